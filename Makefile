@@ -13,9 +13,9 @@ UNIT_AT_ONCE ?= 2
 PYTEST_ARGS ?=
 # Looking for stories in the other files as well would take each process a while.
 STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
-# Half of the time of an API server in a story would go into collecting its garbage, and there are
-# more of them than cores.
-E2E = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_ARGS) \
+# Half of the time of an API server in a story would go into collecting its garbage, so it waits until
+# there is much; and there are more of them than cores.
+E2E = GOGC=1000 GOMEMLIMIT=2GiB GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_ARGS) \
 	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
 # What `make test` takes a sample of.
 WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999 \
@@ -23,7 +23,7 @@ WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999
 	MUSTER_OLDER=yes
 SAMPLED = test_oracle or test_mixed or test_corpus or test_many_namespaces or test_faults \
 	or test_succession or test_hostile or test_native
-ALONE = GOGC=400 $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)
+ALONE = GOGC=1000 GOMEMLIMIT=2GiB $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)
 # `make faults FAULT_SEEDS=17` plays one schedule again, `FAULT_REPORT=yes` writes the table of
 # docs/reliability.md.
 FAULT_SEEDS ?= 0-199

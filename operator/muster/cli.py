@@ -83,6 +83,25 @@ def _parser() -> argparse.ArgumentParser:
     shown.set_defaults(run=_render)
     _add_questions(subparsers)
     importlib.import_module("muster.commands.arguments").add_to(subparsers)
+    _add_doctor(subparsers)
+    turned = subparsers.add_parser(
+        "convert",
+        help="turn jobs of old versions, of Volcano and of Trainer into jobs of v1, or back",
+        epilog="What is lost is named on standard error. Code 0: converted, 1: a job that comes "
+        "out cannot run, or with --strict something is lost, 2: no job.",
+    )
+    turned.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="OLD.yaml",
+        help="file of jobs, and of the runtimes of TrainJobs; - for standard input; repeatable",
+    )
+    turned.add_argument("--to", choices=("v1", "trainjob"), default="v1", help="(v1)")
+    turned.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml")
+    turned.add_argument("--strict", action="store_true", help="code 1 if anything is lost")
+    turned.set_defaults(run=_convert)
     made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
     made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     made.add_argument("--folder", type=Path, default=Path("crds"), help="where (crds)")
@@ -130,6 +149,22 @@ def _render(args: argparse.Namespace) -> int:
     return int(bool(problems))
 
 
+def _convert(args: argparse.Namespace) -> int:
+    """Print the jobs in the version that is wanted, and what of them is lost."""
+    command = importlib.import_module("muster.commands.convert.command")
+    try:
+        printed = command.run(args.filename, args.to, args.output)
+    except command.render.UnreadableError as error:
+        print(f"muster convert: {error}", file=sys.stderr)
+        return 2
+    print(printed.text, end="")
+    for line in printed.lost:
+        print(f"lost: {line}", file=sys.stderr)
+    for line in printed.wrong:
+        print(f"wrong: {line}", file=sys.stderr)
+    return int(bool(printed.wrong or (args.strict and printed.lost)))
+
+
 def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("-n", "--namespace", default="", help="namespace of the jobs")
@@ -174,6 +209,24 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     saved.set_defaults(
         run=_ask, ask=lambda questions, chosen, args: questions.snapshot(chosen, args.source)
     )
+
+
+def _add_doctor(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    asked = subparsers.add_parser(
+        "doctor",
+        help="say what is wrong with the installation, and the cure",
+        epilog="Code 0: nothing, 1: warnings, 2: errors. Flags of `muster run` count.",
+    )
+    asked.add_argument("-n", "--namespace", default="", help="of the operator (muster-system)")
+    asked.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    asked.set_defaults(run=_ask, ask=_doctor)
+
+
+def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    doctor = importlib.import_module("muster.commands.doctor")
+    crds = importlib.import_module("muster.local.layout").shipped("crds")
+    as_json = args.output == "json"
+    return doctor.doctor(chosen, flags.parse, crds, args.namespace, as_json=as_json)
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -24,7 +24,7 @@ from kinds import LAUNCHED, job
 from sorts import SORTS
 
 WIDTH = 8
-JOBS = 5
+JOBS = 4
 """Of one schedule."""
 WINDOW = 3.0
 """Seconds in which jobs are applied and things go wrong."""

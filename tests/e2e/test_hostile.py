@@ -42,7 +42,7 @@ pytestmark = [
 ]
 
 WHOLE = ASKED == "whole"
-ALONE, AT_ONCE, SEED = 12, 60, int(os.environ.get("MUSTER_HOSTILE_SEED") or "1")
+ALONE, AT_ONCE, SEED = 8, 40, int(os.environ.get("MUSTER_HOSTILE_SEED") or "1")
 POLICY = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
 FLAGS = (f"--scheduler-conf={POLICY}", "--schedule-period=200ms")
 RIGHTS: dict[str, list[Json]] = {

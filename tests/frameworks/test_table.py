@@ -18,7 +18,6 @@ from muster.api.jobs import Kind
 from muster.commands import render
 from muster.frameworks import FRAMEWORKS, Framework, load, master_worker, of
 from muster.frameworks.base import NO_ENVIRONMENT, Life, Operator, Pods, Roles, Spec
-from muster.runtime import app
 from muster.runtime.settings import Settings
 from muster.store import permissions
 
@@ -159,7 +158,7 @@ class TestASeventhKind:
     def test_the_operator_serves_it(self):
         """It is watched, may be chosen by a flag, and its permissions are asked for."""
         assert flags.parse(["--enable-scheme=toyjob"], {}).kinds == ("ToyJob",)
-        chosen = app._enabled(Settings(kinds=("ToyJob",)))
+        chosen = Settings(kinds=("ToyJob",)).frameworks
         assert chosen == (TOY,)
         asked = permissions.needed(gang.EMBEDDED, chosen, (), None)
         verbs = {a.verb for a in asked if a.resource == "toyjobs.kubeflow.org"}

@@ -9,7 +9,7 @@ import pytest
 
 from muster.gang import Permission
 from muster.kube import access
-from muster.kube.access import Access
+from muster.kube.access import Access, Account
 
 
 class Server:
@@ -48,6 +48,15 @@ def test_what_is_not_granted_is_missing():
     server = Server({("r3", "list"), ("r7", "list")})
     left = asyncio.run(access.missing(server, asked))
     assert [a.resource for a in left] == [f"r{i}" for i in range(20) if i not in (3, 7)]
+
+
+def test_an_administrator_asks_about_another_account():
+    """By the name and the groups that the API server knows it by."""
+    review = Access("pods", "", "list").review(Account("muster-system", "muster"))
+    assert review["kind"] == "SubjectAccessReview"
+    assert review["spec"]["user"] == "system:serviceaccount:muster-system:muster"
+    assert "system:serviceaccounts:muster-system" in review["spec"]["groups"]
+    assert Access("pods", "", "list").review()["kind"] == "SelfSubjectAccessReview"
 
 
 def test_waiting_reports_each_change_and_the_end(monkeypatch):

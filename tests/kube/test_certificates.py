@@ -8,9 +8,10 @@ import time
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from muster.kube.certificates import PairFiles, expiry, self_signed
+from muster.kube.certificates import PairFiles, expiry, self_signed, ssh_keys, validity
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -31,6 +32,15 @@ def test_a_servers_certificate_names_its_hosts_and_its_end():
     assert certificate.not_valid_before_utc.timestamp() < NOW
     assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
     assert expiry(self_signed("muster", NOW, DAY, hosts=HOSTS).certificate) == NOW + DAY
+
+
+def test_a_bundle_vouches_for_as_long_as_its_last_certificate():
+    """From when that one is good; an empty bundle for nothing."""
+    made = [self_signed("muster", NOW + at, DAY, hosts=()).certificate for at in (0.0, DAY, 60.0)]
+    assert validity(b"".join(made)) == (NOW + DAY - 3600, NOW + 2 * DAY)
+    assert validity(b"") == (0.0, 0.0)
+    with pytest.raises(ValueError, match="PEM"):
+        validity(b"no certificate")
 
 
 def test_a_server_that_nobody_calls_yet_is_one():
@@ -96,3 +106,20 @@ def test_each_is_its_own_authority(tmp_path):
     stranger = ssl.create_default_context(cadata=of_another)
     with pytest.raises(ssl.SSLError, match="self-signed certificate"):
         greeted(server, stranger, HOSTS[0])
+
+
+def test_the_two_halves_of_a_pair_for_ssh_belong_together():
+    """A private key in SEC1 on P-521, and the line of authorized_keys that lets it in."""
+    private, public = ssh_keys()
+    assert private.startswith(b"-----BEGIN EC PRIVATE KEY-----\n")
+    half = serialization.load_pem_private_key(private, password=None)
+    other = serialization.load_ssh_public_key(public)
+    form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    assert half.public_key().public_bytes(*form) == other.public_bytes(*form)
+    assert public.startswith(b"ecdsa-sha2-nistp521 ")
+    assert public.count(b"\n") == 1
+
+
+def test_no_two_jobs_share_a_key():
+    """Each call makes another."""
+    assert ssh_keys() != ssh_keys()

@@ -170,6 +170,23 @@ def test_requests_are_counted_by_what_came_of_them() -> None:
     tell(serve, story)
 
 
+def test_the_time_is_the_servers() -> None:
+    """As each of its answers tells it; who may not even ask for its version is told so."""
+    codes = iter((200, 403))
+    told = {"Date": "Thu, 01 Jan 1970 00:01:40 GMT"}
+
+    async def serve(request: web.Request) -> web.Response:
+        assert request.path == "/version"
+        return web.json_response({}, status=next(codes), headers=told)
+
+    async def story(kube: Kube) -> None:
+        assert await kube.clock() == 100.0
+        with pytest.raises(ApiError):
+            await kube.clock()
+
+    tell(serve, story)
+
+
 def test_the_server_may_ask_for_a_minute_at_the_most() -> None:
     """Whatever stands in its answer."""
     error = ApiError(429, "TooManyRequests", "busy", 1e9)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from muster.local import cluster, handle, layout, nodes, options, processes, real
+from muster.local import cgroups, cluster, handle, layout, nodes, options, processes, real
 
 TWO = options.Options(name="x", real_nodes=2)
 
@@ -39,7 +39,7 @@ def complete(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     top = tmp_path / "cpu,cpuset,memory,pids"
     top.mkdir()
     monkeypatch.setattr(real, "_PLUGINS", (str(tmp_path),))
-    monkeypatch.setattr(real, "hierarchies", lambda: [top])
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [top])
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
@@ -85,7 +85,7 @@ def test_missing_cgroup_controllers_are_named(
     complete: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container that was given none."""
-    monkeypatch.setattr(real, "hierarchies", lambda: [complete.with_name("cpu,cpuset")])
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [complete.with_name("cpu,cpuset")])
     assert "no cgroup controllers memory, pids" in refusal()
 
 
@@ -231,7 +231,7 @@ def test_a_new_cpuset_takes_its_parents_processors(tmp_path: Path) -> None:
         ("cpuset.mems", made, "\n"),
     ):
         (folder / name).write_text(text)
-    real._inherit(made)
+    cgroups.inherit(made)
     assert (made / "cpuset.cpus").read_text() == "0-1\n"
 
 
@@ -243,10 +243,10 @@ def test_what_is_left_in_groups_is_ended_and_the_groups_removed(
     tree.mkdir(parents=True)
     with subprocess.Popen(["/bin/sleep", "100"]) as left:
         (tree / "cgroup.procs").write_text(f"{left.pid}\n")
-        assert real._killed(tree.parent) == [left.pid]
+        assert cgroups.killed(tree.parent) == [left.pid]
         assert left.wait() == -9
     (tree / "cgroup.procs").unlink()
-    monkeypatch.setattr(real, "hierarchies", lambda: [tmp_path])
+    monkeypatch.setattr(cgroups, "hierarchies", lambda: [tmp_path])
     real.sweep(files)
     assert not tree.parent.parent.exists()
     real.sweep(files)  # nothing is there

@@ -7,7 +7,7 @@ import contextlib
 import socket
 from pathlib import Path
 
-from muster.local import real
+from muster.local import cgroups, real
 
 SYSCTLS = (*real._SYSCTLS, "net/ipv4/ip_forward", "net/netfilter/nf_conntrack_max")
 FOLDERS = (
@@ -34,7 +34,7 @@ def marks() -> dict[str, set[str]]:
     return {
         "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
         "links": {name for _, name in socket.if_nameindex()},
-        "cgroups": {str(path) for top in real.hierarchies() for path in top.glob("muster-*")},
+        "cgroups": {str(path) for top in cgroups.hierarchies() for path in top.glob("muster-*")},
         "sysctls": {f"{name}={_read(Path('/proc/sys', name))}" for name in SYSCTLS},
         "files": {str(path) for folder in FOLDERS for path in _files(Path(folder))},
         "processes": {one.name for one in Path("/proc").glob("[0-9]*") if _counts(one.name)},

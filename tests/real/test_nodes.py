@@ -12,7 +12,7 @@ import pytest
 from harness import Api, Json, condition, own_namespace, verdict
 from test_pods import MEET, cores, filler, pytorchjob
 
-from muster.local import cluster, images, options, real, runner
+from muster.local import cgroups, cluster, images, options, real, runner
 from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
@@ -115,9 +115,9 @@ def test_ranks_of_a_node_that_is_gone_run_elsewhere(
     assert {pod["metadata"]["uid"] for pod in api.pods("locked")} == {
         pod["metadata"]["uid"] for pod in old.values()
     }
-    groups = [top / real.group(there.files) / "real-2" for top in real.hierarchies()]
+    groups = [top / real.group(there.files) / "real-2" for top in cgroups.hierarchies()]
     # The machine goes, and with it all that ran there.
-    real._await(lambda: not any(real._killed(group) for group in groups))
+    real._await(lambda: not any(cgroups.killed(group) for group in groups))
     if fence:
         taint = {"key": f"node.kubernetes.io/{fence}", "effect": "NoExecute"}
         api.patch("Node", "real-2", {"spec": {"taints": [taint]}})

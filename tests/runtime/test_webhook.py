@@ -1,166 +1,191 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The webhook's certificates, and the bundle that makes the API server trust them."""
+"""The webhook as anybody may ask it: what it answers, and how much of it there may be."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import io
+import json
+import socket
 import ssl
-import time
-from pathlib import Path
-from unittest import mock
+import threading
 
-from cryptography import x509
+import aiohttp
+import pytest
 
-import pki
+from muster.frameworks import FRAMEWORKS
 from muster.kube.certificates import PairFiles, self_signed
 from muster.runtime import webhook
-from muster.runtime.webhook import (
-    MOST,
-    NAME,
-    Admission,
-    bundle,
-    hosts,
-    published,
+from muster.runtime.webhook import LARGEST, Endpoint, answer
+from world import tfjob
+
+TFJOB = {"group": "kubeflow.org", "version": "v1", "kind": "TFJob"}
+
+
+def review(document, *, kind=TFJOB, operation="CREATE", **more):
+    """Return the question about an object."""
+    request = {"uid": "r", "kind": kind, "operation": operation, "object": document, **more}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def said(question):
+    """Return what is answered."""
+    made = answer(question, FRAMEWORKS, "")
+    assert (made["kind"], made["response"]["uid"]) == ("AdmissionReview", "r")
+    return made["response"]
+
+
+BAD = tfjob(Chief=1, Master=1)
+TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
+
+
+def test_a_job_that_the_rules_forbid_is_refused_in_their_words():
+    """And one that they do not forbid is let in."""
+    assert said(review(tfjob()))["allowed"]
+    refused = said(review(BAD))
+    assert (refused["allowed"], refused["status"]) == (False, {"message": TWO, "code": 422})
+
+
+def test_what_was_wrong_before_does_not_forbid_a_change():
+    """It is a warning then."""
+    found = said(review(BAD, operation="UPDATE", oldObject=BAD))
+    assert (found["allowed"], found["warnings"]) == (True, [TWO])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"kind": {**TFJOB, "group": "other.org"}},
+        {"kind": {**TFJOB, "kind": "Pod"}},
+        {"operation": "DELETE"},
+        {"subResource": "status"},
+    ],
 )
-
-NOW = 1_800_000_000.0
-DAY = 86_400.0
-HOSTS = ("muster-webhook.muster-system.svc", "127.0.0.1", "::1")
-
-
-def pair(now=NOW, lifetime=DAY):
-    """Return a certificate made at that time."""
-    return self_signed(NAME, now, lifetime, hosts=HOSTS)
+def test_what_is_no_job_of_ours_is_let_in(more):
+    """The configuration may ask for more than it should."""
+    assert said(review(BAD, **more)) == {"uid": "r", "allowed": True}
 
 
-def in_bundle(text):
-    """Return the certificates of a bundle."""
-    return x509.load_pem_x509_certificates(text)
+@pytest.mark.parametrize("question", [None, [], {}, {"request": 1}, {"request": {"uid": 5}}])
+def test_what_is_no_question_gets_no_answer(question):
+    """Whoever sent it."""
+    with pytest.raises(ValueError, match="no AdmissionReview"):
+        answer(question, FRAMEWORKS, "")
 
 
-def test_a_bundle_keeps_what_still_serves():
-    """Other replicas' certificates stay until they run out; what is ours and old goes."""
-    old, other = pair(NOW - 2 * DAY), pair(NOW - DAY / 2)
-    both = bundle(old.certificate, other.certificate, NOW - DAY / 2)
-    assert in_bundle(both) == in_bundle(other.certificate)
-    new = pair()
-    assert in_bundle(bundle(both, new.certificate, NOW)) == [
-        *in_bundle(other.certificate),
-        *in_bundle(new.certificate),
-    ]
+class Certified:
+    """Has a certificate."""
+
+    def __init__(self, folder):
+        """Make one."""
+        files = PairFiles(folder / "tls.crt", folder / "tls.key")
+        files.write(self_signed("webhook", 1_750_000_000, 1e9, hosts=("127.0.0.1",)))
+        self.context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+        self.context.load_cert_chain(files.certificate, files.key)
+        self.ready = asyncio.Event()
+        self.ready.set()
 
 
-def test_a_bundle_does_not_grow_without_end():
-    """An operator that starts again and again pushes its oldest certificates out."""
-    text = b""
-    for second in range(MOST + 5):
-        text = bundle(text, pair(NOW + second).certificate, NOW + second)
-    assert len(in_bundle(text)) == MOST
-    starts = [c.not_valid_before_utc for c in in_bundle(text)]
-    assert starts == sorted(starts)
+def tell(tmp_path, unused_tcp_port, story, certified=None):
+    """Run a story with an endpoint that serves; give it a function that asks."""
+    url = f"https://127.0.0.1:{unused_tcp_port}/validate"
+
+    async def run():
+        address = f"127.0.0.1:{unused_tcp_port}"
+        made = Endpoint(address, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
+        serving = asyncio.create_task(made.run())
+        async with aiohttp.ClientSession() as session:
+
+            async def ask(body):
+                for _ in range(200):
+                    try:
+                        async with session.post(url, data=body, ssl=False) as response:
+                            return response.status, await response.text()
+                    except aiohttp.ClientConnectorError:
+                        await asyncio.sleep(0.02)
+                raise AssertionError("nobody serves")
+
+            try:
+                await asyncio.wait_for(story(ask), 20)
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    before = threading.active_count()
+    asyncio.run(run())
+    assert [t.name for t in threading.enumerate() if t.name == "webhook"] == []
+    assert threading.active_count() <= before + 1
 
 
-def test_a_bundle_keeps_the_authorities_of_others():
-    """Whoever put them there had a reason."""
-    theirs = pki.Authority("theirs").certificate
-    new = pair().certificate
-    assert in_bundle(bundle(theirs, new, NOW)) == [
-        *in_bundle(theirs),
-        *in_bundle(new),
-    ]
-    assert bundle(b"no certificate", new, NOW) == new
+@pytest.fixture
+def unused_tcp_port():
+    """Return a port that nobody listens on."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
 
 
-SERVICE = {
-    "service": {"name": "muster-webhook", "namespace": "muster-system", "path": "/validate"}
-}
-URL = {"url": "https://127.0.0.1:9443/validate"}
+def test_it_answers_in_a_thread_of_its_own(tmp_path, unused_tcp_port, monkeypatch):
+    """The allocator's loop waits for nobody."""
+    threads = set()
+    well = webhook.answer
+
+    def noted(*given):
+        threads.add(threading.current_thread().name)
+        return well(*given)
+
+    monkeypatch.setattr(webhook, "answer", noted)
+
+    async def story(ask):
+        status, text = await ask(json.dumps(review(BAD)))
+        assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
+        assert threads == {"webhook"}
+
+    tell(tmp_path, unused_tcp_port, story)
 
 
-def configuration(*clients):
-    """Return a configuration with these clientConfigs."""
-    webhooks_ = [{"name": f"w{i}", "clientConfig": client} for i, client in enumerate(clients)]
-    return {"metadata": {"name": "muster"}, "webhooks": webhooks_}
+def test_what_is_too_large_or_no_question_is_turned_away(tmp_path, unused_tcp_port):
+    """And the next one is answered."""
+
+    async def story(ask):
+        assert (await ask(io.BytesIO(b" " * (LARGEST + 1))))[0] == 413
+        assert (await ask(b"{"))[0] == 400
+        assert (await ask(b"{}"))[0] == 400
+        large = tfjob(annotations={"x": "y" * 1_500_000})
+        assert (await ask(io.BytesIO(json.dumps(review(large)).encode())))[0] == 200
+
+    tell(tmp_path, unused_tcp_port, story)
 
 
-def test_the_hosts_are_those_that_the_configuration_names():
-    """No flag can contradict it."""
-    found = hosts(configuration(SERVICE, URL, SERVICE))
-    assert list(found) == ["muster-webhook.muster-system.svc", "127.0.0.1"]
-    assert list(hosts({})) == []
+def test_there_are_never_more_at_once_than_a_few(tmp_path, unused_tcp_port, monkeypatch):
+    """Who comes when as many are being read is told to come again; who is slow is let go."""
+    monkeypatch.setattr(webhook, "MOST", 2)
+    monkeypatch.setattr(webhook, "PATIENCE", 0.5)
+
+    async def slowly():
+        for _ in range(30):
+            yield b" "
+            await asyncio.sleep(0.05)
+
+    async def story(ask):
+        assert (await ask(json.dumps(review(tfjob()))))[0] == 200
+        slow = [asyncio.create_task(ask(slowly())) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        assert (await ask(json.dumps(review(tfjob()))))[0] == 503
+        assert {status for status, _ in await asyncio.gather(*slow)} == {408}
+        assert (await ask(json.dumps(review(tfjob()))))[0] == 200
+
+    tell(tmp_path, unused_tcp_port, story)
 
 
-def test_publishing_changes_the_bundles_and_nothing_else():
-    """Twice is once."""
-    certificate = pair().certificate
-    once = published(configuration(SERVICE), certificate, NOW)
-    (webhook,) = once["webhooks"]
-    assert base64.b64decode(webhook["clientConfig"].pop("caBundle")) == certificate
-    assert webhook == configuration(SERVICE)["webhooks"][0]
-    full = published(configuration(SERVICE), certificate, NOW)
-    assert published(full, certificate, NOW + 1) == full
+def test_a_certificate_is_exchanged_between_two_greetings(tmp_path, unused_tcp_port):
+    """Certificate and key are two things: whoever comes in between would be sent away."""
+    certified = Certified(tmp_path)
+    threads = set()
 
+    async def story(ask):
+        await ask(json.dumps(review(tfjob())))
+        await certified.within(lambda: threads.add(threading.current_thread().name))
+        assert threads == {"webhook"}
 
-class Followed:
-    """An operator's admission with files that somebody else makes, and a server that uses it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        given = PairFiles(folder / "given.crt", folder / "given.key")
-        self.admission = Admission(mock.sentinel.nobody, "muster", DAY, given)
-
-    def give(self, certificate: bytes, key: bytes) -> None:
-        """Write the files."""
-        (self.folder / "given.crt").write_bytes(certificate)
-        (self.folder / "given.key").write_bytes(key)
-
-    async def shown(self) -> bytes:
-        """Return the certificate that a new connection is shown."""
-        server = await asyncio.start_server(
-            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=self.admission.context
-        )
-        async with server:
-            address = server.sockets[0].getsockname()
-            text = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=5)
-        return text.strip().encode()
-
-
-def test_given_files_that_do_not_belong_together_are_never_served(tmp_path, monkeypatch, caplog):
-    """Half of an exchange is not an exchange: the old pair serves until the new one is whole."""
-    monkeypatch.setattr(webhook, "FOLLOW_SECONDS", 0.01)
-    monkeypatch.setattr(webhook, "RETRY_SECONDS", 0.01)
-
-    async def until(ready):
-        async with asyncio.timeout(10):
-            while True:
-                if await ready():
-                    return
-                await asyncio.sleep(0.01)  # a server has no event for what it serves
-
-    async def reported():
-        return "is not served as it should be" in caplog.text
-
-    async def story():
-        followed, old, new = Followed(tmp_path), pair(time.time()), pair(time.time())
-        following = asyncio.create_task(followed.admission.run())
-        await until(reported)  # there are no files yet
-        assert not followed.admission.ready.is_set()
-        followed.give(old.certificate, old.key)
-        await followed.admission.ready.wait()
-        assert await followed.shown() == old.certificate.strip()
-
-        caplog.clear()
-        followed.give(new.certificate, old.key)
-        await until(reported)
-        assert await followed.shown() == old.certificate.strip()
-
-        async def renewed():
-            return await followed.shown() == new.certificate.strip()
-
-        followed.give(new.certificate, new.key)
-        await until(renewed)
-        following.cancel()
-        followed.admission._folder.cleanup()
-
-    asyncio.run(story())
+    tell(tmp_path, unused_tcp_port, story, certified)

@@ -52,6 +52,28 @@ def problems(schema: Json, value: object, path: str) -> Iterator[Problem]:
         yield Problem(path, invalid(value, "must validate at least one schema (anyOf)"))
 
 
+def pruned(schema: Json, value: Any, path: str) -> tuple[Any, list[str]]:
+    """Return a value as the API server would keep it, and the paths of the fields it drops."""
+    gone: list[str] = []
+    known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    if isinstance(value, list):
+        parts = [pruned(schema.get("items", {}), v, f"{path}[{i}]") for i, v in enumerate(value)]
+        return [part for part, _ in parts], [name for _, names in parts for name in names]
+    if not isinstance(value, dict) or not (known or isinstance(rest, dict)):
+        return value, gone
+    kept = {}
+    for name, item in value.items():
+        if name in known or isinstance(rest, dict):
+            at = f"{path}.{name}" if name in known else f"{path}[{name}]"
+            kept[name], inner = pruned(known.get(name, rest), item, at)
+            gone += inner
+        elif schema.get("x-kubernetes-preserve-unknown-fields"):
+            kept[name] = item
+        elif item is not None:
+            gone.append(f"{path}.{name}")
+    return kept, gone
+
+
 def _anything(_value: object) -> bool:
     return True
 

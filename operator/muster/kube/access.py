@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this account may do something, asked of the API server by SelfSubjectAccessReviews.
+"""Whether this account, or another, may do something, asked of the API server by access reviews.
 
 What is missing is named in one line, with the roles that grant it.
 """
@@ -21,9 +21,27 @@ from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+OF_OTHERS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 RETRY_SECONDS = 2.0
 ASKED_AT_ONCE = 8
 """Questions in flight: an answer comes sooner than one more connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A ServiceAccount."""
+
+    namespace: str
+    name: str
+
+    @property
+    def subject(self) -> Json:
+        """Who it is to the API server."""
+        every = "system:serviceaccounts"
+        return {
+            "user": f"system:serviceaccount:{self.namespace}:{self.name}",
+            "groups": [every, f"{every}:{self.namespace}", "system:authenticated"],
+        }
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,8 +56,8 @@ class Access:
     name: str = ""
     """Empty: whatever its name."""
 
-    def review(self) -> Json:
-        """Return the SelfSubjectAccessReview that asks it."""
+    def review(self, account: Account | None = None) -> Json:
+        """Return the SelfSubjectAccessReview that asks it, or the one about another account."""
         whole, _, subresource = self.resource.partition("/")
         plural, _, group = whole.partition(".")
         attributes = {
@@ -52,8 +70,11 @@ class Access:
         }
         return {
             "apiVersion": REVIEWS.api_version,
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+            "kind": "SubjectAccessReview" if account else "SelfSubjectAccessReview",
+            "spec": {
+                "resourceAttributes": {k: v for k, v in attributes.items() if v},
+                **(account.subject if account else {}),
+            },
         }
 
 
@@ -91,27 +112,33 @@ def lacking(missing: Iterable[Access], folder: str) -> str:
     return f"this account may not {'; '.join(parts)}; the roles of {folder} grant what is needed"
 
 
-async def missing(kube: Kube, accesses: Iterable[Access]) -> tuple[Access, ...]:
+async def missing(
+    kube: Kube, accesses: Iterable[Access], account: Account | None = None
+) -> tuple[Access, ...]:
     """Return the accesses that the API server does not grant. Raises ApiError.
 
+    `account`: whose; None: those of this process.
     Of many namespaces it is asked for all first: what is granted there need not be asked apart.
     """
     asked = tuple(accesses)
     spaced = [access for access in asked if access.namespace]
     wide = dict.fromkeys(replace(access, namespace="") for access in spaced)
     if len(spaced) <= len(wide):
-        return await _refused(kube, asked)
-    apart = set(await _refused(kube, tuple(wide)))
+        return await _refused(kube, asked, account)
+    apart = set(await _refused(kube, tuple(wide), account))
     left = (a for a in asked if not a.namespace or replace(a, namespace="") in apart)
-    return await _refused(kube, tuple(left))
+    return await _refused(kube, tuple(left), account)
 
 
-async def _refused(kube: Kube, asked: Sequence[Access]) -> tuple[Access, ...]:
+async def _refused(
+    kube: Kube, asked: Sequence[Access], account: Account | None
+) -> tuple[Access, ...]:
     few = asyncio.Semaphore(ASKED_AT_ONCE)
+    path = (OF_OTHERS if account else REVIEWS).path()
 
     async def granted(access: Access) -> bool:
         async with few:
-            answer = await kube.create(REVIEWS.path(), access.review(), PriorityLevel.PLACEMENT)
+            answer = await kube.create(path, access.review(account), PriorityLevel.PLACEMENT)
         return bool(answer["status"].get("allowed"))
 
     answers = await asyncio.gather(*map(granted, asked))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that each vouch for themselves alone: who is to trust one is given that very one.
+"""Certificates that each vouch for themselves alone, and pairs of keys for SSH.
 
-There is no authority whose key could be lost.
+Who is to trust a certificate is given that very one: there is no authority whose key could be
+lost.
 """
 
 from __future__ import annotations
@@ -95,6 +96,35 @@ def expiry(certificate: bytes) -> float:
     Raises ValueError for what is none.
     """
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
+
+
+def ssh_keys() -> tuple[bytes, bytes]:
+    """Return a new private key, as PEM in SEC1, and its public one, a line of authorized_keys.
+
+    ECDSA on P-521.
+    """
+    key = ec.generate_private_key(ec.SECP521R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private, public + b"\n"
+
+
+def validity(bundle: bytes) -> tuple[float, float]:
+    """Return from when to when a bundle vouches for anything, zeros for none.
+
+    It is that of the certificate that lasts longest. Raises ValueError for what is no PEM.
+    """
+    found = x509.load_pem_x509_certificates(bundle) if bundle else []
+    last = max(found, key=lambda each: each.not_valid_after_utc, default=None)
+    if last is None:
+        return 0.0, 0.0
+    return last.not_valid_before_utc.timestamp(), last.not_valid_after_utc.timestamp()
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -210,6 +211,17 @@ class Kube:
     async def text(self, path: str, **params: str) -> str:
         """Read once what is no document, such as a log. Raises ApiError, connection errors."""
         return await _text(self.session.get(self.host + path, params=params))
+
+    async def clock(self) -> float | None:
+        """Return the time by the server's clock, in whole seconds; None if it does not tell.
+
+        Raises ApiError, connection errors.
+        """
+        async with self.session.get(f"{self.host}/version") as response:
+            if response.status >= 400:
+                raise _error(response, await response.read())
+            told = response.headers.get("Date")
+        return parsedate_to_datetime(told).timestamp() if told else None
 
     async def create(
         self,

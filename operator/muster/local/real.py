@@ -9,13 +9,11 @@ are shown to it as files and never set. Only cgroups are the machine's; they bea
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -25,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.kube.certificates import PairFiles, self_signed
-from muster.local import images, processes
+from muster.local import cgroups, images, processes
 from muster.local.dockerfile import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from muster.local.layout import Layout
     from muster.local.options import Options
@@ -65,12 +63,10 @@ _SYSCTLS = {
     "kernel/keys/root_maxbytes": "25000000",
 }
 """What kubelet finds set, so that it does not set it."""
-_CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 _SECONDS = 60.0
 _YEAR = 365 * 24 * 3600.0
 _AT_ONCE = 2
 """Imports side by side: they unpack, which takes a core each."""
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class RealNodeError(Exception):
@@ -109,7 +105,7 @@ def require(home: Path) -> None:
     RealNodeError names all that is missing; nothing was touched then.
     """
     lacking = (
-        _lacking_user() or [*_lacking_packages(), *_lacking_cgroups()] or _lacking_kernel(home)
+        _lacking_user() or [*_lacking_packages(), *cgroups.lacking()] or _lacking_kernel(home)
     )
     hidden = [place for place in _HIDDEN if home.resolve().is_relative_to(place)]
     if hidden:
@@ -142,15 +138,6 @@ def _plugin_folder() -> str:
     return next(whole, "")
 
 
-def _lacking_cgroups() -> list[str]:
-    found = {name for folder in hierarchies() for name in _controllers(folder)}
-    lost = [name for name in _CONTROLLERS if name not in found]
-    if lost:
-        return [f"the kernel offers no cgroup controllers {', '.join(lost)} below {_CGROUPS}"]
-    closed = [str(folder) for folder in hierarchies() if not os.access(folder, os.W_OK)]
-    return [f"cgroups cannot be made in {', '.join(closed)}"] if closed else []
-
-
 def _lacking_kernel(home: Path) -> list[str]:
     near = next(folder for folder in (home, *home.parents) if folder.is_dir())
     lacking = []
@@ -175,17 +162,6 @@ def _do(*argv: str) -> None:
     done = _run(*argv)
     if done.returncode:
         raise RealNodeError(f"{shlex.join(argv)}: {(done.stderr or done.stdout).strip()}")
-
-
-def hierarchies() -> list[Path]:
-    """Find the roots of the cgroup hierarchies: of version 1, or 2, or of both side by side."""
-    rows = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    return [Path(folder) for folder, kind in rows if kind in {"cgroup", "cgroup2"}]
-
-
-def _controllers(folder: Path) -> list[str]:
-    offered = folder / "cgroup.controllers"
-    return offered.read_text().split() if offered.exists() else folder.name.split(",")
 
 
 def _key(files: Layout) -> str:
@@ -285,7 +261,9 @@ def _holder(files: Layout, component: str) -> int:
 
 def _grouped(files: Layout, index: int) -> list[str]:
     """Enter the node's own cgroup, where all that containerd starts for itself stays too."""
-    where = [str(top / group(files) / node_name(index) / "system") for top in hierarchies()]
+    where = [
+        str(top / group(files) / node_name(index) / "system") for top in cgroups.hierarchies()
+    ]
     script = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs"; shift; done; shift; exec "$@"'
     return ["sh", "-ec", script, "sh", *where, "--"]
 
@@ -324,27 +302,8 @@ def prepare(files: Layout, options: Options, commands: Mapping[str, list[str]]) 
         (own / "cni" / "muster.conflist").write_text(json.dumps(_cni(index)))
         (own / "containerd.toml").write_text(_containerd(own))
         (own / "kubelet.json").write_text(json.dumps(_kubelet(files, index)))
-        for top in hierarchies():
-            _make_group(top, top / group(files) / node_name(index) / "system")
-
-
-def _make_group(top: Path, made: Path) -> None:
-    made.mkdir(parents=True)
-    for parent in (top, *made.relative_to(top).parents[-2::-1]):
-        offered = top / parent / "cgroup.controllers"
-        if offered.exists():  # version 2: a parent says what its children can use
-            given = " ".join(f"+{name}" for name in offered.read_text().split())
-            (top / parent / "cgroup.subtree_control").write_text(given)
-        elif "cpuset" in top.name.split(","):  # version 1: a new group has none, and takes nobody
-            _inherit(top / parent)
-    if "cpuset" in top.name.split(","):
-        _inherit(made)
-
-
-def _inherit(made: Path) -> None:
-    for name in ("cpuset.cpus", "cpuset.mems"):
-        if not (made / name).read_text().strip():
-            (made / name).write_text((made.parent / name).read_text())
+        for top in cgroups.hierarchies():
+            cgroups.make(top, top / group(files) / node_name(index) / "system")
 
 
 def connect(files: Layout, options: Options) -> None:
@@ -411,39 +370,12 @@ def pause_image(files: Layout, program: str) -> Path:
 
 def sweep(files: Layout) -> None:
     """End what is left in the cluster's cgroups and remove them and the link, if there are any."""
-    tops = [top / group(files) for top in hierarchies()] if sys.platform == "linux" else []
+    tops = [top / group(files) for top in cgroups.hierarchies()] if sys.platform == "linux" else []
     trees = [top for top in tops if top.is_dir()]
-    _await(lambda: not any(_killed(tree) for tree in trees))
-    _await(lambda: all(_removed(tree) for tree in trees))
+    _await(lambda: not any(cgroups.killed(tree) for tree in trees))
+    _await(lambda: all(cgroups.removed(tree) for tree in trees))
     if Path("/sys/class/net", _link(files)).exists():
         _run("ip", "link", "del", _link(files))  # it may go by itself just now
-
-
-def _killed(tree: Path) -> list[int]:
-    found = [pid for folder in _below(tree) for pid in _members(folder)]
-    for pid in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return found
-
-
-def _members(folder: Path) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
-    return []
-
-
-def _below(tree: Path) -> Iterator[Path]:
-    """Walk the groups of a tree, the inner ones first."""
-    for place, _, _ in os.walk(tree, topdown=False):
-        yield Path(place)
-
-
-def _removed(tree: Path) -> bool:
-    for place in _below(tree):
-        with contextlib.suppress(OSError):  # busy while the kernel buries the last process
-            place.rmdir()
-    return not tree.exists()
 
 
 def _corefile(files: Layout) -> str:

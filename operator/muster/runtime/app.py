@@ -28,6 +28,7 @@ from muster.controller.model import Context
 from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
+from muster.kube.admission import Admission
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.certificates import PairFiles
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
@@ -35,11 +36,11 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics, webhook
-from muster.runtime.endpoint import Endpoint
+from muster.runtime import handlers, health, logs, metrics
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
+from muster.runtime.webhook import Endpoint
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
 from muster.store import permissions
@@ -65,7 +66,6 @@ YOUNG = 50_000
 """New objects after which garbage is looked for: each request makes hundreds, of which nearly none
 are part of a cycle. At Python's 700 that took a tenth of all time."""
 METRICS_PATH = "/metrics"
-SCHEDULER_OVERLAY = "scheduler"
 
 
 class Operator:
@@ -77,7 +77,7 @@ class Operator:
         self.kube = connection
         self.lock_namespace = settings.lock_namespace or connection.namespace
         self.backend = settings.backend
-        self.frameworks = _enabled(settings)
+        self.frameworks = settings.frameworks
         self.metrics = Metrics()
         self.recorder = EventRecorder(connection)
         self.queue = WorkQueue(
@@ -137,7 +137,7 @@ class Operator:
             self.metrics.certificate.set_function(lambda: endpoint.admission.expires)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
-        self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
+        self.overlay = settings.overlay
         lease = (self.lock_namespace, settings.leader_election_id)
         self.needed = permissions.needed(
             self.backend,
@@ -377,19 +377,12 @@ class Operator:
         return health.unwell(self.loop, self.informers, time.monotonic())
 
 
-def _enabled(settings: Settings) -> tuple[Framework, ...]:
-    if settings.alone:
-        return ()
-    kinds = {kind.lower() for kind in settings.kinds}
-    return tuple(f for f in frameworks.FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
-
-
 def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) -> Endpoint | None:
     """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
     given = PairFiles(Path(settings.admission_cert), Path(settings.admission_key))
-    admission = webhook.Admission(
+    admission = Admission(
         connection,
         settings.admission_configuration,
         settings.admission_lifetime,

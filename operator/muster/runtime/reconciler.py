@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import logging
@@ -21,7 +22,7 @@ from muster.allocator import binder
 from muster.api import edge, names, owner
 from muster.api.backoff import AFTER_REFUSAL, Backoff, after_refusal
 from muster.api.edge import mapping
-from muster.api.model import Job, Json
+from muster.api.model import Job, Json, ObjectView
 from muster.api.status import Verdict
 from muster.cluster import gangs
 from muster.controller import events, gangstatus, reconcile
@@ -37,18 +38,19 @@ from muster.controller.model import (
     RequeueAfter,
     SetStatus,
 )
+from muster.frameworks.base import Framework
 from muster.gang import GangBackend
+from muster.kube.certificates import ssh_keys
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import Resource
 from muster.kube.workqueue import causes
-from muster.runtime import materials
 from muster.runtime.metrics import Metrics
-from muster.runtime.takeover import Takeover
 from muster.store import observe
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
+from muster.store.takeover import Takeover
 
 log = logging.getLogger(__name__)
 REFUSED = frozenset({400, 403, 404, 422, 500})
@@ -198,7 +200,7 @@ class Reconciler:
             observed = replace(
                 observed,
                 companions=(*observed.companions, *there),
-                secrets=await materials.secrets(framework, there),
+                secrets=await _secrets(framework, there),
             )
         actions = reconcile.reconcile(observed, framework, self._backend, context)
         return await self._carry_out(_Turn(job, seen, observed.placements or {}), actions)
@@ -577,6 +579,20 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
+
+
+async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping[str, str]:
+    """Return new keys for a Secret that is missing or has others, else nothing.
+
+    They are kept in their job's Secret and nowhere else, and appear in no log and no event.
+    """
+    for part in framework.pods.companions:
+        view = next((v for v in there if v.kind == part.kind), None)
+        if part.keys and (view is None or set(view.content["data"]) != set(part.keys)):
+            made = await asyncio.to_thread(ssh_keys)
+            values = (base64.b64encode(value).decode() for value in made)
+            return dict(zip(part.keys, values, strict=True))
+    return {}
 
 
 def _named(document: Json) -> _Named:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from muster import frameworks
 from muster import gang as gangs
 from muster.api import names
+from muster.frameworks import Framework
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +94,15 @@ class Settings:
             kube_batch_object=self.kube_batch_object,
             scheduler_names=self.scheduler_names,
         )
+
+    @property
+    def overlay(self) -> str:
+        """The folder of manifests/overlays that grants what it needs."""
+        return "scheduler" if self.alone else self.backend.name
+
+    @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """The kinds of jobs that are handled."""
+        kinds = {kind.lower() for kind in self.kinds}
+        rows = () if self.alone else frameworks.FRAMEWORKS.values()
+        return tuple(row for row in rows if not kinds or row.kind.lower() in kinds)

@@ -1,210 +1,137 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates by which the API server knows the webhook: each vouches for itself alone.
+"""Where the validating webhook is asked: in a thread of its own, with nothing kept in between.
 
-There is no Secret: the private key of a replica never leaves its process and its temporary
-folder. What others must trust is the certificate itself, so several replicas and an old and a new
-certificate stand side by side in one bundle.
+Anybody in the cluster may ask it, so size, number and time of the questions are bounded, and the
+allocator's loop does not wait for any of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import datetime as dt
-import hashlib
-import logging
-import ssl
-import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.x509.oid import NameOID
+from aiohttp import web
+from pydantic_core import from_json, to_json
 
+from muster.api import names
+from muster.api.edge import mapping, text
 from muster.api.model import Json
-from muster.kube.certificates import Pair, PairFiles, expiry, self_signed
-from muster.kube.client import BROKEN, ApiError, Kube
-from muster.kube.flowcontrol import PriorityLevel
-from muster.kube.resources import Resource
+from muster.frameworks import loading
+from muster.frameworks.base import Framework
+from muster.kube.admission import Admission
+from muster.runtime import metrics
 
-log = logging.getLogger(__name__)
-NAME: Final = "muster-webhook"
-"""Common name of every certificate that is made here."""
-MOST: Final = 16
-"""Certificates of ours that a bundle keeps; replicas that ended leave theirs behind."""
-
-
-def bundle(old: bytes, new: bytes, now: float) -> bytes:
-    """Return a bundle with the new certificate and what the old one still needs.
-
-    Certificates of ours go when they have run out, the oldest when there are too many; those of
-    others stay. A bundle that is none is as if it were empty.
-    """
-    try:
-        known = x509.load_pem_x509_certificates(old) if old else []
-    except ValueError:
-        known = []
-    added = x509.load_pem_x509_certificate(new)
-    moment = dt.datetime.fromtimestamp(now, dt.UTC)
-    ours = {c for c in known if _is_ours(c) and c.not_valid_after_utc > moment} - {added}
-    kept = sorted(ours, key=lambda c: (c.not_valid_before_utc, c.serial_number))[-(MOST - 1) :]
-    others = [certificate for certificate in known if not _is_ours(certificate)]
-    return _pem([*others, *kept, added])
+LARGEST: Final = 3 * 2**20
+"""Bytes of a question; the API server stores no object that is half as large."""
+MOST: Final = 64
+"""Questions that are read and answered at once; who asks beyond it is told to come again."""
+PATIENCE: Final = 10.0
+"""Seconds in which a question must have come in."""
+GOODBYE: Final = 0.1
+"""Seconds in which connections that are open say good-bye."""
+INVALID: Final = 422
+OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 
 
-def _is_ours(certificate: x509.Certificate) -> bool:
-    named = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return [attribute.value for attribute in named] == [NAME]
+class Endpoint:
+    """Answers for as long as `run` is under way, once there is a certificate."""
 
-
-def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
-    return b"".join(c.public_bytes(serialization.Encoding.PEM) for c in certificates)
-
-
-CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
-)
-RETRY_SECONDS = 5.0
-REREAD_SECONDS = 10.0
-"""How often the configuration is looked at, which others may write too."""
-FOLLOW_SECONDS = 2.0
-"""How often given files are looked at."""
-OBSTACLES = {
-    403: "the operator's account may not get and update it; apply manifests/components/webhook",
-    404: "there is no such ValidatingWebhookConfiguration; apply manifests/components/webhook",
-}
-"""Answers of the API server -> what is in the way, and the cure."""
-
-
-class Admission:
-    """Keeps the files of the certificate, and the configuration, as they should be."""
-
-    def __init__(self, kube: Kube, name: str, lifetime: float, given: PairFiles | None) -> None:
-        """Begin without one. `given`: the files of one that somebody else renews and publishes."""
-        self._path = CONFIGURATIONS.path(name=name)
-        self._kube, self._name, self._lifetime, self._given = kube, name, lifetime, given
-        self._digest = b""
-        self._folder = tempfile.TemporaryDirectory(prefix="muster-webhook-")
-        folder = Path(self._folder.name)
-        self.files = PairFiles(folder / "tls.crt", folder / "tls.key")
-        self.context = _server_context()
-        """What the server is to serve with: a renewed certificate is in use from the next
-        connection on."""
-        self.within: Callable[[Callable[[], None]], Awaitable[None]] = _at_once
-        """Does work while nobody is greeted by the context: between certificate and key there is
-        a moment at which they do not belong together."""
-        self.ready = asyncio.Event()
-        """Set when there is a certificate."""
-        self.expires = 0.0
-        """Until when it is good, since the epoch."""
-        self._reported = ""
+    def __init__(
+        self,
+        address: str,
+        certified: Admission,
+        frameworks: Iterable[Framework],
+        domain: str,
+        home: str = "",
+    ) -> None:
+        """Serve on `address`, which is `host:port` or `:port`."""
+        self.admission = certified
+        self._address, self._domain, self._home = address, domain, home
+        self._frameworks = {row.kind: row for row in frameworks}
+        self._asking = 0
 
     async def run(self) -> None:
-        """Make, renew and publish without end."""
-        while True:
+        """Serve until cancelled. Raises OSError when the address is taken."""
+        await self.admission.ready.wait()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="webhook", daemon=True)
+        thread.start()
+
+        async def within(work: Callable[[], None]) -> None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_done(work), loop))
+
+        try:
+            # Not while that loop is at a handshake, from another thread.
+            self.admission.within = within
+            listening = asyncio.run_coroutine_threadsafe(self._listen(), loop)
+            runner = await asyncio.wrap_future(listening)
             try:
-                pause = await (self._follow(self._given) if self._given else self._renew())
-            except ApiError as error:
-                pause = self._report(OBSTACLES.get(error.code, error.message))
-            except (*BROKEN, OSError, ValueError, LookupError, TypeError) as error:
-                pause = self._report(f"{type(error).__name__}: {error}")
-            await asyncio.sleep(pause)
+                await asyncio.Event().wait()
+            finally:
+                ending = asyncio.run_coroutine_threadsafe(_end(runner), loop)
+                await asyncio.shield(asyncio.wrap_future(ending))
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+            loop.close()
 
-    def _report(self, problem: str) -> float:
-        """Log a problem that is new; return the seconds until the next try."""
-        if problem != self._reported:
-            self._reported = problem
-            log.warning("the webhook %s is not served as it should be: %s", self._name, problem)
-        return RETRY_SECONDS
+    async def _listen(self) -> web.AppRunner:
+        routes = [web.post("/{path:.*}", self._serve)]
+        return await metrics.start(self._address, routes, self.admission.context, LARGEST)
 
-    async def _follow(self, given: PairFiles) -> float:
-        """Take the given files into use if they have changed.
-
-        They may be exchanged while they are read: what does not belong together is not served.
-        """
-        pair = await asyncio.to_thread(given.read)
-        digest = hashlib.sha256(pair.certificate + pair.key).digest()
-        if digest != self._digest:
-            await asyncio.to_thread(self.files.write, pair)
-            _server_context().load_cert_chain(*self.files)
-            await self._use(pair)
-            self._digest = digest
-        return FOLLOW_SECONDS
-
-    async def _renew(self) -> float:
-        """Publish a new certificate, then use it until two thirds of its time are over."""
-        now = time.time()
-        configuration = await self._kube.get(self._path)
-        pair = self_signed(NAME, now, self._lifetime, hosts=tuple(hosts(configuration)))
-        await self._publish(pair.certificate)
-        await asyncio.to_thread(self.files.write, pair)
-        await self._use(pair)
-        renewal = now + self._lifetime * 2 / 3
-        while (left := renewal - time.time()) > 0:
-            await asyncio.sleep(min(left, REREAD_SECONDS))
-            await self._publish(pair.certificate)
-        return 0.0
-
-    async def _use(self, pair: Pair) -> None:
-        await self.within(lambda: self.context.load_cert_chain(*self.files))
-        self.expires = expiry(pair.certificate)
-        if self._reported or not self.ready.is_set():
-            log.info("the webhook %s is served", self._name)
-        self._reported = ""
-        self.ready.set()
-
-    async def _publish(self, certificate: bytes) -> None:
-        """Write the certificate into the configuration, beside those of other replicas."""
-        while True:
-            found = await self._kube.get(self._path)
-            wanted = published(found, certificate, time.time())
-            if wanted == found:
-                return
-            try:
-                await self._kube.replace(self._path, wanted, PriorityLevel.SUPPORT)
-            except ApiError as error:
-                if error.code != 409:
-                    raise
-            else:
-                return
+    async def _serve(self, request: web.Request) -> web.Response:
+        if self._asking >= MOST:
+            return web.Response(status=503, headers={"Retry-After": "1"})
+        self._asking += 1
+        try:
+            async with asyncio.timeout(PATIENCE):
+                question = from_json(await request.read())
+            body = to_json(answer(question, self._frameworks, self._domain, self._home))
+        except TimeoutError:
+            return web.Response(status=408)
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        finally:
+            self._asking -= 1
+        return web.Response(body=body, content_type="application/json")
 
 
-async def _at_once(work: Callable[[], None]) -> None:
+async def _done(work: Callable[[], None]) -> None:
     work()
 
 
-def hosts(configuration: Json) -> Iterator[str]:
-    """Yield the names under which the API server calls the webhooks of a configuration."""
-    found = (webhook["clientConfig"] for webhook in configuration.get("webhooks") or ())
-    yield from dict.fromkeys(map(_host, found))
+async def _end(runner: web.AppRunner) -> None:
+    await runner.cleanup()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.sleep(GOODBYE)
 
 
-def _host(client: Mapping[str, Any]) -> str:
-    if "service" in client:
-        return f"{client['service']['name']}.{client['service']['namespace']}.svc"
-    return urlsplit(client["url"]).hostname or ""
+def answer(
+    question: object, frameworks: Mapping[str, Framework], domain: str, home: str = ""
+) -> Json:
+    """Return the AdmissionReview that answers another. Raises ValueError if that is none.
 
-
-def published(configuration: Json, certificate: bytes, now: float) -> Json:
-    """Return the configuration with the certificate in every bundle; what is not due stays."""
-    webhooks = [
-        {**webhook, "clientConfig": _trusting(webhook["clientConfig"], certificate, now)}
-        for webhook in configuration.get("webhooks") or ()
-    ]
-    return {**configuration, "webhooks": webhooks}
-
-
-def _trusting(client: Json, certificate: bytes, now: float) -> Json:
-    old = base64.b64decode(client.get("caBundle") or "")
-    if certificate in old:
-        return client
-    made = bundle(old, certificate, now)
-    return {**client, "caBundle": base64.b64encode(made).decode()}
-
-
-def _server_context() -> ssl.SSLContext:
-    return ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+    What is no job of these kinds is let in.
+    """
+    asked = mapping(mapping(question).get("request"))
+    uid = text(asked.get("uid"))
+    if not uid:
+        raise ValueError("no AdmissionReview")
+    said: Json = {"uid": uid, "allowed": True}
+    kind = mapping(asked.get("kind"))
+    row = frameworks.get(text(kind.get("kind")))
+    meant = asked.get("operation") in OPERATIONS and not asked.get("subResource")
+    if row is not None and meant and kind.get("group") == names.GROUP:
+        ruling = loading.review(row, asked.get("object"), asked.get("oldObject"), domain, home)
+        if ruling.warnings:
+            said["warnings"] = list(ruling.warnings)
+        if ruling.problems:
+            message = "; ".join(map(str, ruling.problems))
+            said |= {"allowed": False, "status": {"message": message, "code": INVALID}}
+    version = "admission.k8s.io/v1"
+    return {"apiVersion": version, "kind": "AdmissionReview", "response": said}

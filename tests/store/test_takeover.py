@@ -13,8 +13,8 @@ from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError
-from muster.runtime.takeover import Takeover
 from muster.store.store import Store
+from muster.store.takeover import Takeover
 from world import merge
 
 GONE = 404

@@ -1,0 +1,528 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be wrong with an installation, and the cure: facts in, findings out.
+
+A check is a function of the facts and a row of `CHECKS`, which names the facts it looks at. What
+could not be read is told as such, and nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job
+from muster.cluster import nodes
+from muster.cluster.nodes import NodeView
+from muster.cluster.pods import PodShape
+from muster.kube.access import Access, lacking
+from muster.runtime.settings import Settings
+
+DEPLOYMENT: Final = {
+    "app.kubernetes.io/name": "muster",
+    "app.kubernetes.io/component": "operator",
+}
+"""Labels of the operator's Deployment."""
+OPERATORS: Final = ("training-operator", "mpi-operator", "tf-operator", "pytorch-operator")
+"""Images, and parts of the names of Leases, of operators that handle the same jobs."""
+SCHEDULERS: Final[Mapping[str, tuple[str, ...]]] = {
+    names.VOLCANO_SCHEDULER: ("vc-scheduler", "volcano-scheduler"),
+    "scheduler-plugins": ("scheduler-plugins", "kube-scheduler"),
+    names.KUBE_BATCH_SCHEDULER: ("kube-batch",),
+}
+"""Gang scheduler -> images that are it."""
+APPLY: Final = "kubectl apply --server-side -k"
+SKEW: Final = 5.0
+"""Seconds that clocks may differ: deadlines, TTLs and ETAs are off by as much."""
+STALE: Final = 3
+"""Lease durations without a renewal after which nobody leads."""
+LAST_PART: Final = 0.25
+"""Of a certificate's time, in which it should have been renewed long ago: that is due with a third
+left."""
+MOST: Final = 3
+"""Of many things as many are named."""
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    ERROR = "error"
+    """Jobs do not run, or run twice."""
+    WARNING = "warning"
+    """They do, and something is lost or soon will be."""
+    UNKNOWN = "unknown"
+    """This account may not look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, in a line, and what to do."""
+
+    severity: Severity
+    what: str
+    cure: str
+    check: str = ""
+    """The row that found it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A program of the cluster."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    images: tuple[str, ...]
+    arguments: tuple[str, ...]
+    replicas: int
+    ready: int
+    account: str = "default"
+    priority_class: str = ""
+
+    @property
+    def programs(self) -> frozenset[str]:
+        """Names of its images, without registry and tag."""
+        return frozenset(map(program, self.images))
+
+    @property
+    def of_muster(self) -> bool:
+        """Whether it is an operator of this kind."""
+        return all(self.labels.get(key) == value for key, value in DEPLOYMENT.items())
+
+    @property
+    def schedules(self) -> bool:
+        """Whether it is kube-batch, or this scheduler alone in its place."""
+        alone = self.of_muster and self.arguments[:1] == ("scheduler",)
+        return alone or "kube-batch" in self.programs
+
+    def __str__(self) -> str:
+        """Return where it is."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who leads, and when it said so last by its own clock and by the server's."""
+
+    namespace: str
+    name: str
+    holder: str
+    renewed: float
+    written: float
+    """0: unknown."""
+    duration: float = 15.0
+
+    def fresh(self, now: float) -> bool:
+        """Say whether somebody holds it."""
+        return bool(self.holder) and now - (self.written or self.renewed) < STALE * self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """The webhook's configuration."""
+
+    services: tuple[str, ...]
+    """`namespace/name` that the API server calls; none where it has an address."""
+    ready: int | None
+    """Addresses behind them; None: that could not be read."""
+    begins: float
+    ends: float
+    """Of the certificate in its bundle that lasts longest; 0: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of an installation. `unread` holds the names of the fields that are not."""
+
+    now: float
+    """By the server's clock."""
+    settings: Settings
+    """Of the operator."""
+    overlay: str = "embedded"
+    version: str = "unknown"
+    """Of this program."""
+    ahead: float = 0.0
+    """Seconds by which this machine's clock is ahead of the server's."""
+    operator: Deployment | None = None
+    deployments: tuple[Deployment, ...] = ()
+    """Of all namespaces; those of others are in `unread` as `elsewhere`."""
+    refuses: str = ""
+    """What the operator has against its arguments, so that it does not start."""
+    stuck: tuple[str, ...] = ()
+    """Why pods of the operator do not start."""
+    lease: Lease | None = None
+    leases: tuple[Lease, ...] = ()
+    crds: Mapping[str, str] = field(default_factory=dict)
+    """Name -> in what the CRD is not that of this program; empty: in nothing."""
+    missing: tuple[Access, ...] = ()
+    """What the operator's account may not."""
+    components: Mapping[str, tuple[Access, ...]] = field(default_factory=dict)
+    """Component of the manifests -> what its account may not that jobs in the cluster need."""
+    served: frozenset[tuple[str, str]] = frozenset()
+    """(apiVersion, kind)"""
+    webhook: Webhook | None = None
+    refused: bool = True
+    """A job that only the webhook refuses is refused."""
+    nodes: tuple[NodeView, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    shapes: Mapping[str, tuple[PodShape, ...]] = field(default_factory=dict)
+    """Key of a job that waits -> what its pods ask for."""
+    queues: Mapping[str, str] = field(default_factory=dict)
+    """Name -> state."""
+    classes: frozenset[str] = frozenset()
+    flows: frozenset[str] = frozenset()
+    """`namespace/account` whose Leases a FlowSchema puts among those of leaders."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Field -> why it could not be read, and by which permission it can."""
+
+
+Findings = Iterator[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that may be wrong."""
+
+    name: str
+    find: Callable[[Facts], Findings]
+    needs: tuple[str, ...] = ()
+    """Fields of the facts without which nothing can be said."""
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Return what is wrong, the worst first, then what nobody knows."""
+    found = [
+        Finding(one.severity, one.what, one.cure, check.name)
+        for check in CHECKS
+        if not facts.unread.keys() & set(check.needs)
+        for one in check.find(facts)
+    ]
+    found += [_unread(name, why) for name, why in facts.unread.items()]
+    order = list(Severity)
+    return sorted(found, key=lambda one: order.index(one.severity))
+
+
+def _unread(name: str, why: str) -> Finding:
+    kept = ", ".join(check.name for check in CHECKS if name in check.needs)
+    return Finding(Severity.UNKNOWN, f"not looked at: {kept or name}", why, "unread")
+
+
+def exit_code(found: Iterable[Finding]) -> int:
+    """Return 2 with errors, 1 with warnings, else 0."""
+    severities = {one.severity for one in found}
+    return 2 if Severity.ERROR in severities else int(Severity.WARNING in severities)
+
+
+def program(image: str) -> str:
+    """Return the name of an image, without registry, tag and digest."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+def _error(what: str, cure: str) -> Finding:
+    return Finding(Severity.ERROR, what, cure)
+
+
+def _warning(what: str, cure: str) -> Finding:
+    return Finding(Severity.WARNING, what, cure)
+
+
+def _listed(found: Iterable[str]) -> str:
+    every = sorted(set(found))
+    more = f" and {len(every) - MOST} more" if len(every) > MOST else ""
+    return ", ".join(every[:MOST]) + more
+
+
+def _operator(facts: Facts) -> Findings:
+    there, install = facts.operator, f"{APPLY} manifests/overlays/{facts.overlay}"
+    if there is None:
+        if not (facts.lease and facts.lease.fresh(facts.now)):
+            yield _error("no operator is installed", install)
+    elif not there.replicas:
+        cure = f"kubectl scale -n {there.namespace} deployment/{there.name} --replicas=2"
+        yield _error(f"the operator {there} is scaled to 0", cure)
+    elif not there.ready:
+        why = f": {facts.stuck[0]}" if facts.stuck else ""
+        cure = f"kubectl describe pods -n {there.namespace} -l app.kubernetes.io/name=muster"
+        yield _error(f"no pod of the operator {there} is ready{why}", cure)
+    elif there.ready < there.replicas:
+        why = f": {facts.stuck[0]}" if facts.stuck else ""
+        cure = f"kubectl describe pods -n {there.namespace} -l app.kubernetes.io/name=muster"
+        yield _warning(f"{there.ready} of {there.replicas} pods of {there} are ready{why}", cure)
+
+
+def _arguments(facts: Facts) -> Findings:
+    if facts.refuses:
+        text = f"{facts.operator} does not start: {facts.refuses}"
+        yield _error(text, "mend its arguments; `muster run --help` lists them")
+
+
+def _leader(facts: Facts) -> Findings:
+    there, lease = facts.operator, facts.lease
+    if there is None or not there.replicas:
+        return
+    if not facts.settings.leader_elect:
+        if there.replicas > 1:
+            text = f"{there.replicas} pods of {there} work at once, as they elect no leader"
+            yield _error(text, "add --leader-elect to its arguments")
+        return
+    where = f"lease {facts.settings.leader_election_id} in {facts.settings.lock_namespace}"
+    if lease is None or not lease.fresh(facts.now):
+        yield _error(f"nobody leads: {where} is not held", f"kubectl logs -n {there.namespace} "
+                     f"deployment/{there.name} says what it waits for")  # fmt: skip
+
+
+def _rivals(facts: Facts) -> Findings:
+    mine = facts.operator
+    for other in facts.deployments:
+        if other == mine or not other.replicas:
+            continue
+        stop = f"kubectl scale -n {other.namespace} deployment/{other.name} --replicas=0"
+        if other.programs & set(OPERATORS):
+            text = f"{other} handles the same jobs: their pods are made and deleted by two"
+            yield _error(text, f"{stop}  (docs/migration.md)")
+        elif other.schedules:
+            if facts.settings.backend.embedded:
+                yield _error(f"{other} places the same pods as the scheduler inside", stop)
+        elif other.of_muster:
+            text = f"a second operator, {other}, handles the same jobs"
+            yield _error(text, f"{stop}, or give each its own --namespace")
+
+
+def _leases(facts: Facts) -> Findings:
+    """Find operators that are no Deployment, or are one by another name."""
+    told = {d.namespace for d in facts.deployments if d.replicas and d.programs & set(OPERATORS)}
+    told |= {d.namespace for d in facts.deployments if d.replicas and d.of_muster}
+    told.add(facts.settings.lock_namespace)
+    alike = (*OPERATORS, facts.settings.leader_election_id)
+    for lease in facts.leases:
+        named = any(part in lease.name for part in alike)
+        if named and lease.fresh(facts.now) and lease.namespace not in told:
+            text = f"{lease.holder} holds the lease {lease.namespace}/{lease.name}: it handles the"
+            yield _error(f"{text} same jobs", "stop that operator  (docs/migration.md)")
+
+
+def _version(facts: Facts) -> Findings:
+    there = facts.operator
+    for image in there.images if there else ():
+        tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2].removeprefix("v")
+        numbered = tag[:1].isdigit() and facts.version[:1].isdigit()
+        if program(image) == "muster" and numbered and tag != facts.version:
+            text = f"the operator is of version {tag}, this program of {facts.version}"
+            yield _warning(text, "ask with the program of the operator's version, or upgrade it")
+
+
+def _crds(facts: Facts) -> Findings:
+    absent = [name for name, wrong in facts.crds.items() if wrong == ABSENT]
+    cure = f"{APPLY} crds"
+    if absent:
+        yield _error(f"there is no CRD {_listed(absent)}", cure)
+    for name, wrong in facts.crds.items():
+        if wrong and wrong != ABSENT:
+            yield _error(f"the CRD {name} is not of this version: {wrong}",
+                         f"{cure} --force-conflicts")  # fmt: skip
+
+
+ABSENT: Final = "absent"
+
+
+def _permissions(facts: Facts) -> Findings:
+    folder = f"manifests/overlays/{facts.overlay}"
+    alive = facts.operator or facts.lease or "deployments" in facts.unread
+    if facts.missing and alive:
+        text = lacking(facts.missing, folder).partition(";")[0]
+        few = f"{len(facts.missing)} permissions of the operator are missing: {text}"
+        yield _error(shortened(few), f"{APPLY} {folder}")
+    for component, missing in facts.components.items():
+        text = shortened(lacking(missing, component).partition("; the roles")[0])
+        cure = f"add components/{component} to your overlay, or {APPLY} manifests/overlays/mpi"
+        yield _error(f"for the jobs that need components/{component}, {text}", cure)
+
+
+LONGEST: Final = 160
+
+
+def shortened(text: str) -> str:
+    """Return a text that fits a line."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _gang(facts: Facts) -> Findings:
+    backend = facts.settings.backend
+    if backend.apis and backend.served(facts.served) is None:
+        text = f"the API of the gang scheduler {backend.name} is not served"
+        yield _error(text, backend.cure)
+
+
+def _scheduler(facts: Facts) -> Findings:
+    backend = facts.settings.backend
+    images = SCHEDULERS.get(backend.name, ())
+    found = [d for d in facts.deployments if d.programs & set(images)]
+    if backend.name == names.KUBE_BATCH_SCHEDULER:
+        found = [d for d in facts.deployments if d.schedules]
+    if images and not any(each.ready for each in found):
+        stands = f", {_listed(map(str, found))} is not" if found else ""
+        text = f"no Deployment of {backend.name} is ready{stands}: gangs may wait for ever"
+        cure = f"install {backend.name}, or choose another --gang-scheduler-name"
+        yield _warning(text, cure)
+
+
+def _webhook(facts: Facts) -> Findings:
+    install = "add components/webhook to your overlay and apply it"
+    name = facts.settings.admission_configuration
+    if facts.webhook is None:
+        if facts.settings.admission_bind != "0":
+            text = f"the operator serves a webhook, and there is no configuration {name} for it"
+            yield _warning(text, install)
+    elif facts.settings.admission_bind == "0":
+        text = f"the webhook {name} is configured, and the operator does not serve it"
+        yield _warning(text, f"{install}, or kubectl delete validatingwebhookconfiguration {name}")
+    elif facts.webhook.ready == 0:
+        text = f"nobody is behind the service {_listed(facts.webhook.services)} of the webhook"
+        yield _warning(text, f"{install}; its pods have to be ready")
+
+
+def _reached(facts: Facts) -> Findings:
+    hook = facts.webhook
+    if hook is not None and facts.settings.admission_bind != "0" and not facts.refused:
+        text = "the API server does not reach the webhook: a job that it refuses was let in"
+        cure = "let the API server in to port 9443 of the operator (NetworkPolicy, firewall)"
+        yield _warning(text, cure)
+
+
+def _certificate(facts: Facts) -> Findings:
+    hook = facts.webhook
+    if hook is None or facts.settings.admission_bind == "0":
+        return
+    left, whole = hook.ends - facts.now, hook.ends - hook.begins
+    cure = "the log of who renews it (the operator, or cert-manager) says what is in the way"
+    if not hook.ends:
+        yield _warning("the webhook's configuration has no certificate (caBundle)", cure)
+    elif left <= 0:
+        yield _warning("the webhook's certificate has run out", cure)
+    elif left < whole * LAST_PART:
+        text = f"the webhook's certificate ends in {left / 3600:.0f} h and was not renewed"
+        yield _warning(text, cure)
+
+
+def _clock(facts: Facts) -> Findings:
+    cure = "have the clocks set (chrony, systemd-timesyncd)"
+    if abs(facts.ahead) > SKEW:
+        text = f"this machine's clock is {_apart(facts.ahead)} the API server's"
+        yield _warning(text, cure)
+
+
+def _operators_clock(facts: Facts) -> Findings:
+    lease = facts.lease
+    if lease is not None and lease.written and lease.fresh(facts.now):
+        ahead = lease.renewed - lease.written
+        if abs(ahead) > SKEW:
+            text = f"the operator's clock is {_apart(ahead)} the API server's"
+            cure = "have the clock of its node set: deadlines, TTLs and ETAs are off by as much"
+            yield _warning(text, cure)
+
+
+def _apart(ahead: float) -> str:
+    return f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+
+
+def _nodes(facts: Facts) -> Findings:
+    if not facts.nodes:
+        yield _error("there are no nodes", "add some: no pod can run")
+        return
+    ready = [node for node in facts.nodes if node.ready]
+    if not ready:
+        yield _error("no node is ready", "kubectl describe nodes says why")
+    elif not any(node.usable for node in ready):
+        closed = Counter(t.key for node in ready for t in node.taints)
+        by = f" by the taints {_listed(closed)}" if closed else ""
+        text = f"all {len(ready)} nodes that are ready are closed{by}"
+        yield _error(text, "kubectl uncordon them, or take the taints away")
+
+
+def _offers(facts: Facts) -> Findings:
+    """Find what jobs wait for in vain, whatever ends: nobody has it, or not for them."""
+    lacks: dict[str, set[str]] = {}
+    closed: dict[tuple[str, str], set[str]] = {}
+    offered = {name for node in facts.nodes for name, amount in node.allocatable if amount}
+    for key, shape in ((key, shape) for key, shapes in facts.shapes.items() for shape in shapes):
+        asked = {name for name, amount in shape.requests if amount}
+        for name in asked - offered:
+            lacks.setdefault(name, set()).add(key)
+        able = [n for n in facts.nodes if asked <= {name for name, much in n.allocatable if much}]
+        walls = {nodes.barrier(shape, node) for node in able}
+        if able and all("taint" in wall for wall in walls):
+            rarest = min(asked, key=lambda name: (_offering(facts, name), name), default="pods")
+            closed.setdefault((rarest, _listed(walls)), set()).add(key)
+    for name, waiting in sorted(lacks.items()):
+        text = f"no node offers {name}, which {_listed(waiting)} asks for"
+        yield _error(text, "install the device plugin of those nodes, or mend the job")
+    for (name, walls_), waiting in sorted(closed.items()):
+        text = f"all nodes with {name} keep {_listed(waiting)} away: {walls_}"
+        yield _error(text, "add a toleration to its pod templates")
+
+
+def _offering(facts: Facts, name: str) -> int:
+    return sum(dict(node.allocatable).get(name, 0) > 0 for node in facts.nodes)
+
+
+def _queues(facts: Facts) -> Findings:
+    asked: dict[str, set[str]] = {}
+    for job in facts.jobs:
+        if job.key in facts.shapes:
+            name = job.run_policy.scheduling.queue or facts.settings.default_queue
+            asked.setdefault(name, set()).add(job.key)
+    implied = facts.settings.default_queue if facts.settings.backend.embedded else ""
+    for name, jobs in sorted(asked.items()):
+        state = facts.queues.get(name, "Open" if name == implied else "")
+        if not state:
+            text = f"there is no queue {name}, in which {_listed(jobs)} waits"
+            yield _error(text, "make it, or name another in runPolicy.schedulingPolicy.queue")
+        elif state != "Open":
+            text = f"the queue {name}, in which {_listed(jobs)} waits, is {state}"
+            yield _warning(text, f"set state: Open in queue {name}")
+
+
+def _priority(facts: Facts) -> Findings:
+    there = facts.operator
+    if there is None:
+        return
+    if not there.priority_class:
+        text = f"the pods of {there} have no priority: any other may take their room"
+        yield _warning(text, "give the Deployment priorityClassName: system-cluster-critical")
+    elif there.priority_class not in facts.classes:
+        text = f"there is no PriorityClass {there.priority_class}: {there} gets no pods"
+        yield _error(text, "make it, or name system-cluster-critical")
+
+
+def _flow(facts: Facts) -> Findings:
+    there = facts.operator
+    if there is not None and f"{there.namespace}/{there.account}" not in facts.flows:
+        text = "no FlowSchema keeps the leader's Lease apart: a busy API server may cost the lead"
+        yield _warning(text, f"{APPLY} manifests/overlays/{facts.overlay}")
+
+
+CHECKS: Final = (
+    Check("operator", _operator, ("deployments",)),
+    Check("arguments", _arguments, ("deployments",)),
+    Check("leader", _leader, ("deployments", "lease")),
+    Check("other operators", _rivals, ("elsewhere",)),
+    Check("other leaders", _leases, ("leases", "elsewhere")),
+    Check("version", _version, ("deployments",)),
+    Check("CRDs", _crds, ("crds",)),
+    Check("permissions", _permissions, ("missing",)),
+    Check("gang scheduler's API", _gang, ("served",)),
+    Check("gang scheduler", _scheduler, ("elsewhere",)),
+    Check("webhook", _webhook, ("webhook",)),
+    Check("webhook's reach", _reached, ("webhook", "refused")),
+    Check("certificate", _certificate, ("webhook",)),
+    Check("clock", _clock),
+    Check("operator's clock", _operators_clock, ("lease",)),
+    Check("nodes", _nodes, ("nodes",)),
+    Check("what jobs ask for", _offers, ("nodes", "jobs")),
+    Check("queues", _queues, ("queues", "jobs")),
+    Check("priority", _priority, ("deployments", "classes")),
+    Check("priority and fairness", _flow, ("deployments", "flows")),
+)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster convert`: jobs as other operators know them, to those of v1 and to TrainJobs.
+
+Rule: documents in, documents and losses out. Each kind of source is a row of `SOURCES`; what a row
+does not take of a document is lost, and named with its path. Nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from muster.api import names
+from muster.api.edge import mapping, text
+from muster.api.model import Json
+from muster.commands.convert import kubeflow, trainer, volcano
+from muster.commands.convert.fields import Fields, Loss, Reasons
+from muster.commands.convert.job import by_ssh
+from muster.frameworks import FRAMEWORKS
+
+_MPI: Final = FRAMEWORKS["MPIJob"]
+_TFJOB: Final = FRAMEWORKS["TFJob"]
+_PYTORCH: Final = FRAMEWORKS["PyTorchJob"]
+_XGBOOST: Final = FRAMEWORKS["XGBoostJob"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How jobs of one version of one kind are read."""
+
+    read: Callable[[Fields], Json | None]
+    reasons: Reasons = field(default_factory=lambda: kubeflow.REASONS)
+
+
+_V1ALPHA1: Final = f"{names.GROUP}/v1alpha1"
+_LISTED_TF: Final = Source(kubeflow.listed(_TFJOB, ("tfReplicaType",), "tfPort"))
+_LISTED_TORCH: Final = Source(
+    kubeflow.listed(_PYTORCH, ("replicaType", "pytorchReplicaType"), "masterPort")
+)
+_OLD: Final = ("v1beta2", "v1beta1", "v1alpha2")
+VOLCANO: Final = ("batch.volcano.sh/v1alpha1", "Job")
+TRAINJOB: Final = (trainer.API, "TrainJob")
+SOURCES: Final[Mapping[tuple[str, str], Source]] = {
+    **{(row.api_version, kind): Source(kubeflow.mapped(row)) for kind, row in FRAMEWORKS.items()},
+    **{
+        (f"{names.GROUP}/{version}", row.kind): Source(kubeflow.mapped(row, version))
+        for row in (_TFJOB, _PYTORCH)
+        for version in _OLD
+    },
+    (_V1ALPHA1, "TFJob"): _LISTED_TF,
+    ("tensorflow.org/v1alpha1", "TfJob"): _LISTED_TF,
+    (_V1ALPHA1, "PyTorchJob"): _LISTED_TORCH,
+    ("xgboostjob.kubeflow.org/v1alpha1", "XGBoostJob"): Source(
+        kubeflow.mapped(_XGBOOST, was="xgboostjob")
+    ),
+    (by_ssh().api_version, "MPIJob"): Source(kubeflow.mapped(by_ssh())),
+    (f"{names.GROUP}/v1alpha2", "MPIJob"): Source(kubeflow.mapped(_MPI)),
+    (_V1ALPHA1, "MPIJob"): Source(kubeflow.one_template),
+    VOLCANO: Source(volcano.read, volcano.REASONS),
+}
+"""(apiVersion, kind) -> how it is read; a TrainJob is read with its runtime beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The documents that came of others, and what is lost."""
+
+    documents: tuple[Json, ...]
+    losses: tuple[Loss, ...]
+    jobs: int
+    """How many documents were jobs; all others are as they were."""
+
+
+def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversion:
+    """Return the jobs among the documents as those of v1, or as TrainJobs with their runtimes.
+
+    A document that is no job stays as it is. A job that cannot be converted is left out, with a
+    loss that says so.
+    """
+    given = tuple(documents)
+    runtimes = {_runtime_key(each): each for each in given if _is_runtime(each)}
+    used, made, losses = set[tuple[str, str]](), list[Json](), list[Loss]()
+    count = 0
+    for document in given:
+        key = (text(document.get("apiVersion")), text(document.get("kind")))
+        if key == TRAINJOB and not to_trainjob:
+            wanted = trainer.reference(Fields(document).open("spec"))
+            found, lost = _train(document, runtimes.get(wanted))
+            used.add(wanted)
+        elif key in SOURCES:
+            found, lost = _read(SOURCES[key], document)
+        elif _of_no_known_version(key):
+            found, lost = [], [_unknown(document)]
+        else:
+            if to_trainjob or not _is_runtime(document):
+                made.append(document)
+            continue
+        count += 1
+        losses += lost
+        for each in found if to_trainjob else ():
+            source = Fields(each)
+            made += trainer.write(source)
+            losses += source.lost(_named(document), trainer.REASONS_BACK)
+        made += () if to_trainjob else found
+    if not to_trainjob:
+        losses += _unused(runtimes, used)
+    return Conversion(tuple(made), tuple(dict.fromkeys(losses)), count)
+
+
+def _read(source: Source, document: Json) -> tuple[list[Json], list[Loss]]:
+    fields = _opened(document)
+    found = source.read(fields)
+    return [found] if found else [], list(fields.lost(_named(document), source.reasons))
+
+
+def _train(document: Json, runtime: Json | None) -> tuple[list[Json], list[Loss]]:
+    """Read a TrainJob and its runtime beside it."""
+    fields = _opened(document)
+    beside = None if runtime is None else _opened(runtime)
+    found = trainer.read(fields, beside)
+    losses = list(fields.lost(_named(document), trainer.REASONS))
+    if beside is not None and runtime is not None:
+        losses += beside.lost(_named(runtime), trainer.REASONS)
+    return [found] if found else [], losses
+
+
+def _opened(document: Json) -> Fields:
+    fields = Fields(document)
+    fields.drop("apiVersion", "kind")
+    return fields
+
+
+def _named(document: Json) -> str:
+    meta = mapping(document.get("metadata"))
+    name = text(meta.get("name")) or text(meta.get("generateName"))
+    return f"{text(document.get('kind'))} {name}"
+
+
+def _is_runtime(document: Json) -> bool:
+    return document.get("apiVersion") == trainer.API and document.get("kind") in trainer.RUNTIMES
+
+
+def _runtime_key(document: Json) -> tuple[str, str]:
+    return text(document.get("kind")), text(mapping(document.get("metadata")).get("name"))
+
+
+def _unused(
+    runtimes: Mapping[tuple[str, str], Json], used: set[tuple[str, str]]
+) -> Iterator[Loss]:
+    for key, runtime in runtimes.items():
+        if key not in used:
+            yield Loss(_named(runtime), "spec", "no TrainJob here refers to it")
+
+
+def _of_no_known_version(key: tuple[str, str]) -> bool:
+    group = key[0].partition("/")[0]
+    known = {(version.partition("/")[0], kind) for version, kind in (*SOURCES, TRAINJOB)}
+    return (group, key[1]) in known and key != TRAINJOB
+
+
+def _unknown(document: Json) -> Loss:
+    kind, version = document.get("kind"), document.get("apiVersion")
+    known = ", ".join(version for version, of in (*SOURCES, TRAINJOB) if of == kind)
+    return Loss(_named(document), "apiVersion", f"{version} is not known", f"known are {known}")

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of Kubeflow's own operators, in the versions that they have had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from muster.api import jobs
+from muster.api.edge import mapping
+from muster.api.model import Json
+from muster.commands.convert import job
+from muster.commands.convert.fields import Fields, without_nothing
+from muster.frameworks import FRAMEWORKS, Framework, loading
+from muster.frameworks.mpi import LAUNCHER, WORKER
+
+FLAT: Final = (
+    "cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit",
+    "schedulingPolicy",
+)  # fmt: skip
+"""Fields of the run policy that stood at the top of the spec once."""
+_GPU: Final = "nvidia.com/gpu"
+_ID: Final = "an id that the old operator gave the job"
+REASONS: Final = {
+    "": ("no field of a v1 job says this", ""),
+    "metadata": ("only the API server and other controllers write this", ""),
+    "spec.mpiDistribution": (
+        "an MPIJob of v1 sets variables for Open MPI and Intel MPI alike",
+        "for MPICH, write a v2beta1 MPIJob with mpiImplementation: MPICH",
+    ),
+    "spec.tensorboard": (
+        "the operator runs no TensorBoard",
+        "run it as a Deployment with the same volume",
+    ),
+    "spec.tfImage": (
+        "it was for parameter servers without a template",
+        "give the role PS a template",
+    ),
+    "spec.terminationPolicy": (
+        "which pod ends the job follows from its roles: the chief or master, else worker 0",
+        "name that role Chief",
+    ),
+    "spec.RuntimeId": (_ID, ""),
+    "spec.runtimeId": (_ID, ""),
+    "spec.backend": ("the program chooses it", "dist.init_process_group(backend=...)"),
+    "spec.launcherOnMaster": (
+        "the launcher goes where there is room",
+        "give the Launcher's template a nodeSelector and tolerations",
+    ),
+}
+
+
+def mapped(
+    framework: Framework, version: str = "v1", was: str = ""
+) -> Callable[[Fields], Json | None]:
+    """Return what reads jobs of a version with a map of roles.
+
+    `was` is what that version called the framework's container.
+    """
+
+    def read(source: Fields) -> Json | None:
+        meta, spec = job.metadata(source), source.open("spec")
+        policy = _run_policy(spec, framework.api.defaults.get(version, {}))
+        known = job.schema_of(framework.api.spec)["properties"]
+        options = {
+            name: spec.pruned(name, known[name])
+            for name in known
+            if name not in ("runPolicy", framework.spec_field, *FLAT)
+        }
+        roles = dict(_roles(framework, spec.open(framework.spec_field), was))
+        return job.assemble(framework, meta, policy, options, roles)
+
+    return read
+
+
+def _run_policy(spec: Fields, defaults: Mapping[str, object]) -> Json:
+    """Take the run policy, with the fields of it that stand at the top."""
+    known = job.schema_of(jobs.RunPolicy)
+    said = {name: spec.take(name, object) for name in FLAT}
+    written: Json = {}
+    for name in ("RunPolicy", "runPolicy"):  # the first is Go's name of a field without a tag
+        written |= mapping(spec.pruned(name, known))
+    policy, overruled = loading.fold(FLAT, {**said, "runPolicy": written})
+    for name in overruled:
+        spec.lose(name, f"spec.runPolicy.{name} is there too, and goes first")
+    return {**{name: defaults[name] for name in defaults if name in FLAT}, **policy}
+
+
+def _roles(framework: Framework, map_: Fields, was: str) -> Iterator[tuple[str, Json]]:
+    known = ", ".join(framework.api.types)
+    seen = set()
+    for name in map_.names():
+        type_ = loading.canonical(framework, name)
+        if type_ is None or type_ in seen:
+            map_.lose(name, job.NO_SUCH_ROLE, f"{framework.kind} has {known}, each once")
+            continue
+        seen.add(type_)
+        source = map_.open(name)
+        found = job.template(source, framework, was)
+        yield (
+            type_,
+            job.role(source.take("replicas", int), source.take("restartPolicy", str) or "", found),
+        )
+
+
+def listed(
+    framework: Framework, kind_fields: tuple[str, ...], port_field: str
+) -> Callable[[Fields], Json | None]:
+    """Return what reads jobs of v1alpha1, whose roles are a list; a field of each says which."""
+
+    def read(source: Fields) -> Json | None:
+        meta, spec = job.metadata(source), source.open("spec")
+        scheduler = spec.take("schedulerName", str)
+        top_port = spec.take(port_field, object)
+        roles: dict[str, Json] = {}
+        for each in spec.each("replicaSpecs"):
+            named = next(filter(None, (each.take(name, str) for name in kind_fields)), "MASTER")
+            type_ = loading.canonical(framework, named)
+            if type_ is None or type_ in roles:
+                each.lose_all(f"{job.NO_SUCH_ROLE}: {named}")
+                continue
+            port = each.take(port_field, int)
+            found = job.template(each, framework)
+            job.listen(framework, found, port if port is not None else top_port)
+            if scheduler and isinstance(found.get("spec"), dict):
+                found["spec"].setdefault("schedulerName", scheduler)
+            replicas = each.take("replicas", int)
+            roles[type_] = job.role(replicas, job.restart_policy(found), found)
+        _chief(spec, roles)
+        return job.assemble(framework, meta, {}, {}, roles)
+
+    return read
+
+
+def _chief(spec: Fields, roles: Json) -> None:
+    """Take a termination policy that says what the roles say."""
+    policy = spec.open("terminationPolicy")
+    for name in ("chief", "master"):
+        chief = policy.open(name)
+        who = (chief.take("replicaName", str) or "MASTER").lower()
+        index = chief.take("replicaIndex", int) or chief.take("replicaRank", int) or 0
+        leads = "master" if {"Master", "Chief"} & roles.keys() else "worker"
+        if (who, index) != (leads, 0):
+            policy.lose(name, *REASONS["spec.terminationPolicy"])
+
+
+def one_template(source: Fields) -> Json | None:
+    """Read an MPIJob of v1alpha1: one template, for the launcher and all workers."""
+    framework: Final = FRAMEWORKS["MPIJob"]
+    meta, spec = job.metadata(source), source.open("spec")
+    workers, units = _workers(spec)
+    resource = spec.take("processingResourceType", str) or _GPU
+    slots = spec.take("slotsPerWorker", int)
+    found = job.template(spec, framework)
+    policy = job.restart_policy(found)
+    worker = _with_limit(found, resource, units)
+    roles = {
+        LAUNCHER: job.role(1, policy, _without_device(found)),
+        WORKER: job.role(workers, policy, worker),
+    }
+    if spec.take("launcherOnMaster", bool):
+        spec.lose("launcherOnMaster", *REASONS["spec.launcherOnMaster"])
+    options = {
+        "slotsPerWorker": slots or units or _limit(worker, resource),
+        "mainContainer": spec.take("mainContainer", str),
+    }
+    return job.assemble(framework, meta, _run_policy(spec, {}), options, roles)
+
+
+def _workers(spec: Fields) -> tuple[int | None, int | None]:
+    """Take how many workers there are, and how many devices each has beside its template's."""
+    for total_field, node_field in (
+        ("gpus", "gpusPerNode"),
+        ("processingUnits", "processingUnitsPerNode"),
+    ):
+        total = spec.take(total_field, int)
+        if total is None:
+            continue
+        each = spec.take(node_field, int)
+        if each is None:
+            spec.note(
+                spec.at(node_field),
+                "a flag of the old operator said how many devices a node has; taken to be 1",
+                "write it into the old job and convert it again",
+            )
+        per_node = min(each or 1, total) or 1
+        if total % per_node:
+            spec.note(spec.at(total_field), f"is no multiple of {per_node}: the rest is left out")
+        return total // per_node, per_node
+    return spec.take("replicas", int), None
+
+
+def _with_limit(found: Json, resource: str, units: int | None) -> Json:
+    """Return the template with a limit for its first container."""
+    first, *others = job.containers_of(found) or [{}]
+    if units is None or not first:
+        return found
+    resources = mapping(first.get("resources"))
+    limits = {**mapping(resources.get("limits")), resource: units}
+    containers = [{**first, "resources": {**resources, "limits": limits}}, *others]
+    return {**found, "spec": {**found["spec"], "containers": containers}}
+
+
+def _without_device(found: Json) -> Json:
+    """Return the template of a launcher, which only waits: without what its workers compute on."""
+    containers = [
+        {**each, "resources": _only_plain(mapping(each.get("resources")))}
+        for each in job.containers_of(found)
+    ]
+    plain = [without_nothing(each) for each in containers]
+    return {**found, "spec": {**mapping(found.get("spec")), "containers": plain}}
+
+
+def _only_plain(resources: Any) -> Json:
+    """Return requests and limits of what each node has; a device has a domain in its name."""
+    return without_nothing(
+        {
+            part: {name: v for name, v in mapping(amounts).items() if "/" not in name}
+            for part, amounts in resources.items()
+        }
+    )
+
+
+def _limit(found: Json, resource: str) -> int | None:
+    first = next(iter(job.containers_of(found)), {})
+    written = str(mapping(mapping(first.get("resources")).get("limits")).get(resource, ""))
+    return int(written) if written.isdecimal() else None

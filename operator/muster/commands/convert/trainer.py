@@ -1,0 +1,481 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubeflow Trainer: a TrainJob with the runtime that it refers to, to a job and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muster.api import names
+from muster.api.edge import mapping, sequence, text
+from muster.api.model import Json
+from muster.commands.convert import job
+from muster.commands.convert.fields import Fields, without_nothing
+from muster.frameworks import FRAMEWORKS, Framework
+from muster.frameworks.mpi import LAUNCHER, WORKER
+
+API: Final = "trainer.kubeflow.org/v1alpha1"
+RUNTIMES: Final = ("TrainingRuntime", "ClusterTrainingRuntime")
+MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
+_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+_FRAMEWORK: Final = "trainer.kubeflow.org/framework"
+_TRAINER: Final = "trainer"
+_NODE: Final = "node"
+_RUNTIME: Final = "-runtime"
+_GROUP: Final = API.partition("/")[0]
+_OWN: Final = "muster.kubeflow.org/"
+_ALLOWED: Final = {"Always": "OnFailure", "ExitCode": "Never"}
+"""Restart policy of a role -> what a pod of a batch Job may have that is nearest."""
+_INITIALIZER: Final = (
+    "a job has no steps before its own",
+    "give the templates an init container that fetches it, or run a Job before",
+)
+REASONS: Final = {
+    "": ("no field of a v1 job says this", ""),
+    "metadata": ("only the API server and other controllers write this", ""),
+    "spec.initializer": _INITIALIZER,
+    "spec.template.spec.network": ("the job's services are made by its own rules", ""),
+    "spec.template.spec.failurePolicy": (
+        "failed pods are followed by new ones, by a role's restartPolicy",
+        "restartPolicy: ExitCode, and spec.runPolicy.backoffLimit",
+    ),
+    "spec.template.spec.successPolicy": ("the kind says which pods decide the end", ""),
+    "spec.template.spec.replicatedJobs.dependsOn": ("the pods of a gang start together", ""),
+    "spec.template.spec.replicatedJobs.template.spec": (
+        "the pods of a job belong to no batch Job",
+        "spec.runPolicy has limits for the job as a whole",
+    ),
+    "spec.podGroupPolicy.volcano": (
+        "tiers of HyperNodes are not known here",
+        f"annotation {names.TOPOLOGY_REQUIRED} or {names.TOPOLOGY_PREFERRED}, a label of nodes",
+    ),
+    "spec.mlPolicy.flux": ("no kind starts Flux", "an MPIJob starts the same programs"),
+    "spec.runtimePatches": (
+        "patches are not applied",
+        "write into the runtime what they change, and convert it again",
+    ),
+}
+REASONS_BACK: Final = {
+    "": ("no field of a TrainJob or its runtime says this", ""),
+    "spec.runPolicy.cleanPodPolicy": ("a JobSet deletes what still runs and keeps the rest", ""),
+    "spec.runPolicy.managedBy": ("names an operator of v1 jobs", ""),
+    "spec.runPolicy.schedulingPolicy": (
+        "a TrainJob is a gang of all its pods, if at all",
+        "Kueue's label kueue.x-k8s.io/queue-name has it wait in a queue",
+    ),
+    "spec.elasticPolicy": ("torchrun meets by c10d at the first node alone", ""),
+    "spec.launcherCreationPolicy": ("the launcher of a TrainJob waits for its workers", ""),
+    "spec.mainContainer": ("workers are entered by SSH, so by their only sshd", ""),
+    "spec.mpiImplementation": ("Trainer writes host lists for OpenMPI alone", ""),
+    "spec.cleanPodPolicy": ("a JobSet deletes what still runs and keeps the rest", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A kind of runtime: its field of mlPolicy, and the kind of job that does the same."""
+
+    kind: str
+    first: str = ""
+    """The role of the first node; empty: all are workers."""
+
+
+_POLICIES: Final = {
+    "torch": _Policy("PyTorchJob", "Master"),
+    "mpi": _Policy("MPIJob"),
+    "jax": _Policy("JAXJob"),
+    "xgboost": _Policy("XGBoostJob", "Master"),
+}
+
+
+def framework_of(policy: _Policy) -> Framework:
+    """Return the rules of the job that a runtime of that sort becomes."""
+    return job.by_ssh() if policy.kind == "MPIJob" else FRAMEWORKS[policy.kind]
+
+
+def read(source: Fields, runtime: Fields | None) -> Json | None:
+    """Read a TrainJob by its runtime; None if that is not there or of no kind known here."""
+    meta, spec = job.metadata(source), source.open("spec")
+    kind, name = reference(spec)
+    if runtime is None:
+        said = f"no {kind} {name} was given: no job is made"
+        spec.note("spec.runtimeRef", said, "give its file by another -f")
+        return None
+    labels, of = runtime.open("metadata").texts("labels"), runtime.open("spec")
+    runtime.drop("metadata")
+    ml = of.open("mlPolicy")
+    sort = _sort(ml, labels)
+    if sort is None:
+        runtime.note("spec.mlPolicy", "of none of the kinds known here: no job is made")
+        return None
+    framework = framework_of(_POLICIES[sort])
+    nodes = _Said.of(spec.open("trainer"), ml, sort)
+    jobset = of.open("template").open("spec")
+    made = (_by_mpi if sort == "mpi" else _alike)(jobset, framework, ml.open(sort), nodes)
+    roles, options = made
+    return job.assemble(framework, meta, _run_policy(spec, of), options, roles)
+
+
+def reference(spec: Fields) -> tuple[str, str]:
+    """Return kind and name of the runtime that a TrainJob refers to."""
+    ref = spec.open("runtimeRef")
+    ref.drop("apiGroup")
+    kind = ref.take("kind", str) or "ClusterTrainingRuntime"
+    return kind, ref.take("name", str) or ""
+
+
+def _sort(ml: Fields, labels: Mapping[str, str]) -> str | None:
+    """Return the field of mlPolicy that there is, else what the runtime's label says."""
+    named = labels.get(_FRAMEWORK, "")
+    found = next((name for name in _POLICIES if name in ml.names()), named)
+    return found if found in _POLICIES else None
+
+
+def _run_policy(spec: Fields, of: Fields) -> Json:
+    jobset = of.open("template").open("spec")
+    manager = spec.take("managedBy", str)
+    if manager not in (None, MANAGER, names.MANAGED_BY_MULTIKUEUE):
+        spec.lose("managedBy", f"{manager} is in charge of TrainJobs alone")
+    gang = of.open("podGroupPolicy").open("coscheduling")
+    scheduling = {"scheduleTimeoutSeconds": gang.take("scheduleTimeoutSeconds", int)}
+    return without_nothing(
+        {
+            "ttlSecondsAfterFinished": jobset.take("ttlSecondsAfterFinished", int),
+            "activeDeadlineSeconds": spec.take("activeDeadlineSeconds", int),
+            "backoffLimit": jobset.open("failurePolicy").take("maxRestarts", int),
+            "suspend": spec.take("suspend", bool) or None,
+            "managedBy": manager if manager == names.MANAGED_BY_MULTIKUEUE else None,
+            "schedulingPolicy": without_nothing(scheduling),
+        }
+    )
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a TrainJob says of its nodes, in place of what its runtime says."""
+
+    sort: str
+    count: int | None
+    processes: int | None
+    main: Mapping[str, Any]
+    """Fields of the container that trains."""
+    env: Sequence[Any]
+    resources: Json | None
+
+    @classmethod
+    def of(cls, trainer: Fields, ml: Fields, sort: str) -> _Said:
+        """Take it apart."""
+        runtimes = ml.take("numNodes", int)
+        fields = {"image": str, "command": list, "args": list}
+        return cls(
+            sort,
+            _first(trainer.take("numNodes", int), runtimes),
+            trainer.take("numProcPerNode", int),
+            {name: trainer.take(name, type_) for name, type_ in fields.items()},
+            trainer.take("env", list) or (),
+            trainer.take("resourcesPerNode", dict),
+        )
+
+    def override(self, framework: Framework, found: Json, *, leads: bool) -> None:
+        """Write it into the container of a template, which leads or is led by one that does."""
+        wanted = (framework.pods.container, _NODE, "launcher")
+        containers = [c for c in job.containers_of(found) if c.get("name") in wanted]
+        for container in containers[:1]:
+            said = dict(self.main) if leads else {}
+            env = _merged(sequence(container.get("env")), self.env if leads else ())
+            if not (self.sort == "mpi" and leads):
+                said["resources"] = self.resources
+            container.update(without_nothing({**said, "env": env}))
+
+
+_Steps = dict[str, tuple[Json, int | None]]
+
+
+def _steps(jobset: Fields, framework: Framework, said: _Said) -> _Steps:
+    """Return template and number of pods of what trains: of the step itself, and of its nodes."""
+    steps: _Steps = {}
+    for each in jobset.each("replicatedJobs"):
+        name, outer = each.take("name", str) or "", each.open("template")
+        step = outer.open("metadata").open("labels").take(_STEP, str)
+        step = step or (_NODE if name == _NODE else "")
+        if step not in (_TRAINER, _NODE) or step in steps:
+            each.lose_all(f"{name}: {_INITIALIZER[0]}", _INITIALIZER[1])
+            continue
+        inner = outer.open("spec")
+        count = inner.take("parallelism", int)
+        inner.drop("completions")
+        each.drop("replicas")
+        found = job.template(inner, framework, _NODE)
+        said.override(framework, found, leads=step == _TRAINER)
+        steps[step] = found, count
+    return steps
+
+
+def _alike(
+    jobset: Fields, framework: Framework, policy: Fields, said: _Said
+) -> tuple[dict[str, Json], Json]:
+    """Return the roles and own fields of a job whose nodes are all alike."""
+    steps = _steps(jobset, framework, said)
+    found, parallel = steps.get(_TRAINER) or steps.get(_NODE) or ({}, None)
+    elastic = _elastic(policy)
+    first = "" if elastic else _POLICIES[said.sort].first
+    count = _first(said.count, parallel, elastic.get("maxReplicas"), 1)
+    restart = job.restart_policy(found)
+    roles = {first: job.role(1, restart, found)} if first else {}
+    if count > len(roles):
+        roles[WORKER] = job.role(count - len(roles), restart, deepcopy(found))
+    if said.sort != "torch":
+        return roles, {}
+    processes = _first(said.processes, policy.take("numProcPerNode", object))
+    shown = None if processes is None else str(processes)
+    return roles, {"nprocPerNode": shown, "elasticPolicy": elastic or None}
+
+
+def _elastic(policy: Fields) -> Json:
+    source = policy.open("elasticPolicy")
+    return without_nothing(
+        {
+            "minReplicas": source.take("minNodes", int),
+            "maxReplicas": source.take("maxNodes", int),
+            "maxRestarts": source.take("maxRestarts", int),
+            "metrics": source.take("metrics", list),
+        }
+    )
+
+
+def _by_mpi(
+    jobset: Fields, framework: Framework, policy: Fields, said: _Said
+) -> tuple[dict[str, Json], Json]:
+    """Return the roles and own fields of a job with a launcher."""
+    steps = _steps(jobset, framework, said)
+    leads = policy.take("runLauncherAsNode", bool)
+    (launcher, _), (node, parallel) = steps.get(_TRAINER, ({}, 1)), steps.get(_NODE, ({}, None))
+    count = _first(said.count, parallel, 1) - bool(leads)
+    roles = {LAUNCHER: job.role(1, job.restart_policy(launcher), launcher)}
+    if count > 0:
+        roles[WORKER] = job.role(count, job.restart_policy(node), node)
+    for each in jobset.each("replicatedJobs"):
+        if [d.take("name", str) for d in each.each("dependsOn")] == [_NODE]:
+            each.each("dependsOn")[0].drop("status")
+    success = jobset.open("successPolicy")
+    success.drop("operator", "targetReplicatedJobs")
+    slots = policy.take("numProcPerNode", int)
+    return roles, {
+        "slotsPerWorker": _first(said.processes, slots),
+        "runLauncherAsWorker": leads or None,
+        "sshAuthMountPath": policy.take("sshAuthMountPath", str),
+        "launcherCreationPolicy": "WaitForWorkersReady" if count > 0 else None,
+        "mpiImplementation": policy.take("mpiImplementation", str) or "OpenMPI",
+    }
+
+
+def _merged(below: Sequence[Any], above: Sequence[Any]) -> list[Any]:
+    """Return a list of named objects, in which those above replace those below."""
+    named = {mapping(entry).get("name"): entry for entry in above}
+    kept = [named.pop(mapping(entry).get("name"), entry) for entry in below]
+    return [*kept, *named.values()]
+
+
+def write(source: Fields) -> list[Json]:
+    """Return a v1 job as a TrainJob, after the runtime that it needs; empty if none can do it."""
+    kind, version = source.take("kind", str), source.take("apiVersion", str)
+    sort = next((name for name, row in _POLICIES.items() if row.kind == kind), None)
+    if sort is None:
+        source.note("kind", f"Trainer has no runtime for a {kind}: no TrainJob is made")
+        return []
+    framework = framework_of(_POLICIES[sort])
+    if version != framework.api_version:
+        source.note(
+            "apiVersion",
+            "the workers of a TrainJob are entered by SSH, not by kubectl",
+            "take an image with sshd",
+        )
+    meta, spec = job.metadata(source), source.open("spec")
+    _unheard(source.open("metadata"), meta)
+    roles = _roles(framework, spec.open(framework.spec_field))
+    elastic = _elastic_back(spec) if sort == "torch" else {}
+    trainer, replicated = _replicated(sort, roles)
+    _span(elastic, roles, spec.open(framework.spec_field))
+    leads = spec.take("runLauncherAsWorker", bool)
+    nodes = sum(role.count for role in roles if role.type != LAUNCHER) + bool(leads)
+    own = _own(sort, spec, elastic, leads=leads)
+    trainer = {**({} if elastic else {"numNodes": nodes}), **trainer}
+    name = f"{text(meta.get('name'))}{_RUNTIME}"
+    reference_ = {"apiGroup": _GROUP, "kind": RUNTIMES[0], "name": name}
+    place = {"namespace": meta["namespace"]} if "namespace" in meta else {}
+    head = {"name": name, **place, "labels": {_FRAMEWORK: sort}}
+    _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
+    runtime = _runtime(spec.open("runPolicy"), {sort: own}, replicated)
+    train = _train(spec.open("runPolicy"), framework)
+    return [
+        {"apiVersion": API, "kind": RUNTIMES[0], "metadata": head, "spec": runtime},
+        {
+            "apiVersion": API,
+            "kind": "TrainJob",
+            "metadata": meta,
+            "spec": {"runtimeRef": reference_, "trainer": trainer, **train},
+        },
+    ]
+
+
+def _unheard(written: Fields, meta: Json) -> None:
+    """Name the annotations that only Muster reads; they stay, for the way back."""
+    for name in mapping(meta.get("annotations")):
+        if name.startswith(_OWN):
+            written.note(f"metadata.annotations[{name}]", "Trainer does not read it")
+
+
+def _scheduling(policy: Fields, roles: Sequence[_Role]) -> None:
+    """Take what the pods can say themselves, and the least that is all of them."""
+    named = policy.take("priorityClass", str)
+    for role in roles if named else ():
+        role.template["spec"].setdefault("priorityClassName", named)
+    least = policy.take("minAvailable", int)
+    if least not in (None, sum(role.count for role in roles)):
+        policy.lose("minAvailable", *REASONS_BACK["spec.runPolicy.schedulingPolicy"])
+
+
+def _runtime(policy: Fields, ml: Json, replicated: list[Json]) -> Json:
+    timeout = policy.open("schedulingPolicy").take("scheduleTimeoutSeconds", int)
+    gang = {"coscheduling": {"scheduleTimeoutSeconds": timeout}}
+    limits = {"maxRestarts": policy.take("backoffLimit", int)}
+    jobset = {
+        "failurePolicy": without_nothing(limits),
+        "ttlSecondsAfterFinished": policy.take("ttlSecondsAfterFinished", int),
+        "replicatedJobs": replicated,
+    }
+    return {
+        "mlPolicy": ml,
+        **({} if timeout is None else {"podGroupPolicy": gang}),
+        "template": {"spec": without_nothing(jobset)},
+    }
+
+
+def _train(policy: Fields, framework: Framework) -> Json:
+    """Return what of a run policy is said of the TrainJob itself."""
+    manager = policy.take("managedBy", str)
+    if manager not in (None, framework.managers[0], names.MANAGED_BY_MULTIKUEUE):
+        policy.lose("managedBy", *REASONS_BACK["spec.runPolicy.managedBy"])
+    return without_nothing(
+        {
+            "suspend": policy.take("suspend", bool) or None,
+            "activeDeadlineSeconds": policy.take("activeDeadlineSeconds", int),
+            "managedBy": manager if manager == names.MANAGED_BY_MULTIKUEUE else None,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """A role of the job that is written as a TrainJob."""
+
+    type: str
+    count: int
+    template: Json
+    """With the restart policy that a batch Job's pods may have."""
+
+
+def _roles(framework: Framework, map_: Fields) -> list[_Role]:
+    found: list[_Role] = []
+    for type_ in framework.api.types:
+        if type_ not in map_.names():
+            continue
+        source = map_.open(type_)
+        count = source.take("replicas", int)
+        pod = deepcopy(source.take("template", dict)) or {}
+        pod["spec"] = dict(mapping(pod.get("spec")))
+        policy = source.take("restartPolicy", str)
+        if policy:
+            allowed = _ALLOWED.get(policy, policy)
+            pod["spec"]["restartPolicy"] = allowed
+            if allowed != policy:
+                source.lose("restartPolicy", f"{allowed} is what a batch Job's pods may have")
+        containers = job.containers_of(pod)
+        main = [c for c in containers if c.get("name") == framework.pods.container]
+        for container in (main or containers)[:1]:
+            container["name"] = _NODE
+        if found and found[0].type != LAUNCHER and found[0].template != pod:
+            source.note(
+                source.at("template"),
+                f"all nodes of a TrainJob are alike: they are as the {found[0].type} is",
+                "tell the node by PET_NODE_RANK in the program",
+            )
+        default = framework.roles.counts.get(type_, 1)
+        found.append(_Role(type_, default if count is None else count, pod))
+    return found
+
+
+def _replicated(sort: str, roles: Sequence[_Role]) -> tuple[Json, list[Json]]:
+    """Return what the TrainJob says of its first container, and the parts of the JobSet."""
+    if not roles:
+        return {}, []
+    leads, *others = roles
+    pod = leads.template
+    said: Json = {}
+    for container in job.containers_of(pod)[:1]:
+        node = next((c for c in job.containers_of(pod) if c.get("name") == _NODE), container)
+        fields = ("command", "args", "env")
+        said = {"image": node.get("image"), **{name: node.pop(name, None) for name in fields}}
+        if sort != "mpi":
+            said["resourcesPerNode"] = node.pop("resources", None)
+    marked = {_STEP: _TRAINER}
+    if sort != "mpi":
+        return without_nothing(said), [_part(_NODE, pod, marked)]
+    after = [{"name": _NODE, "status": "Ready"}] if others else []
+    launcher = {**_part("launcher", pod, marked), **({"dependsOn": after} if after else {})}
+    return without_nothing(said), [*(_part(_NODE, o.template, {}) for o in others), launcher]
+
+
+def _part(name: str, pod: Json, labels: Mapping[str, str]) -> Json:
+    meta = {"metadata": {"labels": labels}} if labels else {}
+    return {"name": name, "template": {**meta, "spec": {"template": pod}}}
+
+
+def _elastic_back(spec: Fields) -> Json:
+    policy = spec.open("elasticPolicy")
+    return without_nothing(
+        {
+            "minNodes": policy.take("minReplicas", int),
+            "maxNodes": policy.take("maxReplicas", int),
+            "maxRestarts": policy.take("maxRestarts", int),
+            "metrics": policy.take("metrics", list),
+        }
+    )
+
+
+def _span(elastic: Json, roles: Sequence[_Role], map_: Fields) -> None:
+    """Name what an elastic policy does not keep: which node is which, and how many there are."""
+    for role in roles if elastic else ():
+        if role.type != WORKER:
+            map_.lose(role.type, "elastic nodes are all alike, and none of them leads")
+        elif role.count != elastic.get("maxNodes"):
+            why = "Trainer has as many nodes as it can between minNodes and maxNodes"
+            map_.open(role.type).lose("replicas", why)
+
+
+def _own(sort: str, spec: Fields, elastic: Json, *, leads: bool | None) -> Json:
+    """Return the part of mlPolicy that is the framework's own."""
+    if sort == "torch":
+        processes = spec.take("nprocPerNode", str)
+        number = int(processes) if processes and processes.isdecimal() else processes
+        return without_nothing({"numProcPerNode": number, "elasticPolicy": elastic})
+    if sort != "mpi":
+        return {}
+    implementation = spec.take("mpiImplementation", str)
+    if implementation not in (None, "OpenMPI"):
+        spec.lose("mpiImplementation", *REASONS_BACK["spec.mpiImplementation"])
+    if spec.take("launcherCreationPolicy", str) == "AtStartup":
+        spec.lose("launcherCreationPolicy", *REASONS_BACK["spec.launcherCreationPolicy"])
+    return without_nothing(
+        {
+            "numProcPerNode": spec.take("slotsPerWorker", int),
+            "runLauncherAsNode": leads,
+            "sshAuthMountPath": spec.take("sshAuthMountPath", str),
+        }
+    )

@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster doctor`: the facts of an installation, read with whatever rights one has."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+import muster
+from muster import frameworks
+from muster.api import edge, names
+from muster.api.edge import mapping, sequence, text
+from muster.api.model import Job, Json
+from muster.cluster.nodes import NodeView, parse_node
+from muster.cluster.pods import PodShape, shape_of
+from muster.commands import checks
+from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
+from muster.commands.questions import Answer
+from muster.frameworks import Framework
+from muster.gang import Permission
+from muster.kube import access, certificates, resources
+from muster.kube.access import Account
+from muster.kube.auth import connect
+from muster.kube.client import HOOK, ApiError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.leaderelection import LEASES
+from muster.kube.resources import Resource
+from muster.runtime.settings import Settings
+from muster.store import permissions
+
+T = TypeVar("T")
+HOME: Final = "muster-system"
+ACCOUNT: Final = "muster"
+ATTEMPTS: Final = 2
+"""Who asks what is wrong does not want to wait for it to pass."""
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+FLOWS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced=False)
+CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
+)
+WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
+"""States of jobs that have not begun."""
+ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
+
+
+async def doctor(
+    chosen: Settings, read_flags: ReadFlags, crds: Path | None, home: str, *, as_json: bool
+) -> Answer:
+    """Say what is wrong with the installation, with the cure; the code is that of the findings.
+
+    `read_flags` makes the settings of a Deployment's arguments, `crds` is the folder of those
+    that belong to this program, `home` the operator's namespace, empty for the usual one.
+    """
+    kube = await connect(
+        chosen.kubeconfig, chosen.master, chosen.context or None, attempts=ATTEMPTS
+    )
+    try:
+        facts = await _Reader(kube, chosen, read_flags, home or HOME).read(_wanted(crds))
+    finally:
+        await kube.close()
+    found = checks.findings(facts)
+    return Answer((_json if as_json else _lines)(found), checks.exit_code(found))
+
+
+def _lines(found: Sequence[Finding]) -> str:
+    lines = [f"{one.severity:8} {one.what}. Cure: {one.cure}" for one in found]
+    if not any(one.severity is not Severity.UNKNOWN for one in found):
+        lines.insert(0, "ok       nothing is wrong" + (", as far as can be seen" if found else ""))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _json(found: Sequence[Finding]) -> str:
+    made = {"code": checks.exit_code(found), "findings": [dataclasses.asdict(f) for f in found]}
+    return json.dumps(made, indent=2) + "\n"
+
+
+def _wanted(folder: Path | None) -> list[Json]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # seconds less for large schemas
+    files = sorted(folder.glob("*.yaml")) if folder else []
+    return [doc for file in files for doc in yaml.load_all(file.read_text(), loader) if doc]
+
+
+class _Reader:
+    """Reads each fact apart: what it may not read is told, and costs no other."""
+
+    def __init__(self, kube: Kube, chosen: Settings, read_flags: ReadFlags, home: str) -> None:
+        self._kube, self._read_flags, self._home = kube, read_flags, home
+        self._settings = chosen if chosen.lock_namespace else self._at_home(chosen)
+        self._unread: dict[str, str] = {}
+        self._refuses = ""
+        """What the operator has against its arguments."""
+
+    def _at_home(self, settings: Settings) -> Settings:
+        return dataclasses.replace(settings, lock_namespace=self._home)
+
+    async def read(self, wanted: Sequence[Json]) -> Facts:
+        """Return the facts. Raises ApiError and connection errors where nobody answers."""
+        before = time.time()
+        told = await self._kube.clock()
+        here = (before + time.time()) / 2
+        ahead = 0.0 if told is None else here - told
+        deployments = await self._deployments()
+        ours = sorted((d for d in deployments if d.of_muster), key=self._first)
+        operator = ours[0] if ours else None
+        if operator is not None:
+            self._settings, self._home = self._settings_of(operator), operator.namespace
+        # The time is told in whole seconds, cut off.
+        ahead = ahead - 1.0 if ahead > 1.0 else min(ahead, 0.0)
+        made = Facts(
+            now=time.time() - ahead,
+            settings=self._settings,
+            overlay=self._settings.overlay,
+            version=muster.version(),
+            ahead=ahead,
+            operator=operator,
+            deployments=deployments,
+            refuses=self._refuses,
+            unread=self._unread,
+        )
+        return dataclasses.replace(made, **await self._rest(made, wanted))
+
+    def _first(self, each: Deployment) -> tuple[bool, bool, bool, str]:
+        return each.namespace != self._home, not each.replicas, each.schedules, str(each)
+
+    def _settings_of(self, operator: Deployment) -> Settings:
+        command, *flags = operator.arguments or ("run",)
+        if command.startswith("-"):
+            command, flags = "run", list(operator.arguments)
+        try:
+            read = self._read_flags(flags, {"POD_NAMESPACE": operator.namespace}, command)
+        except ValueError as error:
+            self._refuses = str(error)
+            return self._at_home(self._settings)
+        return read if read.lock_namespace else self._at_home(read)
+
+    async def _rest(self, facts: Facts, wanted: Sequence[Json]) -> dict[str, Any]:
+        """Return the other fields, each read beside the others."""
+        reading: dict[str, Awaitable[Any]] = {
+            "stuck": self._stuck(),
+            "lease": self._lease(),
+            "leases": self._leases(),
+            "crds": self._crds(wanted),
+            "missing": self._missing(facts.operator),
+            "served": self._served(),
+            "nodes": self._nodes(),
+            "queues": self._queues(),
+            "classes": self._classes(),
+            "flows": self._flows(),
+        }
+        jobs = self._jobs()
+        found = dict(zip(reading, await asyncio.gather(*reading.values()), strict=True))
+        found["jobs"] = await jobs
+        found["shapes"] = _shapes(found["jobs"])
+        found["components"] = await self._components(facts.operator, found["jobs"])
+        found["webhook"] = await self._webhook()
+        serves = self._settings.admission_bind != "0" and self._settings.frameworks
+        if found["webhook"] is not None and serves:
+            found["refused"] = await self._refused()
+        return found
+
+    async def _known(self, field: str, asked: str, reading: Awaitable[T], otherwise: T) -> T:
+        """Return what is read, `otherwise` if there is no such thing or it may not be read."""
+        try:
+            return await reading
+        except ApiError as error:
+            if error.code == 403:
+                self._unread[field] = f"have a role grant you: {asked}"
+            elif error.code != 404:
+                self._unread[field] = f"{asked}: {error.message}"
+        return otherwise
+
+    async def _list(self, resource: Resource, namespace: str = "", **params: str) -> list[Json]:
+        return sequence((await self._kube.get(resource.path(namespace), **params)).get("items"))
+
+    async def _listed(self, field: str, resource: Resource) -> list[Json]:
+        return await self._known(field, f"list {_called(resource)}", self._list(resource), [])
+
+    async def _here_at_least(self, resource: Resource) -> list[Json]:
+        """Return all objects, or those of one's own namespace where others are not shown."""
+        try:
+            return await self._list(resource)
+        except ApiError as error:
+            if error.code != 403:
+                raise
+        return await self._list(resource, self._kube.namespace)
+
+    async def _deployments(self) -> tuple[Deployment, ...]:
+        asked = f"list {_called(DEPLOYMENTS)}"
+        found = await self._listed("elsewhere", DEPLOYMENTS)
+        if "elsewhere" in self._unread:
+            at_home = self._list(DEPLOYMENTS, self._home)
+            there = f"{asked} in namespace {self._home}"
+            found = await self._known("deployments", there, at_home, [])
+        return tuple(map(_deployment, found))
+
+    async def _stuck(self) -> tuple[str, ...]:
+        selector = ",".join(f"{key}={value}" for key, value in checks.DEPLOYMENT.items())
+        pods = self._list(resources.PODS, self._home, labelSelector=selector)
+        asked = f"list pods in namespace {self._home}"
+        found = await self._known("stuck", asked, pods, [])
+        return tuple(dict.fromkeys(why for pod in found for why in _waits(pod)))
+
+    async def _lease(self) -> Lease | None:
+        namespace = self._settings.lock_namespace
+        path = LEASES.path(namespace, self._settings.leader_election_id)
+        asked = f"get leases.coordination.k8s.io in namespace {namespace}"
+        found = await self._known("lease", asked, self._kube.get(path), None)
+        return None if found is None else _lease(found)
+
+    async def _leases(self) -> tuple[Lease, ...]:
+        return tuple(map(_lease, await self._listed("leases", LEASES)))
+
+    async def _crds(self, wanted: Sequence[Json]) -> Mapping[str, str]:
+        async def state(crd: Json) -> tuple[str, str]:
+            name = crd["metadata"]["name"]
+            there = await self._known(
+                "crds", f"get {_called(CRDS)}", self._kube.get(CRDS.path(name=name)), {}
+            )
+            return name, differs(there, crd)
+
+        return dict(await asyncio.gather(*map(state, wanted)))
+
+    async def _missing(self, operator: Deployment | None) -> tuple[access.Access, ...]:
+        settings = self._settings
+        needed = permissions.needed(
+            settings.backend,
+            settings.frameworks,
+            settings.namespaces,
+            (settings.lock_namespace, settings.leader_election_id)
+            if settings.leader_elect
+            else None,
+        )
+        optional = access.accesses(settings.backend.optional.values(), settings.namespaces)
+        return await self._denied("missing", operator, (*needed, *optional))
+
+    async def _denied(
+        self, field: str, operator: Deployment | None, asked: Iterable[access.Access]
+    ) -> tuple[access.Access, ...]:
+        account = Account(self._home, operator.account if operator else ACCOUNT)
+        reading = access.missing(self._kube, asked, account)
+        return await self._known(field, f"create {_called(access.OF_OTHERS)}", reading, ())
+
+    async def _components(
+        self, operator: Deployment | None, jobs: Sequence[Job]
+    ) -> Mapping[str, tuple[access.Access, ...]]:
+        rows = {row.operator.component: row for row in map(frameworks.of, jobs)}
+        found: dict[str, tuple[access.Access, ...]] = {}
+        for component, row in rows.items():
+            if component and "missing" not in self._unread:
+                asked = [Permission(*each) for each in row.operator.permissions]
+                needed = access.accesses(asked, self._settings.namespaces)
+                denied = await self._denied("missing", operator, needed)
+                found |= {component: denied} if denied else {}
+        return found
+
+    async def _served(self) -> frozenset[tuple[str, str]]:
+        versions = {api.api_version for api in self._settings.backend.apis}
+
+        async def kinds(version: str) -> list[tuple[str, str]]:
+            reading = self._kube.get(f"/apis/{version}")
+            found = await self._known("served", f"get /apis/{version}", reading, {})
+            listed = map(mapping, sequence(found.get("resources")))
+            return [(version, text(one.get("kind"))) for one in listed]
+
+        return frozenset(pair for found in await asyncio.gather(*map(kinds, versions))
+                         for pair in found)  # fmt: skip
+
+    async def _nodes(self) -> tuple[NodeView, ...]:
+        found = await self._listed("nodes", resources.NODES)
+        return tuple(view for doc in found if (view := _readable(parse_node, doc)) is not None)
+
+    async def _jobs(self) -> tuple[Job, ...]:
+        """Return the jobs that are not over."""
+        found: list[Job] = []
+        for row in self._settings.frameworks:
+            resource = Resource(names.GROUP, row.version, row.plural)
+            asked = f"list {_called(resource)}"
+            listed = await self._known("jobs", asked, self._here_at_least(resource), [])
+            given = {"kind": row.kind, "apiVersion": resource.api_version}
+            jobs = (frameworks.load(row, {**given, **document}) for document in listed)
+            found += (job for job in jobs if not job.status.finished)
+        return tuple(found)
+
+    async def _queues(self) -> Mapping[str, str]:
+        api = self._settings.backend.queues
+        if api is None and not self._settings.backend.embedded:
+            return {}
+        kind = resources.QUEUES
+        if api is not None:
+            kind = Resource(api.group, api.version, api.plural, namespaced=False)
+        return {
+            document["metadata"]["name"]: text(
+                mapping(document.get("spec" if api is None else "status")).get("state")
+            )
+            or "Open"
+            for document in await self._listed("queues", kind)
+        }
+
+    async def _classes(self) -> frozenset[str]:
+        found = await self._listed("classes", resources.PRIORITY_CLASSES)
+        return frozenset(document["metadata"]["name"] for document in found)
+
+    async def _flows(self) -> frozenset[str]:
+        found = await self._listed("flows", FLOWS)
+        return frozenset(account for flow in found for account in _leading(flow))
+
+    async def _webhook(self) -> Webhook | None:
+        path = CONFIGURATIONS.path(name=self._settings.admission_configuration)
+        asked = f"get {_called(CONFIGURATIONS)}"
+        found = await self._known("webhook", asked, self._kube.get(path), None)
+        if found is None:
+            return None
+        clients = [mapping(mapping(w).get("clientConfig")) for w in sequence(found["webhooks"])]
+        services = dict.fromkeys(
+            f"{client['service']['namespace']}/{client['service']['name']}"
+            for client in clients
+            if "service" in client
+        )
+        ready = None
+        for service in services:
+            namespace, _, name = service.partition("/")
+            listed = self._list(
+                SLICES, namespace, labelSelector=f"kubernetes.io/service-name={name}"
+            )
+            slices = await self._known("slices", f"list {_called(SLICES)}", listed, [])
+            known = "slices" not in self._unread
+            ready = (ready or 0) + sum(map(_ready, slices)) if known else None
+        return Webhook(tuple(services), ready, *_validity(clients))
+
+    async def _refused(self) -> bool:
+        """Say whether a job is refused that the webhook alone has something against.
+
+        It is not stored.
+        """
+        row = self._settings.frameworks[0]
+        resource = Resource(names.GROUP, row.version, row.plural)
+        path, asked = (
+            resource.path(self._kube.namespace),
+            f"create {_called(resource)} (a dry run)",
+        )
+        try:
+            await self._kube.dry_run(path, probe(row), PriorityLevel.PLACEMENT)
+        except ApiError as error:
+            if HOOK in error.message:
+                return False
+            if not error.message.startswith(f'admission webhook "jobs.muster.{names.GROUP}"'):
+                told = "have a role grant you: " if error.unpermitted else f"{error.message}; "
+                self._unread["refused"] = f"{told}{asked}"
+            return True
+        return False
+
+
+def probe(row: Framework) -> Json:
+    """Return a job that every schema lets pass and the webhook does not, for its name."""
+    role, container = row.api.types[0], row.pods.container
+    pod = {"spec": {"containers": [{"name": container, "image": "none"}]}}
+    return {
+        "apiVersion": f"{names.GROUP}/{row.version}",
+        "kind": row.kind,
+        "metadata": {"name": "muster.doctor"},
+        "spec": {row.spec_field: {role: {"template": pod}}},
+    }
+
+
+def _called(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def _readable(parse: Callable[[Json], T], document: Json) -> T | None:
+    try:
+        return parse(document)
+    except (ValueError, LookupError, TypeError):
+        return None  # the operator tells of it on the object
+
+
+def _deployment(document: Json) -> Deployment:
+    metadata, spec = document["metadata"], mapping(document.get("spec"))
+    pod = mapping(mapping(spec.get("template")).get("spec"))
+    containers = [mapping(each) for each in sequence(pod.get("containers"))]
+    return Deployment(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        labels=mapping(mapping(mapping(spec.get("selector")).get("matchLabels"))),
+        images=tuple(text(each.get("image")) for each in containers),
+        arguments=tuple(map(str, sequence(containers[0].get("args")) if containers else ())),
+        replicas=edge.within(spec.get("replicas", 1), 0, 2**31),
+        ready=edge.within(mapping(document.get("status")).get("readyReplicas"), 0, 2**31),
+        account=text(pod.get("serviceAccountName")) or "default",
+        priority_class=text(pod.get("priorityClassName")),
+    )
+
+
+def _waits(pod: Json) -> Iterator[str]:
+    status = mapping(pod.get("status"))
+    for each in map(mapping, sequence(status.get("containerStatuses"))):
+        waiting = mapping(mapping(each.get("state")).get("waiting"))
+        if waiting:
+            yield _short(text(waiting.get("reason")), text(waiting.get("message")))
+    for each in map(mapping, sequence(status.get("conditions"))):
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            yield _short(text(each.get("reason")), text(each.get("message")))
+
+
+def _short(reason: str, message: str) -> str:
+    told = f"{reason}: {message}" if message else reason
+    return checks.shortened(" ".join(told.split()))
+
+
+def _lease(document: Json) -> Lease:
+    metadata, spec = document["metadata"], mapping(document.get("spec"))
+    times = (mapping(each).get("time") for each in sequence(metadata.get("managedFields")))
+    return Lease(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        holder=text(spec.get("holderIdentity")),
+        renewed=edge.parse_time(spec.get("renewTime")) or 0.0,
+        written=max((edge.parse_time(at) or 0.0 for at in times), default=0.0),
+        duration=float(edge.within(spec.get("leaseDurationSeconds"), 1, 3600)),
+    )
+
+
+def differs(there: Json, wanted: Json) -> str:
+    """Return in what a CRD is not the wanted one; empty: in nothing that is wanted."""
+    spec = mapping(there.get("spec"))
+    if not spec:
+        return checks.ABSENT
+    versions = {mapping(v).get("name"): mapping(v) for v in sequence(spec.get("versions"))}
+    for version in wanted["spec"]["versions"]:
+        found = versions.get(version["name"])
+        if found is None:
+            return f"it has no version {version['name']}"
+        if version["storage"] and not found.get("served"):
+            return f"{version['name']} is not served"
+        # Whether old versions are served is the administrator's choice.
+        if not edge.covers(found, {**version, "served": found.get("served")}):
+            return f"{version['name']} has another schema"
+    return ""
+
+
+def _validity(clients: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
+    try:
+        bundles = [base64.b64decode(text(client.get("caBundle"))) for client in clients]
+        return min(map(certificates.validity, bundles), key=lambda pair: pair[1],
+                   default=(0.0, 0.0))  # fmt: skip
+    except ValueError:
+        return 0.0, 0.0
+
+
+def _ready(piece: Json) -> int:
+    ends = map(mapping, sequence(piece.get("endpoints")))
+    return sum(mapping(end.get("conditions")).get("ready") is not False for end in ends)
+
+
+def _leading(flow: Json) -> Iterator[str]:
+    """Yield the accounts whose Leases a FlowSchema puts among those of leaders."""
+    spec = mapping(flow.get("spec"))
+    if mapping(spec.get("priorityLevelConfiguration")).get("name") != "leader-election":
+        return
+    for rule in map(mapping, sequence(spec.get("rules"))):
+        asked = [r for one in sequence(rule.get("resourceRules")) for r in one["resources"]]
+        for subject in map(mapping, sequence(rule.get("subjects"))):
+            account = mapping(subject.get("serviceAccount"))
+            if account and {"leases", "*"} & set(asked):
+                yield f"{account.get('namespace')}/{account.get('name')}"
+
+
+def _shapes(jobs: Iterable[Job]) -> Mapping[str, tuple[PodShape, ...]]:
+    """Return what the pods of jobs ask for that wait."""
+    return {
+        job.key: tuple(filter(None, (_shape(job, replica.template) for replica in job.replicas)))
+        for job in jobs
+        if job.status.state in WAITING and not (job.problems or job.run_policy.suspend)
+    }
+
+
+def _shape(job: Job, template: Json) -> PodShape | None:
+    return _readable(lambda found: shape_of(found, job.namespace), template)

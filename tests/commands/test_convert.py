@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of other operators become jobs of v1, and nothing of them is lost without a word."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster import cli
+from muster.commands.convert import SOURCES, Conversion, command, convert, job, trainer
+from muster.frameworks import FRAMEWORKS, load
+
+ROOT = Path(__file__).parents[1]
+STORIES = list(yaml.safe_load_all((ROOT / "corpus" / "old_jobs.yaml").read_text()))
+SEEDS = sorted((ROOT / "seeds").glob("tfjob-*.yaml"))
+EXAMPLES = sorted((ROOT.parent / "examples").glob("*.yaml"))
+WITHOUT_A_TRAINER = {"TFJob", "PaddleJob"}
+
+
+def each_story(function):
+    """Run a test for every story of the corpus."""
+    return pytest.mark.parametrize("story", STORIES, ids=lambda story: story["about"])(function)
+
+
+def the_job(found: Conversion):
+    """Return the only job, with the framework that reads it."""
+    (document,) = found.documents
+    return document, FRAMEWORKS[document["kind"]].chosen(document)
+
+
+def counts(document):
+    """Return how many pods each role has."""
+    framework = FRAMEWORKS[document["kind"]]
+    roles = document["spec"][framework.spec_field]
+    return {type_: role.get("replicas", 1) for type_, role in roles.items()}
+
+
+@each_story
+def test_a_job_of_another_operator_becomes_one_of_ours(story):
+    """Kind, version and pods are those of the story; so is all that is lost; it may run."""
+    found = convert(story["given"])
+    document, framework = the_job(found)
+    shown = {"kind": document["kind"], "apiVersion": document["apiVersion"], **counts(document)}
+    assert shown == story["becomes"]
+    assert sorted(loss.path for loss in found.losses) == sorted(story["lost"])
+    assert list(command.problems(found)) == []
+    assert load(framework, document).problems == ()
+
+
+@each_story
+def test_what_came_out_is_as_it_was_converted_again(story):
+    """A job of v1 becomes itself, and nothing is lost on the way."""
+    first = convert(story["given"])
+    again = convert(first.documents)
+    assert again.documents == first.documents
+    assert again.losses == ()
+
+
+def objects(value, path=()) -> Iterator[tuple[tuple[str | int, ...], dict]]:
+    """Yield every object of a document with its path."""
+    if isinstance(value, dict):
+        yield path, value
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, part in parts:
+        if isinstance(part, dict | list):
+            yield from objects(part, (*path, key))
+
+
+def shown(path) -> str:
+    """Return a path as losses spell it, whatever way keys are bracketed."""
+    return "".join(f"[{part}]" for part in path)
+
+
+def plain(path: str) -> str:
+    """Return a loss's path in that way."""
+    parts = path.replace("[", ".[").split(".") if "/" not in path else [path]
+    return "".join(part if part.startswith("[") else f"[{part}]" for part in parts if part)
+
+
+def named(found: Conversion, path) -> bool:
+    """Say whether what is lost has that field, or something that it is in or that is in it."""
+    wanted = shown(path)
+    return any(
+        wanted.startswith(plain(loss.path)) or plain(loss.path).startswith(wanted)
+        for loss in found.losses
+    )
+
+
+def of_the_server(path) -> bool:
+    """Say whether only the API server, or kubectl for itself, writes it."""
+    own = path[:1] == ("status",) or (path[:1] == ("metadata",) and path[1:2] in OF_META)
+    return own or "last-applied" in str(path[-1]) or path[-1] == "creationTimestamp"
+
+
+def a_mere_name(document, path) -> bool:
+    """Say whether it tells parts of a runtime apart, which is no more once it became a job."""
+    runtime = document["kind"] in trainer.RUNTIMES
+    return runtime and (path[0] == "metadata" or path[-3::2] == ("replicatedJobs", "name"))
+
+
+OF_META = {(name,) for name in job.SERVERS}
+OVERRULED = {"apiGroup", "status", "operator", "targetReplicatedJobs"}
+"""What says the same in any case, or cannot say anything else."""
+
+
+def other(value):
+    """Return another value of that type."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else f"{value}x"
+
+
+@each_story
+def test_every_field_is_carried_or_named(story):
+    """Another value of any field makes another job, or the field is among what is lost."""
+    before = convert(story["given"])
+    for index, document in enumerate(story["given"]):
+        for path, parent in objects(document):
+            for key, value in parent.items():
+                at = (*path, key)
+                if isinstance(value, dict | list) or value is None or of_the_server(at):
+                    continue
+                if a_mere_name(document, at):
+                    continue
+                changed = deepcopy(story["given"])
+                inner = changed[index]
+                for part in path:
+                    inner = inner[part]
+                inner[key] = other(value)
+                after = convert(changed)
+                same = after.documents == before.documents and after.losses == before.losses
+                assert not same or key in OVERRULED or named(after, at), at
+
+
+@each_story
+def test_a_field_that_nobody_knows_is_named(story):
+    """Wherever it stands, but in maps with keys of the author's own."""
+    for index, document in enumerate(story["given"]):
+        for path, _ in objects(document):
+            if of_the_server((*path, "x")) or a_mere_name(document, (*path, "x")):
+                continue
+            changed = deepcopy(story["given"])
+            inner = changed[index]
+            for part in path:
+                inner = inner[part]
+            inner["nobodyKnows"] = "this"
+            found = convert(changed)
+            assert named(found, (*path, "nobodyKnows")) or "nobodyKnows" in json.dumps(
+                found.documents
+            ), path
+
+
+@pytest.mark.parametrize("path", [*SEEDS, *EXAMPLES], ids=lambda path: path.stem)
+def test_what_is_applied_today_needs_no_conversion(path):
+    """The examples are their own conversion, and nothing of them is lost."""
+    documents = list(yaml.safe_load_all(path.read_text()))
+    found = convert(documents)
+    assert found.losses == ()
+    assert list(command.problems(found)) == []
+    if path in EXAMPLES:
+        assert list(found.documents) == documents
+
+
+def story(about):
+    """Return what is given in the story that begins so."""
+    (found,) = (each for each in STORIES if each["about"].startswith(about))
+    return deepcopy(found["given"])
+
+
+def test_a_trainjob_goes_before_its_runtime():
+    """Image, command and variables of the job replace those of the runtime, the others stay."""
+    runtime, train = story("a TrainJob with PyTorch")
+    train["spec"]["trainer"] |= {"image": "own:1", "env": [{"name": "B", "value": "above"}]}
+    document, _ = the_job(convert([train, runtime]))
+    for role in document["spec"]["pytorchReplicaSpecs"].values():
+        (container,) = role["template"]["spec"]["containers"]
+        assert container["image"] == "own:1"
+        assert container["env"] == [{"name": "B", "value": "above"}]
+        assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+        assert role["template"]["spec"]["nodeSelector"] == {"gpu": "a100"}
+        assert role["restartPolicy"] == "Never"
+    assert document["spec"]["runPolicy"] == {
+        "ttlSecondsAfterFinished": 30,
+        "activeDeadlineSeconds": 600,
+        "backoffLimit": 2,
+        "suspend": True,
+        "schedulingPolicy": {"scheduleTimeoutSeconds": 100},
+    }
+
+
+def test_what_volcano_says_of_a_gang_is_said_in_our_words():
+    """Minimum, queue, class and the restart of all together; the plugin's port is the job's."""
+    document, framework = the_job(convert(story("Volcano with its plugin for PyTorch")))
+    assert document["spec"]["runPolicy"] == {
+        "backoffLimit": 4,
+        "ttlSecondsAfterFinished": 60,
+        "schedulingPolicy": {"minAvailable": 3, "queue": "research", "priorityClass": "high"},
+    }
+    read = load(framework, document)
+    assert read.restarts_whole
+    assert read.run_policy.scheduling.leasts == {"master": 1, "worker": 2}
+    master = document["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    assert master["containers"][0]["ports"] == [
+        {"name": "pytorchjob-port", "containerPort": 23457}
+    ]
+
+
+def test_gpus_that_an_mpijob_counts_are_its_workers():
+    """Sixteen, eight a node: two workers with eight each and as many slots; the launcher: none."""
+    document, _ = the_job(convert(story("an MPIJob that counts GPUs")))
+    roles = document["spec"]["mpiReplicaSpecs"]
+    limits = {
+        type_: role["template"]["spec"]["containers"][0].get("resources", {}).get("limits")
+        for type_, role in roles.items()
+    }
+    assert limits == {"Launcher": None, "Worker": {"nvidia.com/gpu": 8}}
+    assert document["spec"]["slotsPerWorker"] == 8
+
+
+def test_an_old_default_is_written_out():
+    """What v1 would do otherwise than the version that the job was written for."""
+    document, _ = the_job(convert(story("a TFJob of the time before")))
+    assert document["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "Running",
+        "ttlSecondsAfterFinished": 100,
+        "activeDeadlineSeconds": 3600,
+        "backoffLimit": 5,
+    }
+
+
+CONTAINER = st.fixed_dictionaries(
+    {"image": st.sampled_from(["a:1", "b@sha256:0"])},
+    optional={
+        "command": st.just(["python", "run.py"]),
+        "args": st.lists(st.sampled_from(["--x", "-y=1"]), min_size=1),
+        "env": st.just([{"name": "A", "value": "1"}]),
+        "resources": st.just({"limits": {"nvidia.com/gpu": 8}, "requests": {"cpu": "2"}}),
+        "volumeMounts": st.just([{"name": "data", "mountPath": "/data"}]),
+    },
+)
+POLICY = st.fixed_dictionaries(
+    {},
+    optional={
+        "ttlSecondsAfterFinished": st.integers(0, 9),
+        "activeDeadlineSeconds": st.integers(1, 9),
+        "backoffLimit": st.integers(0, 9),
+        "suspend": st.just(True),
+        "schedulingPolicy": st.just({"scheduleTimeoutSeconds": 60}),
+    },
+)
+
+
+@st.composite
+def jobs_of_v1(draw):
+    """Return a job of a kind that Trainer has, its nodes all alike."""
+    kind = draw(st.sampled_from(["PyTorchJob", "XGBoostJob", "JAXJob", "MPIJob"]))
+    framework = FRAMEWORKS[kind] if kind != "MPIJob" else job.by_ssh()
+    main = {"name": framework.pods.container or "mpi", **draw(CONTAINER)}
+    spec = {"containers": [main, {"name": "side", "image": "s:1"}], "nodeSelector": {"a": "b"}}
+    policy = draw(st.sampled_from(["OnFailure", "Never"]))
+    first = framework.api.types[0]
+    number = {first: 1} if first != "Worker" else {}
+    if first == "Worker" or draw(st.booleans()):
+        number["Worker"] = draw(st.integers(1, 5))
+    roles = {
+        type_: {"replicas": n, "restartPolicy": policy, "template": {"spec": deepcopy(spec)}}
+        for type_, n in number.items()
+    }
+    run_policy = draw(POLICY)
+    own = {"mpiImplementation": "OpenMPI", "launcherCreationPolicy": "WaitForWorkersReady"}
+    return {
+        "apiVersion": framework.api_version,
+        "kind": kind,
+        "metadata": {"name": "train", "namespace": "team", "labels": {"a": "b"}},
+        "spec": {
+            **({"runPolicy": run_policy} if run_policy else {}),
+            **(own if kind == "MPIJob" else {}),
+            framework.spec_field: roles,
+        },
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs_of_v1())
+def test_a_job_that_became_a_trainjob_becomes_itself_again(document):
+    """Image, command, resources, numbers of pods and limits are those it had; nothing is lost."""
+    away = convert([document], to_trainjob=True)
+    assert [each["kind"] for each in away.documents] == ["TrainingRuntime", "TrainJob"]
+    back = convert(away.documents)
+    assert away.losses == back.losses == ()
+    (found,) = back.documents
+    if document["kind"] == "MPIJob":  # without workers it waits for nobody, and says so by nothing
+        found["spec"].setdefault("launcherCreationPolicy", "WaitForWorkersReady")
+        for each in (found, document):
+            for role in each["spec"]["mpiReplicaSpecs"].values():
+                role["template"]["spec"]["containers"][0]["name"] = "any"
+    assert found == document
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_becomes_a_trainjob_or_says_why_not(path):
+    """Trainer has no runtime for two kinds; the others come out with the pods they have."""
+    documents = list(yaml.safe_load_all(path.read_text()))
+    given_ = [each for each in documents if each["kind"] in FRAMEWORKS]
+    found = convert(documents, to_trainjob=True)
+    trained = [each for each in found.documents if each["kind"] == "TrainJob"]
+    possible = [each for each in given_ if each["kind"] not in WITHOUT_A_TRAINER]
+    assert len(trained) == len(possible)
+    assert len({loss.of for loss in found.losses if loss.path == "kind"}) == len(given_) - len(
+        possible
+    )
+    for document, train in zip(possible, trained, strict=True):
+        runtime = found.documents[found.documents.index(train) - 1]
+        (back,) = convert([runtime, train]).documents
+        if "elasticPolicy" not in document["spec"]:
+            assert sum(counts(back).values()) == sum(counts(document).values())
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        ({"apiVersion": "kubeflow.org/v9", "kind": "TFJob"}, "apiVersion"),
+        (
+            {
+                "apiVersion": "trainer.kubeflow.org/v1alpha1",
+                "kind": "TrainJob",
+                "spec": {"runtimeRef": {"name": "far-away"}},
+            },
+            "spec.runtimeRef",
+        ),
+        (
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "spec": {"tasks": [{"name": "web", "replicas": 1}]},
+            },
+            "spec.plugins",
+        ),
+        (
+            {
+                "apiVersion": "trainer.kubeflow.org/v1alpha1",
+                "kind": "TrainingRuntime",
+                "metadata": {"name": "unused"},
+            },
+            "spec",
+        ),
+    ],
+)
+def test_what_cannot_be_converted_is_left_out_and_said(document, path):
+    """A version of the future, a runtime that is elsewhere, tasks of no framework."""
+    found = convert([document])
+    assert found.documents == ()
+    assert path in {loss.path for loss in found.losses}
+
+
+@pytest.mark.parametrize("junk", [None, [], "text", {"spec": 3}, {"spec": {"tasks": [1]}}])
+def test_documents_of_any_shape_are_read(junk):
+    """Nothing raises; what is not understood is lost, and named."""
+    for api_version, kind in [*SOURCES, ("trainer.kubeflow.org/v1alpha1", "TrainJob")]:
+        body = junk if isinstance(junk, dict) else {"spec": junk, "metadata": junk}
+        convert([{**body, "apiVersion": api_version, "kind": kind}], to_trainjob=True)
+        convert([{**body, "apiVersion": api_version, "kind": kind}])
+
+
+def test_other_documents_stay_as_they_are():
+    """A file's Service comes out beside the job."""
+    service = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": []}}
+    found = convert([service, *STORIES[4]["given"]])
+    assert found.documents[0] == service
+    assert found.jobs == 1
+
+
+def test_the_command(capsys, monkeypatch, tmp_path):
+    """Losses go to standard error, and --strict makes them a failure; JSON and stdin are known."""
+    file = tmp_path / "old.yaml"
+    file.write_text(yaml.safe_dump_all(STORIES[0]["given"]))
+    assert cli.main(["convert", "-f", str(file)]) == 0
+    answer = capsys.readouterr()
+    assert yaml.safe_load(answer.out)["apiVersion"] == "kubeflow.org/v1"
+    assert "lost: TFJob listed: spec.RuntimeId: " in answer.err
+    assert cli.main(["convert", "--strict", "-f", str(file)]) == 1
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(STORIES[4]["given"] * 2)))
+    assert cli.main(["convert", "--strict", "-o", "json", "-f", "-"]) == 0
+    assert [each["kind"] for each in json.loads(capsys.readouterr().out)["items"]] == [
+        "PyTorchJob"
+    ] * 2
+    file.write_text("kind: ConfigMap")
+    assert cli.main(["convert", "-f", str(file)]) == 2
+    assert "no job found" in capsys.readouterr().err
+
+
+def test_a_job_that_cannot_run_is_said(capsys, tmp_path):
+    """The result is printed with what is wrong with it, and the code is 1."""
+    document = deepcopy(STORIES[4]["given"][0])
+    document["metadata"]["name"] = "No-Name"
+    file = tmp_path / "old.yaml"
+    file.write_text(yaml.safe_dump(document))
+    assert cli.main(["convert", "-f", str(file)]) == 1
+    assert "wrong: PyTorchJob No-Name: metadata.name: Invalid value" in capsys.readouterr().err
