@@ -69,6 +69,8 @@ class Informer:
                 await self._follow()
                 well = True
             except ApiError as error:
+                # No trouble: the server has dropped that version by now, so that all is listed
+                # anew.
                 well = error.code == EXPIRED
                 if well:
                     self._version = ""
@@ -110,6 +112,8 @@ class Informer:
         # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
         reached, begun = self.collection.reached(self.namespace), False
         while True:
+            # Without a version: the server answers with the newest state, so that one that is
+            # earlier than what a watch has shown was restored, and is not merely behind.
             page = await self._kube.get(self._path, **params)
             self.beat = time.monotonic()
             # All pages show the revision of the first one, so the watch begins where they end.
