@@ -280,6 +280,7 @@ def _context() -> ssl.SSLContext:
     context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
     names = ("muster-metrics", "localhost")
     pair = self_signed(names[0], time.time(), LIFETIME, hosts=names)
+    # Python's ssl takes certificates from files alone; they are gone when it has read them.
     with tempfile.TemporaryDirectory(prefix="muster-metrics-") as folder:
         files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
         files.write(pair)
