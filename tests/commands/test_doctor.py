@@ -14,7 +14,7 @@ import pytest
 
 from muster import cli, flags
 from muster.api import edge
-from muster.commands import doctor
+from muster.commands import doctor, questions
 from muster.kube.certificates import self_signed
 from muster.kube.client import ApiError
 from muster.runtime.settings import Settings
@@ -138,10 +138,10 @@ def ask(monkeypatch, tmp_path):
     (tmp_path / "tfjobs.yaml").write_text(json.dumps(CRD))
 
     def ask(server, *, as_json=True):
-        async def connect(*_args, **_more):
+        async def connect(*_args):
             return server
 
-        monkeypatch.setattr(doctor, "connect", connect)
+        monkeypatch.setattr(questions, "connect", connect)
         answer = asyncio.run(doctor.doctor(Settings(), flags.parse, tmp_path, "", as_json=as_json))
         if not as_json:
             return answer.code, answer.text

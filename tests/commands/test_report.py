@@ -11,7 +11,7 @@ import pytest
 
 from muster import cli
 from muster.api import edge
-from muster.commands import report
+from muster.commands import questions, report
 from muster.kube.client import ApiError
 from muster.runtime.settings import Settings
 
@@ -116,7 +116,7 @@ def ask(monkeypatch):
         async def connect(*_args):
             return Server(there)
 
-        monkeypatch.setattr(report, "connect", connect)
+        monkeypatch.setattr(questions, "connect", connect)
         answer = asyncio.run(report.report(Settings(), "", since, resource, by, style))
         return json.loads(answer.text) if style == "json" else answer
 

@@ -23,12 +23,11 @@ from muster.cluster.nodes import NodeView, parse_node
 from muster.cluster.pods import PodShape, shape_of
 from muster.commands import checks
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
-from muster.commands.questions import Answer
+from muster.commands.questions import Answer, connected
 from muster.frameworks import Framework
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
 from muster.kube.access import Account
-from muster.kube.auth import connect
 from muster.kube.client import HOOK, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.leaderelection import LEASES
@@ -63,13 +62,8 @@ async def doctor(
     `read_flags` makes the settings of a Deployment's arguments, `crds` is the folder of those
     that belong to this program, `home` the operator's namespace, empty for the usual one.
     """
-    kube = await connect(
-        chosen.kubeconfig, chosen.master, chosen.context or None, attempts=ATTEMPTS
-    )
-    try:
+    async with connected(chosen, ATTEMPTS) as kube:
         facts = await _Reader(kube, chosen, read_flags, home or HOME).read(_wanted(crds))
-    finally:
-        await kube.close()
     found = checks.findings(facts)
     return Answer((_json if as_json else _lines)(found), checks.exit_code(found))
 
