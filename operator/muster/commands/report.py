@@ -58,7 +58,8 @@ async def report(
     else:
         told = {"csv": _csv, "text": _table}[style](accounting.summed(rows, BY[by]))
     if style == "text":
-        told = f"{what}-seconds of the last {since / 3600:g} h\n{told}"
+        none = "" if rows else f"no job asked for {what}\n"
+        told = f"{what}-seconds of the last {since / 3600:g} h\n{none or told}"
     return Answer(told, complaint="; ".join(reader.unread))
 
 
