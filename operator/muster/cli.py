@@ -257,9 +257,7 @@ def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
 
 def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     doctor = importlib.import_module("muster.commands.doctor")
-    crds = importlib.import_module("muster.local.layout").shipped("crds")
-    as_json = args.output == "json"
-    return doctor.doctor(chosen, flags.parse, crds, args.namespace, as_json=as_json)
+    return doctor.doctor(chosen, flags.parse, args.namespace, as_json=args.output == "json")
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 from muster import cli, flags
 from muster.api import edge
-from muster.commands import doctor
+from muster.commands import doctor, questions
 from muster.kube.certificates import self_signed
 from muster.kube.client import ApiError
 from muster.runtime.settings import Settings
@@ -133,16 +133,16 @@ class Server:
 
 
 @pytest.fixture
-def ask(monkeypatch, tmp_path):
+def ask(monkeypatch):
     """Return a function that asks the doctor about a server; the answer is code and findings."""
-    (tmp_path / "tfjobs.yaml").write_text(json.dumps(CRD))
+    monkeypatch.setattr(doctor.crds, "documents", lambda _kinds: {"tfjobs.yaml": CRD})
 
     def ask(server, *, as_json=True):
-        async def connect(*_args, **_more):
+        async def connect(*_args):
             return server
 
-        monkeypatch.setattr(doctor, "connect", connect)
-        answer = asyncio.run(doctor.doctor(Settings(), flags.parse, tmp_path, "", as_json=as_json))
+        monkeypatch.setattr(questions, "connect", connect)
+        answer = asyncio.run(doctor.doctor(Settings(), flags.parse, "", as_json=as_json))
         if not as_json:
             return answer.code, answer.text
         made = json.loads(answer.text)
@@ -285,9 +285,8 @@ def test_who_may_look_into_his_namespace_sees_his_jobs(ask):
     assert [one["check"] for one in found] == ["what jobs ask for"]
 
 
-def test_by_the_command_line(ask, capsys, monkeypatch):
+def test_by_the_command_line(ask, capsys):
     """The answer is printed, and the code is that of the findings."""
     ask(Server(installed()))
-    monkeypatch.setattr("muster.local.layout.shipped", lambda _folder: None)
     assert cli.main(["doctor"]) == 0
     assert capsys.readouterr().out == "ok       nothing is wrong\n"

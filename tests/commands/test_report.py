@@ -11,7 +11,7 @@ import pytest
 
 from muster import cli
 from muster.api import edge
-from muster.commands import report
+from muster.commands import questions, report
 from muster.kube.client import ApiError
 from muster.runtime.settings import Settings
 
@@ -116,7 +116,7 @@ def ask(monkeypatch):
         async def connect(*_args):
             return Server(there)
 
-        monkeypatch.setattr(report, "connect", connect)
+        monkeypatch.setattr(questions, "connect", connect)
         answer = asyncio.run(report.report(Settings(), "", since, resource, by, style))
         return json.loads(answer.text) if style == "json" else answer
 
@@ -247,7 +247,7 @@ def test_for_people(ask):
     assert names.split() == ["kind", "namespace", "job", "queue", *report.State, "total"]
     assert line.split()[:5] == ["TFJob", "team", "mnist", "gold", "28800"]
     assert (total.split()[0], total.split()[-1]) == ("all", "28800")
-    assert ask({}, style="text").text.splitlines()[-1].split()[-1] == "total"
+    assert ask({}, style="text").text.splitlines()[1:] == ["no job asked for GPU"]
 
 
 def test_what_was_not_read_is_told(ask):

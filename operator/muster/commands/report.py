@@ -22,10 +22,9 @@ from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
 from muster.commands import accounting
 from muster.commands.accounting import History, Life, Place, Row, Run, State
-from muster.commands.questions import Answer
+from muster.commands.questions import Answer, connected
 from muster.frameworks import Framework
 from muster.kube import resources
-from muster.kube.auth import connect
 from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
 from muster.runtime.settings import Settings
@@ -47,12 +46,9 @@ async def report(
     `resource`: empty for every kind of GPU; `by`: job, queue or namespace; `style`: text, csv or
     json. The complaint says what was not read.
     """
-    kube = await connect(settings.kubeconfig, settings.master, settings.context or None)
-    try:
+    async with connected(settings) as kube:
         reader = _Reader(kube, namespace, settings.default_queue, _counted(resource))
         histories = await reader.read()
-    finally:
-        await kube.close()
     now = time.time()
     rows = [accounting.row(history, now - since, now) for history in histories]
     rows = sorted((r for r in rows if r.total), key=lambda r: (r.namespace, r.kind, r.job))
@@ -62,7 +58,8 @@ async def report(
     else:
         told = {"csv": _csv, "text": _table}[style](accounting.summed(rows, BY[by]))
     if style == "text":
-        told = f"{what}-seconds of the last {since / 3600:g} h\n{told}"
+        none = "" if rows else f"no job asked for {what}\n"
+        told = f"{what}-seconds of the last {since / 3600:g} h\n{none or told}"
     return Answer(told, complaint="; ".join(reader.unread))
 
 
