@@ -32,7 +32,7 @@ NOT_RUN = {
     "make test": "this is a part of it",
 }
 """Command -> why it is left out. That an image is built and pushed is no command there."""
-INSTALL = "kubectl apply --server-side -k manifests/overlays/embedded"
+INSTALL = "make deploy IMAGE=registry.example.com/team/muster:0.1.0"
 """The Deployment's image is on no node: a process with its account and roles plays its part."""
 CODES = {"muster explain tfjob/second": 1}
 """Command -> its exit code where that is not 0: 1 says that the job waits."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import chart
 import pytest
 import yaml
 
@@ -117,6 +118,11 @@ def run(where: cluster.Cluster, command: list[str]) -> subprocess.CompletedProce
     return answer
 
 
+def helm(where: cluster.Cluster, *words: str) -> str:
+    """Run helm in the repository's root; its output."""
+    return run(where, [chart.helm(), *words]).stdout
+
+
 def deployment(namespace: str, name: str) -> dict[str, Any]:
     """Return the Deployment of another operator."""
     labels = {"app": name}
@@ -153,6 +159,33 @@ def test_every_block_of_the_guide_is_run_here() -> None:
     """None is added without a test."""
     assert {title for title, blocks in BLOCKS.items() if blocks} == {*BEFORE, "Back again"}
     assert all(len(BLOCKS[title]) == 2 for title in BEFORE)  # the second one in test_migration
+
+
+@pytest.mark.skipif(not chart.helm(), reason="no helm (make helm builds it)")
+def test_helm_installs_upgrades_and_leaves_the_jobs(empty: cluster.Cluster) -> None:
+    """Where nothing is there yet, not even the kind of the queue that comes with the release.
+
+    An upgrade changes the CRDs; who uninstalls the operator keeps them, the queue and all jobs.
+    """
+    words = ("muster", "charts/muster", "--namespace=muster-helm")
+    words += ("--set=image.repository=registry.example/muster,defaultQueue.create=true",)
+    helm(empty, "install", *words, "--create-namespace")
+    kubectl(empty, "apply", "-f", "examples/tfjob-simple.yaml")
+    served = (
+        "get",
+        "crd/tfjobs.kubeflow.org",
+        "-o=jsonpath={.spec.versions[?(@.served==true)].name}",
+    )
+    before = kubectl(empty, "get", "queue/default", "-o=jsonpath={.metadata.uid}")
+    assert "v1beta2" in kubectl(empty, *served)
+    helm(empty, "upgrade", *words, "--set=crds.oldVersions=false,defaultQueue.spec.weight=3")
+    assert kubectl(empty, *served) == "v1"
+    form = "-o=jsonpath={.metadata.uid} {.spec.weight}"
+    assert kubectl(empty, "get", "queue/default", form) == f"{before} 3"
+    helm(empty, "uninstall", "muster", "--namespace=muster-helm")
+    assert kubectl(empty, "get", "queue/default", form) == f"{before} 3"
+    assert "simple" in kubectl(empty, "get", "tfjobs", "-o", "name")
+    assert not kubectl(empty, "get", "deployments", "-n", "muster-helm", "-o", "name")
 
 
 def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make deploy` and `make release` make: one file to apply, an archive, a list of parts."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import bundle
+import chart
+import image
+import pytest
+import sbom
+import yaml
+from bundle import Image, ReleaseError
+
+import muster
+
+ROOT = Path(__file__).parents[2]
+DIGEST = "sha256:" + 64 * "a"
+IMAGE = Image("registry.example.com:5000/team/muster", "1", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "image"),
+    [
+        ("muster", Image("muster", "", "")),
+        ("registry.example.com:5000/team/muster:1", IMAGE),
+        (f"r.example/m@{DIGEST}", Image("r.example/m", "", DIGEST)),
+        (f"r.example/m:1@{DIGEST}", Image("r.example/m", "1", DIGEST)),
+    ],
+)
+def test_an_image_is_read(text: str, image: Image) -> None:
+    """A port is no tag."""
+    assert Image.read(text) == image
+
+
+@pytest.mark.parametrize("text", ["", "Upper/case:1", "a b", "x:", "x@sha256:12", "x;rm"])
+def test_what_names_no_image_is_refused(text: str) -> None:
+    """With what to write; nothing is made without one."""
+    with pytest.raises(ReleaseError, match=r"IMAGE is not set|is no name of an image"):
+        Image.read(text)
+
+
+def test_the_manifests_name_an_image_that_says_what_to_do() -> None:
+    """Nobody can own it: the event of the pod that cannot be pulled names the page to read."""
+    (document,) = yaml.safe_load_all((ROOT / "manifests/base/deployment.yaml").read_text())
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"{bundle.PLACEHOLDER}:not-set-see-docs-install.md"
+    assert (ROOT / "docs" / "install.md").exists()
+
+
+def test_the_archive_is_the_chart_with_the_image_named() -> None:
+    """Helm needs no value then; the same bytes whenever it is packed."""
+    packed = bundle.archive(IMAGE)
+    assert bundle.archive(IMAGE) == packed
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(packed))) as opened:
+        for member in opened:
+            file = opened.extractfile(member)
+            assert file
+            found[member.name.removeprefix("muster/")] = file.read()
+    values = yaml.safe_load(found.pop("values.yaml"))["image"]
+    assert (values["repository"], values["tag"]) == (IMAGE.repository, "1")
+    assert all((chart.CHART / name).read_bytes() == data for name, data in found.items())
+    files = ("files/crds/kubeflow.org_tfjobs.yaml", "files/base/roles.yaml")
+    assert {"Chart.yaml", "values.schema.json", "templates/NOTES.txt", *files} <= set(found)
+    assert not any("ustomization" in name for name in found)
+
+
+def test_the_list_of_parts_is_what_the_operator_runs_with() -> None:
+    """As pinned, each with the hashes of its files; nothing of the tests, nothing left out."""
+    document = json.loads(sbom.document())
+    assert sbom.document() == sbom.document()
+    parts = {part["name"]: part for part in document["components"]}
+    wanted = re.findall(r'^    "([\w-]+)>', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    direct = wanted[: wanted.index("hypothesis")]
+    assert len(direct) == 11
+    assert set(direct) <= set(parts)
+    assert not {"pytest", "mypy", "ruff", "hypothesis"} & set(parts)
+    text = (ROOT / "constraints.txt").read_text()
+    for name, part in parts.items():
+        assert f"{name}=={part['version']}" in text
+        (files,) = part["externalReferences"]
+        assert files["hashes"]
+        assert all(f"sha256:{one['content']}" in text for one in files["hashes"])
+        assert part["licenses"]
+    known = {part["bom-ref"] for part in (document["metadata"]["component"], *parts.values())}
+    for one in document["dependencies"]:
+        assert {one["ref"], *one["dependsOn"]} <= known
+    assert {one["ref"] for one in document["dependencies"]} == known
+
+
+@pytest.mark.e2e
+def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file to apply has the CRDs and an overlay; checksums hold; who signs is asked for it."""
+    signer = tmp_path / "bin" / "cosign"
+    signer.parent.mkdir()
+    signer.write_text('#!/bin/sh\necho "$@" >"$(dirname "$0")/asked"\n')
+    signer.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{signer.parent}{os.pathsep}{os.environ['PATH']}")
+    out = tmp_path / "dist"
+    bundle.release(IMAGE, "volcano", out)
+    name = f"muster-{muster.version()}"
+    lines = (out / bundle.CHECKSUMS).read_text().splitlines()
+    sums = dict(line.split("  ")[::-1] for line in lines)
+    assert set(sums) == {
+        "install.yaml", f"{name}.tgz", f"{name}.cdx.json", f"{name}-py3-none-any.whl"
+    }  # fmt: skip
+    for file, digest in sums.items():
+        assert hashlib.sha256((out / file).read_bytes()).hexdigest() == digest
+    assert str(out / bundle.CHECKSUMS) in (signer.parent / "asked").read_text()
+    text = (out / "install.yaml").read_text()
+    kinds = re.findall(r"^kind: (\w+)$", text, re.MULTILINE)
+    assert kinds[0] == "Namespace"
+    assert kinds.count("CustomResourceDefinition") == len(list((ROOT / "crds").glob("*.yaml")))
+    assert "- --gang-scheduler-name=volcano\n" in text
+    assert re.findall(r"^ *image: (\S+)$", text, re.MULTILINE) == [f"{IMAGE.repository}:1"]
+
+
+@pytest.mark.parametrize("gang", ["", "batch", "../base"])
+def test_a_gang_scheduler_that_there_is_not(gang: str) -> None:
+    """The message has those that there are."""
+    with pytest.raises(ReleaseError, match=r"there are embedded, kube-batch"):
+        bundle.installation(IMAGE, gang)
+
+
+ENGINE = """#!/bin/sh
+echo "$(basename "$0") $@" >>"$ASKED"
+for word; do
+    case $word in
+        --metadata-file=*) echo '{"containerimage.digest": "%s"}' >"${word#*=}" ;;
+        --digestfile=*) echo %s >"${word#*=}" ;;
+    esac
+done
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put engines on PATH that write down what is asked of them, and helm and cosign."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("docker", "podman", "buildah", "helm", "cosign"):
+        (folder / name).write_text(ENGINE % (DIGEST, DIGEST))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    return tmp_path / "asked"
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
+def test_one_command_builds_the_image(engine: str, asked: Path) -> None:
+    """From the repository's root, by the one Dockerfile, under the name that was asked for."""
+    image.build(IMAGE, engine)
+    (line,) = asked.read_text().splitlines()
+    assert line.startswith(f"{engine} build ")
+    assert line.endswith(f"--file={image.DOCKERFILE} --tag={IMAGE.name} .")
+    assert (ROOT / image.DOCKERFILE).exists()
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
+def test_what_is_pushed_is_named_by_its_digest(engine: str, asked: Path) -> None:
+    """For both machines under one name."""
+    assert image.push(IMAGE, engine) == Image(IMAGE.repository, "", DIGEST)
+    said = asked.read_text()
+    assert "--platform=linux/amd64,linux/arm64" in said
+    assert IMAGE.name in said
+
+
+def test_without_an_engine_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a word that names none is told those that there are."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ReleaseError, match=r"No docker, podman, buildah on PATH. .*make images"):
+        image.engine("")
+    with pytest.raises(ReleaseError, match="there are docker, podman, buildah"):
+        image.engine("kaniko")
+
+
+def test_a_release_that_is_published_names_what_was_pushed(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signed by its digest, the chart beside it."""
+    monkeypatch.setattr(bundle, "release", lambda *given: released.append(given))
+    released: list[tuple[Image, str, Path]] = []
+    pushed = Image(IMAGE.repository, "", DIGEST)
+    bundle.publish(pushed, "embedded", tmp_path)
+    assert released == [(pushed, "embedded", tmp_path)]
+    signed, pushed_chart = asked.read_text().splitlines()
+    assert signed == f"cosign sign --yes {pushed.name}"
+    assert pushed_chart.startswith("helm push ")
+    assert pushed_chart.endswith(" oci://registry.example.com:5000/team/charts")
