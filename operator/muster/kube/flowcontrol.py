@@ -18,7 +18,7 @@ class PriorityLevel(IntEnum):
     """Classes of writes, most urgent first."""
 
     LEADERSHIP = 0
-    """The Lease: the only write of a process that does not lead yet."""
+    """The Lease, and who may read what this process serves: tried once, whoever leads."""
     GROUP = 1
     """Groups and config maps: few, and the pods of their job wait for them."""
     PLACEMENT = 2
