@@ -137,9 +137,38 @@ for word; do
     case $word in
         --metadata-file=*) echo '{"containerimage.digest": "%s"}' >"${word#*=}" ;;
         --digestfile=*) echo %s >"${word#*=}" ;;
+        --output=/*) cp "$SAVED" "${word#*=}" ;;
+        docker-archive:*) file=${word#*:}; cp "$SAVED" "${file%%%%:*}" ;;
     esac
 done
 """
+
+
+def saved(folder: Path, packages: dict[str, str]) -> Path:
+    """Make what an engine saves: a package of Debian, and those of Python."""
+    texts = {
+        f"opt/muster/lib/python3.13/site-packages/{name}-{version}.dist-info/METADATA":
+            f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\nName: not this\n"
+        for name, version in packages.items()
+    }  # fmt: skip
+    texts["var/lib/dpkg/status.d/libc6"] = (
+        "Package: libc6\nArchitecture: amd64\nVersion: 2.41-12+deb13u1\nDescription: of C\n"
+    )
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as out:
+        for name, text in texts.items():
+            add(out, name, text.encode())
+    with tarfile.open(folder / "saved.tar", mode="w") as out:
+        add(out, "one/layer.tar", layer.getvalue())
+        add(out, "manifest.json", json.dumps([{"Layers": ["one/layer.tar"]}]).encode())
+    return folder / "saved.tar"
+
+
+def add(out: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Put a file into an archive."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    out.addfile(info, io.BytesIO(data))
 
 
 @pytest.fixture
@@ -156,13 +185,41 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
-def test_one_command_builds_the_image(engine: str, asked: Path) -> None:
+def test_one_command_builds_the_image_and_says_what_is_in_it(
+    engine: str,
+    asked: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """From the repository's root, by the one Dockerfile, under the name that was asked for."""
-    image.build(IMAGE, engine)
-    (line,) = asked.read_text().splitlines()
+    pins = sbom.pins()
+    packages = {name: pins[name][0] for name in sbom.needed() if name != "muster"}
+    monkeypatch.setenv("SAVED", str(saved(tmp_path, packages | {"muster": muster.version()})))
+    image.build(IMAGE, engine, tmp_path / "parts.json")
+    line = asked.read_text().splitlines()[0]
     assert line.startswith(f"{engine} build ")
     assert line.endswith(f"--file={image.DOCKERFILE} --tag={IMAGE.name} .")
     assert (ROOT / image.DOCKERFILE).exists()
+    document = json.loads((tmp_path / "parts.json").read_text())
+    found = {part["purl"] for part in document["components"]}
+    assert "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?arch=amd64" in found
+    assert len(found) == len(packages) + 1
+    said = capsys.readouterr().out
+    assert f"1 packages of Debian, {len(packages) + 1} of Python" in said
+    assert "0.0 MB  var/lib" in said
+
+
+def test_an_image_with_other_packages_than_the_pinned_ones_is_refused(
+    tmp_path: Path,
+) -> None:
+    """What its list says is what was looked at."""
+    pins = sbom.pins()
+    packages = {name: pins[name][0] for name in sbom.needed() if name != "muster"}
+    for other in ({"numpy": "1"}, {"left-pad": "1"}):
+        held = packages | other | {"muster": muster.version()}
+        with pytest.raises(sbom.PartsError, match=next(iter(other))):
+            image.describe(saved(tmp_path, held), tmp_path / "parts.json")
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
@@ -177,9 +234,9 @@ def test_what_is_pushed_is_named_by_its_digest(engine: str, asked: Path) -> None
 def test_without_an_engine_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a word that names none is told those that there are."""
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ReleaseError, match=r"No docker, podman, buildah on PATH. .*make images"):
+    with pytest.raises(ReleaseError, match=r"No docker, podman, buildah on PATH. .*ENGINE=none"):
         image.engine("")
-    with pytest.raises(ReleaseError, match="there are docker, podman, buildah"):
+    with pytest.raises(ReleaseError, match="there are docker, podman, buildah, none"):
         image.engine("kaniko")
 
 
