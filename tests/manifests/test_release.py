@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib.util
 import io
 import json
 import os
 import re
 import tarfile
 from pathlib import Path
+from types import ModuleType
 
 import bundle
 import chart
@@ -106,7 +108,10 @@ def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     signer.chmod(0o755)
     monkeypatch.setenv("PATH", f"{signer.parent}{os.pathsep}{os.environ['PATH']}")
     out = tmp_path / "dist"
+    out.mkdir()
+    (out / "mine").write_text("somebody else's")
     bundle.release(IMAGE, "volcano", out)
+    assert (out / "mine").exists()
     name = f"muster-{muster.version()}"
     lines = (out / bundle.CHECKSUMS).read_text().splitlines()
     sums = dict(line.split("  ")[::-1] for line in lines)
@@ -122,13 +127,6 @@ def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert kinds.count("CustomResourceDefinition") == len(list((ROOT / "crds").glob("*.yaml")))
     assert "- --gang-scheduler-name=volcano\n" in text
     assert re.findall(r"^ *image: (\S+)$", text, re.MULTILINE) == [f"{IMAGE.repository}:1"]
-
-
-@pytest.mark.parametrize("gang", ["", "batch", "../base"])
-def test_a_gang_scheduler_that_there_is_not(gang: str) -> None:
-    """The message has those that there are."""
-    with pytest.raises(ReleaseError, match=r"there are embedded, kube-batch"):
-        bundle.installation(IMAGE, gang)
 
 
 ENGINE = """#!/bin/sh
@@ -240,16 +238,54 @@ def test_without_an_engine_there_is_another_way(monkeypatch: pytest.MonkeyPatch)
         image.engine("kaniko")
 
 
+def command() -> ModuleType:
+    """Return what `python tools/release` runs."""
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools/release/__main__.py")
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
 def test_a_release_that_is_published_names_what_was_pushed(
     asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signed by its digest, the chart beside it."""
-    monkeypatch.setattr(bundle, "release", lambda *given: released.append(given))
+    """Signed by its digest, the chart beside it, all where the one who publishes says."""
     released: list[tuple[Image, str, Path]] = []
-    pushed = Image(IMAGE.repository, "", DIGEST)
-    bundle.publish(pushed, "embedded", tmp_path)
+    monkeypatch.setattr(bundle, "release", lambda *given: released.append(given))
+    words = ("--registry=r.example:5000/team", "--name=mine", "--engine=podman")
+    assert command().main(["publish", *words, f"--out={tmp_path}"]) == 0
+    pushed = Image("r.example:5000/team/mine", "", DIGEST)
     assert released == [(pushed, "embedded", tmp_path)]
-    signed, pushed_chart = asked.read_text().splitlines()
+    built, sent, signed, beside = asked.read_text().splitlines()
+    assert f"--manifest=r.example:5000/team/mine:{muster.version()}" in built
+    assert sent.startswith("podman manifest push --all ")
     assert signed == f"cosign sign --yes {pushed.name}"
-    assert pushed_chart.startswith("helm push ")
-    assert pushed_chart.endswith(" oci://registry.example.com:5000/team/charts")
+    assert beside.startswith("helm push ")
+    assert beside.endswith(" oci://r.example:5000/team/charts")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["install"], "IMAGE is not set. Nobody publishes an image of Muster"),
+        (["release"], "IMAGE is not set. Nobody publishes an image of Muster"),
+        (["publish"], "REGISTRY is not set"),
+        (["install", "--image=x", "--gang=y"], "GANG=y: there are embedded, "),
+    ],
+)
+def test_what_is_not_said_is_asked_for(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is touched, with the word to say."""
+    assert command().main(words) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(error)
+
+
+def test_what_the_chart_holds_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """By `make check`; it is fresh."""
+    assert command().main(["chart", "--check"]) == 0
+    assert capsys.readouterr().out == ""
