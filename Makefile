@@ -61,7 +61,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
-	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh bench trace \
+	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh docs bench trace \
 	deploy undeploy image publish release helm local-up local-down constraints clean
 
 help: ## print the targets
@@ -131,8 +131,8 @@ e2e-real-smoke: install ## run containers: what the page "Train something real" 
 e2e-real: install ## train on real nodes: needs Linux, root and a few packages
 	@MUSTER_REPORT=$(REAL_REPORT) $(REAL) tests/real
 
-check: install ## lint, format, types, import contracts, generated files: what CI runs
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh
+check: install ## lint, format, types, import contracts, generated files, docs: what CI runs
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh docs
 
 lint: install
 	$(BIN)/ruff check
@@ -148,11 +148,15 @@ imports: install
 
 crds-fresh: install
 	$(BIN)/muster crds --check
-	$(BIN)/python tools/release chart --check
+	$(BIN)/python tools/site/reference.py --check
 
-crds: install ## write crds/ from the models, and the copies in the chart
+crds: install ## write crds/ and docs/reference.md from the models
 	$(BIN)/muster crds
-	$(BIN)/python tools/release chart
+	$(BIN)/python tools/site/reference.py
+
+# Read anew each time: the menu is made of the pages that there are.
+docs: install ## build the docs site, build/site/index.html, and check its links
+	@$(BIN)/sphinx-build -W --keep-going -q -E -b html -c tools/site . build/site
 
 deploy: install ## install on the cluster of kubectl: IMAGE=REGISTRY/NAME:TAG GANG=embedded
 	@all=$$($(BIN)/python tools/release install --image '$(IMAGE)' --gang '$(GANG)') && \

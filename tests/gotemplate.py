@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,8 +78,11 @@ class Chart:
         self.values = yaml.safe_load((folder / "values.yaml").read_text())
         about = yaml.safe_load((folder / "Chart.yaml").read_text())
         self.about = {name[0].upper() + name[1:]: value for name, value in about.items()}
-        paths = [path for path in folder.glob("files/**/*") if path.is_file()]
-        self.files = {str(path.relative_to(folder)): path.read_text() for path in paths}
+        self.files = {
+            str(Path(top, name).relative_to(folder)): Path(top, name).read_text()
+            for top, _, names in os.walk(folder / "files", followlinks=True)
+            for name in names
+        }
         self.defines: dict[str, list[str | _Block]] = {}
         self.templates: dict[str, list[str | _Block]] = {}
         for path in sorted((folder / "templates").iterdir()):

@@ -23,6 +23,7 @@ TOP_LEVEL = {
     ".gitignore",
     ".pre-commit-config.yaml",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     "LICENSE",
     "Makefile",
@@ -59,12 +60,13 @@ TARGETS = {
     "image",
     "release",
     "publish",
+    "docs",
     "bench",
     "local-up",
     "local-down",
     "clean",
 }
-WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|jsonl?|txt\.gz)$|/py\.typed$")
+WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|jsonl?|txt\.gz|png)$|/py\.typed$")
 
 
 def tracked() -> list[str]:
@@ -111,7 +113,7 @@ def test_every_file_starts_with_its_licence() -> None:
     """The SPDX line is the first, or the second after a `#!`."""
     missing = []
     for path in tracked():
-        if WITHOUT_NOTICE.search(path):
+        if WITHOUT_NOTICE.search(path) or (ROOT / path).is_symlink():
             continue
         lines = (ROOT / path).read_text().splitlines() or [""]
         first = lines[1] if lines[0].startswith("#!") else lines[0]

@@ -24,6 +24,9 @@ ANCESTORS = {
 """Programs that the image answers to -> the command that `muster` is, called by such a name."""
 
 
+_SNAPSHOT = "a snapshot in place of the live cluster"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code, 2 for arguments that cannot be meant."""
     program, *arguments = sys.argv if argv is None else ("muster", *argv)
@@ -31,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in COMMANDS:
         return _run(words[0], words[1:])
     args, rest = _parser().parse_known_args(words)
-    if rest and args.run not in (_render, _ask):
+    if rest and args.run not in (_render, _ask, _dashboard):
         _parser().error(f"unrecognized arguments: {' '.join(rest)}")
     args.rest = rest
     code: int = args.run(args)
@@ -82,6 +85,14 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
     shown.set_defaults(run=_render)
     _add_questions(subparsers)
+    page = subparsers.add_parser(
+        "dashboard",
+        help="show who holds what and who waits, as a page on this machine",
+        epilog="It only reads. Flags of `muster run` that name the cluster or its policy count.",
+    )
+    page.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
+    page.add_argument("--port", type=int, default=8083, help="of 127.0.0.1 (8083); 0: any")
+    page.set_defaults(run=_dashboard)
     _add_doctor(subparsers)
     turned = subparsers.add_parser(
         "convert",
@@ -167,9 +178,7 @@ def _convert(args: argparse.Namespace) -> int:
 def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("-n", "--namespace", default="", help="namespace of the jobs")
-    where.add_argument(
-        "--cluster", default="live", metavar="FILE", help="a snapshot in place of the live cluster"
-    )
+    where.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
     where.add_argument("-o", "--output", choices=("text", "json"), default="text")
     explain = subparsers.add_parser(
         "explain",
@@ -250,6 +259,20 @@ def _ask(args: argparse.Namespace) -> int:
         print(f"muster: {answer.complaint}", file=sys.stderr)
     code: int = answer.code
     return code
+
+
+def _dashboard(args: argparse.Namespace) -> int:
+    """Serve the page until it is interrupted; 2 where there is nothing to be shown."""
+    questions = importlib.import_module("muster.commands.questions")
+    page = importlib.import_module("muster.commands.dashboard")
+    try:
+        asyncio.run(page.run(flags.parse(args.rest, os.environ), args.cluster, args.port))
+    except KeyboardInterrupt:
+        return 0
+    except (FlagError, *questions.FAILURES) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _crds(args: argparse.Namespace) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -153,27 +152,6 @@ def test_every_overlay_and_component_is_a_choice() -> None:
     whole = {path.name for path in (manifests / "components").iterdir()}
     within = {"mpi", "mpi-v1", "namespaced", *(name.split("/")[1] for name in named)}
     assert whole - within == {"without-old-versions"}
-
-
-def test_what_the_chart_takes_over_is_fresh() -> None:
-    """CRDs and roles are written once; `make crds` copies them."""
-    assert chart.stale() == []
-
-
-def test_what_is_stale_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that differs, is missing, or has no source any more; then it is written anew."""
-    shutil.copytree(FOLDER / "files", tmp_path / "files")
-    monkeypatch.setattr(chart, "CHART", tmp_path)
-    changed, gone, left = (
-        tmp_path / "files" / name
-        for name in ("base/roles.yaml", "crds/kubeflow.org_tfjobs.yaml", "crds/old.yaml")
-    )
-    changed.write_text("other")
-    gone.unlink()
-    left.write_text("left")
-    assert chart.stale() == [changed, gone, left]
-    chart.take()
-    assert chart.stale() == []
 
 
 def test_versions_are_the_program_s() -> None:

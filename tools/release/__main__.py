@@ -31,9 +31,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tools/release", description=__doc__)
     parts = parser.add_subparsers(required=True)
-    files = parts.add_parser("chart", help="copy into the chart what it takes over")
-    files.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
-    files.set_defaults(run=_chart)
     helm = parts.add_parser("helm", help="build helm into the user's cache")
     helm.set_defaults(run=_helm)
     install = parts.add_parser("install", help="print all that an installation is")
@@ -60,16 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     release.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
     release.set_defaults(run=_release)
     return parser
-
-
-def _chart(args: argparse.Namespace) -> int:
-    found = chart.stale()
-    if not args.check:
-        chart.take()
-    for path in found:
-        what = "is not fresh; run make crds" if args.check else "written"
-        print(f"{path.relative_to(chart.ROOT)}: {what}")
-    return int(bool(args.check and found))
 
 
 def _helm(_args: argparse.Namespace) -> int:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import chart
 import sbom
 import yaml
-from chart import CHART, ROOT, helm
+from chart import ROOT, helm
 
 import muster
 from muster.local import binaries, handle
@@ -109,14 +110,11 @@ def archive(image: Image) -> bytes:
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as out,
     ):
-        for path in sorted(path for path in CHART.rglob("*") if path.is_file()):
-            name = path.relative_to(CHART)
-            if name.name == ".helmignore":
-                continue
+        for path, name in sorted(chart.files()):
             data = path.read_bytes()
             if name == Path("values.yaml"):
                 data = _with_image(data.decode(), image).encode()
-            info = tarfile.TarInfo(f"{CHART.name}/{name}")
+            info = tarfile.TarInfo(f"{chart.CHART.name}/{name}")
             info.size, info.mode = len(data), 0o644
             out.addfile(info, io.BytesIO(data))
     return packed.getvalue()

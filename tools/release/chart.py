@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Helm chart: what it takes over from CRDs and kustomize manifests, and its archive."""
+"""The Helm chart: its files, and a helm to try it with."""
 
 from __future__ import annotations
 
@@ -16,36 +16,20 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "charts" / "muster"
 HELM: Final = "4.3.1"
 """What `make helm` builds."""
-OWN: Final = ("deployment", "disruption", "kustomization", "namespace", "network")
-"""Manifests of which the chart has a template, as values change them."""
+LEFT_OUT: Final = frozenset((CHART / ".helmignore").read_text().splitlines()) | {".helmignore"}
+"""Names of files."""
 
 
-def taken() -> Iterator[tuple[Path, Path]]:
-    """Yield each file that the chart takes over as it is, and where it has it."""
-    manifests = ROOT / "manifests"
-    for path in sorted((ROOT / "crds").glob("*.yaml")):
-        yield path, Path("crds", path.name)
-    for path in sorted([*manifests.glob("base/*.yaml"), *manifests.glob("components/*/*.yaml")]):
-        if path.stem not in OWN:
-            yield path, path.relative_to(manifests)
-    yield manifests / "dashboards" / "muster.json", Path("dashboards", "muster.json")
+def files() -> Iterator[tuple[Path, Path]]:
+    """Yield each file that the chart consists of, and its name there.
 
-
-def stale() -> list[Path]:
-    """Return what is not as `take` would write it, or is there and should not be."""
-    wanted = {CHART / "files" / name: path for path, name in taken()}
-    there = {path for path in (CHART / "files").rglob("*") if path.is_file()}
-    differ = (p for p in wanted if p in there and p.read_bytes() != wanted[p].read_bytes())
-    return sorted({*differ, *(there ^ set(wanted))})
-
-
-def take() -> None:
-    """Write the files anew."""
-    shutil.rmtree(CHART / "files", ignore_errors=True)
-    for path, name in taken():
-        target = CHART / "files" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+    CRDs and the manifests that need no template lie outside: links lead to them, as Helm goes.
+    """
+    for folder, _, names in os.walk(CHART, followlinks=True):
+        for name in names:
+            if name not in LEFT_OUT:
+                path = Path(folder, name)
+                yield path, path.relative_to(CHART)
 
 
 def helm() -> str:

@@ -1,6 +1,6 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 
-{{/* A file of the kustomize manifests, which `make crds` copies, in the namespace of the release. */}}
+{{/* A file of the kustomize manifests in the namespace of the release. */}}
 {{- define "muster.file" -}}
 {{- $text := .root.Files.Get (printf "files/%s" .path) | required (printf "files/%s is missing" .path) -}}
 {{- $text | replace "muster-system" .root.Release.Namespace -}}

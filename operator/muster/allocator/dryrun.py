@@ -98,7 +98,7 @@ class PodTrials:
             answer = dryrun.shown(sent, stored, now)
         except ApiError as error:
             if _POLICY.search(error.message):
-                return replace(self._refusal(ask.key, error, now), under=under)
+                return replace(self._refusal(ask.key, error, time.time()), under=under)
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
         except NOT_WRITTEN as error:
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error)

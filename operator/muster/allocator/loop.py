@@ -30,6 +30,7 @@ from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
 from muster.allocator.usage import Usage
+from muster.allocator.view import Seen
 from muster.api.backoff import Backoff
 from muster.api.model import Job, PodView
 from muster.api.reasons import GangPhase
@@ -118,6 +119,8 @@ class Loop:
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
         self._waiting = 0
+        self.seen: Seen | None = None
+        """By the last cycle, for who looks on."""
         self.cycles = 0
         self.failures, self.failing_since = 0, 0.0
         """Cycles that have failed in a row, and since when (`time.monotonic()`)."""
@@ -207,6 +210,7 @@ class Loop:
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
+        self.seen = Seen(snapshot, decisions)
         self._wake(self._usage.holds(snapshot))
         queues = settings.gangs.rules.queues(self._store.queues)
         self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))

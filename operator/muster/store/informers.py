@@ -65,7 +65,7 @@ class Informers:
             for kind, row in store.frameworks.items()
             for informer in self._each(kind, Resource(names.GROUP, row.version, row.plural), {})
         ]
-        """They only read: Kopf follows the jobs."""
+        """They only read where Kopf follows the jobs."""
         self._granted: dict[str, list[Informer]] = {}
         """Of what not every account may read, as far as it is followed."""
         # One that is not served is looked for from time to time, and missed by nobody.
@@ -108,6 +108,12 @@ class Informers:
                 tasks.create_task(informer.run())
             for groups in self._groups:
                 tasks.create_task(groups.run())
+
+    async def follow_jobs(self) -> None:
+        """Follow the jobs for ever, where nobody else does."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._jobs:
+                tasks.create_task(informer.run())
 
     async def synced(self) -> None:
         """Return once every collection, and every job that exists, has been read.
