@@ -153,8 +153,9 @@ def put(where: cluster.Cluster, namespace: str, name: str) -> None:
 
 
 def test_every_block_of_the_guide_is_run_here() -> None:
-    """None is added without a test."""
-    assert {title for title, blocks in BLOCKS.items() if blocks} == {*BEFORE, "Back again"}
+    """None that speaks to a cluster is added without a test."""
+    speaking = {title for title, blocks in BLOCKS.items() if "kubectl" in "".join(blocks)}
+    assert speaking == {*BEFORE, "Back again"}
     assert all(len(BLOCKS[title]) == 2 for title in BEFORE)  # the second one in test_migration
 
 
