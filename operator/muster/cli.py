@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
     page.add_argument("--port", type=int, default=8083, help="of 127.0.0.1 (8083); 0: any")
     page.set_defaults(run=_dashboard)
+    importlib.import_module("muster.commands.arguments").add_to(subparsers)
     _add_doctor(subparsers)
     _add_report(subparsers)
     turned = subparsers.add_parser(
