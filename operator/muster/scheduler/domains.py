@@ -30,6 +30,7 @@ class Domains:
 
     def sums(self, values: IntArray) -> FloatArray:
         """Return (D,) the sums of (N,) values over the nodes of each domain."""
+        # Nodes without the label have -1, so all is moved up by one and the first sum left out.
         sums = np.bincount(self.domain + 1, values, self.size + 1)[1:]
         return sums.astype(np.float64)
 
@@ -37,6 +38,7 @@ class Domains:
         """Return (N,) the nodes of these domains."""
         chosen = np.zeros(self.size + 1, np.bool_)
         chosen[domains] = True
+        # One element more than domains: -1 looks up the last one, which is never chosen.
         nodes: BoolArray = chosen[self.domain]
         return nodes
 
@@ -85,6 +87,7 @@ class Room:
         wanted = sum(
             (tasks.amount(count) for tasks, count in demand), np.zeros(self.free.shape[1])
         )
+        # Room on nodes where none of the tasks fits is of no use to any.
         used = np.any([self.capacity[tasks.pod_set.shape] > 0 for tasks, _ in demand], axis=0)
         for column in np.flatnonzero(wanted).tolist():
             held = np.maximum(self.free[:, column], 0) * (used & nodes)
@@ -100,12 +103,16 @@ class Room:
             return
         nodes = np.flatnonzero(domains.within(np.array(chosen)))
         columns = np.flatnonzero(gang.lacking())
+        # Two domains are equal if the same tasks fit on the same numbers of nodes with the same
+        # free room, whichever node that is.
         rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])[nodes]
         own = domains.domain[nodes]
         order = np.lexsort((*rows.T, own))
         ends = np.cumsum(np.bincount(own + 1, minlength=domains.size + 1)).tolist()
         seen = Counter[bytes]()
         for domain in chosen:
+            # `ends` begins with the nodes without the label, so this slice is the domain's own,
+            # sorted.
             mark = rows[order[ends[domain] : ends[domain + 1]]].tobytes()
             seen[mark] += 1
             if seen[mark] <= most:

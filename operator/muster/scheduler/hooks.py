@@ -56,6 +56,8 @@ class Claim:
         """(M, R): what goes with each; with the end of a gang, all that is left of it by then."""
         victims, units = self.victims, self.units
         amounts = victims.amount[units]
+        # An end has no tasks of its own where each task is a unit; what goes by it is whatever its
+        # gang has left then.
         ends = np.flatnonzero(victims.whole[units] & (victims.count[units] == 0))
         if len(ends):
             gangs = victims.gang[units]
@@ -102,6 +104,8 @@ class Slicing:
 
     def number(self, role: str, index: int) -> int:
         """Return of which slice a task is."""
+        # Each role once, in order: one role may be several pod sets, of which each counts the
+        # ranks together with the others.
         before = dict.fromkeys(pod_set.role for pod_set in self.pod_sets)
         ranks = 0
         for other in before:
@@ -204,6 +208,8 @@ class Rules:
 
     def _order(self, name: str) -> Callable[..., Order]:
         asked = self._asked[name]
+        # A list within: tuples are made from lists faster than from generators, and this runs for
+        # each gang each time it is compared.
         return lambda subject: tuple([answer(subject) for answer in asked])
 
     def _first(self, name: str) -> Callable[..., Any]:
@@ -242,7 +248,12 @@ class Rules:
         tiers = self._answering(name)
         if not tiers:
             return units[:0]
+        # Twice, as a plugin's answer depends on what has gone before: first which could go each
+        # alone, then how many of these in their order, so that what some plugin forbids does not
+        # count as gone before others.
         alone = [_answers(tier, Claim(gang, victims, units, together=False)) for tier in tiers]
+        # Which tier decides must not depend on how many units were offered: a shorter list of the
+        # same candidates could otherwise fall through to a later tier.
         first, going = _decided(alone)
         if first and among is not None and len(among) > len(units):
             whole = Claim(gang, victims, among, together=False)
@@ -273,6 +284,8 @@ class Rules:
 
     def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:
         """Yield from which queues it may have room back; the first plugin's answer counts."""
+        # Answers of two plugins could not be combined: each is a list that widens step by step,
+        # and the steps of two need not match.
         for answer in self._asked["reach"][:1]:
             yield from answer(gang, amount)
 
@@ -282,6 +295,8 @@ class Rules:
         texts: tuple[str, ...] = ()
         for answer in self._asked["feasible"]:
             more, names = answer(shape)
+            # The codes of each plugin count from 1 on, so they are moved behind the texts that are
+            # there.
             codes = np.where((codes == 0) & (more > 0), more + len(texts), codes)
             texts += names
         return codes, texts

@@ -171,6 +171,7 @@ def _option(key: str, value: object) -> Option:
             continue
         if not isinstance(option[switch], bool):
             raise PolicyError(f"{key}.{switch}", "is either true or false")
+        # `enable: false` and kube-batch's older `disable: true` say the same.
         if option[switch] == switch.startswith("disable"):
             off.update(SWITCHES[switch.removeprefix("enable").removeprefix("disable")])
     parsed = _arguments(f"{key}.arguments", name, PLUGINS[name], option.get("arguments") or {})
@@ -195,6 +196,8 @@ def _arguments(key: str, owner: str, row: Action | Plugin, value: object) -> Map
 def _parser(row: Action | Plugin, name: str) -> Callable[[str], Any] | None:
     for known, parser in row.arguments.items():
         open_ended = known.endswith(".") and name.startswith(known)
+        # The bare prefix of an open-ended name is no argument: there must be something behind its
+        # dot.
         if open_ended != (name == known):
             return parser
     return None

@@ -47,6 +47,8 @@ class Workload:
 
     def useless(self, free: IntArray) -> FloatArray:
         """Return (M,) the devices of (M, R) free room that the next task is not likely to use."""
+        # (M, K) by one comparison of (M, K, R); the product with (K, D) then sums the shares of
+        # the classes that could use each device.
         fits = (free[:, None, :] >= self.classes).all(axis=2)
         wanting = self.shares[:, None] * (self.classes[:, self.devices] > 0)
         idle = np.maximum(free[:, self.devices], 0)
@@ -62,10 +64,14 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         return Hooks()
 
     def score(shape: Shape) -> Scorer:
+        # A task without devices takes none; to divide by one of them keeps its score on the same
+        # scale.
         taken = max(float(shape.request[known.devices].sum()), SLOT)
 
         def gain(stack: Stack) -> FloatArray:
             free = stack.allocatable - stack.used
+            # `free` is what is left behind the task, so the request is added to have what was
+            # before.
             lost = known.useless(free) - known.useless(free + shape.request)
             gained: FloatArray = -100 * weight / taken * lost
             return gained
