@@ -82,7 +82,6 @@ class Stock:
                 self._given.pop(want.claim, None)
             elif want.claim not in self._given:
                 taken = set(self._given.values())
-                # One volume must serve all that were placed at once, as they share the claim.
                 free = (v for v, at in want.options if v not in taken and at[nodes].all())
                 self._given[want.claim] = next(free, "")
                 if want.domain is not None:
@@ -177,7 +176,6 @@ class _Ledger:
         if future:
             left += self._ending
         if own:
-            # The shared volumes are counted once for all of them, the own ones for each.
             room: IntArray = np.maximum(left, 0) // own
             return room
         # What is there already is not asked for again, be there ever so many.

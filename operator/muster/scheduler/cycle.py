@@ -254,8 +254,6 @@ class _Future:
             missing=gang.missing - len(given),
             started=self.now if gang.started is None else gang.started,
             admitted=gang.admitted or gang.ready + len(given) >= gang.min_member,
-            # It has the room now; owed for ever it would go before all in every cycle that is
-            # played.
             owed=False,
         )
         self._ends.setdefault(gang.key, started.ends(self.now))
@@ -273,8 +271,6 @@ class _Future:
         self.now = max(then, self.now)
         for key in [key for key, end in self._ends.items() if end <= self.now]:
             self._end(key)
-        # When pods that are going will have gone nobody knows: they are taken to be by the first
-        # end.
         self._clear()
         return True
 

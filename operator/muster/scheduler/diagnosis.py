@@ -121,8 +121,6 @@ def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     # Behind all those that fit: a node lacks something for the next task even if it has taken
     # some.
     short = [free[:, c] < (capacity + 1) * request[c] for c in columns]
-    # What has room enough and is blocked all the same is told by the first of what follows that
-    # explains it.
     blocked = suits[~np.logical_or.reduce(short)]
     if tied is not None:
         for code, text in enumerate(tied[1], 1):

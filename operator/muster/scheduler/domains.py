@@ -87,7 +87,6 @@ class Room:
         wanted = sum(
             (tasks.amount(count) for tasks, count in demand), np.zeros(self.free.shape[1])
         )
-        # Room on nodes where none of the tasks fits is of no use to any.
         used = np.any([self.capacity[tasks.pod_set.shape] > 0 for tasks, _ in demand], axis=0)
         for column in np.flatnonzero(wanted).tolist():
             held = np.maximum(self.free[:, column], 0) * (used & nodes)
@@ -111,8 +110,6 @@ class Room:
         ends = np.cumsum(np.bincount(own + 1, minlength=domains.size + 1)).tolist()
         seen = Counter[bytes]()
         for domain in chosen:
-            # `ends` begins with the nodes without the label, so this slice is the domain's own,
-            # sorted.
             mark = rows[order[ends[domain] : ends[domain + 1]]].tobytes()
             seen[mark] += 1
             if seen[mark] <= most:

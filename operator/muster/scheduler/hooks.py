@@ -104,8 +104,6 @@ class Slicing:
 
     def number(self, role: str, index: int) -> int:
         """Return of which slice a task is."""
-        # Each role once, in order: one role may be several pod sets, of which each counts the
-        # ranks together with the others.
         before = dict.fromkeys(pod_set.role for pod_set in self.pod_sets)
         ranks = 0
         for other in before:
@@ -295,8 +293,6 @@ class Rules:
         texts: tuple[str, ...] = ()
         for answer in self._asked["feasible"]:
             more, names = answer(shape)
-            # The codes of each plugin count from 1 on, so they are moved behind the texts that are
-            # there.
             codes = np.where((codes == 0) & (more > 0), more + len(texts), codes)
             texts += names
         return codes, texts

@@ -285,8 +285,6 @@ class _Search:
         (open_,) = (left @ self._weights <= self._ahead[stage + 1]).all(axis=1).nonzero()
         names = left[open_] @ self._places
         order = np.argsort(names, kind="stable")
-        # Without its last digit a name tells all other kinds; of each such group only the first
-        # goes on.
         heads = names[order] // (int(self._wanted[self._last]) + 1)
         best = np.ones(len(order), np.bool_)
         best[1:] = heads[1:] != heads[:-1]

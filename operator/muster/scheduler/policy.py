@@ -171,7 +171,6 @@ def _option(key: str, value: object) -> Option:
             continue
         if not isinstance(option[switch], bool):
             raise PolicyError(f"{key}.{switch}", "is either true or false")
-        # `enable: false` and kube-batch's older `disable: true` say the same.
         if option[switch] == switch.startswith("disable"):
             off.update(SWITCHES[switch.removeprefix("enable").removeprefix("disable")])
     parsed = _arguments(f"{key}.arguments", name, PLUGINS[name], option.get("arguments") or {})

@@ -157,8 +157,6 @@ class Session:
     @property
     def victims(self) -> Victims:
         """All tasks that have a node."""
-        # Both numberings share what is left of the gangs, so an action may ask in either about
-        # what an earlier one has evicted.
         return self._held.singly if self.singly else self._held
 
     @cached_property
@@ -298,7 +296,6 @@ class Session:
         Of what keeps it from nodes those parts have gone that are `leaving`, and all that is
         ending.
         """
-        # Whoever leaves until then is taken out of `used` already.
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
         quotas = {

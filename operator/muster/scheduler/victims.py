@@ -124,7 +124,6 @@ class Victims:
         """The same, where any tasks of a gang may be those above its minimum."""
         if self._twin is None:
             counts = np.bincount(self._holder, minlength=len(self.gangs))
-            # Without surplus, or with nothing but surplus, both numberings say the same.
             free = (self.surplus > 0) & (self.surplus < counts)
             free &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
             self._twin = self

@@ -292,7 +292,6 @@ def _in_slices(
             return None
         if session.exhausted(gang):
             break
-    # Which of the roles failed depends on the try; the first one stands for them.
     tasks = gang.tasks[0]
     return tasks, diagnosis.obstacles(session, tasks)
 
@@ -354,7 +353,6 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
         gang.refuse(DEFERRED)
         return False
     shunned = slices.elsewhere(session, gang, tasks)
-    # The next task may belong to another slice, with other nodes to shun.
     count = count if shunned is None else 1
     picks = session.choose(gang, tasks, count, shunned)
     if picks.order:

@@ -280,14 +280,11 @@ def promising(session: Session, gang: GangState, movable: BoolArray, most: int) 
 def _shares(victims: Victims, tasks: IntArray) -> _Shares:
     units = victims.unit[tasks]
     # A unit that lies on many nodes is lost as a whole for each of them.
-    # Pairs of node and unit as one number each: unique over numbers is much faster than over rows.
     keys, first = np.unique(victims.node[tasks] * len(victims.gang) + units, return_index=True)
     pairs, place = np.unique(
         (keys // len(victims.gang)) * len(victims.gangs) + victims.gang[units[first]],
         return_inverse=True,
     )
-    # By the first task of each pair, so that a unit with many tasks on one node is counted once
-    # there.
     cost = np.bincount(place, victims.lost[units[first]], len(pairs)).astype(np.float64)
     where = victims.node[tasks] * len(victims.gangs) + victims.gang[units]
     rows = np.searchsorted(pairs, where)

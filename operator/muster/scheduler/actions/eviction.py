@@ -121,7 +121,6 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
 def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) -> BoolArray | None:
     """Return (U,) what is to go; None: it would not help, or is not needed."""
     victims, trial = session.victims, trial_of(session, gang)
-    # It fits by now, or as soon as those that are ending have gone: nobody has to go for it.
     if trial.fits(np.zeros(len(open_), np.bool_)):
         return None
     ways = _ways(session, gang, rank)
@@ -150,8 +149,6 @@ def _ways(session: Session, gang: GangState, rank: _Rank) -> Ways:
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
         return Ways(session.victims, usefulness(session, gang))
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    # Slots count as a resource only where any node has run out of them, which changes what each
-    # unit is worth.
     key = ("ways", rank, demand, _lacks_slots(session, gang))
     return session.remember(key, lambda: Ways(session.victims, usefulness(session, gang)))
 
@@ -159,8 +156,6 @@ def _ways(session: Session, gang: GangState, rank: _Rank) -> Ways:
 def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
     victims, queue, units = session.victims, gang.queue, np.flatnonzero(chosen)
-    # What comes free of the queues that lose counts where gang and victim have a division in
-    # common.
     of = victims.queue[units]
     freed = {
         victims.queues[i]: victims.amount[units[of == i]].sum(axis=0)
@@ -359,7 +354,6 @@ class Slots(Trial):
         """Look at the (U,) units of which alone will be asked; None: any of them, now and then."""
         (tasks,) = gang.tasks
         victims = session.victims
-        # The wide question has no members: which nodes matter is known only once units are chosen.
         members = victims.tasks(np.zeros(len(victims.gang), np.bool_) if some is None else some)
         members = members[victims.node[members] >= 0]
         self._session, self._gang, self._tasks = session, gang, tasks
@@ -423,7 +417,6 @@ class Slots(Trial):
             free[:, column] += np.minimum(freed, FREED).astype(np.int64)
         held = self._fit.hold(self._nodes, self._free)
         slots = self._fit.hold(self._nodes[place], free)
-        # What each victim adds to the slots of its node, given those before it there.
         gained = slots - np.where(first, held[place], np.roll(slots, 1))
         sums = np.cumsum(np.bincount(turns[going], gained, len(order)))
         many = int(np.searchsorted(sums, self._wanted - int(held.sum()))) + 1
@@ -433,8 +426,6 @@ class Slots(Trial):
         """Return the positions of those of these units that might stay, one alone."""
         going = np.flatnonzero(mark(victims, units)[self._unit])
         owner, place = _owners(victims, units)[self._unit[going]], self._place[going]
-        # A unit may have tasks on several nodes and a node tasks of several units: each pair of
-        # both is one row.
         pairs, pair = np.unique(owner * len(self._nodes) + place, return_inverse=True)
         owners, places = pairs // len(self._nodes), pairs % len(self._nodes)
         free, left = self._free.copy(), self._free[places]

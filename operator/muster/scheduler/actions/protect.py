@@ -169,7 +169,6 @@ def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
     if not len(nodes):
         return Picks([], nodes, nodes)
     free = session.room.free(nodes, future=True)[:, columns]
-    # By parts of what the node has, so that cpu and bytes can be compared; the scarcest counts.
     lack = (np.maximum(request - free, 0) / np.maximum(allocatable[nodes], 1)).max(axis=1)
     nearest = nodes[np.argsort(lack, kind="stable")[:wanted]]
     return Picks(nearest.tolist(), nearest, np.ones(len(nearest), np.int64))

@@ -103,7 +103,6 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     late = gang.spec.misled or session.snapshot.now >= gang.spec.drains_from
     patience = late and not short
     tries = session.memory.setdefault(("reserve", short), set())
-    # Where a quota is short the answer depends on the namespace as well.
     key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
         return
@@ -234,8 +233,6 @@ class _Search:
         self._session.holder = gang
         gang.reserved, gang.eta = True, eta
         gang.blocked_by = self._departures.blockers(tenants, kept.room)
-        # Whoever is of such a namespace is taken to last, so that it passes nobody by a short
-        # estimate.
         for other in self._session.gangs if self._departures.unreliable else ():
             if other.spec.namespace in self._departures.unreliable:
                 for tasks in other.tasks:

@@ -77,7 +77,6 @@ def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool
     # tried, and there are many.
     if session.room.evicting or any(map(_is_particular, demand)):
         return False
-    # No way of packing makes up for sums that do not suffice.
     if not spare and diagnosis.shortage(session, gang.demand()):
         return False
     work, riddle = _work(session, gang), _riddle(session, demand, spare)

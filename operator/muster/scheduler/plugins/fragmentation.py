@@ -64,8 +64,6 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         return Hooks()
 
     def score(shape: Shape) -> Scorer:
-        # A task without devices takes none; to divide by one of them keeps its score on the same
-        # scale.
         taken = max(float(shape.request[known.devices].sum()), SLOT)
 
         def gain(stack: Stack) -> FloatArray:

@@ -34,7 +34,6 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     whole = np.maximum(session.room.nodes.allocatable[:, CPU : MEMORY + 1], 1).astype(np.float64)
 
     def load(stack: Stack) -> FloatArray:
-        # More may be held than there is; beyond full a node does not get worse.
         shares = np.minimum(stack.load / whole[stack.rows], 1.0)
         cpu, memory = shares[:, 0], shares[:, 1]
         result: FloatArray = 100 * least + 50 * (most - least) * (cpu + memory)

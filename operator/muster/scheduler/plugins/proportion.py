@@ -137,7 +137,6 @@ class Standing:
         wanted = np.flatnonzero(amount > 0)
         wanted = wanted[wanted != PODS]
         for level, division in enumerate(gang.queue.above, 2):
-            # Above a division that holds its due nothing may be asked for in its name.
             if not (division.allocated < self.due(division))[wanted].any():
                 return
             yield there & (common >= len(own) - level)

@@ -85,7 +85,6 @@ def _together(
     session: Session, gang: GangState, parties: Sequence[Party]
 ) -> Iterator[Sequence[Region]]:
     """Yield where to try each party of the gang, which may have a domain in common."""
-    # Parties that lack nothing need no place, and would only multiply the combinations.
     if len(parties) > 1 and gang.need:
         parties = [party for party in parties if any(count for _, count in party.demand)]
     if len(parties) == 1:
