@@ -426,10 +426,11 @@ class Kube:
 
     async def _exchange(self, request: _Request) -> Json:
         headers, method, path, body = {}, request.method, request.path, None
+        timeout = self.session.timeout
         if request.document is not None:
             # Here, after the queue and before each try: what waited may have outlived the lease.
-            if time.monotonic() > self.lease_until and not path.startswith(LEASE_PREFIX):
-                raise FencedError(f"not the leader any more: {method} {path}")
+            if not path.startswith(LEASE_PREFIX):
+                timeout = self._within_lease(timeout, f"{method} {path}")
             headers["Content-Type"] = request.content_type
             # Not before its turn: hundreds that wait would take a megabyte each.
             body = to_json(request.document)
@@ -440,6 +441,7 @@ class Kube:
                 data=body,
                 headers=headers,
                 params=request.params or None,
+                timeout=timeout,
             ) as response:
                 content = await response.read()
         except BROKEN:
@@ -458,6 +460,19 @@ class Kube:
         if response.status >= 400:
             raise self._noted(_error(response, content))
         return _document(content)
+
+    def _within_lease(self, usual: aiohttp.ClientTimeout, what: str) -> aiohttp.ClientTimeout:
+        """Return the time limits of a write, which leaves while this process leads or not at all.
+
+        Raises FencedError.
+        """
+        left = self.lease_until - time.monotonic()
+        if left == math.inf:
+            return usual
+        if left <= 0:
+            raise FencedError(f"not the leader any more: {what}")
+        # To wait for a connection, or to make one, may take longer than that.
+        return aiohttp.ClientTimeout(usual.total, connect=left, sock_connect=usual.sock_connect)
 
     def _noted(self, error: ApiError) -> ApiError:
         if error.unpermitted and time.monotonic() >= self._warm:
