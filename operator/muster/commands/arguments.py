@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ Ask = Callable[[Any, Any, str, argparse.Namespace], Any]
 def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the commands; after parsing, `args.run(args)` is the exit code."""
     _add_list(subparsers)
+    _add_logs(subparsers)
     _add_control(subparsers)
 
 
@@ -61,6 +64,36 @@ def _add_list(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     _does(listed, "lists", lambda lists, kube, where, args: lists.SHOWN[args.what](
         kube, where, args.output
     ))  # fmt: skip
+
+
+def _add_logs(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    logs = subparsers.add_parser(
+        "logs",
+        parents=[_where()],
+        help="print what all ranks of a job print",
+        epilog="Without --tail it is 20 lines of each rank, or all of one.",
+    )
+    add = logs.add_argument
+    add("job", metavar="JOB", help="NAME or KIND/NAME")
+    add("-f", "--follow", action="store_true", help="go on until the job is over")
+    add("--rank", action="append", default=[], help="such as worker-0, or a number; repeatable")
+    add("-c", "--container", default="", help="container (the one in which the framework runs)")
+    add("--tail", type=int, metavar="LINES", help="the last lines of each rank")
+    add("-p", "--previous", action="store_true", help="of the containers before these")
+
+    def ask(module: Any, kube: Any, where: str, args: argparse.Namespace) -> Any:
+        asked = module.Asked(
+            args.rank, args.container, args.tail, args.previous, args.follow, in_colour()
+        )
+        return module.logs(kube, where, args.job, asked)
+
+    _does(logs, "logs", ask)
+
+
+def in_colour() -> bool:
+    """Say whether what is printed goes to a terminal that shows colours."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and sys.stdout.isatty()
 
 
 def _add_control(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
