@@ -326,6 +326,8 @@ FIELDS = [
     ("--hide-other-namespaces", "hide_other_namespaces", True),
     ("--dry-run-pods=false", "dry_run_pods", False),
     ("--placement=bind", "placement", "bind"),
+    ("--dashboard-bind-address=:8083", "dashboard_bind", ":8083"),
+    ("--dashboard-auth=none", "dashboard_auth", "none"),
     ("--concurrency=8", "concurrency", 8),
     ("-v=4", "verbosity", 4),
     ("--v=4", "verbosity", 4),
@@ -422,6 +424,27 @@ def test_errors(arguments, message):
     with pytest.raises(flags.FlagError) as raised:
         parse(*arguments)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "10.0.0.1", "[::]", "muster.example"])
+def test_a_page_for_everybody_is_for_this_machine_alone(host):
+    """Else whoever reaches the port would see all tenants' jobs."""
+    with pytest.raises(flags.FlagError, match=r"write an address of this machine .* 127.0.0.1:80"):
+        parse(f"--dashboard-bind-address={host}:80", "--dashboard-auth=none")
+    assert parse(f"--dashboard-bind-address={host}:80").dashboard_bind == f"{host}:80"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
+def test_on_this_machine_everybody_may_look(host):
+    """Who is on it can read the operator's token, too."""
+    read = parse(f"--dashboard-bind-address={host}:80", "--dashboard-auth=none")
+    assert read.dashboard_auth == "none"
+
+
+def test_the_page_tells_of_the_embedded_scheduler():
+    """Of another one nobody here knows what it sees."""
+    with pytest.raises(flags.FlagError, match="needs the embedded scheduler"):
+        parse("--dashboard-bind-address=:80", "--gang-scheduler-name=volcano")
 
 
 def test_usage_lists_every_flag():

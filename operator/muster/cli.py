@@ -24,6 +24,9 @@ ANCESTORS = {
 """Programs that the image answers to -> the command that `muster` is, called by such a name."""
 
 
+_SNAPSHOT = "a snapshot in place of the live cluster"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code, 2 for arguments that cannot be meant."""
     program, *arguments = sys.argv if argv is None else ("muster", *argv)
@@ -31,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in COMMANDS:
         return _run(words[0], words[1:])
     args, rest = _parser().parse_known_args(words)
-    if rest and args.run not in (_render, _ask):
+    if rest and args.run not in (_render, _ask, _dashboard):
         _parser().error(f"unrecognized arguments: {' '.join(rest)}")
     args.rest = rest
     code: int = args.run(args)
@@ -82,8 +85,17 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
     shown.set_defaults(run=_render)
     _add_questions(subparsers)
+    page = subparsers.add_parser(
+        "dashboard",
+        help="show who holds what and who waits, as a page on this machine",
+        epilog="It only reads. Flags of `muster run` that name the cluster or its policy count.",
+    )
+    page.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
+    page.add_argument("--port", type=int, default=8083, help="of 127.0.0.1 (8083); 0: any")
+    page.set_defaults(run=_dashboard)
     importlib.import_module("muster.commands.arguments").add_to(subparsers)
     _add_doctor(subparsers)
+    _add_report(subparsers)
     turned = subparsers.add_parser(
         "convert",
         help="turn jobs of old versions, of Volcano and of Trainer into jobs of v1, or back",
@@ -168,9 +180,7 @@ def _convert(args: argparse.Namespace) -> int:
 def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("-n", "--namespace", default="", help="namespace of the jobs")
-    where.add_argument(
-        "--cluster", default="live", metavar="FILE", help="a snapshot in place of the live cluster"
-    )
+    where.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
     where.add_argument("-o", "--output", choices=("text", "json"), default="text")
     explain = subparsers.add_parser(
         "explain",
@@ -222,11 +232,32 @@ def _add_doctor(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     asked.set_defaults(run=_ask, ask=_doctor)
 
 
+def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    asked = subparsers.add_parser(
+        "report",
+        help="add up what became of the devices that jobs asked for, by state",
+        epilog="Flags of `muster run` count.",
+    )
+    asked.add_argument("-n", "--namespace", default="", help="of the jobs (all)")
+    asked.add_argument("--since", default="24h", metavar="DURATION", help="how far back (24h)")
+    asked.add_argument("--resource", default="", help="what is counted (every kind of GPU)")
+    asked.add_argument("--by", choices=("job", "queue", "namespace"), default="job")
+    asked.add_argument("-o", "--output", choices=("text", "csv", "json"), default="text")
+    asked.set_defaults(run=_ask, ask=_report)
+
+
+def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    try:
+        since = flags.span(args.since)
+    except ValueError as error:
+        raise FlagError(f"--since={args.since}: {error}") from None
+    report = importlib.import_module("muster.commands.report")
+    return report.report(chosen, args.namespace, since, args.resource, args.by, args.output)
+
+
 def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     doctor = importlib.import_module("muster.commands.doctor")
-    crds = importlib.import_module("muster.local.layout").shipped("crds")
-    as_json = args.output == "json"
-    return doctor.doctor(chosen, flags.parse, crds, args.namespace, as_json=as_json)
+    return doctor.doctor(chosen, flags.parse, args.namespace, as_json=args.output == "json")
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
@@ -251,6 +282,20 @@ def _ask(args: argparse.Namespace) -> int:
         print(f"muster: {answer.complaint}", file=sys.stderr)
     code: int = answer.code
     return code
+
+
+def _dashboard(args: argparse.Namespace) -> int:
+    """Serve the page until it is interrupted; 2 where there is nothing to be shown."""
+    questions = importlib.import_module("muster.commands.questions")
+    page = importlib.import_module("muster.commands.dashboard")
+    try:
+        asyncio.run(page.run(flags.parse(args.rest, os.environ), args.cluster, args.port))
+    except KeyboardInterrupt:
+        return 0
+    except (FlagError, *questions.FAILURES) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _crds(args: argparse.Namespace) -> int:

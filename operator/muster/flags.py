@@ -324,6 +324,10 @@ PROCESS = (
          convert=boolean, switch=True),
     Flag("debug-bind-address", "where to serve /debug/decisions and /debug/snapshot, on this "
          "machine only, 0 for nowhere (127.0.0.1:8082)", "debug_bind", local_address),
+    Flag("dashboard-bind-address", "where to serve the page of who holds what and who waits, 0 "
+         "for nowhere (0)", "dashboard_bind", address),
+    Flag("dashboard-auth", "who may look at it: token, by his roles; or none, everybody on this "
+         "machine (token)", convert=one_of("token", "none")),
     Flag("leader-elect", "run as one of several, of which one is active", convert=boolean,
          switch=True),
     Flag("leader-election-id", "name of the leader Lease (muster)", convert=_named),
@@ -410,9 +414,23 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
     _check_lease(settings)
     if settings.metrics_secure and settings.metrics_bind == settings.health_bind != "0":
         raise FlagError("--metrics-secure needs an address that is not that of the probes")
+    if settings.dashboard_bind != "0":
+        _check_dashboard(settings)
     if bool(settings.admission_cert) != bool(settings.admission_key):
         raise FlagError("--admission-cert-file and --admission-key-file need each other")
     return settings
+
+
+def _check_dashboard(settings: Settings) -> None:
+    host, _, port = settings.dashboard_bind.rpartition(":")
+    given = f"--dashboard-bind-address={settings.dashboard_bind}"
+    if not settings.backend.embedded:
+        raise FlagError(f"{given} needs the embedded scheduler, of which the page tells")
+    if settings.dashboard_auth == "none" and host not in _LOCAL:
+        raise FlagError(
+            f"{given} and --dashboard-auth=none would show all jobs to whoever comes; write an "
+            f"address of this machine itself, like {_LOCAL[0]}:{port}"
+        )
 
 
 def _sections(command: str) -> Mapping[str, Sequence[Flag]]:

@@ -94,4 +94,4 @@ def test_strangers_cost_the_server_little():
 
     asyncio.run(flood())
     assert server.most <= AT_ONCE
-    assert len(guard._known) == KEPT
+    assert len(guard._bearers._known) == KEPT

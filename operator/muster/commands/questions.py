@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from muster.allocator import view
 from muster.allocator.policyfile import PolicyFile
 from muster.api import edge, names, quantity
 from muster.api.model import Job
@@ -66,14 +66,14 @@ async def snapshot(settings: Settings, source: str) -> Answer:
     if source != LIVE:
         url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
         return Answer(await client.fetch(url))
-    async with _connected(settings) as kube:
+    async with connected(settings) as kube:
         _, seen = await _live(settings, kube)
     return Answer(recording.dump(seen, seen.decide()), complaint=FROM_OUTSIDE)
 
 
 def replay(file: str) -> Answer:
     """Return the decisions of a recording, made again; NO if they are not those it holds."""
-    seen, told = recording.load(_read(file))
+    seen, told = recording.load(read(file))
     again = recording.decisions_text(seen.decide())
     if again != told:
         return Answer(again, NO, f"{file}: other decisions than those that it holds")
@@ -85,10 +85,10 @@ async def simulate(
 ) -> Answer:
     """Say whether the jobs of these files would fit, and where; NO if one of them would not."""
     if cluster == LIVE:
-        async with _connected(settings) as kube:
+        async with connected(settings) as kube:
             _, seen = await _live(settings, kube)
     else:
-        seen, _ = recording.load(_read(cluster))
+        seen, _ = recording.load(read(cluster))
     documents = [document for file in files for document in render.documents(file)]
     seen, keys = with_offers(seen, documents, namespace)
     decisions = seen.decide()
@@ -102,7 +102,7 @@ async def explain(
     kind, _, name = what.partition("/")
     failed = []
     if cluster == LIVE:
-        async with _connected(settings) as kube:
+        async with connected(settings) as kube:
             store, seen = await _live(settings, kube)
             place = namespace or kube.namespace
             job = _job(store, kind, place, name)
@@ -111,7 +111,7 @@ async def explain(
         # A recording has no names of pods, so only the live cluster can be asked by one.
         key = _find(seen, kind, place, name) or _of_pods(store, kind, place, name)
     else:
-        seen, place = recording.load(_read(cluster))[0], namespace or "default"
+        seen, place = recording.load(read(cluster))[0], namespace or "default"
         key = _find(seen, kind, place, name)
     if key:
         answer = _answer(seen, [key], seen.decide(), as_json=as_json)
@@ -136,7 +136,7 @@ def _answer(
     code = YES if all(fits(found.get(key)) for key in keys) else NO
     if as_json:
         return Answer(recording.decisions_text(list(found.values())), code)
-    asked = open_questions(found.values())
+    asked = view.open_questions(found.values())
     foretold = seen.forecast(asked) if asked else {}
     return Answer("".join(of_gang(seen, k, decisions, foretold) for k in keys), code)
 
@@ -165,9 +165,11 @@ def _of_pods(store: Store, kind: str, namespace: str, name: str) -> str:
 
 
 @asynccontextmanager
-async def _connected(settings: Settings) -> AsyncIterator[Kube]:
+async def connected(settings: Settings, attempts: int = client.ATTEMPTS) -> AsyncIterator[Kube]:
+    """Give the door to the cluster of these settings."""
+    context = settings.context or None
     kube = await connect(
-        settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
+        settings.kubeconfig, settings.master, context, settings.concurrency, attempts
     )
     try:
         yield kube
@@ -182,13 +184,13 @@ async def _live(settings: Settings, kube: Kube) -> tuple[Store, Recording]:
     return await observe(kube, rules, settings.member_hold, chosen, time.time())
 
 
-def _read(file: str) -> str:
+def read(file: str) -> str:
+    """Return what a file holds. Raises OSError."""
     return Path(file).read_text(encoding="utf-8")
 
 
 HOLDERS: Final = 5
 """How many of those that hold a short resource are named."""
-INSUFFICIENT: Final = "insufficient "
 OTHERS: Final = "pods of others"
 
 
@@ -216,12 +218,6 @@ def of_gang(
 def fits(decision: Decision | None) -> bool:
     """Say whether the gang starts now, or runs already."""
     return decision is None or decision.verdict.state in (GangPhase.PLACED, GangPhase.RUNNING)
-
-
-def open_questions(decisions: Iterable[Decision]) -> list[str]:
-    """Return the keys of the gangs that may start later, nobody has said when."""
-    waiting = (d for d in decisions if not fits(d) and d.verdict.ever_possible)
-    return [d.gang for d in waiting if d.verdict.eta is None]
 
 
 def _start(verdict: Verdict, foretold: float | None) -> str:
@@ -269,7 +265,7 @@ def _obstacles(recording: Recording, verdict: Verdict) -> Iterator[str]:
         yield f"  lacks {quantity.format(resource, lack)} {resource} for the whole gang"
     for text, count in verdict.ruled_out.items():
         yield f"  {count} of {len(recording.nodes)} nodes: {text}"
-    for resource in _short(verdict.shortage, verdict.ruled_out):
+    for resource in view.short(verdict.shortage, verdict.ruled_out):
         for who, amount in holders(recording, resource)[:HOLDERS]:
             yield f"  {quantity.format(resource, amount)} {resource} held by {who}"
 
@@ -284,11 +280,6 @@ def holders(recording: Recording, resource: str) -> list[tuple[str, int]]:
     held[OTHERS] = used - sum(held.values())
     found = [(who, amount) for who, amount in held.items() if amount > 0]
     return sorted(found, key=lambda item: (-item[1], item[0]))
-
-
-def _short(shortage: Mapping[str, int], ruled_out: Mapping[str, int]) -> list[str]:
-    named = [t.removeprefix(INSUFFICIENT) for t in ruled_out if t.startswith(INSUFFICIENT)]
-    return list(dict.fromkeys((*shortage, *named)))
 
 
 def _size(gang: GangInput) -> str:
@@ -308,9 +299,7 @@ def _places(
     yield from _nodes(placed)
     asked = (gang.topology, *(role.topology for role in gang.roles))
     labels = {node.name: node.labels for node in recording.nodes}
-    levels = [(one.level, one.slice_level) for one in asked if one is not None]
-    for level in dict.fromkeys(filter(None, itertools.chain(*levels))):
-        found = Counter(labels.get(node, {}).get(level, "none") for _, node in placed)
+    for level, found in view.domains(asked, labels, (node for _, node in placed)).items():
         parts = (f"{name} ({count} pods)" for name, count in sorted(found.items()))
         yield f"  {level}: {', '.join(parts)}"
 

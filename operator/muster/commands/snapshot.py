@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from muster import frameworks, gang
 from muster.allocator import tracker
@@ -14,8 +14,10 @@ from muster.api import names
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.queues import QueueInput
 from muster.cluster.recording import Recording
 from muster.kube.client import ApiError, Kube
+from muster.scheduler.model import Snapshot
 from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import NOBODY, Callbacks, Store
@@ -42,17 +44,31 @@ async def observe(
     store = empty_store(tuple(sorted(rules.scheduler_names)))
     informers = Informers(kube, store)
     await informers.read()
-    for kind, permission in store.backend.optional.items():
+    await read_optional(informers)
+    found, queues, snapshot = look(store, rules, hold, chosen, now)
+    rules = rules.knowing(store.classes)
+    return store, recording.take(store.columns, found, queues, rules, snapshot, chosen)
+
+
+async def read_optional(informers: Informers) -> None:
+    """Read once what few clusters need, as far as this account may. Raises connection errors."""
+    for kind, permission in informers.store.backend.optional.items():
         try:
             await informers.read_granted(kind)
         except ApiError as error:
             log.warning("%s is not looked at: %s", permission.purpose, error.message)
+
+
+def look(
+    store: Store, rules: GangRules, hold: float, chosen: Policy, now: float
+) -> tuple[Sequence[GangInput], Sequence[QueueInput], Snapshot]:
+    """Return what a cycle sees of what is known."""
     rules = rules.knowing(store.classes)
     found = list(inputs(store, rules, hold, now))
     queues = Usage().counted(rules.queues(store.queues), now, chosen.half_life)
     # Nobody knows what was moved before, so that all may be.
-    snapshot = assemble(store.columns, found, queues, now, () if chosen.moves else None)
-    return store, recording.take(store.columns, found, queues, rules, snapshot, chosen)
+    moves = () if chosen.moves else None
+    return found, queues, assemble(store.columns, found, queues, now, moves)
 
 
 def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:

@@ -31,6 +31,8 @@ async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterat
     """Yield a collection page by page, all of one version. Raises ApiError, connection errors."""
     asked = {**params, "limit": PAGE}
     while True:
+        # Without a version: the server answers with the newest state, so that one that is
+        # earlier than what a watch has shown was restored, and is not merely behind.
         page = await kube.get(path, **asked)
         yield page
         token = page["metadata"].get("continue")
@@ -81,6 +83,8 @@ class Informer:
                 await self._follow()
                 well = True
             except ApiError as error:
+                # No trouble: the server has dropped that version by now, so that all is listed
+                # anew.
                 well = error.code == EXPIRED
                 if well:
                     self._version = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the bearer of a token may read a path, by the word of the API server."""
+"""Who the bearer of a token is and what he may look at, by the word of the API server."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from muster.api.edge import mapping
 from muster.api.model import Json
@@ -17,6 +18,7 @@ from muster.kube.client import NOT_WRITTEN, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 TOKENS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 ACCESS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
@@ -24,23 +26,27 @@ KEPT_SECONDS: Final = 60.0
 KEPT: Final = 100
 AT_ONCE: Final = 2
 """Bearers that are asked about at once; strangers may send as many tokens as they like."""
+ASKED_AT_ONCE: Final = 8
+"""Namespaces that are asked about at once."""
 LONGEST: Final = 16_384
 """Characters of a token."""
 
 
-class TokenGuard:
-    """Answers for one path."""
+class Bearers(Generic[T]):
+    """Who bears a token, kept for a while with what is made of him."""
 
-    def __init__(self, kube: Kube, path: str) -> None:
-        self._kube, self._path = kube, path
-        self._known: OrderedDict[bytes, tuple[float, HTTPStatus]] = OrderedDict()
+    def __init__(self, kube: Kube, path: str, judge: Callable[[Json], Awaitable[T]]) -> None:
+        """Begin. `judge` is asked about each user, as a SubjectAccessReview names one."""
+        self._kube, self._path, self._judge = kube, path, judge
+        self._known: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         self._asking = asyncio.Semaphore(AT_ONCE)
 
-    async def judge(self, authorization: str) -> HTTPStatus:
-        """Return OK, UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE where nobody knows."""
+    async def find(self, authorization: str) -> T | HTTPStatus:
+        """Return what `judge` says, UNAUTHORIZED, or SERVICE_UNAVAILABLE where nobody knows."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > LONGEST:
             return HTTPStatus.UNAUTHORIZED
+        # Enough to know it again: neither credentials nor their sixteen kilobytes are kept.
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         async with self._asking:
             until, known = self._known.get(digest, (0.0, HTTPStatus.OK))
@@ -56,22 +62,81 @@ class TokenGuard:
                 self._known.popitem(last=False)
             return found
 
-    async def _asked(self, token: str) -> HTTPStatus:
+    async def _asked(self, token: str) -> T | HTTPStatus:
         review: Json = {"apiVersion": TOKENS.api_version, "kind": "TokenReview"}
         review["spec"] = {"token": token}
-        status = await self._review(TOKENS, review)
+        status = await _review(self._kube, TOKENS, review)
         if not status.get("authenticated"):
             return HTTPStatus.UNAUTHORIZED
         user = mapping(status.get("user"))
-        spec: Json = {
-            "user": user.get("username", ""),
-            **{key: user[key] for key in ("uid", "groups", "extra") if user.get(key)},
-            "nonResourceAttributes": {"path": self._path, "verb": "get"},
-        }
-        review = {"apiVersion": ACCESS.api_version, "kind": "SubjectAccessReview", "spec": spec}
-        allowed = (await self._review(ACCESS, review)).get("allowed") is True
-        return HTTPStatus.OK if allowed else HTTPStatus.FORBIDDEN
+        named: Json = {"user": user.get("username", "")}
+        named |= {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
+        return await self._judge(named)
 
-    async def _review(self, resource: Resource, review: Json) -> Json:
-        answer = await self._kube.create(resource.path(), review, PriorityLevel.LEADERSHIP)
-        return dict(mapping(answer.get("status")))
+
+class TokenGuard:
+    """Answers for one path."""
+
+    def __init__(self, kube: Kube, path: str) -> None:
+        self._kube, self._path = kube, path
+        self._bearers = Bearers(kube, path, self._of)
+
+    async def judge(self, authorization: str) -> HTTPStatus:
+        """Return OK, UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE where nobody knows."""
+        return await self._bearers.find(authorization)
+
+    async def _of(self, user: Json) -> HTTPStatus:
+        may = await may_get(self._kube, user, self._path)
+        return HTTPStatus.OK if may else HTTPStatus.FORBIDDEN
+
+
+class Viewer:
+    """Somebody, and the namespaces whose pods he may list."""
+
+    def __init__(self, kube: Kube, user: Json) -> None:
+        self._kube, self._user = kube, user
+        self._may: dict[str, bool] = {}
+        """By namespace; empty: all of them."""
+
+    async def visible(self, namespaces: Collection[str]) -> frozenset[str] | None:
+        """Return which of these namespaces he may look into; None: all there are.
+
+        Raises what a request raises.
+        """
+        if await self._lists(""):
+            return None
+        few = asyncio.Semaphore(ASKED_AT_ONCE)
+
+        async def ask(namespace: str) -> bool:
+            async with few:
+                return await self._lists(namespace)
+
+        asked = sorted(namespaces)
+        answers = await asyncio.gather(*map(ask, asked))
+        return frozenset(name for name, yes in zip(asked, answers, strict=True) if yes)
+
+    async def _lists(self, namespace: str) -> bool:
+        known = self._may.get(namespace)
+        if known is None:
+            attributes = {"verb": "list", "resource": "pods", "version": "v1"}
+            if namespace:
+                attributes["namespace"] = namespace
+            asked = {"resourceAttributes": attributes}
+            known = self._may[namespace] = await _allowed(self._kube, self._user, asked)
+        return known
+
+
+async def may_get(kube: Kube, user: Json, path: str) -> bool:
+    """Say whether a user may read a path. Raises what a request raises."""
+    return await _allowed(kube, user, {"nonResourceAttributes": {"path": path, "verb": "get"}})
+
+
+async def _allowed(kube: Kube, user: Json, attributes: Json) -> bool:
+    review = {"apiVersion": ACCESS.api_version, "kind": "SubjectAccessReview"}
+    answer = await _review(kube, ACCESS, {**review, "spec": {**user, **attributes}})
+    return answer.get("allowed") is True
+
+
+async def _review(kube: Kube, resource: Resource, review: Json) -> Json:
+    answer = await kube.create(resource.path(), review, PriorityLevel.LEADERSHIP)
+    return dict(mapping(answer.get("status")))

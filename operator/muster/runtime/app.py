@@ -36,7 +36,8 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics
+from muster.runtime import dashboard, handlers, health, logs, metrics
+from muster.runtime.dashboard import Dashboard, Guard, Source
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
@@ -165,11 +166,25 @@ class Operator:
             {} if self.loop is None else self.loop.decision_log.pages,
             TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
         )
+        if (page := self._page()) is not None:
+            runners.append(await dashboard.serve(settings.dashboard_bind, page))
         code = await self._work() if await self._permitted() else 0
         for runner in runners:
             await runner.cleanup()
         await self.kube.close()
         return code
+
+    def _page(self) -> Dashboard | None:
+        """Return what answers for the page, None if it is not served."""
+        loop = self.loop
+        if loop is None or self.settings.dashboard_bind == "0":
+            return None
+        source = Source(
+            lambda: loop.seen, self.policy.get, self.store, loop.decision_log.decisions
+        )
+        return Dashboard(
+            source, None if self.settings.dashboard_auth == "none" else Guard(self.kube)
+        )
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -287,6 +302,7 @@ class Operator:
                 async with asyncio.timeout(AUDIT_SECONDS):
                     await self._relisted.wait()
                 await asyncio.sleep(RELIST_PAUSE)
+            # Before the list: jobs that come in during it ask for another one.
             self._relisted.clear()
             with contextlib.suppress(*BROKEN):
                 await self.informers.read_jobs()
@@ -408,6 +424,7 @@ def _waiting(settings: Settings) -> Waiting:
         settings.mpi_delivery_image,
     )
     try:
+        # Filled in once with any names: what is wrong is told here, and not by the first job.
         base.init_containers("init", waiting, "master")
     except ValueError as error:
         raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error

@@ -261,7 +261,7 @@ async def serve(
                            (addresses.health, health)):  # fmt: skip
         if address != "0":
             routes.setdefault(address, []).extend(shown)
-    tls = None if guard is None else await asyncio.to_thread(_context)
+    tls = None if guard is None else await asyncio.to_thread(own_context, "muster-metrics")
     runners = [
         await start(address, shown, tls if address == addresses.metrics else None)
         for address, shown in routes.items()
@@ -275,12 +275,12 @@ async def serve(
     return runners
 
 
-def _context() -> ssl.SSLContext:
+def own_context(name: str) -> ssl.SSLContext:
     """Return a context with a certificate of its own, which lives as long as this process."""
     context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
-    names = ("muster-metrics", "localhost")
-    pair = self_signed(names[0], time.time(), LIFETIME, hosts=names)
-    with tempfile.TemporaryDirectory(prefix="muster-metrics-") as folder:
+    pair = self_signed(name, time.time(), LIFETIME, hosts=(name, "localhost"))
+    # Python's ssl takes certificates from files alone; they are gone when it has read them.
+    with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
         files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
         files.write(pair)
         context.load_cert_chain(*files)

@@ -32,6 +32,10 @@ class Settings:
     """Of this machine alone."""
     metrics_secure: bool = False
     """Metrics are shown over TLS, to who may read them."""
+    dashboard_bind: str = "0"
+    """`host:port` or `:port`; `0`: nowhere."""
+    dashboard_auth: str = "token"
+    """token: by his roles; none: everybody, on this machine alone."""
     leader_elect: bool = False
     leader_election_id: str = "muster"
     lock_namespace: str = ""

@@ -15,7 +15,7 @@ from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
 from muster.kube import resources
-from muster.kube.client import UNREACHABLE, ApiError, Kube
+from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
 from muster.store.podgroups import Groups
@@ -65,7 +65,7 @@ class Informers:
             for kind, row in store.frameworks.items()
             for informer in self._each(kind, Resource(names.GROUP, row.version, row.plural), {})
         ]
-        """They only read: Kopf follows the jobs."""
+        """They only read where Kopf follows the jobs."""
         self._granted: dict[str, list[Informer]] = {}
         """Of what not every account may read, as far as it is followed."""
         # One that is not served is looked for from time to time, and missed by nobody.
@@ -109,6 +109,12 @@ class Informers:
             for groups in self._groups:
                 tasks.create_task(groups.run())
 
+    async def follow_jobs(self) -> None:
+        """Follow the jobs for ever, where nobody else does."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._jobs:
+                tasks.create_task(informer.run())
+
     async def synced(self) -> None:
         """Return once every collection, and every job that exists, has been read.
 
@@ -125,7 +131,7 @@ class Informers:
         while True:
             try:
                 return await self.read_jobs()
-            except UNREACHABLE as error:
+            except BROKEN as error:
                 log.warning("cannot list the jobs: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
@@ -153,6 +159,8 @@ class Informers:
             try:
                 await informer.read()
             except ApiError as error:
+                # One kind that is not served, or may not be read, keeps no other one from being
+                # read.
                 log.warning("cannot list %s: %s", informer.resource.plural, error.message)
 
 
@@ -233,6 +241,8 @@ class GroupInformers:
         """Follow the groups until their API vanishes."""
         self._use(api)
         followed = [*self._informers, *self._queues()]
+        # Before the first list is in: jobs are told no more that the API is missing, and `synced`
+        # waits for the list.
         self._turned()
         tasks = [asyncio.create_task(informer.run()) for informer in followed]
         try:
@@ -249,6 +259,7 @@ class GroupInformers:
             # Nobody need wait for them any more.
             for informer in self._informers:
                 informer.synced.set()
+            # Nor look at them: who is not run any more would pass for a watch that hangs.
             self._informers = []
 
     def _queues(self) -> Iterator[Informer]:
@@ -264,7 +275,7 @@ class GroupInformers:
             try:
                 self._kinds = await self._served()
                 return self._backend.served(self._kinds)
-            except (ApiError, *UNREACHABLE) as error:
+            except (ApiError, *BROKEN) as error:
                 log.warning("cannot look for the API of the gang scheduler: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
@@ -277,6 +288,8 @@ class GroupInformers:
             except ApiError as error:
                 if error.code != 404:
                     raise
+                # Not served. Of any other answer, such as that of a busy server, that is not to be
+                # concluded: all groups would be taken for gone.
                 continue
             found |= {
                 (version, text(mapping(entry).get("kind")))

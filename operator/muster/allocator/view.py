@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people are shown of the last cycle: who holds what, who waits for what, and until when.
+
+A view is JSON: section -> key -> document. Documents that say the same as in the view before are
+the same objects, so that a difference costs no more than a look at each. Times are seconds since
+the epoch, amounts numbers of devices or CPUs, or texts as Kubernetes writes them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muster.allocator.verdict import ETA_SLACK, SOMEBODY
+from muster.api import names, quantity
+from muster.api.model import Job, Json, PodView
+from muster.api.reasons import GangPhase
+from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.model import (
+    CPU,
+    PODS,
+    UNLIMITED,
+    Gang,
+    Nodes,
+    PodSet,
+    Snapshot,
+    Topology,
+    namespace_of,
+)
+from muster.scheduler.plugins import proportion
+
+View = Mapping[str, Mapping[str, Any]]
+SECTIONS: Final = ("head", "nodes", "gangs", "queues", "jobs")
+NOTHING: Final[View] = {section: {} for section in SECTIONS}
+PAST: Final = 6 * 3600.0
+"""Seconds for which a job that is over is shown."""
+MOST_PAST: Final = 1000
+"""How many of those, the youngest."""
+INSUFFICIENT: Final = "insufficient "
+"""Begins what rules a node out for want of a resource, which follows."""
+_BESIDE: Final = ("hugepages-", "attachable-volumes-")
+_NAMESPACE: Final = re.compile(r"([-a-z0-9]+)/")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the last cycle saw and decided."""
+
+    snapshot: Snapshot
+    decisions: tuple[Decision, ...]
+
+
+def make(
+    seen: Seen, jobs: Iterable[Job], foretold: Mapping[str, float], before: View = NOTHING
+) -> View:
+    """Return what there is to be shown.
+
+    `foretold`: when gangs start that have no reservation, if nothing else comes; `before`: the
+    last view, of which all stays that is still so.
+    """
+    snapshot, decisions = seen.snapshot, {d.gang: d for d in seen.decisions}
+    devices = _devices(snapshot)
+    made = {
+        "head": {"at": snapshot.now, "device": Counter(devices).most_common(1)[0][0]}
+        if devices
+        else {"at": snapshot.now},
+        "nodes": _nodes(snapshot, devices),
+        "gangs": {
+            gang.key: _gang(
+                snapshot, gang, decisions.get(gang.key), foretold, before["gangs"].get(gang.key)
+            )
+            for gang in snapshot.gangs
+        },
+        "queues": _queues(seen),
+        "jobs": _jobs(jobs, snapshot.now),
+    }
+    return {section: _kept(before[section], made[section]) for section in SECTIONS}
+
+
+def difference(before: View, after: View) -> dict[str, dict[str, Any]]:
+    """Return section -> key -> document, null for what is not there any more."""
+    return {
+        section: changed
+        for section in SECTIONS
+        if (changed := _changed(before[section], after[section]))
+    }
+
+
+def _kept(before: Mapping[str, Any], made: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: was if (was := before.get(key)) == doc else doc for key, doc in made.items()}
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    gone: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+    fresh = ((key, doc, before.get(key)) for key, doc in after.items())
+    return gone | {key: doc for key, doc, was in fresh if doc is not was and doc != was}
+
+
+# Nodes, and what is held of them.
+
+
+def _devices(snapshot: Snapshot) -> list[str]:
+    """Return by position what is drawn of each node: its GPUs, other devices, or its CPUs."""
+    extended = [
+        (column, name)
+        for column, name in enumerate(snapshot.resources)
+        if "/" in name and not name.startswith(_BESIDE)
+    ]
+    # Beside GPUs nodes offer what comes with them, such as network adapters.
+    extended.sort(key=lambda one: ("gpu" not in one[1], one[1]))
+    rows = snapshot.nodes.allocatable.tolist()
+    cpu = snapshot.resources[CPU]
+    return [next((name for column, name in extended if row[column] > 0), cpu) for row in rows]
+
+
+def _nodes(snapshot: Snapshot, devices: Sequence[str]) -> Mapping[str, Json]:
+    nodes, column = snapshot.nodes, {name: i for i, name in enumerate(snapshot.resources)}
+    allocatable, used = nodes.allocatable.tolist(), nodes.used.tolist()
+    usable = nodes.usable.tolist()
+    found: dict[str, Json] = {}
+    rows: list[list[Any]] = [[] for _ in nodes.names]
+    given = [0] * len(rows)
+    for gang in snapshot.gangs:
+        for pod_set in gang.pod_sets:
+            request = pod_set.request.tolist()
+            for at, indices, since in _held(gang, pod_set, nodes):
+                # A gang may know more columns than it had when it was taken in, but no fewer.
+                each = request[column[devices[at]]] if column[devices[at]] < len(request) else 0
+                given[at] += each * len(indices)
+                amount = quantity.number(devices[at], each)
+                rows[at].append([gang.key, pod_set.role, _ranges(indices), amount, since])
+    for at, name in enumerate(nodes.names):
+        device, of = devices[at], column[devices[at]]
+        found[name] = {
+            "device": device,
+            "size": quantity.number(device, allocatable[at][of]),
+            "held": sorted(rows[at], key=lambda row: (row[4], row[0], row[1])),
+        }
+        if (others := used[at][of] - given[at]) > 0:
+            found[name]["others"] = quantity.number(device, others)
+        if not usable[at]:
+            found[name]["unusable"] = True
+    return found
+
+
+def _held(gang: Gang, pod_set: PodSet, nodes: Nodes) -> Iterator[tuple[int, list[int], float]]:
+    """Yield position of a node, which tasks are there, and since when the first of them is."""
+    found: dict[int, list[int]] = {}
+    since: dict[int, float] = {}
+    began = gang.started or 0.0
+    for place, (index, node) in enumerate(pod_set.held):
+        at = nodes.index.get(node, -1)
+        if at >= 0:
+            found.setdefault(at, []).append(index)
+            start = pod_set.started[place] if pod_set.started else began
+            since[at] = min(start, since.get(at, UNLIMITED))
+    for at, indices in found.items():
+        yield at, indices, math.floor(since[at])
+
+
+def _ranges(indices: Iterable[int]) -> str:
+    """Return `0-3,7` for 0, 1, 2, 3, 7."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+# Gangs.
+
+
+def _gang(
+    snapshot: Snapshot,
+    gang: Gang,
+    decision: Decision | None,
+    foretold: Mapping[str, float],
+    before: Mapping[str, Any] | None,
+) -> Json:
+    document: Json = {
+        "queue": gang.queue,
+        "created": math.floor(gang.created),
+        "least": gang.min_member,
+        "ready": gang.ready,
+        "asks": _asks(snapshot, gang),
+        "roles": [[p.role, p.total, len(p.held) + p.succeeded] for p in gang.pod_sets],
+        "state": str(GangPhase.RUNNING if decision is None else decision.verdict.state),
+    }
+    if gang.priority_class or gang.priority:
+        document["priority"] = gang.priority_class or str(gang.priority)
+    if gang.started is not None and gang.allocated.any():
+        document["started"] = math.floor(gang.started)
+        if (ends := gang.ends(snapshot.now)) < UNLIMITED:
+            document["ends"] = math.floor(ends)
+    elif gang.duration < UNLIMITED:
+        document["lasts"] = math.floor(gang.duration)
+    if decision is not None:
+        document |= {k: v for k, v in _waits(decision, foretold, before or {}).items() if v}
+    return document
+
+
+def _asks(snapshot: Snapshot, gang: Gang) -> Mapping[str, str]:
+    """Return what all tasks of a gang together ask for."""
+    total: Counter[str] = Counter()
+    for pod_set in gang.pod_sets:
+        for name, amount in zip(snapshot.resources, pod_set.request.tolist(), strict=False):
+            if amount and name != snapshot.resources[PODS]:
+                total[name] += amount * pod_set.total
+    return {name: quantity.format(name, amount) for name, amount in sorted(total.items())}
+
+
+def _waits(
+    decision: Decision, foretold: Mapping[str, float], before: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return why a gang is not whole, as far as there is anything to say."""
+    verdict = decision.verdict
+    start = foretold.get(decision.gang) if verdict.eta is None else verdict.eta
+    if start is not None and abs(start - before.get("eta", -math.inf)) <= ETA_SLACK:
+        start = before["eta"]
+    return {
+        "reason": str(verdict.reason),
+        "message": verdict.message,
+        "summary": verdict.summary,
+        "position": verdict.position,
+        "eta": None if start is None else math.floor(start),
+        "promised": verdict.eta is not None,
+        "behind": list(verdict.blocked_by),
+        "short": short(verdict.shortage, verdict.ruled_out),
+        "lacks": {r: quantity.format(r, lack) for r, lack in verdict.shortage.items()},
+        "ruledOut": dict(verdict.ruled_out),
+        "helps": list(_helps(decision)),
+    }
+
+
+def short(shortage: Mapping[str, int], ruled_out: Mapping[str, int]) -> list[str]:
+    """Return the resources of which there is too little."""
+    named = [t.removeprefix(INSUFFICIENT) for t in ruled_out if t.startswith(INSUFFICIENT)]
+    return list(dict.fromkeys((*shortage, *named)))
+
+
+def _helps(decision: Decision) -> Iterator[str]:
+    """Yield what would let a gang start, or is being done for it."""
+    verdict = decision.verdict
+    going = list(dict.fromkeys(e.gang for e in decision.evictions))
+    for move in decision.moves:
+        yield f"{move.gang} {'moves' if going else 'could move'}, which makes the room"
+    moved = {move.gang for move in decision.moves}
+    yield from (f"pods of {key} are evicted for it" for key in going if key not in moved)
+    if verdict.state is GangPhase.RESERVED:
+        yield "nothing is to be done: nodes are kept for it"
+    if not verdict.ever_possible:
+        yield "no wait will do: the job or the cluster must change"
+        return
+    for resource, lack in verdict.shortage.items():
+        yield f"{quantity.format(resource, lack)} more {resource} would do, where it can use them"
+
+
+def _waiting(verdict: Verdict) -> bool:
+    return verdict.state not in (GangPhase.PLACED, GangPhase.RUNNING)
+
+
+def open_questions(decisions: Iterable[Decision]) -> list[str]:
+    """Return the keys of the gangs that may start later, nobody has said when."""
+    waiting = (d for d in decisions if _waiting(d.verdict) and d.verdict.ever_possible)
+    return [d.gang for d in waiting if d.verdict.eta is None]
+
+
+def domains(
+    asked: Iterable[Topology | None],
+    labels: Mapping[str, Mapping[str, str]],
+    placed: Iterable[str],
+) -> Mapping[str, Mapping[str, int]]:
+    """Return level -> domain -> how many pods are there, of the levels that a gang asks for.
+
+    `placed`: the node of each pod.
+    """
+    levels = (level for one in asked if one for level in (one.level, one.slice_level))
+    where = list(placed)
+    return {
+        level: Counter(labels.get(node, {}).get(level, "none") for node in where)
+        for level in dict.fromkeys(filter(None, levels))
+    }
+
+
+# Queues and jobs.
+
+
+def _queues(seen: Seen) -> Mapping[str, Json]:
+    snapshot, found = seen.snapshot, {}
+    for name, share in proportion.shares(snapshot, seen.decisions).items():
+        queue = snapshot.divisions.get(name) or snapshot.queues[name]
+        found[name] = {
+            "state": str(queue.state),
+            "parent": queue.parent if queue.parent != name else "",
+            "due": _numbers(share.deserved),
+            "held": _numbers(share.allocated),
+            "wanted": _numbers(share.request),
+            "waiting": share.pending,
+            "running": share.running,
+            "broken": share.unknown,
+        }
+    return found
+
+
+def _numbers(amounts: Mapping[str, int]) -> Mapping[str, float]:
+    return {name: quantity.number(name, amount) for name, amount in amounts.items()}
+
+
+def _jobs(jobs: Iterable[Job], now: float) -> Mapping[str, Json]:
+    """Return where jobs stand, without those that were over long ago."""
+    found = [job for job in jobs if not job.status.finished or _ended(job) > now - PAST]
+    over = sorted((job for job in found if job.status.finished), key=_ended)[:-MOST_PAST]
+    old = {job.key for job in over}
+    return {job.key: _job(job) for job in found if job.key not in old}
+
+
+def _ended(job: Job) -> float:
+    status = job.status
+    turned = (c.transitioned for c in status.conditions if c.type in _ENDS)
+    return status.completion_time or max(turned, default=0.0)
+
+
+_ENDS: Final = (names.JobState.SUCCEEDED, names.JobState.FAILED)
+
+
+def _job(job: Job) -> Json:
+    status = job.status
+    document: Json = {"state": status.state, "created": math.floor(job.created)}
+    if status.start_time is not None:
+        document["started"] = math.floor(status.start_time)
+    if status.finished:
+        document["ended"] = math.floor(_ended(job))
+    if restarts := sum(each.restarts for each in status.replicas.values()):
+        document["restarts"] = restarts
+    if status.reason:
+        document["wrong"] = status.reason
+    if status.first_failure is not None:
+        document["failed"] = str(status.first_failure)
+    return document
+
+
+def detail(
+    job: Job | None, pods: Iterable[PodView], gang: Gang | None, nodes: Nodes | None
+) -> Json:
+    """Return what is shown of one gang alone: its conditions, its pods, where they lie."""
+    document: Json = {"pods": [_pod(pod) for pod in pods]}
+    if gang is not None and nodes is not None:
+        labels = dict(zip(nodes.names, nodes.labels, strict=False))
+        asked = (gang.topology, *(pod_set.topology for pod_set in gang.pod_sets))
+        placed = (node for pod_set in gang.pod_sets for _, node in pod_set.held)
+        document["levels"] = domains(asked, labels, placed)
+    if job is not None:
+        document["problems"] = [str(problem) for problem in job.problems]
+        document["conditions"] = [
+            {
+                "type": each.type,
+                "status": each.status,
+                "reason": each.reason,
+                "message": each.message,
+                "since": math.floor(each.transitioned),
+            }
+            for each in job.status.conditions
+        ]
+        if (first := job.status.first_failure) is not None:
+            said = {"at": math.floor(first.failure_time), "message": first.message}
+            document["failed"] = {"pod": first.pod, "sentence": str(first), **said}
+    return document
+
+
+def _pod(pod: PodView) -> Json:
+    bad = next((end for end in (*pod.ends, *pod.past_failures) if end.exit_code != 0), None)
+    why = (bad.reason, bad.message) if bad else (pod.reason or pod.doubt[0], pod.message)
+    return {
+        "name": pod.name,
+        "role": pod.role,
+        "index": pod.index,
+        "phase": "Terminating" if pod.deleting else pod.phase,
+        "ready": pod.ready,
+        "node": pod.node,
+        "restarts": pod.restarts,
+        "since": math.floor(pod.started or pod.created),
+        "reason": why[0],
+        "message": why[1] or pod.doubt[1],
+    }
+
+
+# What a tenant sees.
+
+
+def seen_by(view: View, visible: Collection[str], alias: Callable[[str], str]) -> View:
+    """Return what may be shown to who may look into these namespaces alone.
+
+    Of others he sees how much of each node is theirs, and their places in the queues, under an
+    `alias` each that says nothing of their names.
+    """
+    hidden: dict[str, list[str]] = {}
+    for key in view["gangs"]:
+        if namespace_of(key) not in visible:
+            hidden.setdefault(namespace_of(key), []).append(key)
+    for keys in hidden.values():
+        keys.sort(key=len, reverse=True)
+    return {
+        **view,
+        "nodes": {name: _node_for(doc, visible) for name, doc in view["nodes"].items()},
+        "gangs": {
+            key if own else alias(key): _gang_for(doc, hidden) if own else _stranger(doc)
+            for key, doc in view["gangs"].items()
+            if (own := namespace_of(key) in visible) or "position" in doc
+        },
+        "jobs": {k: doc for k, doc in view["jobs"].items() if namespace_of(k) in visible},
+    }
+
+
+def _node_for(document: Json, visible: Collection[str]) -> Json:
+    own = [row for row in document["held"] if namespace_of(row[0]) in visible]
+    if len(own) == len(document["held"]):
+        return document
+    away = sum(
+        row[3] * _count(row[2]) for row in document["held"] if namespace_of(row[0]) not in visible
+    )
+    return {**document, "held": own, "away": away}
+
+
+def _count(ranges: str) -> int:
+    """Return how many indices `_ranges` has written."""
+    runs = (run.split("-") for run in ranges.split(","))
+    return sum(int(run[-1]) - int(run[0]) + 1 for run in runs)
+
+
+def _stranger(document: Json) -> Json:
+    return {key: document[key] for key in ("queue", "state", "position")}
+
+
+def _gang_for(document: Json, hidden: Mapping[str, Sequence[str]]) -> Json:
+    if "reason" not in document:
+        return document
+    told: Json = {key: _unnamed(document[key], hidden) for key in _TOLD if key in document}
+    for key in _LISTED:
+        if key in document:
+            told[key] = list(dict.fromkeys(_unnamed(text, hidden) for text in document[key]))
+    return {**document, **told}
+
+
+_TOLD: Final = ("message", "summary")
+_LISTED: Final = ("behind", "helps")
+
+
+def _unnamed(text: str, hidden: Mapping[str, Sequence[str]]) -> str:
+    """Return a sentence without the names of these gangs, which are by namespace."""
+    for namespace in set(_NAMESPACE.findall(text)):
+        for key in hidden.get(namespace, ()):
+            text = text.replace(key, SOMEBODY).replace(key.replace("/", " ", 1), SOMEBODY)
+    return text

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster dashboard`: the page on this machine, by a kubeconfig or of a snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from muster.allocator.policyfile import PolicyFile
+from muster.allocator.view import Seen
+from muster.api import edge
+from muster.cluster import recording
+from muster.cluster.gangs import GangRules
+from muster.commands import snapshot
+from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
+from muster.kube.client import Kube
+from muster.runtime import dashboard
+from muster.runtime.dashboard import Dashboard, Source
+from muster.runtime.settings import Settings
+from muster.scheduler import cycle, policy
+from muster.store.informers import Informers
+from muster.store.store import Callbacks
+
+PAUSE: Final = 1.0
+"""Seconds in which changes are gathered."""
+SHARE: Final = 3
+"""So many times as long as it takes to look, it is not looked again."""
+
+
+async def run(settings: Settings, cluster: str, port: int) -> None:
+    """Serve the page until cancelled. Raises what `questions.FAILURES` names."""
+    if cluster != LIVE:
+        await _serve(port, _of_file(cluster))
+    async with connected(settings) as kube:
+        eye = _Eye(settings, kube)
+        parts = {asyncio.create_task(part) for part in (eye.follow(), _serve(port, eye.source))}
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in parts:
+                task.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+
+async def _serve(port: int, source: Source) -> None:
+    runner = await dashboard.serve(f"127.0.0.1:{port}", Dashboard(source))
+    # A port of 0 leaves the choice to the system.
+    port = runner.addresses[0][1]
+    print(f"http://localhost:{port}/ shows {source.title}; Ctrl-C ends it", flush=True)  # noqa: T201
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+
+
+def _of_file(file: str) -> Source:
+    saw, _ = recording.load(read(file))
+    seen = Seen(saw.snapshot(), saw.decide())
+    chosen = policy.parse(saw.policy) if saw.policy else policy.DEFAULT
+    store = snapshot.empty_store(tuple(saw.rules.scheduler_names))
+    words = f"A snapshot of {edge.format_time(saw.now)}: time stands still."
+    return Source(lambda: seen, lambda: chosen, store, title=file, live=False, words=words)
+
+
+class _Eye:
+    """Follows a cluster and decides as an allocator would, of which nothing is carried out."""
+
+    def __init__(self, settings: Settings, kube: Kube) -> None:
+        self._settings, self._kube = settings, kube
+        self._policy = PolicyFile(settings.scheduler_conf)
+        self._changed = asyncio.Event()
+        self._seen: Seen | None = None
+        names = tuple(sorted(settings.scheduler_names))
+        self._store = snapshot.empty_store(names, Callbacks(trigger=self._changed.set))
+        self._informers = Informers(kube, self._store)
+        words = f"Read from outside, {FROM_OUTSIDE.partition(' (')[0]}."
+        self.source = Source(
+            lambda: self._seen, self._policy.get, self._store, title="the cluster", words=words
+        )
+
+    async def follow(self) -> None:
+        """Follow for ever. Raises what a request raises, of the first ones."""
+        await snapshot.read_optional(self._informers)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._informers.run())
+            tasks.create_task(self._informers.follow_jobs())
+            await self._informers.synced()
+            while True:
+                self._changed.clear()
+                started = time.monotonic()
+                await self._look()
+                await asyncio.sleep(max(PAUSE, SHARE * (time.monotonic() - started)))
+                await self._changed.wait()
+
+    async def _look(self) -> None:
+        settings, chosen = self._settings, self._policy.get()
+        rules = GangRules.of(settings, {})
+        _, _, saw = snapshot.look(self._store, rules, settings.member_hold, chosen, time.time())
+        self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page: who holds what, who waits for what. It only shows; nothing can be changed from it.
+
+Views are made in a thread, at most once a second, while somebody looks. The event loop, in which
+the allocator works, hands over what its last cycle saw and sends what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import itertools
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from importlib import resources
+from typing import Final
+
+from aiohttp import web
+from pydantic_core import to_json
+
+from muster.allocator import view
+from muster.allocator.view import Seen, View
+from muster.api.model import Job, Json
+from muster.kube.client import NOT_WRITTEN, Kube
+from muster.kube.tokens import Bearers, Viewer, may_get
+from muster.runtime import metrics
+from muster.scheduler import cycle
+from muster.scheduler.model import namespace_of
+from muster.scheduler.policy import Policy
+from muster.store.store import Store
+
+log = logging.getLogger(__name__)
+PATH: Final = "/dashboard"
+"""Who may get it, by his roles, may look at the page."""
+PAUSE: Final = 1.0
+"""Seconds between two views at the least."""
+SHARE: Final = 10
+"""So many times as long as it took to make a view, none is made again."""
+AHEAD: Final = 15.0
+"""Seconds between two looks ahead at the least."""
+AHEAD_SHARE: Final = 50
+"""The same as SHARE of these, which take seconds where thousands wait."""
+IDLE: Final = 60.0
+"""Seconds after which nothing is kept for who has gone."""
+KEPT: Final = 32
+"""Differences that are kept for who comes back."""
+KEPT_BYTES: Final = 4 * 2**20
+MOST: Final = 64
+"""Pages that are open at once."""
+MOST_GROUPS: Final = 16
+"""Of different rights."""
+SILENCE: Final = 15.0
+"""Seconds after which it is said that there is nothing new."""
+PATIENCE: Final = 30.0
+"""Seconds in which a page must take in what it is sent."""
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+ASSETS: Final = {
+    "": ("index.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    "page.js": ("page.js", "text/javascript"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
+}
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a dashboard has from what it shows. All is asked in the event loop."""
+
+    seen: Callable[[], Seen | None]
+    """What the last cycle saw; None: this process is not at work."""
+    policy: Callable[[], Policy]
+    store: Store
+    why: Callable[[str], str] | None = None
+    """The decisions on a gang, as JSON, by its key."""
+    title: str = ""
+    """Of what it tells, in two words."""
+    live: bool = True
+    """Time goes on in what is shown."""
+    words: str = ""
+    """What is to be known of all that is shown."""
+
+
+class Guard:
+    """Says who may look, and into which namespaces."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._bearers = Bearers(kube, PATH, self._of)
+
+    async def viewer(self, authorization: str) -> Viewer:
+        """Return who sends this header. Raises HTTPException for who may not look."""
+        found = await self._bearers.find(authorization)
+        if isinstance(found, HTTPStatus):
+            raise _refusal(found)
+        return found
+
+    async def _of(self, user: Json) -> Viewer | HTTPStatus:
+        may = await may_get(self._kube, user, PATH)
+        return Viewer(self._kube, user) if may else HTTPStatus.FORBIDDEN
+
+
+@dataclass(slots=True)
+class _Group:
+    """Those who may see the same."""
+
+    visible: frozenset[str] | None
+    source: View = field(default_factory=dict)
+    """The whole view that its own was made of."""
+    shown: View = field(default_factory=lambda: view.NOTHING)
+    number: int = 0
+    patches: deque[bytes] = field(default_factory=deque)
+    """The differences that led to `number`, one each."""
+    whole: bytes = b""
+    """The view as it is sent, if it has been asked for."""
+
+    def take(self, whole: View, name: Callable[[str], str]) -> None:
+        """Take in another view of all."""
+        if whole is self.source:
+            return
+        shown = whole
+        if self.visible is not None:
+            shown = view.seen_by(whole, self.visible, name)
+        if changed := view.difference(self.shown, shown):
+            first = not self.source
+            self.number, self.whole = self.number + 1, b""
+            self.patches.append(b"" if first else to_json(changed))
+            while len(self.patches) > KEPT or sum(map(len, self.patches)) > KEPT_BYTES:
+                self.patches.popleft()
+        self.source, self.shown = whole, shown
+
+    def since(self, number: int) -> Sequence[bytes] | None:
+        """Return the differences from a view on; None: they are not known any more."""
+        count = self.number - number
+        if not 0 <= count <= len(self.patches):
+            return None
+        found = list(itertools.islice(self.patches, len(self.patches) - count, None))
+        return found if all(found) else None
+
+    def text(self, about: Json) -> bytes:
+        """Return the view, packed, beside what is said `about` it."""
+        if not self.whole:
+            own = None if self.visible is None else sorted(self.visible)
+            said = {**about, "namespaces": own, "view": self.shown}
+            self.whole = gzip.compress(to_json(said), 1)
+        return self.whole
+
+
+class Dashboard:
+    """Answers for the page."""
+
+    def __init__(self, source: Source, guard: Guard | None = None) -> None:
+        """Begin. Without a guard everybody is shown everything."""
+        self._source, self._guard = source, guard
+        self._whole: View = view.NOTHING
+        self._of: tuple[object, ...] = ()
+        """What the view was made of."""
+        self._due = self._ahead = self._looked = 0.0
+        self._foretold: Mapping[str, float] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._making = asyncio.Lock()
+        self._groups: dict[frozenset[str] | None, _Group] = {}
+        self._pages = 0
+        self._secret = secrets.token_bytes(16)
+        self._began = secrets.token_hex(4)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return what is served."""
+        return [
+            *(web.get(f"/{path}", _asset(*asset)) for path, asset in ASSETS.items()),
+            web.get("/api/view", self._view),
+            web.get("/api/events", self._events),
+            web.get("/api/gang", self._detail),
+            web.get("/api/why", self._why),
+        ]
+
+    async def _view(self, request: web.Request) -> web.Response:
+        group = await self._group(request)
+        about = {
+            "version": f"{self._began}-{group.number}",
+            "words": self._source.words,
+            "live": self._source.live,
+            "keepsDecisions": self._source.why is not None,
+        }
+        body = await asyncio.to_thread(group.text, about)
+        headers = {**HEADERS, "Content-Encoding": "gzip"}
+        return web.Response(body=body, content_type="application/json", headers=headers)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Send differences for as long as the page is open."""
+        began, _, number = request.query.get("from", "").partition("-")
+        group = await self._group(request)
+        if self._pages >= MOST:
+            raise web.HTTPServiceUnavailable(text="too many pages are open\n")
+        at = int(number) if number.isdecimal() and began == self._began else -1
+        response = web.StreamResponse(headers={**HEADERS, "X-Accel-Buffering": "no"})
+        response.content_type = "text/event-stream"
+        await response.prepare(request)
+        self._pages += 1
+        try:
+            await self._follow(request, response, group, at)
+        except (ConnectionError, TimeoutError):
+            pass
+        except web.HTTPException:
+            await _send(response, b"event: again\ndata: {}\n\n")
+        finally:
+            self._pages -= 1
+        return response
+
+    async def _follow(
+        self, request: web.Request, response: web.StreamResponse, group: _Group, at: int
+    ) -> None:
+        said = time.monotonic()
+        while request.transport is not None and not request.transport.is_closing():
+            found = group.since(at)
+            if found is None or await self._group(request) is not group:
+                await _send(response, b"event: again\ndata: {}\n\n")
+                return
+            for patch in found:
+                at += 1
+                await _send(
+                    response, b"id: %s-%d\ndata: %s\n\n" % (self._began.encode(), at, patch)
+                )
+            if not found and time.monotonic() - said < SILENCE:
+                await asyncio.sleep(PAUSE)
+                continue
+            if not found:
+                await _send(response, b": nothing new\n\n")
+            said = time.monotonic()
+
+    async def _detail(self, request: web.Request) -> web.Response:
+        key = request.query.get("key", "")
+        await self._allowed(request, key)
+        seen, store = self._source.seen(), self._source.store
+        gang = next((g for g in seen.snapshot.gangs if g.key == key), None) if seen else None
+        job = store.jobs.get(key)
+        if job is not None:
+            pods = list(store.own_pods(job).values())
+        else:
+            pods = [pod for pod, _ in store.foreign.members(key)] if key in store.foreign else []
+        shown = view.detail(job, pods, gang, seen.snapshot.nodes if seen else None)
+        return web.Response(body=to_json(shown), content_type="application/json", headers=HEADERS)
+
+    async def _why(self, request: web.Request) -> web.Response:
+        key = request.query.get("key", "")
+        await self._allowed(request, key)
+        if self._source.why is None:
+            raise web.HTTPNotFound(text="nobody has kept what was decided\n")
+        text = await asyncio.to_thread(self._source.why, key)
+        return web.Response(text=text, content_type="application/json", headers=HEADERS)
+
+    async def _allowed(self, request: web.Request, key: str) -> None:
+        """Raise HTTPNotFound unless who asks may see that gang, whether it is there or not."""
+        group = await self._group(request)
+        hidden = group.visible is not None and namespace_of(key) not in group.visible
+        known = key in group.shown["gangs"] or key in group.shown["jobs"]
+        if key.count("/") != 2 or hidden or not known:
+            raise web.HTTPNotFound(text="no such gang is known here\n")
+
+    async def _group(self, request: web.Request) -> _Group:
+        """Return those who may see what who asks may see, with a fresh view.
+
+        Raises HTTPException.
+        """
+        if self._guard is None and _host(request) not in LOOPBACK:
+            # Else any page of the web that its author calls by another name could read this one.
+            raise web.HTTPForbidden(text="call this page localhost\n")
+        viewer = None
+        if self._guard is not None:
+            viewer = await self._guard.viewer(request.headers.get("Authorization", ""))
+        await self._refresh()
+        visible = None if viewer is None else await self._visible(viewer)
+        if visible not in self._groups and len(self._groups) >= MOST_GROUPS:
+            del self._groups[next(iter(self._groups))]
+        group = self._groups.setdefault(visible, _Group(visible))
+        # One at a time: two would take in the same difference twice.
+        async with self._making:
+            await asyncio.to_thread(group.take, self._whole, self._alias)
+        return group
+
+    async def _visible(self, viewer: Viewer) -> frozenset[str] | None:
+        spaces = {namespace_of(key) for part in ("gangs", "jobs") for key in self._whole[part]}
+        try:
+            return await viewer.visible(spaces)
+        except NOT_WRITTEN as error:
+            log.warning("nobody knows who may look into which namespace: %s", error)
+            raise _refusal(HTTPStatus.SERVICE_UNAVAILABLE) from error
+
+    async def _refresh(self) -> None:
+        """Make a view, if it is time and there is something new. Raises HTTPException."""
+        self._looked = time.monotonic()
+        async with self._making:
+            seen = self._source.seen()
+            if seen is None:
+                text = "this process is not at work: it starts, or another one leads\n"
+                raise web.HTTPServiceUnavailable(text=text)
+            if time.monotonic() < self._due:
+                return
+            jobs: list[Job] = list(self._source.store.jobs)
+            of = (seen, self._foretold, *jobs)
+            if len(of) == len(self._of) and all(map(_is, of, self._of)):
+                return
+            if not self._of:
+                asyncio.get_running_loop().call_later(IDLE, self._forget)
+            started = time.monotonic()
+            self._whole = await asyncio.to_thread(
+                view.make, seen, jobs, self._foretold, self._whole
+            )
+            self._of = of
+            took = time.monotonic() - started
+            self._due = started + max(PAUSE, SHARE * took)
+            if self._looking is None and started >= self._ahead:
+                self._looking = asyncio.create_task(self._look_ahead(seen))
+
+    async def _look_ahead(self, seen: Seen) -> None:
+        """Find out when those start of whom nobody has said it."""
+        started = time.monotonic()
+        try:
+            asked = view.open_questions(seen.decisions)
+            policy = self._source.policy()
+            if asked:
+                found = await asyncio.to_thread(cycle.forecast, seen.snapshot, policy, asked)
+                self._foretold = found
+            elif self._foretold:
+                self._foretold = {}
+        except Exception:
+            log.exception("nobody knows when gangs start")
+        finally:
+            took = time.monotonic() - started
+            self._ahead = started + max(AHEAD, AHEAD_SHARE * took)
+            self._looking = None
+
+    def _forget(self) -> None:
+        """Keep nothing once nobody looks any more."""
+        left = self._looked + IDLE - time.monotonic()
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, self._forget)
+            return
+        self._whole, self._of, self._due, self._foretold = view.NOTHING, (), 0.0, {}
+        self._groups.clear()
+
+    def _alias(self, key: str) -> str:
+        """Return what a gang is called to those who may not know its name."""
+        return f"~{hashlib.blake2b(key.encode(), key=self._secret, digest_size=6).hexdigest()}"
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _host(request: web.Request) -> str:
+    host, colon, port = request.host.rpartition(":")
+    return host if colon and port.isdecimal() else request.host
+
+
+def _refusal(status: HTTPStatus) -> web.HTTPException:
+    kind = {
+        HTTPStatus.UNAUTHORIZED: web.HTTPUnauthorized,
+        HTTPStatus.FORBIDDEN: web.HTTPForbidden,
+    }.get(status, web.HTTPServiceUnavailable)
+    return kind(text=f"{status.phrase}\n")
+
+
+async def _send(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await response.write(data)
+
+
+def _asset(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    body = resources.files("muster.runtime").joinpath("page", name).read_bytes()
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+
+    return answer
+
+
+async def serve(address: str, dashboard: Dashboard) -> web.AppRunner:
+    """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
+    local = address.rpartition(":")[0] in LOOPBACK
+    tls = None if local else await asyncio.to_thread(metrics.own_context, "muster-dashboard")
+    return await metrics.start(address, dashboard.routes(), tls)

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page over HTTP: what is sent to whom, and that nothing is made for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+import halls
+from muster.commands.snapshot import empty_store
+from muster.kube.client import ApiError
+from muster.runtime import dashboard
+from muster.runtime.dashboard import Dashboard, Guard, Source
+from muster.scheduler import policy
+from world import tfjob
+
+_, WHOLE = halls.small()
+SEEN = replace(WHOLE, decisions=WHOLE.decisions[:1])
+"""Its start is promised: nothing is to be foretold, which would come as a difference, too."""
+CHURN = "XGBoostJob/ranking/churn"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Wait for moments only."""
+    monkeypatch.setattr(dashboard, "PAUSE", 0.01)
+    monkeypatch.setattr(dashboard, "SHARE", 0)
+
+
+class Hall:
+    """What a dashboard is told, which can change."""
+
+    def __init__(self, seen=SEEN, **more):
+        """Show this."""
+        self.seen, self.looked = seen, 0
+        self.store = empty_store(("muster",))
+        self.source = Source(self.look, lambda: policy.DEFAULT, self.store, **more)
+
+    def look(self):
+        """Return what the last cycle saw."""
+        self.looked += 1
+        return self.seen
+
+
+class Server:
+    """An API server that knows tokens by what their bearers may list; `*` is everything."""
+
+    def __init__(self, **bearers):
+        """Know these."""
+        self.bearers, self.asked, self.broken = bearers, 0, False
+
+    async def create(self, path, body, _urgency):
+        """Answer a review."""
+        self.asked += 1
+        spec = body["spec"]
+        if "tokenreviews" in path:
+            known = spec["token"] in self.bearers
+            return {"status": {"authenticated": known, "user": {"username": spec["token"]}}}
+        if self.broken and "resourceAttributes" in spec:
+            raise ApiError(500, "InternalError", "no answer", None)
+        may = self.bearers[spec["user"]]
+        if "nonResourceAttributes" in spec:
+            return {"status": {"allowed": may is not None}}
+        return {
+            "status": {"allowed": "*" in may or spec["resourceAttributes"].get("namespace") in may}
+        }
+
+
+@asynccontextmanager
+async def served(hall, guard=None):
+    """Serve the page; give a function that asks for a path."""
+    runner = await dashboard.serve("127.0.0.1:0", Dashboard(hall.source, guard))
+    base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        async with aiohttp.ClientSession() as session:
+
+            def ask(path, token="", **headers):
+                sent = headers | ({"Authorization": f"Bearer {token}"} if token else {})
+                return session.get(f"{base}{path}", headers=sent)
+
+            yield ask
+    finally:
+        await runner.cleanup()
+
+
+async def event(response):
+    """Return the next event of a stream: its fields."""
+    lines = []
+    while True:
+        line = (await response.content.readline()).decode().rstrip("\n")
+        if not line and lines and not lines[0].startswith(":"):
+            return dict(one.split(": ", 1) for one in lines)
+        lines = [*lines, line] if line else []
+
+
+def test_the_page_comes_from_the_package_alone():
+    """Under a policy that lets the browser ask nobody else, and be shown by nobody else."""
+
+    async def story():
+        async with served(Hall()) as ask:
+            for path in ("/", "/page.css", "/page.js", "/icon.svg"):
+                async with ask(path) as answer:
+                    text = await answer.text()
+                    assert answer.status == 200
+                    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+                    assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace(
+                        "// ", ""
+                    ), path
+            async with ask("/") as answer:
+                assert "<script src=" in await answer.text()
+
+    asyncio.run(story())
+
+
+def test_a_page_follows_by_differences():
+    """From the view that it has; one that is not known any more is sent anew."""
+
+    async def story():
+        hall = Hall()
+        async with served(hall) as ask:
+            async with ask("/api/view") as answer:
+                whole = await answer.json()
+            assert whole["view"]["gangs"][CHURN]["queue"] == "product"
+            async with ask(f"/api/events?from={whole['version']}") as stream:
+                hall.seen = halls.without(SEEN, CHURN)
+                first = await event(stream)
+            changes = json.loads(first["data"])
+            assert changes["gangs"] == {CHURN: None}
+            assert changes["nodes"].keys() == {"gpu-c-4"}
+            # Who comes back is told what he missed.
+            async with ask(f"/api/events?from={whole['version']}") as stream:
+                assert await event(stream) == first
+            for other in ("gone-1", "", f"{whole['version']}9"):
+                async with ask(f"/api/events?from={other}") as stream:
+                    assert (await event(stream))["event"] == "again"
+
+    asyncio.run(story())
+
+
+def test_nothing_is_made_for_nobody(monkeypatch):
+    """Nor twice of the same; what was made is forgotten once nobody looks."""
+    made = []
+    make = dashboard.view.make
+    monkeypatch.setattr(dashboard.view, "make", lambda *parts: made.append(1) or make(*parts))
+    monkeypatch.setattr(dashboard, "IDLE", 0.05)
+
+    async def story():
+        hall = Hall()
+        async with served(hall) as ask:
+            await asyncio.sleep(0.02)
+            assert (hall.looked, made) == (0, [])
+            for _ in range(3):
+                async with ask("/api/view") as answer:
+                    assert answer.status == 200
+            assert len(made) == 1
+            looked = hall.looked
+            await asyncio.sleep(0.2)
+            assert hall.looked == looked
+            made.clear()
+            async with ask("/api/view"):
+                assert len(made) == 1
+
+    asyncio.run(story())
+
+
+def test_what_is_foretold_comes_later():
+    """Nobody waits for it who only wants to see what is."""
+    key = "PyTorchJob/speech/tts-large"
+
+    async def story():
+        async with served(Hall(WHOLE)) as ask:
+            async with ask("/api/view") as answer:
+                whole = await answer.json()
+            assert "eta" not in whole["view"]["gangs"][key]
+            async with ask(f"/api/events?from={whole['version']}") as stream:
+                changes = json.loads((await event(stream))["data"])
+            assert changes["gangs"][key]["eta"] > 1_790_000_000
+
+    asyncio.run(story())
+
+
+def test_a_process_that_is_not_at_work_says_so():
+    """A standby, and one that has only begun."""
+
+    async def story():
+        async with served(Hall(None)) as ask, ask("/api/view") as answer:
+            assert answer.status == 503
+            assert "not at work" in await answer.text()
+
+    asyncio.run(story())
+
+
+def test_without_a_guard_it_answers_to_its_own_name_alone():
+    """A page of the web could call this machine by a name of its own, and read along."""
+
+    async def story():
+        async with served(Hall()) as ask:
+            for host, status in (("localhost:1", 200), ("[::1]:1", 200), ("evil.example", 403)):
+                for path in ("/api/view", f"/api/gang?key={CHURN}"):
+                    async with ask(path, Host=host) as answer:
+                        assert answer.status == status, (host, path)
+
+    asyncio.run(story())
+
+
+def test_one_gang_is_told_with_its_job():
+    """Its conditions and pods; one that is not there is not found."""
+
+    async def story():
+        hall = Hall(why=lambda key: json.dumps([{"gang": key}]))
+        document = tfjob(name="mine")
+        document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
+        hall.store.jobs.show("TFJob", document, gone=False)
+        async with served(hall) as ask:
+            async with ask("/api/gang?key=TFJob/vision/mine") as answer:
+                assert (await answer.json())["pods"] == []
+            async with ask("/api/why?key=TFJob/vision/mine") as answer:
+                assert await answer.json() == [{"gang": "TFJob/vision/mine"}]
+            async with ask("/api/gang?key=JAXJob/language/llama-70b") as answer:
+                assert (await answer.json())["levels"] == {halls.RACK: {"rack-b": 7}}
+            for key in ("TFJob/vision/other", "x", ""):
+                async with ask(f"/api/gang?key={key}") as answer:
+                    assert answer.status == 404
+        async with served(Hall()) as ask, ask(f"/api/why?key={CHURN}") as answer:
+            assert answer.status == 404
+
+    asyncio.run(story())
+
+
+def test_who_may_look_sees_what_he_may_see():
+    """All, his own namespaces, or nothing; the server is asked once a minute."""
+    server = Server(admin={"*"}, tenant={"ranking"}, stranger=None)
+
+    async def story():
+        async with served(Hall(), Guard(server)) as ask:
+            for token, status in (("", 401), ("wrong", 401), ("stranger", 403)):
+                for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
+                    async with ask(path, token) as answer:
+                        assert answer.status == status, (token, path)
+            async with ask("/api/view", "admin") as answer:
+                assert (await answer.json())["view"]["gangs"].keys() > {CHURN}
+            asked = server.asked
+            async with ask("/api/view", "admin") as answer:
+                assert answer.status == 200
+            assert server.asked == asked
+            async with ask("/api/view", "tenant") as answer:
+                text = await answer.text()
+            seen = json.loads(text)
+            assert seen["namespaces"] == ["ranking"]
+            assert {k for k in seen["view"]["gangs"] if not k.startswith("~")} == {
+                CHURN, "TFJob/ranking/ads-nightly", "TFJob/ranking/embeddings",
+            }  # fmt: skip
+            assert "llama" not in text
+            # As if it were not there.
+            for path in ("gang", "why"):
+                async with ask(f"/api/{path}?key=JAXJob/language/llama-70b", "tenant") as answer:
+                    assert answer.status == 404
+                    assert "llama" not in await answer.text()
+
+    asyncio.run(story())
+
+
+def test_a_right_that_is_taken_away_ends_the_page(monkeypatch):
+    """As soon as the server is asked again."""
+    monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
+    server = Server(admin={"*"})
+
+    async def story():
+        async with served(Hall(), Guard(server)) as ask:
+            async with ask("/api/view", "admin") as answer:
+                version = (await answer.json())["version"]
+            async with ask(f"/api/events?from={version}", "admin") as stream:
+                await asyncio.sleep(0.02)
+                server.bearers["admin"] = {"ranking"}
+                assert (await event(stream))["event"] == "again"
+            server.bearers["admin"] = None
+            async with ask("/api/view", "admin") as answer:
+                assert answer.status == 403
+
+    asyncio.run(story())
+
+
+def test_where_nobody_knows_nothing_is_shown():
+    """An API server that gives no answer does not let anybody in."""
+    server = Server(admin={"*"})
+    server.broken = True
+
+    async def story():
+        async with served(Hall(), Guard(server)) as ask, ask("/api/view", "admin") as answer:
+            assert answer.status == 503
+
+    asyncio.run(story())
+
+
+def test_pages_are_so_many_at_the_most(monkeypatch):
+    """Who comes beyond it is told."""
+    monkeypatch.setattr(dashboard, "MOST", 1)
+
+    async def story():
+        async with served(Hall()) as ask:
+            async with ask("/api/view") as answer:
+                version = (await answer.json())["version"]
+            async with ask(f"/api/events?from={version}") as first:
+                assert first.status == 200
+                async with ask(f"/api/events?from={version}") as second:
+                    assert second.status == 503
+
+    asyncio.run(story())
+
+
+def test_beyond_this_machine_it_is_encrypted():
+    """A token is no plain text on a network."""
+
+    async def story():
+        runner = await dashboard.serve("0.0.0.0:0", Dashboard(Hall().source, Guard(Server())))
+        try:
+            url = f"https://127.0.0.1:{runner.addresses[0][1]}/"
+            async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+                assert answer.status == 200
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(story())
