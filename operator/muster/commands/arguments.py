@@ -24,6 +24,10 @@ def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     _add_list(subparsers)
     _add_logs(subparsers)
     _add_control(subparsers)
+    shells = ("bash", "zsh", "fish")
+    made = subparsers.add_parser("completion", help="print what completes commands in a shell")
+    made.add_argument("shell", choices=shells)
+    made.set_defaults(run=_complete)
 
 
 def _where(*, everywhere: bool = False) -> argparse.ArgumentParser:
@@ -49,6 +53,12 @@ def _run(args: argparse.Namespace) -> int:
     place = live.Place(args.namespace, everywhere, args.kubeconfig, args.context)
     code: int = live.run(lambda kube, where: args.ask(module, kube, where, args), place)
     return code
+
+
+def _complete(args: argparse.Namespace) -> int:
+    completion = importlib.import_module(f"{__package__}.completion")
+    sys.stdout.write(completion.SHELLS[args.shell])
+    return 0
 
 
 def _add_list(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
