@@ -24,6 +24,20 @@ def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     _add_list(subparsers)
     _add_logs(subparsers)
     _add_control(subparsers)
+    shown = subparsers.add_parser(
+        "top",
+        parents=[_where()],
+        help="show live how many GPUs are held, and by whom",
+        epilog="All nodes are looked at, whatever the namespace. Ctrl-C ends it.",
+    )
+    shown.add_argument("--once", action="store_true", help="one picture, as into a file")
+    _does(
+        shown,
+        "top",
+        lambda top, kube, where, args: top.top(
+            kube, where, once=args.once or not sys.stdout.isatty()
+        ),
+    )
     shells = ("bash", "zsh", "fish")
     made = subparsers.add_parser("completion", help="print what completes commands in a shell")
     made.add_argument("shell", choices=shells)
