@@ -128,6 +128,26 @@ def test_what_comes_is_followed_until_the_job_is_over():
     assert [params["follow"] for _, params in asked] == ["true", "true"]
 
 
+def test_a_job_that_goes_while_it_is_followed():
+    """Ends it with a sentence."""
+
+    async def meanwhile(server):
+        await asyncio.sleep(5)
+        server.lose("tfjobs", "team", "mnist")
+
+    with pytest.raises(RefusedError, match="tfjob/mnist has been deleted"):
+        shown(Asked(follow=True), meanwhile=meanwhile)
+
+
+def test_a_log_that_may_not_be_read():
+    """Is told, not left out."""
+    text = 'pods "x" is forbidden: User "eve" cannot get resource "pods/log"'
+    denied = ApiError(403, "Forbidden", text, None)
+    for follow in (True, False):
+        with pytest.raises(ApiError, match="is forbidden"):
+            shown(Asked(follow=follow), printed=dict.fromkeys(PRINTED, denied))
+
+
 def test_the_names_of_ranks_are_coloured():
     """In a terminal, which is steered by nothing that a program writes."""
     evil = {**PRINTED, "mnist-worker-0": ["10%\r99%\x1b[2J\x1b[31mred"]}

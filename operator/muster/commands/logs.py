@@ -187,7 +187,16 @@ async def _followed(
     kube: Kube, namespace: str, what: str, asked: Asked
 ) -> AsyncGenerator[str, None]:
     reader = await _reader(kube, namespace, what, asked)
-    tasks = asyncio.TaskGroup()
+    try:
+        async with aclosing(_together(reader)) as lines:
+            async for line in lines:
+                yield line
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+async def _together(reader: _Reader) -> AsyncGenerator[str, None]:
+    tasks, kube = asyncio.TaskGroup(), reader.kube
     async with tasks:
         follower = _Follower(reader, tasks)
         pods = Collection(parse.pod, follower.changed, (reader.job.namespace,))
