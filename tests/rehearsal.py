@@ -416,6 +416,9 @@ def chosen(labels, params):
     selector = params.get("labelSelector", "")
     if selector.startswith("!"):
         return selector[1:] not in labels
+    if "=" in selector:
+        key, value = selector.split("=")
+        return labels.get(key) == value
     return not selector or selector in labels
 
 

@@ -46,6 +46,7 @@ WATCH_SECONDS = 75
 """After which the server is asked to end each watch."""
 SILENCE = 85.0
 """Seconds of silence after which a watch is a broken one: the server should have ended it."""
+LONGEST_LINE = 2**16
 OPENING = 64
 """Watches that are being opened at once."""
 OPENED: Final[Json] = {"type": "OPENED", "object": {}}
@@ -225,6 +226,27 @@ class Kube:
                 raise _error(response, await response.read())
             told = response.headers.get("Date")
         return parsedate_to_datetime(told).timestamp() if told else None
+
+    async def lines(self, path: str, **params: str) -> AsyncGenerator[str, None]:
+        """Yield the lines of a log as they come, for as long as they do; very long ones in parts.
+
+        Raises ApiError and connection errors.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        async with self._watching.get(
+            self.host + path, params=params, timeout=timeout
+        ) as response:
+            if response.status >= 400:
+                raise _error(response, await response.read())
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *whole, rest = (rest + chunk).split(b"\n")
+                if len(rest) > LONGEST_LINE:
+                    whole, rest = [*whole, rest], b""
+                for line in whole:
+                    yield line.decode(errors="replace")
+            if rest:
+                yield rest.decode(errors="replace")
 
     async def create(
         self,
