@@ -26,8 +26,8 @@ from pydantic_core import from_json, to_json
 
 from muster.allocator import view
 from muster.allocator.view import Seen, View
-from muster.api.model import Job, Json
-from muster.kube.client import NOT_WRITTEN, Kube
+from muster.api.model import Job, Json, PodView
+from muster.kube.client import NOT_WRITTEN, ApiError, Kube
 from muster.kube.tokens import Bearers, Viewer, may_get
 from muster.runtime import metrics
 from muster.scheduler import cycle
@@ -59,6 +59,7 @@ SILENCE: Final = 15.0
 """Seconds after which it is said that there is nothing new."""
 PATIENCE: Final = 30.0
 """Seconds in which a page must take in what it is sent."""
+ASKED: Final = "application/yaml"
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ASSETS: Final = {
     "": ("index.html", "text/html"),
@@ -85,6 +86,10 @@ class Source:
     store: Store
     why: Callable[[str], str] | None = None
     """The decisions on a gang, as JSON, by its key."""
+    what_if: Callable[[str], Awaitable[str]] | None = None
+    """What would come of jobs that are written so, in words. Raises ValueError."""
+    log: Callable[[Job, PodView], Awaitable[str]] | None = None
+    """The end of the log of a job's pod. Raises ApiError."""
     title: str = ""
     """Of what it tells, in two words."""
     live: bool = True
@@ -184,6 +189,8 @@ class Dashboard:
             web.get("/api/events", self._events),
             web.get("/api/gang", self._detail),
             web.get("/api/why", self._why),
+            web.get("/api/log", self._log),
+            web.post("/api/whatif", self._what_if),
         ]
 
     async def _view(self, request: web.Request) -> web.Response:
@@ -194,6 +201,8 @@ class Dashboard:
                 "words": self._source.words,
                 "live": self._source.live,
                 "keepsDecisions": self._source.why is not None,
+                "tries": self._source.what_if is not None,
+                "logs": self._source.log is not None,
             }
             body = await asyncio.to_thread(group.text, about)
         headers = {**HEADERS, "Content-Encoding": "gzip"}
@@ -268,6 +277,35 @@ class Dashboard:
             # It names gangs that nobody here knows any more.
             found = [_bare(entry) for entry in found]
         return web.Response(body=to_json(found), content_type="application/json", headers=HEADERS)
+
+    async def _log(self, request: web.Request) -> web.Response:
+        key, name = request.query.get("key", ""), request.query.get("pod", "")
+        await self._allowed(request, key)
+        job = self._source.store.jobs.get(key)
+        pods = (
+            {} if job is None else {p.name: p for p in self._source.store.own_pods(job).values()}
+        )
+        if self._source.log is None or job is None or name not in pods:
+            raise web.HTTPNotFound(text="no such log is known here\n")
+        try:
+            return web.Response(text=await self._source.log(job, pods[name]), headers=HEADERS)
+        except ApiError as error:
+            raise web.HTTPBadGateway(text=f"{error.message}\n") from error
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        """Say what would come of a job. Nothing is written anywhere."""
+        await self._group(request)
+        if self._source.what_if is None:
+            raise web.HTTPNotFound(text="jobs are not tried here: muster dashboard does\n")
+        # What pages of the web send unasked is of other types.
+        if request.content_type != ASKED:
+            raise web.HTTPUnsupportedMediaType(text=f"send {ASKED}\n")
+        try:
+            return web.Response(
+                text=await self._source.what_if(await request.text()), headers=HEADERS
+            )
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
 
     async def _allowed(self, request: web.Request, key: str) -> _Group:
         """Return who asks. Raises HTTPNotFound, also where it is there, unless he may see it."""

@@ -12,7 +12,7 @@ const state = {
 const colours = new Map(); // job -> its number, in the order in which they were seen
 const tiles = new Map(); // node -> its element
 const drawn = new Map(); // node -> what was drawn of it
-const VIEWS = ["now", "waiting", "queues", "timeline"];
+const VIEWS = ["now", "waiting", "queues", "timeline", "whatif"];
 const OVER = { Succeeded: "good", Failed: "bad" };
 const TONES = {
   Running: "good", Placed: "good", Succeeded: "good", Waiting: "warn", Queued: "warn", Restarting: "warn",
@@ -387,10 +387,10 @@ function row(life, place, at, from, to) {
 // One job.
 
 const go = (key) => { if (!key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
-let detail = null, decided = null, asked = 0;
+let detail = null, decided = null, log = null, asked = 0;
 async function openSheet(key) {
   const sheet = byId("sheet");
-  if (state.open !== key) { detail = decided = null; state.open = key; }
+  if (state.open !== key) { detail = decided = log = null; state.open = key; }
   drawSheet();
   if (!sheet.open) sheet.showModal();
   await ask(key);
@@ -421,7 +421,7 @@ function drawSheet() {
       pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", clock(past.created || facts.created || 0, true)), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
       pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
-    ...placement(key), ...pods(), ...conditions(), ...decisions(),
+    ...placement(key), ...pods(), ...logged(), ...conditions(), ...decisions(),
   ];
   const top = sheet.scrollTop;
   swap(sheet, ...body.flat().filter(Boolean));
@@ -451,10 +451,26 @@ function table(title, columns, rows) {
 function pods() {
   const order = (pod) => [pod.role, pod.index === null ? 0 : pod.index];
   const all = ((detail && detail.pods) || []).sort((a, b) => order(a)[0] < order(b)[0] ? -1 : order(a)[0] > order(b)[0] ? 1 : order(a)[1] - order(b)[1]);
-  const rows = all.slice(0, 300).map((pod) => [el("span", { class: "mono" }, pod.name), chip(pod.phase === "Running" && !pod.ready ? "Running, not ready" : pod.phase, { Running: "good", Succeeded: "good", Failed: "bad" }[pod.phase] || "warn"),
+  const rows = all.slice(0, 300).map((pod) => [podOf(pod), chip(pod.phase === "Running" && !pod.ready ? "Running, not ready" : pod.phase, { Running: "good", Succeeded: "good", Failed: "bad" }[pod.phase] || "warn"),
     pod.node || "", pod.restarts ? `${pod.restarts}` : "", clock(pod.since, true), [pod.reason, pod.message].filter(Boolean).join(": ")]);
   return table(`Pods: ${all.length}`, ["Pod", "Phase", "Node", "Restarts", "Since", "Why"], rows);
 }
+function podOf(pod) {
+  if (!state.logs) return el("span", { class: "mono" }, pod.name);
+  return el("button", { class: "link mono", "data-spot": `pod ${pod.name}`, title: "Show its log", "aria-label": `${pod.name}: show its log`, onclick: () => readLog(pod.name) }, pod.name);
+}
+async function readLog(name) {
+  const key = state.open, query = `key=${encodeURIComponent(key)}&pod=${encodeURIComponent(name)}`;
+  let text = "";
+  try { text = await (await load(`api/log?${query}`)).text() || "It has written nothing."; } catch (error) { text = error.message; }
+  if (state.open !== key) return;
+  log = { name, text };
+  drawSheet();
+  const shown = byId("sheet").querySelector(".log");
+  shown.scrollTop = shown.scrollHeight;
+  shown.scrollIntoView({ block: "nearest" });
+}
+const logged = () => log ? [el("h3", {}, `The end of the log of ${log.name}`), el("pre", { class: "log", tabindex: "0", role: "log" }, log.text)] : [];
 function conditions() {
   const rows = ((detail && detail.conditions) || []).map((each) => [chip(each.type, each.status === "True" ? TONES[each.type] || "plan" : ""), each.status, clock(each.since, true), `${each.reason}${each.message ? `: ${each.message}` : ""}`]);
   return table("Conditions", ["Condition", "Status", "Since", "Why"], rows);
@@ -469,9 +485,9 @@ function decisions() {
 class Refused extends Error {
   constructor(status, text) { super(text); this.status = status; }
 }
-async function load(path) {
-  const token = sessionStorage.getItem("token");
-  const answer = await fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {}, cache: "no-store" });
+async function load(path, { headers = {}, ...more } = {}) {
+  const token = sessionStorage.getItem("token"), known = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { ...more, headers: { ...headers, ...known }, cache: "no-store" });
   if (!answer.ok) throw new Refused(answer.status, (await answer.text()).trim());
   return answer;
 }
@@ -482,11 +498,12 @@ function pulse(word, kind) {
 }
 async function begin() {
   const answer = await load("api/view"), whole = await answer.json(), date = Date.parse(answer.headers.get("Date"));
-  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, namespaces: whole.namespaces, live: whole.live });
+  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, logs: whole.logs, namespaces: whole.namespaces, live: whole.live });
   if (date) state.skew = Math.abs(date - Date.now()) > 2000 ? (date - Date.now()) / 1000 : 0;
   const words = [whole.words, whole.namespaces ? `You see the jobs of ${whole.namespaces.join(", ") || "no namespace that has any"}; what others hold and where they wait is shown without names.` : ""].filter(Boolean).join(" ");
   byId("words").textContent = words;
   byId("words").hidden = !words;
+  byId("link-whatif").hidden = !whole.tries;
   draw();
   if (state.open) { drawSheet(); ask(state.open).catch(() => {}); }
 }
@@ -603,6 +620,18 @@ byId("grid").addEventListener("click", (event) => {
   hover(event);
 });
 byId("find").addEventListener("input", (event) => { state.find = event.target.value.trim().toLowerCase(); drawNow(); });
+byId("try").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const shown = byId("answer");
+  let text = "", tone = "bad";
+  try {
+    text = await (await load("api/whatif", { method: "POST", body: byId("offer").value, headers: { "Content-Type": "application/yaml" } })).text();
+    tone = /^\S+: fits now/m.test(text) ? "good" : "warn";
+  } catch (error) { text = error.message; }
+  shown.textContent = text;
+  shown.className = `card ${tone}`;
+  shown.hidden = false;
+});
 byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#/job/")) location.hash = `/${state.tab}`; });
 byId("sheet").addEventListener("click", (event) => { if (event.target === byId("sheet") && event.offsetX < 0) byId("sheet").close(); });
 window.addEventListener("hashchange", route);
