@@ -47,6 +47,13 @@ CLUSTER ?= muster
 NODES ?= 4
 # `make images IMAGES="base pytorch"` makes only these.
 IMAGES ?=
+# What is installed on a cluster: `make deploy IMAGE=registry.example.com/muster:0.1.0`.
+IMAGE ?=
+GANG ?= embedded
+# The first that there is of docker, podman and buildah.
+ENGINE ?=
+REGISTRY ?=
+NAME ?= muster
 
 # Where Python is told to keep nothing of what it compiles, each of hundreds of processes would
 # compile all that it imports again: two seconds before an operator begins.
@@ -54,8 +61,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
-	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh bench trace \
-	local-up local-down constraints clean
+	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh docs bench trace \
+	deploy undeploy image publish release helm local-up local-down constraints clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,8 +131,8 @@ e2e-real-smoke: install ## run containers: what the page "Train something real" 
 e2e-real: install ## train on real nodes: needs Linux, root and a few packages
 	@MUSTER_REPORT=$(REAL_REPORT) $(REAL) tests/real
 
-check: install ## lint, format, types, import contracts, generated files: what CI runs
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh
+check: install ## lint, format, types, import contracts, generated files, docs: what CI runs
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh docs
 
 lint: install
 	$(BIN)/ruff check
@@ -141,9 +148,36 @@ imports: install
 
 crds-fresh: install
 	$(BIN)/muster crds --check
+	$(BIN)/python tools/site/reference.py --check
 
-crds: install ## write crds/ from the models
+crds: install ## write crds/ and docs/reference.md from the models
 	$(BIN)/muster crds
+	$(BIN)/python tools/site/reference.py
+
+# Read anew each time: the menu is made of the pages that there are.
+docs: install ## build the docs site, build/site/index.html, and check its links
+	@$(BIN)/sphinx-build -W --keep-going -q -E -b html -c tools/site . build/site
+
+# What is there of other operators' CRDs, or was installed by Helm, has another owner.
+deploy: install ## install on the cluster of kubectl: IMAGE=REGISTRY/NAME:TAG GANG=embedded
+	@all=$$($(BIN)/python tools/release install --image '$(IMAGE)' --gang '$(GANG)') && \
+		printf '%s\n' "$$all" | kubectl apply --server-side --force-conflicts -f -
+
+undeploy: install ## take the operator away; CRDs and jobs stay
+	kubectl delete --ignore-not-found -k manifests/overlays/$(GANG)
+
+image: install ## build the operator's image: IMAGE=REGISTRY/NAME:TAG ENGINE=docker|podman|buildah
+	@$(BIN)/python tools/release image --image '$(IMAGE)' --engine '$(ENGINE)'
+
+publish: install ## build and push it for amd64 and arm64, sign, release: REGISTRY=... NAME=muster
+	@$(BIN)/python tools/release publish --registry '$(REGISTRY)' --name '$(NAME)' \
+		--engine '$(ENGINE)' --gang '$(GANG)'
+
+release: install ## write dist/: a file to apply, chart, wheel, SBOM, checksums; IMAGE=...
+	@$(BIN)/python tools/release release --image '$(IMAGE)' --gang '$(GANG)'
+
+helm: install ## build helm into the user's cache, where tests of the chart look for it
+	@$(BIN)/python tools/release helm
 
 trace: install ## replay a public trace of GPU tasks; TRACE=FOLDER holds its files
 	$(BIN)/python tests/bench/trace_replay.py $(TRACE) $(TRACE_ARGS)

@@ -23,10 +23,12 @@ TOP_LEVEL = {
     ".gitignore",
     ".pre-commit-config.yaml",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
     "LICENSE",
     "Makefile",
     "README.md",
+    "charts",
     "constraints.txt",
     "crds",
     "docs",
@@ -53,6 +55,12 @@ TARGETS = {
     "images",
     "check",
     "crds",
+    "deploy",
+    "undeploy",
+    "image",
+    "release",
+    "publish",
+    "docs",
     "bench",
     "local-up",
     "local-down",
@@ -105,7 +113,7 @@ def test_every_file_starts_with_its_licence() -> None:
     """The SPDX line is the first, or the second after a `#!`."""
     missing = []
     for path in tracked():
-        if WITHOUT_NOTICE.search(path):
+        if WITHOUT_NOTICE.search(path) or (ROOT / path).is_symlink():
             continue
         lines = (ROOT / path).read_text().splitlines() or [""]
         first = lines[1] if lines[0].startswith("#!") else lines[0]
@@ -129,9 +137,10 @@ def test_constraints_name_no_index() -> None:
 
 
 def test_readme_names_only_make_targets_that_exist() -> None:
-    """Every `make x` in the README, the two main commands among them."""
-    named = {words[0] for words in commands((ROOT / "README.md").read_text(), "make") if words}
-    assert {"demo", "test"} <= named
+    """Every `make x` in README and docs, the main commands among them."""
+    pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    named = {words[0] for page in pages for words in commands(page.read_text(), "make") if words}
+    assert {"demo", "test", "deploy"} <= named
     assert named <= documented_targets()
 
 

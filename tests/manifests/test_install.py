@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import chart
 import pytest
 import yaml
 
@@ -34,9 +35,6 @@ BEFORE = {
     ],
 }
 """Section -> the Deployments (namespace, name) that were there."""
-INSTALL = 2
-"""So many commands, the last ones of each section, install Muster."""
-
 RUN = ["run", "--leader-elect", "--metrics-secure"]
 ARGUMENTS = {
     "mpi": [*RUN, "--gang-scheduler-name=embedded"],
@@ -78,11 +76,11 @@ def installed(empty: cluster.Cluster) -> cluster.Cluster:
     for section, deployments in BEFORE.items():
         for namespace, name in deployments:
             put(empty, namespace, name)
-        shell(empty, "\n".join(commands(section)[:-INSTALL]))
+        shell(empty, "\n".join(commands(section)[:-1]))
     shell(empty, "kubectl create namespace team-a")
-    last = {tuple(commands(section)[-INSTALL:]) for section in BEFORE}
+    last = {commands(section)[-1] for section in BEFORE}
     assert len(last) == 2  # MPIJobs need an overlay of their own
-    shell(empty, "\n".join(commands("From training-operator")[-INSTALL:]))
+    shell(empty, commands("From training-operator")[-1])
     return empty
 
 
@@ -115,6 +113,11 @@ def run(where: cluster.Cluster, command: list[str]) -> subprocess.CompletedProce
     )
     assert answer.returncode == 0, f"{command}\n{answer.stdout}{answer.stderr}"
     return answer
+
+
+def helm(where: cluster.Cluster, *words: str) -> str:
+    """Run helm in the repository's root; its output."""
+    return run(where, [chart.helm(), *words]).stdout
 
 
 def deployment(namespace: str, name: str) -> dict[str, Any]:
@@ -150,9 +153,37 @@ def put(where: cluster.Cluster, namespace: str, name: str) -> None:
 
 
 def test_every_block_of_the_guide_is_run_here() -> None:
-    """None is added without a test."""
-    assert {title for title, blocks in BLOCKS.items() if blocks} == {*BEFORE, "Back again"}
+    """None that speaks to a cluster is added without a test."""
+    speaking = {title for title, blocks in BLOCKS.items() if "kubectl" in "".join(blocks)}
+    assert speaking == {*BEFORE, "Back again"}
     assert all(len(BLOCKS[title]) == 2 for title in BEFORE)  # the second one in test_migration
+
+
+@pytest.mark.skipif(not chart.helm(), reason="no helm (make helm builds it)")
+def test_helm_installs_upgrades_and_leaves_the_jobs(empty: cluster.Cluster) -> None:
+    """Where nothing is there yet, not even the kind of the queue that comes with the release.
+
+    An upgrade changes the CRDs; who uninstalls the operator keeps them, the queue and all jobs.
+    """
+    words = ("muster", "charts/muster", "--namespace=muster-helm")
+    words += ("--set=image.repository=registry.example/muster,defaultQueue.create=true",)
+    helm(empty, "install", *words, "--create-namespace")
+    kubectl(empty, "apply", "-f", "examples/tfjob-simple.yaml")
+    served = (
+        "get",
+        "crd/tfjobs.kubeflow.org",
+        "-o=jsonpath={.spec.versions[?(@.served==true)].name}",
+    )
+    before = kubectl(empty, "get", "queue/default", "-o=jsonpath={.metadata.uid}")
+    assert "v1beta2" in kubectl(empty, *served)
+    helm(empty, "upgrade", *words, "--set=crds.oldVersions=false,defaultQueue.spec.weight=3")
+    assert kubectl(empty, *served) == "v1"
+    form = "-o=jsonpath={.metadata.uid} {.spec.weight}"
+    assert kubectl(empty, "get", "queue/default", form) == f"{before} 3"
+    helm(empty, "uninstall", "muster", "--namespace=muster-helm")
+    assert kubectl(empty, "get", "queue/default", form) == f"{before} 3"
+    assert "simple" in kubectl(empty, "get", "tfjobs", "-o", "name")
+    assert not kubectl(empty, "get", "deployments", "-n", "muster-helm", "-o", "name")
 
 
 def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:

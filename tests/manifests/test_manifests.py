@@ -40,7 +40,8 @@ Document = dict[str, Any]
 
 def load(path: Path) -> list[Document]:
     """Documents of one YAML file."""
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # seconds less for large schemas
+    return [document for document in yaml.load_all(path.read_text(), loader) if document]
 
 
 def kustomization(folder: Path) -> Document:

@@ -7,7 +7,7 @@ does not take of a document is lost, and named with its path. Nothing here reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,19 +79,19 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
     loss that says so.
     """
     given = tuple(documents)
-    runtimes = {_runtime_key(each): each for each in given if _is_runtime(each)}
-    used, made, losses = set[tuple[str, str]](), list[Json](), list[Loss]()
+    runtimes = [each for each in given if _is_runtime(each)]
+    used, made, losses = list[Json](), list[Json](), list[Loss]()
     count = 0
     for document in given:
         key = (text(document.get("apiVersion")), text(document.get("kind")))
         if key == TRAINJOB and not to_trainjob:
-            wanted = trainer.reference(Fields(document).open("spec"))
-            found, lost = _train(document, runtimes.get(wanted))
-            used.add(wanted)
+            runtime = next((each for each in runtimes if _refers(document, each)), None)
+            found, lost = _train(document, runtime)
+            used += [] if runtime is None else [runtime]
         elif key in SOURCES:
             found, lost = _read(SOURCES[key], document)
-        elif _of_no_known_version(key):
-            found, lost = [], [_unknown(document)]
+        elif _unknown(key):
+            found, lost = [], [_loss_of(document)]
         else:
             if to_trainjob or not _is_runtime(document):
                 made.append(document)
@@ -104,7 +104,11 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
             losses += source.lost(_named(document), trainer.REASONS_BACK)
         made += () if to_trainjob else found
     if not to_trainjob:
-        losses += _unused(runtimes, used)
+        losses += [
+            Loss(_named(each), "spec", "no TrainJob here refers to it")
+            for each in runtimes
+            if each not in used
+        ]
     return Conversion(tuple(made), tuple(dict.fromkeys(losses)), count)
 
 
@@ -141,25 +145,25 @@ def _is_runtime(document: Json) -> bool:
     return document.get("apiVersion") == trainer.API and document.get("kind") in trainer.RUNTIMES
 
 
-def _runtime_key(document: Json) -> tuple[str, str]:
-    return text(document.get("kind")), text(mapping(document.get("metadata")).get("name"))
+def _refers(document: Json, runtime: Json) -> bool:
+    """Say whether a TrainJob is of that runtime; a namespace that is not written fits any."""
+    kind, name = trainer.reference(Fields(document).open("spec"))
+    meta, own = mapping(runtime.get("metadata")), mapping(document.get("metadata"))
+    if (runtime.get("kind"), meta.get("name")) != (kind, name):
+        return False
+    where = {text(meta.get("namespace")), text(own.get("namespace"))} - {""}
+    return kind != trainer.RUNTIMES[0] or len(where) < 2
 
 
-def _unused(
-    runtimes: Mapping[tuple[str, str], Json], used: set[tuple[str, str]]
-) -> Iterator[Loss]:
-    for key, runtime in runtimes.items():
-        if key not in used:
-            yield Loss(_named(runtime), "spec", "no TrainJob here refers to it")
+def _unknown(key: tuple[str, str]) -> bool:
+    """Say whether a document is a job of a group whose jobs are known, and none of these."""
+    groups = {version.partition("/")[0] for version, _ in SOURCES}
+    return key[1].lower().endswith("job") and key[0].partition("/")[0] in groups
 
 
-def _of_no_known_version(key: tuple[str, str]) -> bool:
-    group = key[0].partition("/")[0]
-    known = {(version.partition("/")[0], kind) for version, kind in (*SOURCES, TRAINJOB)}
-    return (group, key[1]) in known and key != TRAINJOB
-
-
-def _unknown(document: Json) -> Loss:
+def _loss_of(document: Json) -> Loss:
     kind, version = document.get("kind"), document.get("apiVersion")
-    known = ", ".join(version for version, of in (*SOURCES, TRAINJOB) if of == kind)
+    known = ", ".join(version for version, of in SOURCES if of == kind)
+    if not known:
+        return Loss(_named(document), "kind", f"no job of v1 is like a {kind}")
     return Loss(_named(document), "apiVersion", f"{version} is not known", f"known are {known}")

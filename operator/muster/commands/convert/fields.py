@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from muster.api import schema
-from muster.api.edge import mapping, sequence
+from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 
 _T = TypeVar("_T")
+_JSON: Final[Mapping[str, type[Any]]] = {"object": dict, "array": list}
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 Reasons = Mapping[str, tuple[str, str]]
 """Path without its brackets -> why what is there is lost, and what to do instead."""
@@ -59,6 +60,10 @@ class Fields:
         self.drop(name)
         return value
 
+    def peek(self, name: str) -> str:
+        """Return a text without taking it."""
+        return text(self._left.get(name))
+
     def texts(self, name: str) -> dict[str, str]:
         """Return the texts of a field that holds nothing but these, as labels do."""
         found = self.open(name)
@@ -95,6 +100,10 @@ class Fields:
             self._left.pop(name, None)
             self._opened.pop(name, None)
 
+    def put(self, name: str, value: object) -> None:
+        """Put a value in a field's place, to be taken like any other."""
+        self._left[name] = value
+
     def lose(self, name: str, why: str, instead: str = "") -> None:
         """Record that a field, or what it was taken for, is lost."""
         self.drop(name)
@@ -110,8 +119,11 @@ class Fields:
         self._lost.append((path, why, instead))
 
     def pruned(self, name: str, known: Json, renamed: str = "") -> Any:
-        """Return a field without what the API server would drop from it, which is lost."""
-        value = self.take(name, object)
+        """Return a field without what the API server would drop from it, which is lost.
+
+        What is no object or list where one must be stays.
+        """
+        value = self.take(name, _JSON.get(known.get("type", ""), object))
         kept, dropped = schema.pruned(known, value, renamed or self.at(name))
         for path in dropped:
             self.note(path, "no such field: the API server drops it")

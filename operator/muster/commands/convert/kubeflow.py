@@ -135,7 +135,7 @@ def listed(
 def _chief(spec: Fields, roles: Json) -> None:
     """Take a termination policy that says what the roles say."""
     policy = spec.open("terminationPolicy")
-    for name in ("chief", "master"):
+    for name in {"chief", "master"} & set(policy.names()):
         chief = policy.open(name)
         who = (chief.take("replicaName", str) or "MASTER").lower()
         index = chief.take("replicaIndex", int) or chief.take("replicaRank", int) or 0

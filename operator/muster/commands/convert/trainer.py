@@ -21,13 +21,24 @@ RUNTIMES: Final = ("TrainingRuntime", "ClusterTrainingRuntime")
 MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 _STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 _FRAMEWORK: Final = "trainer.kubeflow.org/framework"
+_WAIT: Final = "WaitForWorkersReady"
 _TRAINER: Final = "trainer"
 _NODE: Final = "node"
 _RUNTIME: Final = "-runtime"
 _GROUP: Final = API.partition("/")[0]
 _OWN: Final = "muster.kubeflow.org/"
+_JOBSETS: Final = "OnFailure"
+"""Restart policy of a JobSet's pods of which nobody says another."""
 _ALLOWED: Final = {"Always": "OnFailure", "ExitCode": "Never"}
 """Restart policy of a role -> what a pod of a batch Job may have that is nearest."""
+_KEYS: Final = {
+    **dict.fromkeys(
+        ("containers", "env", "imagePullSecrets", "initContainers", "schedulingGates", "volumes"),
+        "name",
+    ),
+    "volumeMounts": "mountPath",
+}
+"""Lists of a pod whose items are laid over each other, by what tells them apart."""
 _INITIALIZER: Final = (
     "a job has no steps before its own",
     "give the templates an init container that fetches it, or run a Job before",
@@ -52,10 +63,8 @@ REASONS: Final = {
         f"annotation {names.TOPOLOGY_REQUIRED} or {names.TOPOLOGY_PREFERRED}, a label of nodes",
     ),
     "spec.mlPolicy.flux": ("no kind starts Flux", "an MPIJob starts the same programs"),
-    "spec.runtimePatches": (
-        "patches are not applied",
-        "write into the runtime what they change, and convert it again",
-    ),
+    "spec.runtimePatches": ("only pods are patched, by the name of a part of the runtime", ""),
+    "spec.podTemplateOverrides": ("only pods are patched, by a part of the runtime", ""),
 }
 REASONS_BACK: Final = {
     "": ("no field of a TrainJob or its runtime says this", ""),
@@ -66,7 +75,6 @@ REASONS_BACK: Final = {
         "Kueue's label kueue.x-k8s.io/queue-name has it wait in a queue",
     ),
     "spec.elasticPolicy": ("torchrun meets by c10d at the first node alone", ""),
-    "spec.launcherCreationPolicy": ("the launcher of a TrainJob waits for its workers", ""),
     "spec.mainContainer": ("workers are entered by SSH, so by their only sshd", ""),
     "spec.mpiImplementation": ("Trainer writes host lists for OpenMPI alone", ""),
     "spec.cleanPodPolicy": ("a JobSet deletes what still runs and keeps the rest", ""),
@@ -113,6 +121,7 @@ def read(source: Fields, runtime: Fields | None) -> Json | None:
     framework = framework_of(_POLICIES[sort])
     nodes = _Said.of(spec.open("trainer"), ml, sort)
     jobset = of.open("template").open("spec")
+    _patch(spec, jobset)
     made = (_by_mpi if sort == "mpi" else _alike)(jobset, framework, ml.open(sort), nodes)
     roles, options = made
     return job.assemble(framework, meta, _run_policy(spec, of), options, roles)
@@ -162,10 +171,10 @@ class _Said:
 
     sort: str
     count: int | None
-    processes: int | None
+    processes: object
     main: Mapping[str, Any]
     """Fields of the container that trains."""
-    env: Sequence[Any]
+    env: list[Any]
     resources: Json | None
 
     @classmethod
@@ -176,9 +185,9 @@ class _Said:
         return cls(
             sort,
             _first(trainer.take("numNodes", int), runtimes),
-            trainer.take("numProcPerNode", int),
+            trainer.take("numProcPerNode", object if sort == "torch" else int),
             {name: trainer.take(name, type_) for name, type_ in fields.items()},
-            trainer.take("env", list) or (),
+            trainer.take("env", list) or [],
             trainer.take("resourcesPerNode", dict),
         )
 
@@ -188,7 +197,7 @@ class _Said:
         containers = [c for c in job.containers_of(found) if c.get("name") in wanted]
         for container in containers[:1]:
             said = dict(self.main) if leads else {}
-            env = _merged(sequence(container.get("env")), self.env if leads else ())
+            env = _laid(sequence(container.get("env")), self.env if leads else [], "env")
             if not (self.sort == "mpi" and leads):
                 said["resources"] = self.resources
             container.update(without_nothing({**said, "env": env}))
@@ -225,8 +234,9 @@ def _alike(
     found, parallel = steps.get(_TRAINER) or steps.get(_NODE) or ({}, None)
     elastic = _elastic(policy)
     first = "" if elastic else _POLICIES[said.sort].first
-    count = _first(said.count, parallel, elastic.get("maxReplicas"), 1)
-    restart = job.restart_policy(found)
+    span = elastic.get("maxReplicas"), elastic.get("minReplicas")
+    count = _first(said.count, parallel, *span, 1)
+    restart = job.restart_policy(found) or _JOBSETS
     roles = {first: job.role(1, restart, found)} if first else {}
     if count > len(roles):
         roles[WORKER] = job.role(count - len(roles), restart, deepcopy(found))
@@ -257,29 +267,77 @@ def _by_mpi(
     leads = policy.take("runLauncherAsNode", bool)
     (launcher, _), (node, parallel) = steps.get(_TRAINER, ({}, 1)), steps.get(_NODE, ({}, None))
     count = _first(said.count, parallel, 1) - bool(leads)
-    roles = {LAUNCHER: job.role(1, job.restart_policy(launcher), launcher)}
+    roles = {LAUNCHER: job.role(1, job.restart_policy(launcher) or _JOBSETS, launcher)}
     if count > 0:
-        roles[WORKER] = job.role(count, job.restart_policy(node), node)
-    for each in jobset.each("replicatedJobs"):
-        if [d.take("name", str) for d in each.each("dependsOn")] == [_NODE]:
-            each.each("dependsOn")[0].drop("status")
+        roles[WORKER] = job.role(count, job.restart_policy(node) or _JOBSETS, node)
+    waits = [_waits(each) for each in jobset.each("replicatedJobs")]
     success = jobset.open("successPolicy")
-    success.drop("operator", "targetReplicatedJobs")
+    if success.take("targetReplicatedJobs", list) not in (None, ["launcher"]):
+        success.lose("targetReplicatedJobs", "the launcher's end is that of the job")
+    success.drop("operator")  # of one
     slots = policy.take("numProcPerNode", int)
     return roles, {
         "slotsPerWorker": _first(said.processes, slots),
         "runLauncherAsWorker": leads or None,
         "sshAuthMountPath": policy.take("sshAuthMountPath", str),
-        "launcherCreationPolicy": "WaitForWorkersReady" if count > 0 else None,
+        "launcherCreationPolicy": _WAIT if any(waits) else None,
         "mpiImplementation": policy.take("mpiImplementation", str) or "OpenMPI",
     }
 
 
-def _merged(below: Sequence[Any], above: Sequence[Any]) -> list[Any]:
-    """Return a list of named objects, in which those above replace those below."""
-    named = {mapping(entry).get("name"): entry for entry in above}
-    kept = [named.pop(mapping(entry).get("name"), entry) for entry in below]
-    return [*kept, *named.values()]
+def _waits(replicated: Fields) -> bool:
+    """Take the dependency of a launcher on its workers' being ready."""
+    on = replicated.each("dependsOn")
+    if not on or on[0].take("status", str) != "Ready" or on[0].take("name", str) != _NODE:
+        return False
+    return len(on) == 1
+
+
+def _patch(spec: Fields, jobset: Fields) -> None:
+    """Write into the runtime's pods what the TrainJob has otherwise there."""
+    pods = {
+        each.peek("name"): each.open("template").open("spec")
+        for each in jobset.each("replicatedJobs")
+    }
+    for patch in spec.each("runtimePatches"):
+        patch.drop("manager", "time")
+        of = patch.open("trainingRuntimeSpec").open("template").open("spec")
+        for each in of.each("replicatedJobs"):
+            pod = pods.get(each.peek("name"))
+            if pod is not None:
+                each.drop("name")
+                _overlay(pod, each.open("template").open("spec").take("template", dict))
+    for patch in spec.each("podTemplateOverrides"):
+        above = {name: patch.take(name, dict) for name in ("metadata", "spec")}
+        for target in patch.each("targetJobs"):
+            pod = pods.get(target.peek("name"))
+            if pod is not None:
+                target.drop("name")
+                _overlay(pod, without_nothing(above))
+
+
+def _overlay(pod: Fields, above: Json | None) -> None:
+    below = pod.take("template", dict) or {}
+    pod.put("template", _laid(below, above or {}))
+
+
+def _laid(below: Any, above: Any, name: str = "") -> Any:
+    """Return a value with another one over it, by Kubernetes' rules for the parts of a pod."""
+    if isinstance(below, dict) and isinstance(above, dict):
+        return {**below, **{k: _laid(below.get(k), v, k) for k, v in above.items()}}
+    key = _KEYS.get(name)
+    if key is None or not isinstance(below, list) or not isinstance(above, list):
+        return above
+    found = {_which(each, key, index): each for index, each in enumerate(below)}
+    for index, each in enumerate(above, start=len(below)):
+        which = _which(each, key, index)
+        found[which] = _laid(found.get(which), each)
+    return list(found.values())
+
+
+def _which(item: object, key: str, index: int) -> str | int:
+    """Return what tells an item from the others: its name, or its place if it has none."""
+    return text(mapping(item).get(key)) or index
 
 
 def write(source: Fields) -> list[Json]:
@@ -299,8 +357,10 @@ def write(source: Fields) -> list[Json]:
     meta, spec = job.metadata(source), source.open("spec")
     _unheard(source.open("metadata"), meta)
     roles = _roles(framework, spec.open(framework.spec_field))
+    _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
     elastic = _elastic_back(spec) if sort == "torch" else {}
-    trainer, replicated = _replicated(sort, roles)
+    waits = spec.take("launcherCreationPolicy", str) == _WAIT
+    trainer, replicated = _replicated(sort, roles, waits=waits)
     _span(elastic, roles, spec.open(framework.spec_field))
     leads = spec.take("runLauncherAsWorker", bool)
     nodes = sum(role.count for role in roles if role.type != LAUNCHER) + bool(leads)
@@ -310,7 +370,6 @@ def write(source: Fields) -> list[Json]:
     reference_ = {"apiGroup": _GROUP, "kind": RUNTIMES[0], "name": name}
     place = {"namespace": meta["namespace"]} if "namespace" in meta else {}
     head = {"name": name, **place, "labels": {_FRAMEWORK: sort}}
-    _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
     runtime = _runtime(spec.open("runPolicy"), {sort: own}, replicated)
     train = _train(spec.open("runPolicy"), framework)
     return [
@@ -332,10 +391,11 @@ def _unheard(written: Fields, meta: Json) -> None:
 
 
 def _scheduling(policy: Fields, roles: Sequence[_Role]) -> None:
-    """Take what the pods can say themselves, and the least that is all of them."""
+    """Take what the pods can say themselves, which they then do, and the least that is all."""
     named = policy.take("priorityClass", str)
     for role in roles if named else ():
-        role.template["spec"].setdefault("priorityClassName", named)
+        if role.template["spec"].setdefault("priorityClassName", named) != named:
+            policy.lose("priorityClass", "the pods have a class of their own")
     least = policy.take("minAvailable", int)
     if least not in (None, sum(role.count for role in roles)):
         policy.lose("minAvailable", *REASONS_BACK["spec.runPolicy.schedulingPolicy"])
@@ -377,8 +437,9 @@ class _Role:
 
     type: str
     count: int
+    restart: str
+    """One that the pods of a batch Job may have."""
     template: Json
-    """With the restart policy that a batch Job's pods may have."""
 
 
 def _roles(framework: Framework, map_: Fields) -> list[_Role]:
@@ -388,30 +449,45 @@ def _roles(framework: Framework, map_: Fields) -> list[_Role]:
             continue
         source = map_.open(type_)
         count = source.take("replicas", int)
+        if type_ == LAUNCHER and count not in (None, 1):
+            source.lose("replicas", "there is one launcher")
         pod = deepcopy(source.take("template", dict)) or {}
         pod["spec"] = dict(mapping(pod.get("spec")))
-        policy = source.take("restartPolicy", str)
-        if policy:
-            allowed = _ALLOWED.get(policy, policy)
-            pod["spec"]["restartPolicy"] = allowed
-            if allowed != policy:
-                source.lose("restartPolicy", f"{allowed} is what a batch Job's pods may have")
-        containers = job.containers_of(pod)
-        main = [c for c in containers if c.get("name") == framework.pods.container]
-        for container in (main or containers)[:1]:
-            container["name"] = _NODE
-        if found and found[0].type != LAUNCHER and found[0].template != pod:
-            source.note(
-                source.at("template"),
-                f"all nodes of a TrainJob are alike: they are as the {found[0].type} is",
-                "tell the node by PET_NODE_RANK in the program",
-            )
-        default = framework.roles.counts.get(type_, 1)
-        found.append(_Role(type_, default if count is None else count, pod))
+        default = framework.roles.restart_policies.get(type_, framework.roles.restart_policy)
+        policy = source.take("restartPolicy", str) or str(default)
+        restart = _ALLOWED.get(policy, policy)
+        if restart != policy:
+            source.lose("restartPolicy", f"{restart} is what a batch Job's pods may have")
+        _call_node(source, framework, job.containers_of(pod))
+        number = framework.roles.counts.get(type_, 1) if count is None else count
+        found.append(_Role(type_, number, restart, pod))
+        if found[0].type != LAUNCHER:
+            _compare(source, found[0], found[-1])
     return found
 
 
-def _replicated(sort: str, roles: Sequence[_Role]) -> tuple[Json, list[Json]]:
+def _compare(source: Fields, first: _Role, role: _Role) -> None:
+    """Name what a role has otherwise than the first one, which stands for all nodes."""
+    said = f"all nodes of a TrainJob are alike: they are as the {first.type} is"
+    if role.template != first.template:
+        source.lose("template", said, "tell the node by PET_NODE_RANK in the program")
+    if role.restart != first.restart:
+        source.lose("restartPolicy", said)
+
+
+def _call_node(source: Fields, framework: Framework, containers: Sequence[dict[str, Any]]) -> None:
+    """Name the container that trains as Trainer does; what has no name here loses its own."""
+    names_ = [container.get("name") for container in containers]
+    wanted = framework.pods.container
+    index = names_.index(wanted) if wanted in names_ else 0
+    if names_ and names_[index] not in (wanted, _NODE):
+        where = f"{source.at('template')}.spec.containers[{index}].name"
+        source.note(where, f"Trainer calls its container {_NODE}, no longer {names_[index]}")
+    for container in containers[index : index + 1]:
+        container["name"] = _NODE
+
+
+def _replicated(sort: str, roles: Sequence[_Role], *, waits: bool) -> tuple[Json, list[Json]]:
     """Return what the TrainJob says of its first container, and the parts of the JobSet."""
     if not roles:
         return {}, []
@@ -426,13 +502,14 @@ def _replicated(sort: str, roles: Sequence[_Role]) -> tuple[Json, list[Json]]:
             said["resourcesPerNode"] = node.pop("resources", None)
     marked = {_STEP: _TRAINER}
     if sort != "mpi":
-        return without_nothing(said), [_part(_NODE, pod, marked)]
-    after = [{"name": _NODE, "status": "Ready"}] if others else []
-    launcher = {**_part("launcher", pod, marked), **({"dependsOn": after} if after else {})}
-    return without_nothing(said), [*(_part(_NODE, o.template, {}) for o in others), launcher]
+        return without_nothing(said), [_part(_NODE, leads, marked)]
+    after = [{"name": _NODE, "status": "Ready"}] if waits and others else []
+    launcher = {**_part("launcher", leads, marked), **({"dependsOn": after} if after else {})}
+    return without_nothing(said), [*(_part(_NODE, other, {}) for other in others), launcher]
 
 
-def _part(name: str, pod: Json, labels: Mapping[str, str]) -> Json:
+def _part(name: str, role: _Role, labels: Mapping[str, str]) -> Json:
+    pod = {**role.template, "spec": {**role.template["spec"], "restartPolicy": role.restart}}
     meta = {"metadata": {"labels": labels}} if labels else {}
     return {"name": name, "template": {**meta, "spec": {"template": pod}}}
 
@@ -470,8 +547,6 @@ def _own(sort: str, spec: Fields, elastic: Json, *, leads: bool | None) -> Json:
     implementation = spec.take("mpiImplementation", str)
     if implementation not in (None, "OpenMPI"):
         spec.lose("mpiImplementation", *REASONS_BACK["spec.mpiImplementation"])
-    if spec.take("launcherCreationPolicy", str) == "AtStartup":
-        spec.lose("launcherCreationPolicy", *REASONS_BACK["spec.launcherCreationPolicy"])
     return without_nothing(
         {
             "numProcPerNode": spec.take("slotsPerWorker", int),

@@ -26,10 +26,14 @@ def preempt(session: Session) -> None:
     """
     if not session.rules.asks(HOOK):
         return
+    # Any of the tasks of a gang may be those above its minimum, so that what frees the right node
+    # can go.
     session.singly = True
     for gang in starving(session):
+        # Overdue ones first, and alone if they are enough: they have had what they asked for.
         if not (gang.spec.misled and claim(session, gang, OVERDUE)):
             claim(session, gang, LESSER)
+    # Behind the starving ones: extras never come before anybody's minimum.
     for gang in sorted(session.asking, key=session.order):
         if session.rules.ready(gang) and not (gang.promised or gang.lost or gang.spec.polite):
             for tasks in gang.tasks:

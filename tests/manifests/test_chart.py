@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Helm chart installs what kustomize does, for the same choices.
+
+Where there is no helm it is rendered by `gotemplate`; where there is one, both say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import bundle
+import chart
+import pytest
+import yaml
+
+import muster
+from gotemplate import Chart, TemplateError
+from muster import flags
+from muster.gang import BACKENDS
+from muster.local import binaries, handle
+from muster.runtime.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "charts" / "muster"
+CHART = Chart(FOLDER)
+NAMED = {"image": {"repository": "muster", "tag": "not-set-see-docs-install.md"}}
+QUEUE = "scheduling.incubator.k8s.io/v1alpha1/Queue"
+
+Document = dict[str, Any]
+Values = dict[str, Any]
+
+ON = {"enabled": True}
+CHOICES: dict[str, tuple[list[str], Values]] = {
+    **{
+        name: ([f"overlays/{name}"], {"gangScheduler": name})
+        for name in (*BACKENDS, "none")
+    },
+    "mpi": (["overlays/mpi"], {"mpi": {"v1": True, "v2beta1": True}}),
+    "scheduler": (["overlays/scheduler"], {"schedulerOnly": True}),
+    "namespaced": (
+        ["overlays/namespaced"],
+        {"namespaces": ["team-a"], "mpi": {"v1": True, "v2beta1": True}},
+    ),
+    "webhook": (["overlays/volcano", "components/webhook"],
+                {"gangScheduler": "volcano", "webhook": ON}),
+    "cert-manager": (
+        ["overlays/embedded", "components/webhook", "components/webhook-cert-manager"],
+        {"webhook": ON, "certManager": ON},
+    ),
+    "around": (
+        ["overlays/embedded", "components/delayed-binding", "components/monitoring"],
+        {"delayedBinding": True, "prometheus": {"serviceMonitor": ON, "rules": ON}},
+    ),
+}  # fmt: skip
+"""Choice -> overlay and components, and the values that mean the same."""
+WITH_HELM: dict[str, Values] = {
+    "scheduler": CHOICES["scheduler"][1],
+    "whole": {
+        **CHOICES["namespaced"][1],
+        **CHOICES["cert-manager"][1],
+        **CHOICES["around"][1],
+        "schedulerConf": {"actions": "allocate"},
+        "grafanaDashboard": ON,
+        "dashboard": ON,
+        "crds": {"oldVersions": False},
+        "defaultQueue": {"create": True},
+    },
+}
+FREE = {
+    ".affinity",
+    ".dashboard.from",
+    ".defaultQueue.spec",
+    ".grafanaDashboard.labels",
+    ".networkPolicy.metricsFrom",
+    ".nodeSelector",
+    ".podAnnotations",
+    ".podLabels",
+    ".prometheus.rules.labels",
+    ".prometheus.serviceMonitor.labels",
+    ".resources",
+    ".schedulerConf",
+}
+"""Values that Kubernetes, or the policy file, gives the shape."""
+
+
+def objects(values: Values, namespace: str = "muster-system") -> list[Document]:
+    """Render all but the CRDs, of which two million characters would be read."""
+    wanted = {"crds": {"enabled": False}, **NAMED, **values}
+    texts = CHART.render(wanted, namespace)
+    return [d for name, text in texts.items() if name.endswith(".yaml") for d in read(text)]
+
+
+def read(text: str) -> list[Document]:
+    """Read YAML that may hold comments alone."""
+    return [d for d in yaml.load_all(text, yaml.CSafeLoader) if d]
+
+
+def keyed(documents: Iterable[Document]) -> dict[tuple[str, ...], Document]:
+    """Return each under what it is known by; two of one name are a fault."""
+    found: dict[tuple[str, ...], Document] = {}
+    for one in documents:
+        meta = one["metadata"]
+        # kustomize does not know of FlowSchemas that they are in no namespace.
+        namespace = "" if one["kind"] == "FlowSchema" else meta.pop("namespace", "")
+        meta.pop("namespace", "")
+        key = (one["apiVersion"], one["kind"], namespace, meta["name"])
+        assert key not in found
+        found[key] = one
+    return found
+
+
+def deployment(values: Values) -> Document:
+    """Return the operator's."""
+    (found,) = (d for d in objects(values) if d["kind"] == "Deployment")
+    return found
+
+
+def arguments(values: Values) -> list[str]:
+    """Return the operator's arguments."""
+    found: list[str] = deployment(values)["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+with_helm = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not chart.helm(), reason="no helm (make helm builds it)"),
+]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("choice", CHOICES)
+def test_chart_and_kustomize_install_the_same(choice: str, tmp_path: Path) -> None:
+    """Object by object; the namespace itself is made by `helm install --create-namespace`."""
+    parts, values = CHOICES[choice]
+    first, *others = (os.path.relpath(ROOT / "manifests" / part, tmp_path) for part in parts)
+    own = {"resources": [first], "components": others}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    kubectl = binaries.find(programs=[handle.KUBECTL])[handle.KUBECTL]
+    argv = [*kubectl, "kustomize", str(tmp_path)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert_same(objects(values), (d for d in read(said) if d["kind"] != "Namespace"))
+
+
+def assert_same(found: Iterable[Document], wanted: Iterable[Document]) -> None:
+    """Compare object by object."""
+    there, asked = keyed(found), keyed(wanted)
+    assert set(there) == set(asked)
+    for key, document in asked.items():
+        assert there[key] == document
+
+
+def test_every_overlay_and_component_is_a_choice() -> None:
+    """One that is added needs values, and a line above."""
+    manifests = ROOT / "manifests"
+    named = {part for parts, _ in CHOICES.values() for part in parts}
+    # Each gang scheduler's component is in its overlay, the others' here.
+    overlays = {f"overlays/{path.name}" for path in (manifests / "overlays").iterdir()}
+    assert overlays <= named
+    whole = {path.name for path in (manifests / "components").iterdir()}
+    within = {"mpi", "mpi-v1", "namespaced", *(name.split("/")[1] for name in named)}
+    assert whole - within == {"without-old-versions"}
+
+
+def test_versions_are_the_program_s() -> None:
+    """One number for the package, the chart and the image."""
+    assert CHART.about["Version"] == CHART.about["AppVersion"] == muster.version()
+
+
+def known(schema: Document, whole: Document) -> Document:
+    """Follow a reference."""
+    return known(whole["definitions"][schema["$ref"].rpartition("/")[2]], whole) if (
+        "$ref" in schema
+    ) else schema  # fmt: skip
+
+
+def test_the_schema_knows_every_value_and_no_other() -> None:
+    """So that a word that is misspelt is refused, wherever it stands."""
+    whole = json.loads((FOLDER / "values.schema.json").read_text())
+
+    def check(values: Values, schema: Document, place: str) -> None:
+        schema = known(schema, whole)
+        if "properties" not in schema or schema.get("additionalProperties", True):
+            assert place in FREE
+            return
+        assert set(values) == set(schema["properties"]) - {"global"}, place
+        for name, value in values.items():
+            if isinstance(value, dict):
+                check(value, schema["properties"][name], f"{place}.{name}")
+
+    check(CHART.values, whole, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"image": {"repository": ""}}, "image.repository is not set: build the image"),
+        ({"leaderElection": {"enabled": False}}, "replicas: more than one need leaderElection"),
+        ({"certManager": ON}, "webhook.enabled has to be set too"),
+        ({"dashboard": ON, "gangScheduler": "none"}, "gangScheduler has to be embedded"),
+        ({"schedulerOnly": True, "namespaces": ["a"]}, "the scheduler alone knows no jobs"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(values: Values, error: str) -> None:
+    """With what to do about it."""
+    with pytest.raises(TemplateError, match=re.escape(error)):
+        objects(values)
+
+
+def understood(values: Values) -> Settings:
+    """Return the settings that the program reads from its arguments."""
+    command, *given = arguments(values)
+    return flags.parse(given, {}, command)
+
+
+@pytest.mark.parametrize("values", [*(values for _, values in CHOICES.values())], ids=CHOICES)
+def test_the_program_understands_its_arguments(values: Values) -> None:
+    """Each flag is there, and means what the value says."""
+    settings = understood(values)
+    assert settings.leader_elect
+    assert settings.metrics_secure
+    assert settings.backend.name == values.get("gangScheduler", "embedded")
+    assert list(settings.namespaces) == values.get("namespaces", [])
+    assert (settings.admission_bind != "0") == bool(values.get("webhook"))
+
+
+def test_a_release_may_have_any_namespace() -> None:
+    """Nothing points into another one, and what is read there by name neither."""
+    for _, values in CHOICES.values():
+        found = objects({**values, "grafanaDashboard": ON}, "other")
+        assert {one["metadata"].get("namespace") for one in found} <= {None, "other", "team-a"}
+        assert "muster-system" not in str(found)
+
+
+def test_any_other_gang_scheduler_is_an_instance_of_scheduler_plugins() -> None:
+    """As the flag says."""
+    assert "--gang-scheduler-name=mine" in arguments({"gangScheduler": "mine"})
+    plugins = keyed(objects({"gangScheduler": "scheduler-plugins"}))
+    found = keyed(objects({"gangScheduler": "mine"}))
+    role = ("rbac.authorization.k8s.io/v1", "ClusterRole", "", "muster-gang")
+    assert found[role] == plugins[role]
+
+
+def crds(values: Values) -> dict[str, str]:
+    """Return the CRDs as they are rendered."""
+    texts = CHART.render({**NAMED, **values}, "other")["crds.yaml"].split("\n---\n")
+    named = {re.search(r"^  name: (.*)$", text, re.MULTILINE): text for text in texts}
+    return {match[1]: text for match, text in named.items() if match}
+
+
+KEEP = "    helm.sh/resource-policy: keep\n"
+
+
+def test_crds_are_upgraded_and_kept() -> None:
+    """Each is a template that Helm leaves where it is, and otherwise what `make crds` wrote."""
+    found = crds({})
+    sources = {path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
+    assert len(found) == len(sources)
+    for text in found.values():
+        assert KEEP in text[: text.index("\nspec:\n") + 1]
+        bare = text.replace(KEEP, "").replace("  annotations:\nspec:\n", "spec:\n")
+        assert bare.strip("-\n") in {source.strip("-\n") for source in sources}
+    assert crds({"crds": {"enabled": False}}) == {}
+
+
+def test_old_versions_can_be_left_out() -> None:
+    """As the component does, and of TFJobs alone."""
+    served = re.compile(r"^  - name: (\w+)\n    served: (\w+)$", re.MULTILINE)
+    whole, found = crds({}), crds({"crds": {"oldVersions": False}})
+    changed = {name for name in whole if whole[name] != found[name]}
+    assert changed == {"tfjobs.kubeflow.org"}
+    versions = dict(served.findall(found["tfjobs.kubeflow.org"]))
+    assert {name for name, is_served in versions.items() if is_served == "true"} == {"v1"}
+    assert len(versions) == 4
+
+
+def test_a_policy_is_a_file_that_the_operator_follows() -> None:
+    """Every one of the examples."""
+    for path in (ROOT / "examples" / "policies").glob("*.yaml"):
+        conf = yaml.safe_load(path.read_text())
+        values = {"schedulerConf": conf}
+        (found,) = (d for d in objects(values) if d["kind"] == "ConfigMap")
+        assert yaml.safe_load(found["data"]["scheduler.yaml"]) == conf
+        pod = deployment(values)["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        (mount,) = (one for one in container["volumeMounts"] if one["name"] == "scheduler")
+        assert f"--scheduler-conf={mount['mountPath']}/scheduler.yaml" in container["args"]
+        assert {"name": "scheduler", "configMap": {"name": "muster-scheduler"}} in pod["volumes"]
+
+
+def test_a_default_queue_waits_for_its_kind() -> None:
+    """Created behind all else where its CRD comes with the release; later a part of it."""
+    values = {"defaultQueue": {"create": True, "name": "main", "spec": {"weight": 3}}}
+    assert "--default-queue=main" in arguments(values)
+    hooks = []
+    for apis in ((), (QUEUE,)):
+        (queue,) = read(CHART.render({**NAMED, **values}, "other", apis)["queue.yaml"])
+        assert (queue["metadata"]["name"], queue["spec"]) == ("main", {"weight": 3})
+        annotations = queue["metadata"]["annotations"]
+        assert annotations["meta.helm.sh/release-namespace"] == "other"
+        hooks.append(annotations.get("helm.sh/hook"))
+    assert hooks == ["post-install,post-upgrade", None]
+
+
+def test_values_reach_the_pod() -> None:
+    """Those that shape where and how it runs, by the names that other charts give them."""
+    values = {
+        "image": {"repository": "r.example/m", "digest": "sha256:" + 64 * "0", "tag": "2"},
+        "imagePullSecrets": [{"name": "key"}],
+        "replicas": 1,
+        "leaderElection": {"leaseDuration": "20s"},
+        "extraArgs": ["--v=2"],
+        "nodeSelector": {"a": "b"},
+        "affinity": {"nodeAffinity": {}},
+        "tolerations": [{"operator": "Exists"}],
+        "topologySpreadConstraints": [],
+        "priorityClassName": "",
+        "podAnnotations": {"c": "d"},
+        "podLabels": {"e": "f"},
+        "mpi": {"v1": True, "kubectlDeliveryImage": "k:1"},
+    }
+    template = deployment(values)["spec"]["template"]
+    pod = template["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "r.example/m@sha256:" + 64 * "0"
+    for name in ("imagePullSecrets", "nodeSelector", "affinity", "tolerations"):
+        assert pod[name] == values[name]
+    assert not {"topologySpreadConstraints", "priorityClassName"} & set(pod)
+    assert template["metadata"]["annotations"] == {"c": "d"}
+    assert template["metadata"]["labels"]["e"] == "f"
+    assert {"--leader-elect-lease-duration=20s", "--mpi-kubectl-delivery-image=k:1"} <= set(
+        container["args"]
+    )
+    assert container["args"][-1] == "--v=2"
+    assert "PodDisruptionBudget" not in {d["kind"] for d in objects(values)}
+
+
+def test_the_page_is_reached_where_the_operator_serves_it() -> None:
+    """Flag, port, service and policy speak of one port; who may look the operator asks itself."""
+    found = keyed(objects({"dashboard": ON}))
+    template = found["apps/v1", "Deployment", "muster-system", "muster"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (port,) = (one for one in container["ports"] if one["name"] == "dashboard")
+    settings = understood({"dashboard": ON})
+    assert settings.dashboard_bind == f":{port['containerPort']}"
+    assert settings.dashboard_auth == "token"
+    service = found["v1", "Service", "muster-system", "muster-dashboard"]["spec"]
+    assert service["selector"].items() <= template["metadata"]["labels"].items()
+    assert [one["targetPort"] for one in service["ports"]] == ["dashboard"]
+    policy = found["networking.k8s.io/v1", "NetworkPolicy", "muster-system", "muster"]["spec"]
+    (way,) = (one for one in policy["ingress"] if {"port": "dashboard"} in one["ports"])
+    assert way["from"] == [{"namespaceSelector": {"matchLabels": {"dashboard": "enabled"}}}]
+
+
+def test_the_dashboard_is_that_of_the_manifests() -> None:
+    """Grafana's sidecar finds it by its label."""
+    (found,) = (d for d in objects({"grafanaDashboard": ON}) if d["kind"] == "ConfigMap")
+    source = ROOT / "manifests" / "dashboards" / "muster.json"
+    assert found["data"] == {"muster.json": source.read_text()}
+    assert found["metadata"]["labels"] == {"grafana_dashboard": "1"}
+
+
+@pytest.mark.parametrize("choice", [pytest.param(name, marks=with_helm) for name in WITH_HELM])
+def test_helm_says_what_is_said_here(choice: str, tmp_path: Path) -> None:
+    """The other tests hold for Helm too, and it finds no fault with the chart."""
+    values = {**NAMED, **WITH_HELM[choice]}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    lint = [chart.helm(), "lint", "--strict", str(FOLDER), f"--values={file}"]
+    said = subprocess.run(lint, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    packed = tmp_path / "muster.tgz"
+    packed.write_bytes(bundle.archive(bundle.Image("nobody.example/muster", "1", "")))
+    argv = [chart.helm(), "template", "muster", str(packed), f"--values={file}"]
+    argv += ["--namespace=other"]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    parts: dict[str, str] = {}
+    for part in text.split("---\n# Source: muster/templates/")[1:]:
+        name, _, rest = part.partition("\n")
+        parts[name] = parts.get(name, "---\n") + "---\n" + rest
+    wanted = CHART.render(values, "other")
+    assert tidy(parts.pop("crds.yaml")) == tidy(wanted.pop("crds.yaml"))
+    assert_same(
+        (d for part in parts.values() for d in read(part)),
+        (d for name, text in wanted.items() if name.endswith(".yaml") for d in read(text)),
+    )
+
+
+def tidy(text: str) -> list[str]:
+    """Return documents without comments and what stands between them, in one order."""
+    bare = "\n".join(line for line in text.splitlines() if line and not line.startswith("#"))
+    return sorted(
+        part.strip() for part in re.split(r"^---$", bare, flags=re.MULTILINE) if part.strip()
+    )

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make deploy` and `make release` make: one file to apply, an archive, a list of parts."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import tarfile
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import bundle
+import chart
+import image
+import pytest
+import sbom
+import yaml
+from bundle import Image, ReleaseError
+
+import muster
+
+ROOT = Path(__file__).parents[2]
+DIGEST = "sha256:" + 64 * "a"
+IMAGE = Image("registry.example.com:5000/team/muster", "1", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "image"),
+    [
+        ("muster", Image("muster", "", "")),
+        ("registry.example.com:5000/team/muster:1", IMAGE),
+        (f"r.example/m@{DIGEST}", Image("r.example/m", "", DIGEST)),
+        (f"r.example/m:1@{DIGEST}", Image("r.example/m", "1", DIGEST)),
+    ],
+)
+def test_an_image_is_read(text: str, image: Image) -> None:
+    """A port is no tag."""
+    assert Image.read(text) == image
+
+
+@pytest.mark.parametrize("text", ["", "Upper/case:1", "a b", "x:", "x@sha256:12", "x;rm"])
+def test_what_names_no_image_is_refused(text: str) -> None:
+    """With what to write; nothing is made without one."""
+    with pytest.raises(ReleaseError, match=r"IMAGE is not set|is no name of an image"):
+        Image.read(text)
+
+
+def test_the_manifests_name_an_image_that_says_what_to_do() -> None:
+    """Nobody can own it: the event of the pod that cannot be pulled names the page to read."""
+    (document,) = yaml.safe_load_all((ROOT / "manifests/base/deployment.yaml").read_text())
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"{bundle.PLACEHOLDER}:not-set-see-docs-install.md"
+    assert (ROOT / "docs" / "install.md").exists()
+
+
+def test_the_archive_is_the_chart_with_the_image_named() -> None:
+    """Helm needs no value then; the same bytes whenever it is packed."""
+    packed = bundle.archive(IMAGE)
+    assert bundle.archive(IMAGE) == packed
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(packed))) as opened:
+        for member in opened:
+            file = opened.extractfile(member)
+            assert file
+            found[member.name.removeprefix("muster/")] = file.read()
+    values = yaml.safe_load(found.pop("values.yaml"))["image"]
+    assert (values["repository"], values["tag"]) == (IMAGE.repository, "1")
+    assert all((chart.CHART / name).read_bytes() == data for name, data in found.items())
+    files = ("files/crds/kubeflow.org_tfjobs.yaml", "files/base/roles.yaml")
+    assert {"Chart.yaml", "values.schema.json", "templates/NOTES.txt", *files} <= set(found)
+    assert not any("ustomization" in name for name in found)
+
+
+def test_the_list_of_parts_is_what_the_operator_runs_with() -> None:
+    """As pinned, each with the hashes of its files; nothing of the tests, nothing left out."""
+    document = json.loads(sbom.document())
+    assert sbom.document() == sbom.document()
+    parts = {part["name"]: part for part in document["components"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    direct = {re.split("[>=]", line)[0] for line in project["dependencies"]}
+    assert {"kopf", "numpy"} < direct <= set(parts)
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "sphinx"} & set(parts)
+    text = (ROOT / "constraints.txt").read_text()
+    for name, part in parts.items():
+        assert f"{name}=={part['version']}" in text
+        (files,) = part["externalReferences"]
+        assert files["hashes"]
+        assert all(f"sha256:{one['content']}" in text for one in files["hashes"])
+        assert part["licenses"]
+    known = {part["bom-ref"] for part in (document["metadata"]["component"], *parts.values())}
+    for one in document["dependencies"]:
+        assert {one["ref"], *one["dependsOn"]} <= known
+    assert {one["ref"] for one in document["dependencies"]} == known
+
+
+@pytest.mark.e2e
+def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file to apply has the CRDs and an overlay; checksums hold; who signs is asked for it."""
+    signer = tmp_path / "bin" / "cosign"
+    signer.parent.mkdir()
+    signer.write_text('#!/bin/sh\necho "$@" >"$(dirname "$0")/asked"\n')
+    signer.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{signer.parent}{os.pathsep}{os.environ['PATH']}")
+    out = tmp_path / "dist"
+    out.mkdir()
+    (out / "mine").write_text("somebody else's")
+    bundle.release(IMAGE, "volcano", out)
+    assert (out / "mine").exists()
+    name = f"muster-{muster.version()}"
+    lines = (out / bundle.CHECKSUMS).read_text().splitlines()
+    sums = dict(line.split("  ")[::-1] for line in lines)
+    assert set(sums) == {
+        "install.yaml", f"{name}.tgz", f"{name}.cdx.json", f"{name}-py3-none-any.whl"
+    }  # fmt: skip
+    for file, digest in sums.items():
+        assert hashlib.sha256((out / file).read_bytes()).hexdigest() == digest
+    assert str(out / bundle.CHECKSUMS) in (signer.parent / "asked").read_text()
+    text = (out / "install.yaml").read_text()
+    kinds = re.findall(r"^kind: (\w+)$", text, re.MULTILINE)
+    assert kinds[0] == "Namespace"
+    assert kinds.count("CustomResourceDefinition") == len(list((ROOT / "crds").glob("*.yaml")))
+    assert "- --gang-scheduler-name=volcano\n" in text
+    assert re.findall(r"^ *image: (\S+)$", text, re.MULTILINE) == [f"{IMAGE.repository}:1"]
+
+
+ENGINE = """#!/bin/sh
+echo "$(basename "$0") $@" >>"$ASKED"
+for word; do
+    case $word in
+        --metadata-file=*) echo '{"containerimage.digest": "%s"}' >"${word#*=}" ;;
+        --digestfile=*) echo %s >"${word#*=}" ;;
+        --output=/*) cp "$SAVED" "${word#*=}" ;;
+        docker-archive:*) file=${word#*:}; cp "$SAVED" "${file%%%%:*}" ;;
+    esac
+done
+"""
+
+
+def saved(folder: Path, packages: dict[str, str]) -> Path:
+    """Make what an engine saves: a package of Debian, and those of Python."""
+    texts = {
+        f"opt/muster/lib/python3.13/site-packages/{name}-{version}.dist-info/METADATA":
+            f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\nName: not this\n"
+        for name, version in packages.items()
+    }  # fmt: skip
+    texts["var/lib/dpkg/status.d/libc6"] = (
+        "Package: libc6\nArchitecture: amd64\nVersion: 2.41-12+deb13u1\nDescription: of C\n"
+    )
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as out:
+        for name, text in texts.items():
+            add(out, name, text.encode())
+    with tarfile.open(folder / "saved.tar", mode="w") as out:
+        add(out, "one/layer.tar", layer.getvalue())
+        add(out, "manifest.json", json.dumps([{"Layers": ["one/layer.tar"]}]).encode())
+    return folder / "saved.tar"
+
+
+def add(out: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Put a file into an archive."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    out.addfile(info, io.BytesIO(data))
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put engines on PATH that write down what is asked of them, and helm and cosign."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("docker", "podman", "buildah", "helm", "cosign"):
+        (folder / name).write_text(ENGINE % (DIGEST, DIGEST))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    return tmp_path / "asked"
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
+def test_one_command_builds_the_image_and_says_what_is_in_it(
+    engine: str,
+    asked: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From the repository's root, by the one Dockerfile, under the name that was asked for."""
+    pins = sbom.pins()
+    packages = {name: pins[name][0] for name in sbom.needed() if name != "muster"}
+    monkeypatch.setenv("SAVED", str(saved(tmp_path, packages | {"muster": muster.version()})))
+    image.build(IMAGE, engine, tmp_path / "parts.json")
+    line = asked.read_text().splitlines()[0]
+    assert line.startswith(f"{engine} build ")
+    assert line.endswith(f"--file={image.DOCKERFILE} --tag={IMAGE.name} .")
+    assert (ROOT / image.DOCKERFILE).exists()
+    document = json.loads((tmp_path / "parts.json").read_text())
+    found = {part["purl"] for part in document["components"]}
+    assert "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?arch=amd64" in found
+    assert len(found) == len(packages) + 1
+    said = capsys.readouterr().out
+    assert f"1 packages of Debian, {len(packages) + 1} of Python" in said
+    assert "0.0 MB  var/lib" in said
+
+
+def test_an_image_with_other_packages_than_the_pinned_ones_is_refused(
+    tmp_path: Path,
+) -> None:
+    """What its list says is what was looked at."""
+    pins = sbom.pins()
+    packages = {name: pins[name][0] for name in sbom.needed() if name != "muster"}
+    for other in ({"numpy": "1"}, {"left-pad": "1"}):
+        held = packages | other | {"muster": muster.version()}
+        with pytest.raises(sbom.PartsError, match=next(iter(other))):
+            image.describe(saved(tmp_path, held), tmp_path / "parts.json")
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
+def test_what_is_pushed_is_named_by_its_digest(engine: str, asked: Path) -> None:
+    """For both machines under one name."""
+    assert image.push(IMAGE, engine) == Image(IMAGE.repository, "", DIGEST)
+    said = asked.read_text()
+    assert "--platform=linux/amd64,linux/arm64" in said
+    assert IMAGE.name in said
+
+
+def test_without_an_engine_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a word that names none is told those that there are."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ReleaseError, match=r"No docker, podman, buildah on PATH. .*ENGINE=none"):
+        image.engine("")
+    with pytest.raises(ReleaseError, match="there are docker, podman, buildah, none"):
+        image.engine("kaniko")
+
+
+def command() -> ModuleType:
+    """Return what `python tools/release` runs."""
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools/release/__main__.py")
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_a_release_that_is_published_names_what_was_pushed(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signed by its digest, the chart beside it, all where the one who publishes says."""
+    released: list[tuple[Image, str, Path]] = []
+    monkeypatch.setattr(bundle, "release", lambda *given: released.append(given))
+    words = ("--registry=r.example:5000/team", "--name=mine", "--engine=podman")
+    assert command().main(["publish", *words, f"--out={tmp_path}"]) == 0
+    pushed = Image("r.example:5000/team/mine", "", DIGEST)
+    assert released == [(pushed, "embedded", tmp_path)]
+    built, sent, signed, beside = asked.read_text().splitlines()
+    assert f"--manifest=r.example:5000/team/mine:{muster.version()}" in built
+    assert sent.startswith("podman manifest push --all ")
+    assert signed == f"cosign sign --yes {pushed.name}"
+    assert beside.startswith("helm push ")
+    assert beside.endswith(" oci://r.example:5000/team/charts")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["install"], "IMAGE is not set. Nobody publishes an image of Muster"),
+        (["release"], "IMAGE is not set. Nobody publishes an image of Muster"),
+        (["publish"], "REGISTRY is not set"),
+        (["install", "--image=x", "--gang=y"], "GANG=y: there are embedded, "),
+    ],
+)
+def test_what_is_not_said_is_asked_for(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is touched, with the word to say."""
+    assert command().main(words) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(error)

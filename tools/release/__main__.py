@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make what others install: `make chart`, `make deploy`, `make release` and `make publish`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import bundle
+import chart
+import image
+import sbom
+
+import muster
+from muster.local import images
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do one of them; the exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except (bundle.ReleaseError, sbom.PartsError, images.ImageError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python tools/release", description=__doc__)
+    parts = parser.add_subparsers(required=True)
+    helm = parts.add_parser("helm", help="build helm into the user's cache")
+    helm.set_defaults(run=_helm)
+    install = parts.add_parser("install", help="print all that an installation is")
+    release = parts.add_parser("release", help="write the files of a release")
+    for part in (install, release):
+        part.add_argument("--image", default="", help="REGISTRY/NAME:TAG, or @sha256:DIGEST")
+        part.add_argument("--gang", default="embedded", help="a folder of manifests/overlays")
+    install.set_defaults(run=_install)
+    built = parts.add_parser("image", help="build the image with an engine")
+    built.add_argument("--image", default=bundle.PLACEHOLDER, help="its name (muster)")
+    parts_of = Path("dist", "image.cdx.json")
+    built.add_argument("--parts", type=Path, default=parts_of, help=f"its parts ({parts_of})")
+    built.set_defaults(run=_image)
+    pushed = parts.add_parser("publish", help="push the image for all machines, then release it")
+    pushed.add_argument("--registry", default="", help="such as registry.example.com/team")
+    pushed.add_argument("--name", default="", help="name of the image there (muster)")
+    pushed.add_argument("--gang", default="embedded", help="a folder of manifests/overlays")
+    pushed.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
+    pushed.set_defaults(run=_publish)
+    for part in (built, pushed):
+        part.add_argument(
+            "--engine", default="", help="docker, podman, buildah (one of PATH), none"
+        )
+    release.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
+    release.set_defaults(run=_release)
+    return parser
+
+
+def _helm(_args: argparse.Namespace) -> int:
+    if not chart.helm():
+        chart.get_helm()
+    print(chart.helm())
+    return 0
+
+
+def _install(args: argparse.Namespace) -> int:
+    print(bundle.installation(bundle.Image.read(args.image), args.gang), end="")
+    return 0
+
+
+def _release(args: argparse.Namespace) -> int:
+    bundle.release(bundle.Image.read(args.image), args.gang, args.out)
+    return 0
+
+
+def _image(args: argparse.Namespace) -> int:
+    image.build(bundle.Image.read(args.image or bundle.PLACEHOLDER), args.engine, args.parts)
+    return 0
+
+
+def _publish(args: argparse.Namespace) -> int:
+    if not args.registry:
+        raise bundle.ReleaseError("REGISTRY is not set: such as registry.example.com/team")
+    name = f"{args.registry}/{args.name or bundle.PLACEHOLDER}:{muster.version()}"
+    pushed = image.push(bundle.Image.read(name), args.engine)
+    bundle.publish(pushed, args.gang, args.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a release is made of: a file to apply, the chart's archive, wheel, SBOM, checksums."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import chart
+import sbom
+import yaml
+from chart import ROOT, helm
+
+import muster
+from muster.local import binaries, handle
+
+PLACEHOLDER: Final = "muster"
+"""Name of the image in the manifests until somebody names his own."""
+CHECKSUMS: Final = "SHA256SUMS"
+
+
+class ReleaseError(Exception):
+    """Something is missing or wrong; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The name of an image, taken apart; `tag` or `digest` is empty."""
+
+    repository: str
+    tag: str
+    digest: str
+
+    @classmethod
+    def read(cls, text: str) -> Image:
+        """Read `registry/name:tag`, `...@sha256:...` or both."""
+        if not text:
+            raise ReleaseError(
+                "IMAGE is not set. Nobody publishes an image of Muster: `make image "
+                "IMAGE=REGISTRY/NAME:TAG` builds one; push it, and name it here by the same word."
+            )
+        match = re.fullmatch(
+            r"((?:[a-z0-9.-]+(?::\d+)?/)?[a-z0-9._/-]+?)(?::([\w][\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?",
+            text,
+        )
+        if not match:
+            raise ReleaseError(f"{text!r} is no name of an image: REGISTRY/NAME:TAG")
+        return cls(match[1], match[2] or "", match[3] or "")
+
+    @property
+    def name(self) -> str:
+        """Return it as it is written."""
+        tag, digest = (
+            (f":{self.tag}" if self.tag else ""),
+            (f"@{self.digest}" if self.digest else ""),
+        )
+        return self.repository + tag + digest
+
+
+def gang_schedulers() -> list[str]:
+    """Return the overlays that there are."""
+    return sorted(path.name for path in (ROOT / "manifests" / "overlays").iterdir())
+
+
+def installation(image: Image, gang: str) -> str:
+    """Render the CRDs and an overlay, with the image; one apply of it is an installation."""
+    if gang not in gang_schedulers():
+        raise ReleaseError(f"GANG={gang}: there are {', '.join(gang_schedulers())}")
+    chosen = {"newName": image.repository}
+    chosen |= {"digest": image.digest} if image.digest else {"newTag": image.tag or "latest"}
+    with tempfile.TemporaryDirectory() as work:
+        parts = (ROOT / "crds", ROOT / "manifests" / "overlays" / gang)
+        own = {
+            # kustomize takes relative paths alone, and goes by where a folder really is.
+            "resources": [os.path.relpath(part, Path(work).resolve()) for part in parts],
+            "images": [{"name": PLACEHOLDER, **chosen}],
+        }
+        (Path(work) / "kustomization.yaml").write_text(yaml.safe_dump(own))
+        kubectl = shutil.which(handle.KUBECTL)
+        argv = [kubectl] if kubectl else binaries.find(programs=[handle.KUBECTL])[handle.KUBECTL]
+        said = run([*argv, "kustomize", work])
+    return "# SPDX-License-Identifier: Apache-2.0\n" + said
+
+
+def run(argv: Sequence[str], **more: str) -> str:
+    """Run a program in the repository; its output."""
+    env = {**os.environ, **more}
+    ended = subprocess.run(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        raise ReleaseError(f"{' '.join(argv)} ended with {ended.returncode}")
+    return ended.stdout
+
+
+def archive(image: Image) -> bytes:
+    """Pack the chart, with the image as its default; the same bytes for the same files."""
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as out,
+    ):
+        for path, name in sorted(chart.files()):
+            data = path.read_bytes()
+            if name == Path("values.yaml"):
+                data = _with_image(data.decode(), image).encode()
+            info = tarfile.TarInfo(f"{chart.CHART.name}/{name}")
+            info.size, info.mode = len(data), 0o644
+            out.addfile(info, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def _with_image(values: str, image: Image) -> str:
+    """Write the image's name into the values, which keep their comments."""
+    for key in ("repository", "tag", "digest"):
+        shape = re.compile(rf'^  {key}: ""$', re.MULTILINE)
+        values, found = shape.subn(f'  {key}: "{getattr(image, key)}"', values)
+        assert found == 1, key
+    return values
+
+
+def release(image: Image, gang: str, out: Path) -> None:
+    """Write all files of a release; what else is in the folder stays, and is not of it."""
+    out.mkdir(parents=True, exist_ok=True)
+    stem = f"muster-{muster.version()}"
+    texts = {
+        "install.yaml": installation(image, gang).encode(),
+        f"{stem}.tgz": archive(image),
+        f"{stem}.cdx.json": sbom.document().encode(),
+    }
+    for name, data in texts.items():
+        (out / name).write_bytes(data)
+    words = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
+    # The same bytes for the same files: a wheel is an archive, and has times in it.
+    run(
+        [sys.executable, "-m", "pip", "wheel", *words, "--wheel-dir", str(out), "."],
+        SOURCE_DATE_EPOCH="315532800",
+    )
+    files = [out / name for name in sorted([*texts, f"{stem}-py3-none-any.whl"])]
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (out / CHECKSUMS).write_text("".join(lines))
+    for path in (*files, out / CHECKSUMS):
+        print(f"{path.stat().st_size:>10}  {path}")
+    _sign(out / CHECKSUMS)
+
+
+def _sign(path: Path) -> None:
+    """Sign a file, if there is what signs."""
+    if not shutil.which("cosign"):
+        print(f"Not signed: there is no cosign on PATH ({path.name} has the checksums).")
+        return
+    bundle = path.with_suffix(".sigstore.json")
+    run(["cosign", "sign-blob", "--yes", f"--bundle={bundle}", str(path)])
+
+
+def publish(image: Image, gang: str, out: Path) -> None:
+    """Sign what was pushed, write a release that names it, and push the chart beside it."""
+    if shutil.which("cosign"):
+        run(["cosign", "sign", "--yes", image.name])
+    release(image, gang, out)
+    registry, _, _ = image.repository.rpartition("/")
+    chart = out / f"muster-{muster.version()}.tgz"
+    if not helm():
+        print(f"The chart is not pushed: there is no helm (`make helm` builds it); it is {chart}.")
+        return
+    run([helm(), "push", str(chart), f"oci://{registry}/charts"])
