@@ -31,7 +31,8 @@ LLAMA = "JAXJob%2Flanguage%2Fllama-70b"
 CHURN = "XGBoostJob/ranking/churn"
 READ = {
     "now": "document.querySelectorAll('#grid .node').length === 24",
-    "waiting": "document.querySelectorAll('#waiting .gang').length === 5",
+    "waiting": "document.querySelectorAll('#waiting .gang').length === 5"
+    " && document.querySelector('#waiting').innerText.includes('if nothing else comes')",
     "queues": "document.querySelectorAll('#queues .queue').length === 3",
     "timeline": "document.querySelectorAll('#timeline .row').length === 11",
 }

@@ -13,6 +13,7 @@ const colours = new Map(); // job -> its number, in the order in which they were
 const tiles = new Map(); // node -> its element
 const drawn = new Map(); // node -> what was drawn of it
 const VIEWS = ["now", "waiting", "queues", "timeline", "whatif"];
+const byName = new Intl.Collator("en", { numeric: true });
 const OVER = { Succeeded: "good", Failed: "bad" };
 const TONES = {
   Running: "good", Placed: "good", Succeeded: "good", Waiting: "warn", Queued: "warn", Restarting: "warn",
@@ -154,7 +155,7 @@ function matches(name, node) {
 }
 function drawNow(changed) {
   const { nodes } = state.view, grid = byId("grid");
-  const names = Object.keys(nodes).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const names = Object.keys(nodes).sort(byName.compare);
   const shown = names.filter((name) => matches(name, nodes[name]));
   const size = shown.length > 2000 ? "packed" : shown.length > 300 ? "dense" : "";
   grid.className = `grid ${size}`;
