@@ -172,6 +172,8 @@ class Victims:
         """(U,): the node of its last task that has one, else -1."""
         known = self.node >= 0
         self.at[unit[known]] = self.node[known]
+        self._gone: IntArray = np.zeros(units, np.int64)
+        """(U,): how many of its tasks are taken away in this cycle."""
         self.evicted: BoolArray = np.zeros(units, np.bool_)
         """(U,): taken away in this cycle, all of it or a part."""
         self.priority: FloatArray = self._of_gangs(gang.priority for gang in self.gangs)
@@ -199,8 +201,12 @@ class Victims:
         self.held[owners] -= sign * amounts
         self.surplus[owners] -= sign * counts
         self.left[owners] -= sign * counts
-        for numbered in (self, self.singly):
-            numbered.evicted[numbered.unit[tasks]] = sign > 0
+        for numbered in {self, self.singly}:
+            units = numbered.unit[tasks]
+            # Of what is one unit here several may have gone one by one in the other numbering: it
+            # is there again when the last of them is.
+            np.add.at(numbered._gone, units, sign)  # noqa: SLF001 -- its own
+            numbered.evicted[units] = numbered._gone[units] > 0  # noqa: SLF001 -- its own
             numbered.evicted[numbered.ends] = self.left[numbered.gang[numbered.ends]] == 0
         return owners, counts, amounts
 

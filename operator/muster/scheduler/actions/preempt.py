@@ -97,11 +97,9 @@ def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
 def _own_extras(session: Session, gang: GangState, tasks: PodSetState) -> IntArray:
     """Return the units of the gang above its minimum that rank below the tasks, last first."""
     victims = session.victims
-    units = np.flatnonzero(victims.own(gang.spec) & ~victims.whole & ~victims.evicted)
-    first = np.searchsorted(victims.unit, units)
-    ranks = np.array(
-        [victims.pod_sets[pod_set].priority for pod_set in victims.pod_set[first].tolist()]
-    )
-    if not len(units):
-        return units
-    return units[ranks < tasks.pod_set.priority][::-1]
+    extras = victims.own(gang.spec) & ~victims.whole & ~victims.evicted
+    # By the tasks: the extras of one role may stand before the minimum of another.
+    ranks = np.array([pod_set.priority for pod_set in victims.pod_sets])[victims.pod_set]
+    lower = extras[victims.unit] & (ranks < tasks.pod_set.priority)
+    units: IntArray = np.unique(victims.unit[lower])[::-1]
+    return units
