@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,8 +17,10 @@ from muster.scheduler.model import namespace_of
 
 SOMEBODY: Final = "a job of another namespace"
 """A gang of which no more is said to those who are not in its namespace."""
-_KEY: Final = re.compile(r"\b[A-Z][A-Za-z]*/[-a-z0-9]+/[-.a-z0-9]*[a-z0-9]")
-"""A gang's key in a sentence."""
+_KEY: Final = re.compile(
+    r"\b(?:[A-Z][A-Za-z]*/|[A-Z][A-Za-z]*(?:Job|Group) )([-a-z0-9]+)/[-.a-z0-9]*[a-z0-9]"
+)
+"""A gang's key in a sentence, as it is or as `Cause` writes it; its namespace."""
 LATE: Final = "members were missing for too long; it starts anew"
 
 
@@ -72,16 +75,20 @@ def called(other: str, to: str) -> str:
     return SOMEBODY if is_gang and namespace_of(other) != namespace_of(to) else other
 
 
+def unnamed(text: str, visible: Collection[str] | None) -> str:
+    """Return a sentence in which only gangs of these namespaces have names; None: all do."""
+    if visible is None:
+        return text
+    return _KEY.sub(lambda key: key[0] if key[1] in visible else SOMEBODY, text)
+
+
 def discreet(verdict: Verdict, to: str) -> Verdict:
     """Return what may be said to a gang that may not know the names of other namespaces' gangs."""
-
-    def name(key: re.Match[str]) -> str:
-        return called(key[0], to)
-
+    own = (namespace_of(to),)
     return replace(
         verdict,
-        message=_KEY.sub(name, verdict.message),
-        summary=_KEY.sub(name, verdict.summary),
+        message=unnamed(verdict.message, own),
+        summary=unnamed(verdict.summary, own),
         blocked_by=tuple(dict.fromkeys(called(other, to) for other in verdict.blocked_by)),
     )
 

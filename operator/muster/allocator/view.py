@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muster.allocator.verdict import ETA_SLACK, SOMEBODY
+from muster.allocator.verdict import ETA_SLACK, SOMEBODY, unnamed
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
@@ -346,9 +346,16 @@ def _job(job: Job) -> Json:
 
 
 def detail(
-    job: Job | None, pods: Iterable[PodView], gang: Gang | None, nodes: Nodes | None
+    job: Job | None,
+    pods: Iterable[PodView],
+    gang: Gang | None,
+    nodes: Nodes | None,
+    visible: Collection[str] | None = None,
 ) -> Json:
-    """Return what is shown of one gang alone: its conditions, its pods, where they lie."""
+    """Return what is shown of one gang alone: its conditions, its pods, where they lie.
+
+    Other gangs have a name in it where they are of the namespaces that are `visible`; None: all.
+    """
     document: Json = {"pods": [_pod(pod) for pod in pods]}
     if gang is not None and nodes is not None:
         labels = dict(zip(nodes.names, nodes.labels, strict=False))
@@ -362,7 +369,7 @@ def detail(
                 "type": each.type,
                 "status": each.status,
                 "reason": each.reason,
-                "message": each.message,
+                "message": unnamed(each.message, visible),
                 "since": math.floor(each.transitioned),
             }
             for each in job.status.conditions
@@ -371,6 +378,25 @@ def detail(
             said = {"at": math.floor(first.failure_time), "message": first.message}
             document["failed"] = {"pod": first.pod, "sentence": str(first), **said}
     return document
+
+
+def decided(entries: Iterable[Json], visible: Collection[str] | None) -> list[Json]:
+    """Return what was decided on a gang; what `visible` does is as in `detail`."""
+    if visible is None:
+        return list(entries)
+    return [_decided(entry, visible) for entry in entries]
+
+
+def _decided(entry: Json, visible: Collection[str]) -> Json:
+    said = entry["verdict"]
+    told = {key: unnamed(said[key], visible) for key in _TOLD if key in said}
+    named = (unnamed(key, visible) for key in said.get("blocked_by", ()))
+    own: Json = {
+        part: [each for each in entry[part] if namespace_of(each["gang"]) in visible]
+        for part in ("evictions", "moves")
+        if part in entry
+    }
+    return {**entry, **own, "verdict": {**said, **told, "blocked_by": list(dict.fromkeys(named))}}
 
 
 def _pod(pod: PodView) -> Json:
@@ -393,12 +419,19 @@ def _pod(pod: PodView) -> Json:
 # What a tenant sees.
 
 
-def seen_by(view: View, visible: Collection[str], alias: Callable[[str], str]) -> View:
+def seen_by(
+    view: View,
+    visible: Collection[str],
+    alias: Callable[[str], str],
+    before: tuple[View, View] = (NOTHING, NOTHING),
+) -> View:
     """Return what may be shown to who may look into these namespaces alone.
 
     Of others he sees how much of each node is theirs, and their places in the queues, under an
-    `alias` each that says nothing of their names.
+    `alias` each that says nothing of their names. `before`: another view and what was returned
+    of it, of which all nodes stay that are still so.
     """
+    were, shown = before[0]["nodes"], before[1]["nodes"]
     hidden: dict[str, list[str]] = {}
     for key in view["gangs"]:
         if namespace_of(key) not in visible:
@@ -407,7 +440,10 @@ def seen_by(view: View, visible: Collection[str], alias: Callable[[str], str]) -
         keys.sort(key=len, reverse=True)
     return {
         **view,
-        "nodes": {name: _node_for(doc, visible) for name, doc in view["nodes"].items()},
+        "nodes": {
+            name: shown[name] if were.get(name) is doc else _node_for(doc, visible)
+            for name, doc in view["nodes"].items()
+        },
         "gangs": {
             key if own else alias(key): _gang_for(doc, hidden) if own else _stranger(doc)
             for key, doc in view["gangs"].items()

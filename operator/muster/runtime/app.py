@@ -179,9 +179,7 @@ class Operator:
         loop = self.loop
         if loop is None or self.settings.dashboard_bind == "0":
             return None
-        source = Source(
-            lambda: loop.seen, self.policy.get, self.store, loop.decision_log.decisions
-        )
+        source = Source(lambda: loop.seen, self.policy.get, self.store, loop.decision_log.entries)
         return Dashboard(
             source, None if self.settings.dashboard_auth == "none" else Guard(self.kube)
         )
