@@ -111,7 +111,7 @@ def listed(
     def read(source: Fields) -> Json | None:
         meta, spec = job.metadata(source), source.open("spec")
         scheduler = spec.take("schedulerName", str)
-        top_port = spec.take(port_field, object)
+        top_port = _port(spec, port_field)
         roles: dict[str, Json] = {}
         for each in spec.each("replicaSpecs"):
             named = next(filter(None, (each.take(name, str) for name in kind_fields)), "MASTER")
@@ -119,7 +119,7 @@ def listed(
             if type_ is None or type_ in roles:
                 each.lose_all(f"{job.NO_SUCH_ROLE}: {named}")
                 continue
-            port = each.take(port_field, int)
+            port = _port(each, port_field)
             found = job.template(each, framework)
             job.listen(framework, found, port if port is not None else top_port)
             if scheduler and isinstance(found.get("spec"), dict):
@@ -130,6 +130,15 @@ def listed(
         return job.assemble(framework, meta, {}, {}, roles)
 
     return read
+
+
+def _port(source: Fields, name: str) -> int | None:
+    """Take a number, whether or not it is written as a text."""
+    value = source.peek(name)
+    if isinstance(value, bool) or not str(value).isdecimal():
+        return None
+    source.drop(name)
+    return int(str(value))
 
 
 def _chief(spec: Fields, roles: Json) -> None:

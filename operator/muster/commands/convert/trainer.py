@@ -22,6 +22,7 @@ MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 _STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 _FRAMEWORK: Final = "trainer.kubeflow.org/framework"
 _WAIT: Final = "WaitForWorkersReady"
+_AT_ONCE: Final = "AtStartup"
 _TRAINER: Final = "trainer"
 _NODE: Final = "node"
 _RUNTIME: Final = "-runtime"
@@ -288,29 +289,30 @@ def _by_mpi(
 def _waits(replicated: Fields) -> bool:
     """Take the dependency of a launcher on its workers' being ready."""
     on = replicated.each("dependsOn")
-    if not on or on[0].take("status", str) != "Ready" or on[0].take("name", str) != _NODE:
+    if len(on) != 1 or (on[0].peek("status"), on[0].peek("name")) != ("Ready", _NODE):
         return False
-    return len(on) == 1
+    on[0].drop("status", "name")
+    return True
 
 
 def _patch(spec: Fields, jobset: Fields) -> None:
     """Write into the runtime's pods what the TrainJob has otherwise there."""
     pods = {
-        each.peek("name"): each.open("template").open("spec")
+        text(each.peek("name")): each.open("template").open("spec")
         for each in jobset.each("replicatedJobs")
     }
     for patch in spec.each("runtimePatches"):
         patch.drop("manager", "time")
         of = patch.open("trainingRuntimeSpec").open("template").open("spec")
         for each in of.each("replicatedJobs"):
-            pod = pods.get(each.peek("name"))
+            pod = pods.get(text(each.peek("name")))
             if pod is not None:
                 each.drop("name")
                 _overlay(pod, each.open("template").open("spec").take("template", dict))
     for patch in spec.each("podTemplateOverrides"):
         above = {name: patch.take(name, dict) for name in ("metadata", "spec")}
         for target in patch.each("targetJobs"):
-            pod = pods.get(target.peek("name"))
+            pod = pods.get(text(target.peek("name")))
             if pod is not None:
                 target.drop("name")
                 _overlay(pod, without_nothing(above))
@@ -328,11 +330,16 @@ def _laid(below: Any, above: Any, name: str = "") -> Any:
     key = _KEYS.get(name)
     if key is None or not isinstance(below, list) or not isinstance(above, list):
         return above
-    found = {mapping(each).get(key): each for each in below}
-    for each in above:
-        which = mapping(each).get(key)
+    found = {_which(each, key, place): each for place, each in enumerate(below)}
+    for place, each in enumerate(above, len(below)):
+        which = _which(each, key, place)
         found[which] = _laid(found.get(which), each)
     return list(found.values())
+
+
+def _which(item: Any, key: str, place: int) -> str | int:
+    """Return what tells an item apart: its place, where it has no name."""
+    return text(mapping(item).get(key)) or place
 
 
 def write(source: Fields) -> list[Json]:
@@ -354,7 +361,10 @@ def write(source: Fields) -> list[Json]:
     roles = _roles(framework, spec.open(framework.spec_field))
     _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
     elastic = _elastic_back(spec) if sort == "torch" else {}
-    waits = spec.take("launcherCreationPolicy", str) == _WAIT
+    begins = spec.take("launcherCreationPolicy", str)
+    if begins not in (None, _AT_ONCE, _WAIT):
+        spec.lose("launcherCreationPolicy", f"{begins} is not known")
+    waits = begins == _WAIT
     trainer, replicated = _replicated(sort, roles, waits=waits)
     _span(elastic, roles, spec.open(framework.spec_field))
     leads = spec.take("runLauncherAsWorker", bool)
@@ -447,6 +457,8 @@ def _roles(framework: Framework, map_: Fields) -> list[_Role]:
         if type_ == LAUNCHER and count not in (None, 1):
             source.lose("replicas", "there is one launcher")
         pod = deepcopy(source.take("template", dict)) or {}
+        if not isinstance(pod.get("spec", {}), dict):
+            source.lose("template", "its spec is no object")
         pod["spec"] = dict(mapping(pod.get("spec")))
         default = framework.roles.restart_policies.get(type_, framework.roles.restart_policy)
         policy = source.take("restartPolicy", str) or str(default)
