@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -146,11 +146,6 @@ def documents(file: str) -> Iterator[Json]:
 class _Loader(yaml.SafeLoader):
     """Reads what kubectl reads: no key twice, and dates are texts."""
 
-    yaml_implicit_resolvers: ClassVar = {
-        first: [(tag, form) for tag, form in rules if not tag.endswith(":timestamp")]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 -- as PyYAML has it
         """Return the mapping. Raises YAMLError for one that says something twice."""
         keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key.value, str)]
@@ -159,6 +154,12 @@ class _Loader(yaml.SafeLoader):
                 said = f"the key {key!r} is there twice"
                 raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in rules if not tag.endswith(":timestamp")]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def _plain(value: object, left: Iterator[int]) -> Any:
