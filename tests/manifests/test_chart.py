@@ -20,6 +20,7 @@ import yaml
 
 import muster
 from gotemplate import Chart, TemplateError
+from muster import flags
 from muster.gang import BACKENDS
 from muster.local import binaries, handle
 
@@ -188,6 +189,8 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         ({"image": {"repository": ""}}, "image.repository is not set: build the image"),
         ({"leaderElection": {"enabled": False}}, "replicas: more than one need leaderElection"),
         ({"certManager": ON}, "webhook.enabled has to be set too"),
+        ({"schedulerOnly": True, "namespaces": ["a"]}, "schedulerOnly: it runs no jobs"),
+        ({"schedulerOnly": True, "mpi": {"v1": True}}, "schedulerOnly: it runs no jobs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: Values, error: str) -> None:
@@ -211,6 +214,61 @@ def test_any_other_gang_scheduler_is_an_instance_of_scheduler_plugins() -> None:
     found = keyed(objects({"gangScheduler": "mine"}))
     role = ("rbac.authorization.k8s.io/v1", "ClusterRole", "", "muster-gang")
     assert found[role] == plugins[role]
+
+
+ODD = ["123", "on", "null", "1e3"]
+"""Names that Kubernetes takes, and YAML for something else."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_names_are_texts(odd: str) -> None:
+    """Whatever they look like: else a binding would be refused, or be in another namespace."""
+    values = {
+        **CHOICES["cert-manager"][1], **CHOICES["around"][1], "namespaces": [odd, "team-a"],
+        "priorityClassName": odd, "defaultQueue": {"create": True, "name": odd},
+        "imagePullSecrets": [{"name": odd}], "gangScheduler": odd,
+        "mpi": {"kubectlDeliveryImage": "a: b"},
+    }  # fmt: skip
+    found = objects(values, odd)
+    named = [d for one in found for d in (one["metadata"], *one.get("subjects", ()))]
+    assert {d["namespace"] for d in named if "namespace" in d} == {odd, "team-a"}
+    bindings = [d["metadata"]["namespace"] for d in found if d["kind"] == "RoleBinding"]
+    assert bindings.count("team-a") < bindings.count(odd)
+    assert odd in {d["metadata"]["name"] for d in found if d["kind"] == "Queue"}
+    (flow,) = (d for d in found if d["kind"] == "FlowSchema")
+    rules = [rule for one in flow["spec"]["rules"] for rule in one["resourceRules"]]
+    assert [odd] in [rule.get("namespaces") for rule in rules]
+    pod = deployment(values)["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == odd
+    assert {f"--gang-scheduler-name={odd}", "--mpi-kubectl-delivery-image=a: b"} <= set(
+        arguments(values)
+    )
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_operator_takes_its_arguments(choice: str) -> None:
+    """All that the chart writes, by the rules of the command itself."""
+    _, values = CHOICES[choice]
+    more = {"schedulerConf": {"actions": "allocate"}, "defaultQueue": {"name": "main"}}
+    command, *given = arguments({**values, **more})
+    assert flags.parse(given, {"POD_NAMESPACE": "muster-system"}, command).leader_elect
+
+
+def test_without_leader_election_no_two_work_at_once() -> None:
+    """Not even while one follows another."""
+    alone = {"replicas": 1, "leaderElection": {"enabled": False}}
+    assert deployment(alone)["spec"]["strategy"] == {"type": "Recreate"}
+    assert "strategy" not in deployment({})["spec"]
+
+
+def test_pods_are_spread_as_it_is_written() -> None:
+    """A selector of nothing means all pods; without one it is the operator's own."""
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    given = [spread, {**spread, "labelSelector": {}}]
+    pod = deployment({"topologySpreadConstraints": given})["spec"]["template"]["spec"]
+    own, every = pod["topologySpreadConstraints"]
+    assert own["labelSelector"]["matchLabels"]["app.kubernetes.io/name"] == "muster"
+    assert every["labelSelector"] == {}
 
 
 def crds(values: Values) -> dict[str, str]:
