@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import bundle
 import chart
 import pytest
 import yaml
@@ -189,8 +190,8 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         ({"image": {"repository": ""}}, "image.repository is not set: build the image"),
         ({"leaderElection": {"enabled": False}}, "replicas: more than one need leaderElection"),
         ({"certManager": ON}, "webhook.enabled has to be set too"),
-        ({"schedulerOnly": True, "namespaces": ["a"]}, "schedulerOnly: it runs no jobs"),
-        ({"schedulerOnly": True, "mpi": {"v1": True}}, "schedulerOnly: it runs no jobs"),
+        ({"schedulerOnly": True, "namespaces": ["a"]}, "the scheduler alone knows no jobs"),
+        ({"schedulerOnly": True, "mpi": {"kubectlDeliveryImage": "a"}}, "knows no jobs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: Values, error: str) -> None:
@@ -382,7 +383,9 @@ def test_helm_says_what_is_said_here(choice: str, tmp_path: Path) -> None:
     lint = [chart.helm(), "lint", "--strict", str(FOLDER), f"--values={file}"]
     said = subprocess.run(lint, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stdout + said.stderr
-    argv = [chart.helm(), "template", "muster", str(FOLDER), f"--values={file}"]
+    packed = tmp_path / "muster.tgz"
+    packed.write_bytes(bundle.archive(bundle.Image("nobody.example/muster", "1", "")))
+    argv = [chart.helm(), "template", "muster", str(packed), f"--values={file}"]
     argv += ["--namespace=other"]
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     parts: dict[str, str] = {}

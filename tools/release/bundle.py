@@ -130,24 +130,28 @@ def _with_image(values: str, image: Image) -> str:
 
 
 def release(image: Image, gang: str, out: Path) -> None:
-    """Write all files of a release."""
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    (out / "install.yaml").write_text(installation(image, gang))
-    (out / f"muster-{muster.version()}.tgz").write_bytes(archive(image))
+    """Write all files of a release; what else is in the folder stays, and is not of it."""
+    out.mkdir(parents=True, exist_ok=True)
+    stem = f"muster-{muster.version()}"
+    texts = {
+        "install.yaml": installation(image, gang).encode(),
+        f"{stem}.tgz": archive(image),
+        f"{stem}.cdx.json": sbom.document().encode(),
+    }
+    for name, data in texts.items():
+        (out / name).write_bytes(data)
     words = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
     # The same bytes for the same files: a wheel is an archive, and has times in it.
     run(
         [sys.executable, "-m", "pip", "wheel", *words, "--wheel-dir", str(out), "."],
         SOURCE_DATE_EPOCH="315532800",
     )
-    (out / f"muster-{muster.version()}.cdx.json").write_text(sbom.document())
-    files = sorted(path for path in out.iterdir() if path.is_file())
+    files = [out / name for name in sorted([*texts, f"{stem}-py3-none-any.whl"])]
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (out / CHECKSUMS).write_text("".join(lines))
-    _sign(out / CHECKSUMS)
-    for path in sorted(out.iterdir()):
+    for path in (*files, out / CHECKSUMS):
         print(f"{path.stat().st_size:>10}  {path}")
+    _sign(out / CHECKSUMS)
 
 
 def _sign(path: Path) -> None:

@@ -61,6 +61,7 @@ class QueueStatus:
     ) -> None:
         """Take note of a cycle, and of what is to be written of what queues used."""
         self._latest, self._queues = (snapshot, decisions), queues
+        # It is given once a period: what could not be written in time is written later.
         self._usage |= usage
         self._news.set()
 
@@ -69,6 +70,7 @@ class QueueStatus:
         while True:
             await self._news.wait()
             await asyncio.sleep(PAUSE)
+            # Before the look, not after it: a cycle that ends meanwhile is for the next one.
             self._news.clear()
             try:
                 await self._look()
@@ -155,6 +157,7 @@ class GroupStatus:
             await asyncio.sleep(GATHER)
             self._news.clear()
             keys, self._queued = self._queued, set()
+            # All of them before the next ones: no group is written twice at the same time.
             await asyncio.gather(*(self._tell(key, memory_of(key)) for key in keys))
 
     async def _tell(self, key: str, memory: GangMemory | None) -> None:

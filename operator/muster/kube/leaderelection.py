@@ -83,6 +83,8 @@ class LeaderElector:
                 lease = await self._kube.get(f"{self._path}/{self._name}")
                 spec = mapping(lease.get("spec"))
                 if spec.get("holderIdentity") == self._identity:
+                    # As client-go gives it back: a standby that goes by the duration alone waits
+                    # for a second.
                     lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
                     await self._put(lease)
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
@@ -131,6 +133,8 @@ class LeaderElector:
         fresh = self._document(changes)["spec"]
         if holder == self._identity:
             fresh["acquireTime"] = spec.get("acquireTime", fresh["acquireTime"])
+        # With the version that was read: of two that find it free the server lets one in, and a
+        # process that slept in between is refused.
         await self._put({**lease, "spec": fresh})
         return True
 

@@ -48,6 +48,7 @@ class Bearers(Generic[T]):
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST or not token.isascii():
             return HTTPStatus.UNAUTHORIZED
+        # Enough to know it again: neither credentials nor their sixteen kilobytes are kept.
         digest = hashlib.sha256(token.encode()).digest()
         # Who is known waits behind no strangers.
         if (known := self._remembered(digest)) is not None:

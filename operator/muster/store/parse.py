@@ -92,8 +92,11 @@ def pod(document: Json) -> PodView:
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         ended=_ended(status, containers),
+        # Of all pods of the cluster, which name a few classes: each is kept once.
         priority_class=sys.intern(spec.get("priorityClassName") or ""),
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
+        # Whoever takes the gates away may have added to it: until the pod has its node it counts,
+        # and not that of its template.
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
@@ -266,6 +269,7 @@ def _ended(status: Json, containers: Iterable[Json]) -> float:
     if status.get("phase") != "Failed":
         return 0.0
     states = ((each.get("state") or {}).get("terminated") or {} for each in containers)
+    # A pod that the kubelet turned away has no container that ended, only a time of its start.
     times = [state.get("finishedAt") or "" for state in states]
     return max(map(epoch, (*times, status.get("startTime") or "")))
 

@@ -10,7 +10,7 @@ from muster.api import jobs
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, without_nothing
+from muster.commands.convert.fields import Fields, says, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework, loading
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -134,11 +134,12 @@ def listed(
 
 def _port(source: Fields, name: str) -> int | None:
     """Take a number, whether or not it is written as a text."""
-    value = source.peek(name)
-    if isinstance(value, bool) or not str(value).isdecimal():
-        return None
-    source.drop(name)
-    return int(str(value))
+    value = source.take(name, object)
+    if isinstance(value, int | str) and str(value).isdecimal():
+        return int(value)
+    if says(value):
+        source.lose(name, "is no number")
+    return None
 
 
 def _chief(spec: Fields, roles: Json) -> None:

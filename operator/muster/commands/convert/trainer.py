@@ -298,21 +298,21 @@ def _waits(replicated: Fields) -> bool:
 def _patch(spec: Fields, jobset: Fields) -> None:
     """Write into the runtime's pods what the TrainJob has otherwise there."""
     pods = {
-        text(each.peek("name")): each.open("template").open("spec")
+        each.peek("name"): each.open("template").open("spec")
         for each in jobset.each("replicatedJobs")
     }
     for patch in spec.each("runtimePatches"):
         patch.drop("manager", "time")
         of = patch.open("trainingRuntimeSpec").open("template").open("spec")
         for each in of.each("replicatedJobs"):
-            pod = pods.get(text(each.peek("name")))
+            pod = pods.get(each.peek("name"))
             if pod is not None:
                 each.drop("name")
                 _overlay(pod, each.open("template").open("spec").take("template", dict))
     for patch in spec.each("podTemplateOverrides"):
         above = {name: patch.take(name, dict) for name in ("metadata", "spec")}
         for target in patch.each("targetJobs"):
-            pod = pods.get(text(target.peek("name")))
+            pod = pods.get(target.peek("name"))
             if pod is not None:
                 target.drop("name")
                 _overlay(pod, without_nothing(above))
@@ -330,16 +330,16 @@ def _laid(below: Any, above: Any, name: str = "") -> Any:
     key = _KEYS.get(name)
     if key is None or not isinstance(below, list) or not isinstance(above, list):
         return above
-    found = {_which(each, key, place): each for place, each in enumerate(below)}
-    for place, each in enumerate(above, len(below)):
-        which = _which(each, key, place)
+    found = {_which(each, key, index): each for index, each in enumerate(below)}
+    for index, each in enumerate(above, start=len(below)):
+        which = _which(each, key, index)
         found[which] = _laid(found.get(which), each)
     return list(found.values())
 
 
-def _which(item: Any, key: str, place: int) -> str | int:
-    """Return what tells an item apart: its place, where it has no name."""
-    return text(mapping(item).get(key)) or place
+def _which(item: object, key: str, index: int) -> str | int:
+    """Return what tells an item from the others: its name, or its place if it has none."""
+    return text(mapping(item).get(key)) or index
 
 
 def write(source: Fields) -> list[Json]:

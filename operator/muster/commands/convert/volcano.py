@@ -177,10 +177,12 @@ def _restart_policy(of_pod: str, effects: set[str]) -> str:
 def _waits(task: Fields, workers: Sequence[str]) -> bool:
     """Take the dependency of a launcher on its workers."""
     depends = task.open("dependsOn")
-    if depends.peek("name") != list(workers):
-        return False
-    depends.drop("name")
-    return True
+    on = depends.take("name", object)
+    if on == list(workers):
+        return True
+    if says(on):
+        depends.lose("name", *_DEPENDS)
+    return False
 
 
 def _mounts(spec: Fields) -> list[tuple[Json, Json]]:
@@ -240,7 +242,7 @@ def _arguments(listed: Sequence[object]) -> dict[str, str]:
 
 def _plugins(plugins: Fields, plan: _Plan) -> Json:
     """Take what the kind does by itself; return the options that plugins were told."""
-    if says(plugins.peek("svc")):
+    if says(plugins.take("svc", object)):
         plugins.lose("svc", "each pod's service is published early, and no NetworkPolicy is made")
     plugins.drop("svc")
     path = None
