@@ -93,6 +93,11 @@ class Deployment:
         return all(self.labels.get(key) == value for key, value in DEPLOYMENT.items())
 
     @property
+    def claims(self) -> bool:
+        """Whether it looks like a program that handles jobs or places pods."""
+        return self.of_muster or self.schedules or bool(self.programs & set(OPERATORS))
+
+    @property
     def schedules(self) -> bool:
         """Whether it is kube-batch, or this scheduler alone in its place."""
         alone = self.of_muster and self.arguments[:1] == ("scheduler",)
