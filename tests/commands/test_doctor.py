@@ -247,6 +247,17 @@ def test_old_versions_need_not_be_served(ask):
     assert ask(Server(of_versions(V1, {**OLD, "served": False}))) == (0, [])
 
 
+def test_a_deployment_of_another_operator_with_this_image_is_ours(ask):
+    """It has no label of ours, no command, and its own flags."""
+    adopted = deployment("--admission-bind-address=:9443")
+    adopted["spec"]["selector"] = {"matchLabels": {"app": "training-operator"}}
+    del adopted["spec"]["template"]["spec"]["containers"][0]["args"][0]
+    there = {**installed(), f"{APPS}/deployments": [adopted]}
+    assert ask(Server(there)) == (0, [])
+    adopted["spec"]["template"]["spec"]["containers"][0]["args"] = ["dashboard"]
+    assert ask(Server({**there, LEASE: None}))[1][0]["what"] == "no operator is installed"
+
+
 def test_what_its_account_may_not_is_told(ask):
     """In a few words, and with the overlay that grants it."""
     server = Server(installed(), granted=lambda asked: asked["resource"] != "pods")

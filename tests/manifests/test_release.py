@@ -142,6 +142,12 @@ done
 """
 
 
+def pinned() -> dict[str, str]:
+    """Return the packages that an image has to have, and their versions."""
+    pins = sbom.pins() | {"muster": (muster.version(), ())}
+    return {name: pins[name][0] for name in sbom.needed()}
+
+
 def saved(folder: Path, packages: dict[str, str]) -> Path:
     """Make what an engine saves: a package of Debian, and those of Python."""
     texts = {
@@ -191,9 +197,7 @@ def test_one_command_builds_the_image_and_says_what_is_in_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """From the repository's root, by the one Dockerfile, under the name that was asked for."""
-    pins = sbom.pins()
-    packages = {name: pins[name][0] for name in sbom.needed() if name != "muster"}
-    monkeypatch.setenv("SAVED", str(saved(tmp_path, packages | {"muster": muster.version()})))
+    monkeypatch.setenv("SAVED", str(saved(tmp_path, pinned())))
     image.build(IMAGE, engine, tmp_path / "parts.json")
     line = asked.read_text().splitlines()[0]
     assert line.startswith(f"{engine} build ")
@@ -202,9 +206,9 @@ def test_one_command_builds_the_image_and_says_what_is_in_it(
     document = json.loads((tmp_path / "parts.json").read_text())
     found = {part["purl"] for part in document["components"]}
     assert "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?arch=amd64" in found
-    assert len(found) == len(packages) + 1
+    assert len(found) == len(pinned())
     said = capsys.readouterr().out
-    assert f"1 packages of Debian, {len(packages) + 1} of Python" in said
+    assert f"1 packages of Debian, {len(pinned())} of Python" in said
     assert "0.0 MB  var/lib" in said
 
 
@@ -212,12 +216,9 @@ def test_an_image_with_other_packages_than_the_pinned_ones_is_refused(
     tmp_path: Path,
 ) -> None:
     """What its list says is what was looked at."""
-    pins = sbom.pins()
-    packages = {name: pins[name][0] for name in sbom.needed() if name != "muster"}
     for other in ({"numpy": "1"}, {"left-pad": "1"}):
-        held = packages | other | {"muster": muster.version()}
         with pytest.raises(sbom.PartsError, match=next(iter(other))):
-            image.describe(saved(tmp_path, held), tmp_path / "parts.json")
+            image.describe(saved(tmp_path, pinned() | other), tmp_path / "parts.json")
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
@@ -251,17 +252,22 @@ def command() -> ModuleType:
 def test_a_release_that_is_published_names_what_was_pushed(
     asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signed by its digest, the chart beside it, all where the one who publishes says."""
-    released: list[tuple[Image, str, Path]] = []
+    """Signed by its digest with the list of its parts, the chart beside it."""
+    released: list[tuple[Image, str, Path, Path]] = []
     monkeypatch.setattr(bundle, "release", lambda *given: released.append(given))
+    monkeypatch.setenv("SAVED", str(saved(tmp_path, pinned())))
+    out = tmp_path / "dist"
     words = ("--registry=r.example:5000/team", "--name=mine", "--engine=podman")
-    assert command().main(["publish", *words, f"--out={tmp_path}"]) == 0
+    assert command().main(["publish", *words, f"--out={out}"]) == 0
     pushed = Image("r.example:5000/team/mine", "", DIGEST)
-    assert released == [(pushed, "embedded", tmp_path)]
-    built, sent, signed, beside = asked.read_text().splitlines()
+    parts = out / f"muster-{muster.version()}-image.cdx.json"
+    assert released == [(pushed, "embedded", out, parts)]
+    assert json.loads(parts.read_text())["components"]
+    _, _, built, sent, signed, attested, beside = asked.read_text().splitlines()
     assert f"--manifest=r.example:5000/team/mine:{muster.version()}" in built
     assert sent.startswith("podman manifest push --all ")
     assert signed == f"cosign sign --yes {pushed.name}"
+    assert attested == (f"cosign attest --yes --type=cyclonedx --predicate={parts} {pushed.name}")
     assert beside.startswith("helm push ")
     assert beside.endswith(" oci://r.example:5000/team/charts")
 
@@ -272,6 +278,7 @@ def test_a_release_that_is_published_names_what_was_pushed(
         (["install"], "IMAGE is not set. Nobody publishes an image of Muster"),
         (["release"], "IMAGE is not set. Nobody publishes an image of Muster"),
         (["publish"], "REGISTRY is not set"),
+        (["publish", "--registry=r", "--engine=none"], "ENGINE=none pushes nothing"),
         (["install", "--image=x", "--gang=y"], "GANG=y: there are embedded, "),
     ],
 )

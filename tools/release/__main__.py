@@ -85,8 +85,11 @@ def _publish(args: argparse.Namespace) -> int:
     if not args.registry:
         raise bundle.ReleaseError("REGISTRY is not set: such as registry.example.com/team")
     name = f"{args.registry}/{args.name or bundle.PLACEHOLDER}:{muster.version()}"
-    pushed = image.push(bundle.Image.read(name), args.engine)
-    bundle.publish(pushed, args.gang, args.out)
+    asked = bundle.Image.read(name)
+    parts = args.out / f"muster-{muster.version()}-image.cdx.json"
+    engine = image.engine(args.engine)
+    image.build(bundle.Image(bundle.PLACEHOLDER, asked.tag, ""), engine, parts)
+    bundle.publish(image.push(asked, engine), args.gang, parts)
     return 0
 
 

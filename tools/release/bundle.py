@@ -129,8 +129,8 @@ def _with_image(values: str, image: Image) -> str:
     return values
 
 
-def release(image: Image, gang: str, out: Path) -> None:
-    """Write all files of a release; what else is in the folder stays, and is not of it."""
+def release(image: Image, gang: str, out: Path, *more: Path) -> None:
+    """Write all files of a release, of which those of the folder that are named are, too."""
     out.mkdir(parents=True, exist_ok=True)
     stem = f"muster-{muster.version()}"
     texts = {
@@ -146,7 +146,7 @@ def release(image: Image, gang: str, out: Path) -> None:
         [sys.executable, "-m", "pip", "wheel", *words, "--wheel-dir", str(out), "."],
         SOURCE_DATE_EPOCH="315532800",
     )
-    files = [out / name for name in sorted([*texts, f"{stem}-py3-none-any.whl"])]
+    files = sorted([*more, *(out / name for name in (*texts, f"{stem}-py3-none-any.whl"))])
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (out / CHECKSUMS).write_text("".join(lines))
     for path in (*files, out / CHECKSUMS):
@@ -163,11 +163,14 @@ def _sign(path: Path) -> None:
     run(["cosign", "sign-blob", "--yes", f"--bundle={bundle}", str(path)])
 
 
-def publish(image: Image, gang: str, out: Path) -> None:
-    """Sign what was pushed, write a release that names it, and push the chart beside it."""
+def publish(image: Image, gang: str, parts: Path) -> None:
+    """Sign what was pushed and its list of parts, release it beside that, and push the chart."""
     if shutil.which("cosign"):
         run(["cosign", "sign", "--yes", image.name])
-    release(image, gang, out)
+        told = ("--type=cyclonedx", f"--predicate={parts}")
+        run(["cosign", "attest", "--yes", *told, image.name])
+    out = parts.parent
+    release(image, gang, out, parts)
     registry, _, _ = image.repository.rpartition("/")
     chart = out / f"muster-{muster.version()}.tgz"
     if not helm():

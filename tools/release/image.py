@@ -32,8 +32,6 @@ _BUILDS: Final = {
     "podman": ("podman", "build", f"--timestamp={EPOCH}"),
     "buildah": ("buildah", "build", f"--timestamp={EPOCH}"),
 }
-
-
 NONE: Final = "none"
 _SHOWN: Final = 12
 _SAVES: Final = {
@@ -45,6 +43,8 @@ _SAVES: Final = {
 
 def engine(name: str) -> str:
     """Return the engine that is asked for, or the first that there is."""
+    if name == NONE:
+        raise ReleaseError(f"ENGINE={NONE} pushes nothing: it takes one of {', '.join(_BUILDS)}")
     if name not in {"", *_BUILDS}:
         raise ReleaseError(f"ENGINE={name}: there are {', '.join(_BUILDS)}, {NONE}")
     there = [one for one in ([name] if name else _BUILDS) if shutil.which(one)]

@@ -143,6 +143,7 @@ class GroupStatus:
     def __init__(self, kube: Kube, store: Store, recorder: EventRecorder) -> None:
         self._kube, self._store, self._recorder = kube, store, recorder
         self._queued: set[str] = set()
+        self._writing: set[str] = set()
         self._news = asyncio.Event()
 
     def enqueue(self, key: str) -> None:
@@ -152,19 +153,28 @@ class GroupStatus:
 
     async def run(self, memory_of: Callable[[str], GangMemory | None]) -> None:
         """Write for ever what is remembered of the gangs, by key."""
-        while True:
-            await self._news.wait()
-            await asyncio.sleep(GATHER)
-            self._news.clear()
-            keys, self._queued = self._queued, set()
-            # All of them before the next ones: no group is written twice at the same time.
-            await asyncio.gather(*(self._tell(key, memory_of(key)) for key in keys))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._news.wait()
+                await asyncio.sleep(GATHER)
+                self._news.clear()
+                # No group is written twice at the same time, and none waits for another's: a write
+                # takes minutes where a webhook does not answer.
+                keys = self._queued - self._writing
+                self._queued -= keys
+                self._writing |= keys
+                for key in keys:
+                    tasks.create_task(self._tell(key, memory_of(key)))
 
     async def _tell(self, key: str, memory: GangMemory | None) -> None:
         try:
             await self._write(key, memory)
         except Exception:
             log.exception("%s: its status was not written", key)
+        finally:
+            self._writing.discard(key)
+            if key in self._queued:
+                self._news.set()
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
         group = self._store.group_of(key)

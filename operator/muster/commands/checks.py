@@ -89,8 +89,15 @@ class Deployment:
 
     @property
     def of_muster(self) -> bool:
-        """Whether it is an operator of this kind."""
-        return all(self.labels.get(key) == value for key, value in DEPLOYMENT.items())
+        """Whether it is an operator of this kind, be it in the place of another."""
+        labelled = all(self.labels.get(key) == value for key, value in DEPLOYMENT.items())
+        return labelled or ("muster" in self.programs and self.command in ("run", "scheduler"))
+
+    @property
+    def command(self) -> str:
+        """What its program is called with; flags alone are those of the operator."""
+        first = self.arguments[0] if self.arguments else ""
+        return "run" if not first or first.startswith("-") else first
 
     @property
     def claims(self) -> bool:
@@ -100,7 +107,7 @@ class Deployment:
     @property
     def schedules(self) -> bool:
         """Whether it is kube-batch, or this scheduler alone in its place."""
-        alone = self.of_muster and self.arguments[:1] == ("scheduler",)
+        alone = self.of_muster and self.command == "scheduler"
         return alone or "kube-batch" in self.programs
 
     def __str__(self) -> str:

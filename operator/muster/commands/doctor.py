@@ -154,9 +154,8 @@ class _Reader:
         return each.namespace != self._home, not each.replicas, each.schedules, str(each)
 
     def _settings_of(self, operator: Deployment) -> Settings:
-        command, *flags = operator.arguments or ("run",)
-        if command.startswith("-"):
-            command, flags = "run", list(operator.arguments)
+        command = operator.command
+        flags = [word for place, word in enumerate(operator.arguments) if place or word != command]
         try:
             read = self._read_flags(flags, {"POD_NAMESPACE": operator.namespace}, command)
         except ValueError as error:

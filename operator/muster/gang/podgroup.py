@@ -86,11 +86,14 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
     condition = {
         "type": names.UNSCHEDULABLE,
         "status": "True" if verdict.reason else "False",
+        # A core rolls no dice: the id follows from the change that it stands for, and is new with
+        # each.
         "transitionID": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{group.uid}/{reason}/{now}")),
         "lastTransitionTime": edge.format_time(now),
         "reason": reason,
         "message": verdict.message or verdict.summary,
     }
+    # A merge patch replaces lists whole: conditions of others have to be sent along.
     others = [c for c in group.conditions if c.get("type") != names.UNSCHEDULABLE]
     return {"status": {"phase": str(phase), "conditions": [*others, condition]}}
 

@@ -54,8 +54,9 @@ EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
 DRY: Final[Mapping[str, str]] = MappingProxyType({**UNCHECKED, "dryRun": "All"})
-BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
-"""The connection broke, or somebody was too slow: nobody knows whether the request was served."""
+BROKEN: Final = (aiohttp.ClientError, TimeoutError)
+"""The connection broke, somebody was too slow, or what came is no HTTP: nobody knows whether the
+request was served."""
 WARMING = 10.0
 """Seconds after an outage in which a lack of permissions need not be true."""
 NO_ROLE = ' is forbidden: User "'
@@ -117,9 +118,7 @@ class UnwantedError(Exception):
     """What may have been carried out is not tried again: it is not wanted any more."""
 
 
-UNREACHABLE: Final = (aiohttp.ClientError, TimeoutError)
-"""No answer came, or none that is HTTP."""
-NOT_WRITTEN: Final = (ApiError, FencedError, UnwantedError, *UNREACHABLE)
+NOT_WRITTEN: Final = (ApiError, FencedError, UnwantedError, *BROKEN)
 """A write did not go through, for whatever reason outside of this process."""
 
 

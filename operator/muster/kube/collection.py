@@ -125,6 +125,10 @@ class Collection(Generic[T]):
     def remove(self, document: Json) -> None:
         """Forget an object that a watch shows the end of, unless its name has a new one by now."""
         key, uid, version = _identity(document)
+        # The answer to a write that was made before is from before that, however late it comes.
+        space = "" if "" in self._reached else key[0]
+        if self._reached.get(space, _UNREAD) != _UNREAD:
+            self.reach(space, version)
         if self._gone.get(key) == uid:
             del self._gone[key]
         known = self._versions.get(key)

@@ -15,7 +15,7 @@ from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
 from muster.kube import resources
-from muster.kube.client import UNREACHABLE, ApiError, Kube
+from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
 from muster.store.podgroups import Groups
@@ -131,7 +131,7 @@ class Informers:
         while True:
             try:
                 return await self.read_jobs()
-            except UNREACHABLE as error:
+            except BROKEN as error:
                 log.warning("cannot list the jobs: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
@@ -275,7 +275,7 @@ class GroupInformers:
             try:
                 self._kinds = await self._served()
                 return self._backend.served(self._kinds)
-            except (ApiError, *UNREACHABLE) as error:
+            except (ApiError, *BROKEN) as error:
                 log.warning("cannot look for the API of the gang scheduler: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
