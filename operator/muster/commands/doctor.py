@@ -26,7 +26,7 @@ from muster.frameworks import Framework
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
 from muster.kube.access import Access, Account
-from muster.kube.client import HOOK, UNREACHABLE, ApiError, Kube
+from muster.kube.client import BROKEN, HOOK, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.leaderelection import LEASES
 from muster.kube.resources import Resource
@@ -193,7 +193,7 @@ class _Reader:
         """Return a field that is read; if no answer comes, or an odd one, what stands for none."""
         try:
             return await reading
-        except UNREACHABLE as error:
+        except BROKEN as error:
             self._unread[field] = f"ask again: no answer came ({type(error).__name__})"
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             self._unread[field] = f"what the server answers cannot be read: {error!r:.100}"
