@@ -297,6 +297,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fail": _fail,
     "fromYaml": yaml.safe_load,
     "gt": lambda one, other: one > other,
+    "hasKey": lambda values, key: key in values,
     "has": lambda one, values: one in values,
     "int": int,
     "list": lambda *values: list(values),

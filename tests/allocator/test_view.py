@@ -233,6 +233,16 @@ def test_sentences_name_nobody_either(kind, sentence, spaced):
     assert seen["gangs"][keys[2]]["behind"] == ["a job of another namespace", keys[2]]
 
 
+def test_what_is_still_so_costs_a_tenant_nothing(shown):
+    """His documents of nodes stay the same objects, but for those that others hold anew."""
+    made = view.make(halls.without(SEEN, "XGBoostJob/ranking/churn"), (), {}, shown)
+    first = view.seen_by(shown, {"vision"}, alias)
+    again = view.seen_by(made, {"vision"}, alias, (shown, first))
+    assert again == view.seen_by(made, {"vision"}, alias)
+    fresh = {name for name, doc in again["nodes"].items() if doc is not first["nodes"][name]}
+    assert fresh == {"gpu-c-4"}
+
+
 def test_places_in_the_queue_stay(shown):
     """Under another name: who waits sees how many are before him."""
     seen = view.seen_by(shown, {"vision"}, alias)

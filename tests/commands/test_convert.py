@@ -523,3 +523,117 @@ def test_a_job_that_cannot_run_is_said(capsys, tmp_path):
     file.write_text(yaml.safe_dump(document))
     assert cli.main(["convert", "-f", str(file)]) == 1
     assert "wrong: PyTorchJob No-Name: metadata.name: Invalid value" in capsys.readouterr().err
+
+
+HOSTILE = {
+    "a date": ("when: 2020-01-01", None),
+    "a number for a name": ("1: a", None),
+    "a truth for a name": ("yes: a", None),
+    "bytes": ("x: !!binary aGk=", "nothing that JSON has"),
+    "a set": ("x: !!set {a, b}", "nothing that JSON has"),
+    "no number": ("x: .inf", "nothing that JSON has"),
+    "a number of thousands of digits": (f"x: {'9' * 5000}", "4300"),
+    "a key that is there twice": ("x: 1\n  x: 2", "the key 'x' is there twice"),
+    "itself": ("x: &a [*a]", "part of itself"),
+    "deep lists": (f"x: {'[' * 900}", "too deep"),
+    "a list as a name": ("? [a]\n  : b", "unhashable"),
+    "a laugh": ("\n  ".join(
+        ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]"
+                              for i in range(1, 12)]), "aliases stand for too much"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("about", HOSTILE)
+@pytest.mark.parametrize("output", ["yaml", "json"])
+def test_what_is_read_is_json(about, output, tmp_path, capsys):
+    """As kubectl reads it: dates are texts, and so are keys; all else is told in a sentence."""
+    written, told = HOSTILE[about]
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "apiVersion: kubeflow.org/v1alpha1\nkind: TFJob\nmetadata:\n  name: a\n"
+        f"odd:\n  {written}\n"
+    )
+    code = cli.main(["convert", "-f", str(file), "-o", output])
+    printed = capsys.readouterr()
+    assert (told or "odd") in printed.err
+    assert ("name: a" in printed.out.replace('"', "")) is (told is None)
+    assert (code == 2) is (told is not None)
+
+
+ODD = [None, True, 7, "odd", [], {}, [1], ["odd"], [{}], {"odd": 1}, [[1]], [{"name": ["odd"]}]]
+
+
+def everywhere(value, path=()):
+    """Yield the path of every value in a document."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, part in parts:
+        yield (*path, key)
+        if isinstance(part, dict | list):
+            yield from everywhere(part, (*path, key))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_value_of_another_type_is_too_odd(data):
+    """Wherever it stands; the result can be written, and is checked like any other."""
+    documents = deepcopy(data.draw(st.sampled_from(STORIES))["given"])
+    to_trainjob = data.draw(st.booleans())
+    if to_trainjob:
+        documents = list(convert(documents).documents)
+    inner = documents[data.draw(st.integers(0, len(documents) - 1))]
+    *above, last = data.draw(st.sampled_from(list(everywhere(inner))))
+    for part in above:
+        inner = inner[part]
+    inner[last] = data.draw(st.sampled_from(ODD))
+    found = convert(documents, to_trainjob=to_trainjob)
+    for output in ("yaml", "json"):
+        assert command.written(found.documents, output) if found.documents else True
+    list(command.problems(found))
+
+
+def lost(about, change, *, to_trainjob=False):
+    """Return what is lost more of a story for a change of its last document."""
+    documents = story(about)
+    if to_trainjob:
+        documents = list(convert(documents).documents)
+    before = convert(documents, to_trainjob=to_trainjob).losses
+    change(documents[-1]["spec"])
+    return [
+        loss.path for loss in convert(documents, to_trainjob=to_trainjob).losses
+        if loss not in before
+    ]  # fmt: skip
+
+
+def test_what_says_something_that_nobody_understands_is_named():
+    """A port that is none, an argument without a flag, who waits for whom, when a launcher is."""
+    volcano, mpi = "Volcano with its plugin for PyTorch", "a TrainJob with MPI"
+
+    def port(spec):
+        spec["masterPort"] = "odd"
+
+    def arguments(spec):
+        spec["plugins"]["pytorch"] += ["odd", "--port=odd"]
+
+    def service(spec):
+        spec["plugins"]["svc"] = True
+
+    def begins(spec):
+        spec["launcherCreationPolicy"] = "Odd"
+
+    assert lost("the first PyTorchJobs", port) == ["spec.masterPort"]
+    assert lost(volcano, arguments) == ["spec.plugins.pytorch", "spec.plugins.pytorch"]
+    assert lost(volcano, service) == ["spec.plugins.svc"]
+    assert lost(mpi, begins, to_trainjob=True) == ["spec.launcherCreationPolicy"]
+
+
+@pytest.mark.parametrize("name", ["odd", None])
+def test_a_launcher_that_waits_for_others_is_named(name):
+    """Only its workers it can wait for."""
+
+    def waits(spec):
+        launcher = next(task for task in spec["tasks"] if "dependsOn" in task)
+        launcher["dependsOn"]["name"] = [name]
+
+    about = "Volcano with MPI by its plugins"
+    (path,) = lost(about, waits)
+    assert path.endswith("dependsOn.name")

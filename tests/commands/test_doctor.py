@@ -95,7 +95,7 @@ class Server:
 
     def __init__(self, there, *, forbidden="^$", granted=lambda _asked: True, denies=DENIED):
         self.there, self.forbidden, self.granted = there, re.compile(forbidden), granted
-        self.denies, self.accounts = denies, set()
+        self.denies, self.accounts, self.powerless = denies, set(), set()
 
     def _look(self, path):
         if self.forbidden.search(path):
@@ -117,8 +117,10 @@ class Server:
     async def create(self, path, review, _urgency):
         """Answer an access review."""
         self._look(path)
-        self.accounts.add(review["spec"].get("user"))
-        return {"status": {"allowed": self.granted(review["spec"]["resourceAttributes"])}}
+        user = review["spec"].get("user")
+        self.accounts.add(user)
+        may = user not in self.powerless and self.granted(review["spec"]["resourceAttributes"])
+        return {"status": {"allowed": may}}
 
     async def dry_run(self, path, body, _urgency):
         """Refuse the job as the webhook does, or somebody else."""
@@ -294,6 +296,85 @@ def test_who_may_look_into_his_namespace_sees_his_jobs(ask):
     there = {**installed(), "/apis/kubeflow.org/v1/namespaces/team/tfjobs": [WAITS]}
     _, found = ask(Server(there, forbidden=f"^{TFJOBS}$"))
     assert [one["check"] for one in found] == ["what jobs ask for"]
+
+
+def named(space, image, **labels):
+    """Return a Deployment that somebody made in his namespace."""
+    made = deployment("--namespace=team", "--oops")
+    made["metadata"]["namespace"] = space
+    made["spec"]["selector"]["matchLabels"] = labels
+    made["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return made
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        named("aaa", "x/training-operator:1"),
+        named("aaa", "x/kube-batch"),
+        named("aaa", "muster", **LABELS),
+    ],
+)
+@pytest.mark.parametrize("home", ["muster-system", "ops"])
+def test_who_calls_himself_an_operator_needs_its_rights(ask, forged, home):
+    """Labels and images are anybody's; nothing is told of it, whoever comes first by name."""
+    own = deployment("--admission-bind-address=:9443")
+    own["metadata"]["namespace"] = home
+    server = Server({**installed(), f"{APPS}/deployments": [forged, own]})
+    _, found = ask(server)
+    assert "aaa/" in str(found)
+    server.powerless.add("system:serviceaccount:aaa:muster")
+    _, found = ask(server)
+    assert "aaa/" not in str(found)
+    assert "oops" not in str(found)
+
+
+def test_an_operator_without_its_roles_is_there(ask):
+    """Wherever it is, unless it is not the only one."""
+    own = deployment()
+    own["metadata"]["namespace"] = "ops"
+    server = Server({**installed(), f"{APPS}/deployments": [own]})
+    server.powerless.add("system:serviceaccount:ops:muster")
+    _, found = ask(server)
+    text = " ".join(one["what"] for one in found)
+    assert "no operator is installed" not in text
+    assert "permissions of the operator are missing" in text
+
+
+@pytest.mark.parametrize("odd", [None, 7, "odd", ["odd"], [None], {"odd": 1}])
+def test_what_cannot_be_read_costs_nothing_else(ask, odd):
+    """Of whatever it is: what is told of all else stays as it is."""
+    there = changed(HOOK, webhooks=[{"clientConfig": {"service": {}}}])
+    broken = {**there, TFJOBS: odd, "/api/v1/nodes": [{"metadata": {}, "status": odd}]}
+    broken["/apis/scheduling.k8s.io/v1/priorityclasses"] = [{"metadata": odd}]
+    code, found = ask(Server({**broken, SLICES: odd, f"{CRDS}/tfjobs.kubeflow.org": {}}))
+    text = " ".join(one["what"] for one in found)
+    assert code == 2
+    assert "no CRD tfjobs.kubeflow.org" in text
+    assert "not looked at: webhook" in text
+
+
+def test_a_webhook_s_configuration_may_be_empty(ask):
+    """The API server keeps one without webhooks."""
+    there = installed()
+    del there[HOOK]["webhooks"]
+    _, found = ask(Server(there))
+    assert "no certificate" in str(found)
+
+
+def test_a_read_that_hangs_costs_nothing_else(ask):
+    """It is said what was not looked at, and everything else is."""
+
+    class Slow(Server):
+        async def get(self, path, **params):
+            if path == "/api/v1/nodes":
+                raise TimeoutError
+            return await super().get(path, **params)
+
+    there = {**installed(), f"{APPS}/deployments": [deployment(ready=0)]}
+    _, found = ask(Slow(there))
+    assert "ask again: no answer came (TimeoutError)" in {one["cure"] for one in found}
+    assert "is ready" in found[0]["what"]
 
 
 def test_by_the_command_line(ask, capsys):

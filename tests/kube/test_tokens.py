@@ -47,7 +47,9 @@ def judged(server, *headers):
     return asyncio.run(ask())
 
 
-@pytest.mark.parametrize("header", ["", "Bearer ", "Basic good", "good", "Bearer " + "x" * 20_000])
+@pytest.mark.parametrize(
+    "header", ["", "Bearer ", "Basic good", "good", "Bearer \udcff", "Bearer " + "x" * 20_000]
+)
 def test_without_a_token_nobody_is_asked(header):
     """Neither of us nor of the server."""
     server = Server()
@@ -94,4 +96,22 @@ def test_strangers_cost_the_server_little():
 
     asyncio.run(flood())
     assert server.most <= AT_ONCE
-    assert len(guard._bearers._known) == KEPT
+    assert len(guard._bearers._refused) == KEPT
+
+
+def test_strangers_keep_nobody_from_being_known():
+    """However many they are: who may look neither waits behind them nor is asked about anew."""
+    server = Server()
+    guard = TokenGuard(server, "/metrics")
+
+    async def flood():
+        assert await guard.judge("Bearer good") is HTTPStatus.OK
+        strangers = [asyncio.create_task(guard.judge(f"Bearer {i}")) for i in range(KEPT * 2)]
+        await asyncio.sleep(0)
+        assert await guard.judge("Bearer good") is HTTPStatus.OK
+        assert not any(each.done() for each in strangers)
+        await asyncio.gather(*strangers)
+        assert await guard.judge("Bearer good") is HTTPStatus.OK
+
+    asyncio.run(flood())
+    assert [spec for _, spec in server.asked].count({"token": "good"}) == 1

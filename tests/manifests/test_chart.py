@@ -204,6 +204,7 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         ({"certManager": ON}, "webhook.enabled has to be set too"),
         ({"dashboard": ON, "gangScheduler": "none"}, "gangScheduler has to be embedded"),
         ({"schedulerOnly": True, "namespaces": ["a"]}, "the scheduler alone knows no jobs"),
+        ({"schedulerOnly": True, "mpi": {"kubectlDeliveryImage": "a"}}, "knows no jobs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: Values, error: str) -> None:
@@ -244,6 +245,53 @@ def test_any_other_gang_scheduler_is_an_instance_of_scheduler_plugins() -> None:
     found = keyed(objects({"gangScheduler": "mine"}))
     role = ("rbac.authorization.k8s.io/v1", "ClusterRole", "", "muster-gang")
     assert found[role] == plugins[role]
+
+
+ODD = ["123", "on", "null", "1e3"]
+"""Names that Kubernetes takes, and YAML for something else."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_names_are_texts(odd: str) -> None:
+    """Whatever they look like: else a binding would be refused, or be in another namespace."""
+    values = {
+        **CHOICES["cert-manager"][1], **CHOICES["around"][1], "namespaces": [odd, "team-a"],
+        "priorityClassName": odd, "defaultQueue": {"create": True, "name": odd},
+        "imagePullSecrets": [{"name": odd}], "gangScheduler": odd,
+        "mpi": {"kubectlDeliveryImage": "a: b"},
+    }  # fmt: skip
+    page = {"dashboard": ON, "gangScheduler": "embedded"}
+    found = objects(values, odd) + objects({**values, **page}, odd)
+    named = [d for one in found for d in (one["metadata"], *one.get("subjects", ()))]
+    assert {d["namespace"] for d in named if "namespace" in d} == {odd, "team-a"}
+    bindings = [d["metadata"]["namespace"] for d in found if d["kind"] == "RoleBinding"]
+    assert bindings.count("team-a") < bindings.count(odd)
+    assert odd in {d["metadata"]["name"] for d in found if d["kind"] == "Queue"}
+    flow = next(d for d in found if d["kind"] == "FlowSchema")
+    rules = [rule for one in flow["spec"]["rules"] for rule in one["resourceRules"]]
+    assert [odd] in [rule.get("namespaces") for rule in rules]
+    pod = deployment(values)["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == odd
+    assert {f"--gang-scheduler-name={odd}", "--mpi-kubectl-delivery-image=a: b"} <= set(
+        arguments(values)
+    )
+
+
+def test_without_leader_election_no_two_work_at_once() -> None:
+    """Not even while one follows another."""
+    alone = {"replicas": 1, "leaderElection": {"enabled": False}}
+    assert deployment(alone)["spec"]["strategy"] == {"type": "Recreate"}
+    assert "strategy" not in deployment({})["spec"]
+
+
+def test_pods_are_spread_as_it_is_written() -> None:
+    """A selector of nothing means all pods; without one it is the operator's own."""
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    given = [spread, {**spread, "labelSelector": {}}]
+    pod = deployment({"topologySpreadConstraints": given})["spec"]["template"]["spec"]
+    own, every = pod["topologySpreadConstraints"]
+    assert own["labelSelector"]["matchLabels"]["app.kubernetes.io/name"] == "muster"
+    assert every["labelSelector"] == {}
 
 
 def crds(values: Values) -> dict[str, str]:

@@ -212,7 +212,7 @@ def test_one_gang_is_told_with_its_job():
     """Its conditions and pods; one that is not there is not found."""
 
     async def story():
-        hall = Hall(why=lambda key: json.dumps([{"gang": key}]))
+        hall = Hall(why=lambda key: [{"gang": key}])
         document = tfjob(name="mine")
         document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
         hall.store.jobs.show("TFJob", document, gone=False)
@@ -261,64 +261,6 @@ def test_who_may_look_sees_what_he_may_see():
                 async with ask(f"/api/{path}?key=JAXJob/language/llama-70b", "tenant") as answer:
                     assert answer.status == 404
                     assert "llama" not in await answer.text()
-
-    asyncio.run(story())
-
-
-def test_what_was_decided_names_no_stranger():
-    """Not even those that are gone, whom nobody here knows any more; who sees all sees all."""
-    server = Server(admin={"*"}, tenant={"ranking"})
-    verdict = {"state": "Waiting", "reason": "Fragmented", "message": "behind TFJob/gone/secret"}
-    entry = {"at": "2026-01-01T00:00:00Z", "gang": CHURN, "verdict": verdict}
-    entry |= {"evictions": [{"gang": "TFJob/gone/secret"}], "moves": [{"gang": "TFJob/x/secret"}]}
-    entry |= {"placements": [{"role": "worker", "index": 0, "node": "gpu-c-4"}]}
-
-    async def story():
-        async with served(Hall(why=lambda _key: json.dumps([entry])), Guard(server)) as ask:
-            async with ask(f"/api/why?key={CHURN}", "admin") as answer:
-                assert await answer.json() == [entry]
-            async with ask(f"/api/why?key={CHURN}", "tenant") as answer:
-                text = await answer.text()
-        assert "secret" not in text
-        (told,) = json.loads(text)
-        assert told["verdict"] == {"state": "Waiting", "reason": "Fragmented"}
-        assert told["placements"] == entry["placements"]
-
-    asyncio.run(story())
-
-
-def test_conditions_of_ones_own_job_name_no_stranger():
-    """Though whoever wrote them may have."""
-    document = tfjob(name="mine")
-    document["metadata"] |= {"namespace": "ranking", "uid": "u", "resourceVersion": "1"}
-    condition = {"type": "Running", "status": "False", "reason": "GangReleased", "message":
-                 "evicted for JAXJob language/llama-70b"}  # fmt: skip
-    document["status"] = {"conditions": [condition]}
-
-    async def story():
-        hall = Hall()
-        hall.store.jobs.show("TFJob", document, gone=False)
-        guard, path = Guard(Server(tenant={"ranking"})), "/api/gang?key=TFJob/ranking/mine"
-        async with served(hall, guard) as ask, ask(path, "tenant") as answer:
-            (told,) = (await answer.json())["conditions"]
-        assert told["message"] == "evicted for a job of another namespace"
-
-    asyncio.run(story())
-
-
-def test_people_of_many_rights_are_told_to_wait(monkeypatch):
-    """Each kind of rights has a view of its own, which is kept while somebody looks at it."""
-    monkeypatch.setattr(dashboard, "MOST_GROUPS", 1)
-    server = Server(one={"ranking"}, other={"vision"})
-
-    async def story():
-        async with served(Hall(), Guard(server)) as ask:
-            for token, status in (("one", 200), ("one", 200), ("other", 503)):
-                async with ask("/api/view", token) as answer:
-                    assert answer.status == status
-            monkeypatch.setattr(dashboard, "IDLE", 0.0)
-            async with ask("/api/view", "other") as answer:
-                assert answer.status == 200
 
     asyncio.run(story())
 
@@ -382,5 +324,149 @@ def test_beyond_this_machine_it_is_encrypted():
                 assert answer.status == 200
         finally:
             await runner.cleanup()
+
+    asyncio.run(story())
+
+
+def test_what_was_decided_names_nobody_either():
+    """Of one's own gang: who kept it from starting, whose pods went, where others move to."""
+    theirs, mine = "TFJob/secret/plan-b", "TFJob/ranking/embeddings"
+    gone = [{"gang": key, "role": "Worker", "index": 3, "node": "n"} for key in (theirs, CHURN)]
+    said = {"message": f"evicted for {theirs}", "summary": f"behind {theirs}"}
+    entry = {
+        "at": "now", "gang": mine, "evictions": gone,
+        "moves": [{"gang": theirs, "placements": []}],
+        "verdict": {**said, "blocked_by": [theirs, "queue/product", CHURN]},
+    }  # fmt: skip
+    server = Server(tenant={"ranking"}, admin={"*"})
+
+    async def story():
+        async with served(Hall(why=lambda _: [entry]), Guard(server)) as ask:
+            async with ask(f"/api/why?key={mine}", "admin") as answer:
+                assert await answer.json() == [entry]
+            async with ask(f"/api/why?key={mine}", "tenant") as answer:
+                text = await answer.text()
+            assert "secret" not in text
+            assert "plan-b" not in text
+            (told,) = json.loads(text)
+            assert told["evictions"] == gone[1:]
+            assert told["verdict"] == {
+                "message": "evicted for a job of another namespace",
+                "summary": "behind a job of another namespace",
+                "blocked_by": ["a job of another namespace", "queue/product", CHURN],
+            }
+
+    asyncio.run(story())
+
+
+def test_conditions_name_nobody_either():
+    """A job's own status may, where its operator lets it."""
+    server = Server(tenant={"vision"}, admin={"*"})
+    hall = Hall()
+    document = tfjob(name="mine")
+    document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
+    said = "preempt: evicted for TFJob secret/plan-b, for TFJob/secret/plan and TFJob vision/own"
+    document["status"] = {"conditions": [{
+        "type": "Restarting", "status": "True", "reason": "Preempted", "message": said,
+        "lastTransitionTime": "2026-09-21T14:13:20Z", "lastUpdateTime": "2026-09-21T14:13:20Z",
+    }]}  # fmt: skip
+    hall.store.jobs.show("TFJob", document, gone=False)
+
+    async def story():
+        async with served(hall, Guard(server)) as ask:
+            told = {}
+            for token in ("admin", "tenant"):
+                async with ask("/api/gang?key=TFJob/vision/mine", token) as answer:
+                    told[token] = (await answer.json())["conditions"][0]["message"]
+            other = "a job of another namespace"
+            assert told == {
+                "admin": said,
+                "tenant": f"preempt: evicted for {other}, for {other} and TFJob vision/own",
+            }
+
+    asyncio.run(story())
+
+
+def test_another_page_cannot_ask():
+    """It could tell by what loads which jobs there are, if only by their names."""
+
+    async def story():
+        async with served(Hall()) as ask:
+            for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 403),
+                                 ("same-site", 403)):  # fmt: skip
+                headers = {"Sec-Fetch-Site": site}
+                for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
+                    async with ask(path, **headers) as answer:
+                        assert answer.status == status, (site, path)
+
+    asyncio.run(story())
+
+
+def test_a_number_of_thousands_of_digits_is_unknown():
+    """It is not even read."""
+
+    async def story():
+        async with served(Hall()) as ask:
+            async with ask("/api/view") as answer:
+                began = (await answer.json())["version"].split("-")[0]
+            async with ask(f"/api/events?from={began}-{'9' * 5000}") as stream:
+                assert (await event(stream))["event"] == "again"
+
+    asyncio.run(story())
+
+
+def test_more_rights_than_are_kept_apart_put_nobody_out(monkeypatch):
+    """Who looks goes on; who comes then is told, until one of them has gone."""
+    monkeypatch.setattr(dashboard, "MOST_GROUPS", 2)
+    server = Server(a={"ranking"}, b={"vision"}, c={"speech"})
+
+    async def story():
+        hall = Hall()
+        async with served(hall, Guard(server)) as ask:
+            async with ask("/api/view", "a") as answer:
+                version = (await answer.json())["version"]
+            async with ask(f"/api/events?from={version}", "a") as stream:
+                for token, status in (("b", 200), ("c", 503)):
+                    async with ask("/api/view", token) as answer:
+                        assert answer.status == status
+                hall.seen = halls.without(SEEN, CHURN)
+                assert json.loads((await event(stream))["data"])["gangs"] == {CHURN: None}
+                monkeypatch.setattr(dashboard, "SILENCE", 0.2)
+                await asyncio.sleep(0.3)
+                async with ask("/api/view", "c") as answer:
+                    assert answer.status == 200
+                hall.seen = SEEN
+                fresh = {}
+                while "data" not in fresh or CHURN not in json.loads(fresh["data"])["gangs"]:
+                    fresh = await event(stream)
+                    assert "event" not in fresh
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
+    """Not at each question, and not as an empty cluster; it is tried again later."""
+    make = dashboard.view.make
+    broken = [True]
+
+    def maybe(*parts):
+        if broken:
+            raise ValueError("odd")
+        return make(*parts)
+
+    monkeypatch.setattr(dashboard.view, "make", maybe)
+    monkeypatch.setattr(dashboard, "PAUSE", 0.3)
+
+    async def story():
+        async with served(Hall()) as ask:
+            for _ in range(3):
+                async with ask("/api/view") as answer:
+                    assert answer.status == 503
+                    assert "cannot be shown" in await answer.text()
+            assert len(caplog.records) == 1
+            broken.clear()
+            await asyncio.sleep(0.3)
+            async with ask("/api/view") as answer:
+                assert answer.status == 200
 
     asyncio.run(story())

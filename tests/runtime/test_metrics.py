@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 from http import HTTPStatus
 
 import aiohttp
 import pytest
+from aiohttp import web
 from prometheus_client.exposition import generate_latest
 
 import mpijobs
@@ -18,7 +20,7 @@ from muster.allocator.decisionlog import DecisionLog
 from muster.api import names
 from muster.controller.model import Emit
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.metrics import Addresses, Metrics, Probes, serve
+from muster.runtime.metrics import Addresses, Metrics, Probes, serve, start
 from muster.store.jobs import Jobs
 from world import tfjob
 
@@ -206,6 +208,27 @@ def test_one_dump_at_a_time():
         await asyncio.gather(first, return_exceptions=True)
 
     served(story, pages=log.pages)
+
+
+def test_what_strangers_pack_stays_packed():
+    """A small body that becomes a large one would hold up the event loop of all that works."""
+    bomb = gzip.compress(bytes(2**20))
+
+    async def show(request):
+        return web.Response(body=await request.read())
+
+    async def story():
+        address = f"127.0.0.1:{port()}"
+        runner = await start(address, [web.post("/", show)], None)
+        headers = {"Content-Encoding": "gzip"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://{address}/", data=bomb, headers=headers) as answer,
+        ):
+            assert await answer.read() == bomb
+        await runner.cleanup()
+
+    asyncio.run(story())
 
 
 def test_probes_say_what_is_wrong():

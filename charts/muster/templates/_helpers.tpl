@@ -1,9 +1,11 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 
-{{/* A file of the kustomize manifests in the namespace of the release. */}}
+{{/* A file of the kustomize manifests in the namespace of the release, which may be called 1 or on. */}}
 {{- define "muster.file" -}}
 {{- $text := .root.Files.Get (printf "files/%s" .path) | required (printf "files/%s is missing" .path) -}}
-{{- $text | replace "muster-system" .root.Release.Namespace -}}
+{{- $quoted := quote .root.Release.Namespace -}}
+{{- $text = $text | replace "namespace: muster-system" (printf "namespace: %s" $quoted) -}}
+{{- $text | replace "[muster-system]" (printf "[%s]" $quoted) | replace "muster-system" .root.Release.Namespace -}}
 {{- end -}}
 
 {{- define "muster.selector" -}}

@@ -83,9 +83,13 @@ class DecisionLog:
 
     def decisions(self, gang: str = "") -> str:
         """Return what was decided as JSON, oldest first; of one gang, if it is named."""
+        return json.dumps(self.entries(gang), indent=1, ensure_ascii=False) + "\n"
+
+    def entries(self, gang: str = "") -> list[Json]:
+        """Return what was decided, oldest first; of one gang, if it is named."""
         # A copy: the next cycle may add to them meanwhile.
         found = (e for e in self._entries.copy() if gang in ("", e.decision.gang))
-        return json.dumps([_shown(e) for e in found], indent=1, ensure_ascii=False) + "\n"
+        return [_shown(e) for e in found]
 
     async def snapshot(self) -> str:
         """Return all that the next cycle sees and decides, as a file. Raises TimeoutError."""

@@ -346,9 +346,16 @@ def _job(job: Job) -> Json:
 
 
 def detail(
-    job: Job | None, pods: Iterable[PodView], gang: Gang | None, nodes: Nodes | None
+    job: Job | None,
+    pods: Iterable[PodView],
+    gang: Gang | None,
+    nodes: Nodes | None,
+    discreet: Callable[[str], str] = str,
 ) -> Json:
-    """Return what is shown of one gang alone: its conditions, its pods, where they lie."""
+    """Return what is shown of one gang alone: its conditions, its pods, where they lie.
+
+    `discreet` takes from a sentence what is not to be known.
+    """
     document: Json = {"pods": [_pod(pod) for pod in pods]}
     if gang is not None and nodes is not None:
         labels = dict(zip(nodes.names, nodes.labels, strict=False))
@@ -362,7 +369,7 @@ def detail(
                 "type": each.type,
                 "status": each.status,
                 "reason": each.reason,
-                "message": each.message,
+                "message": discreet(each.message),
                 "since": math.floor(each.transitioned),
             }
             for each in job.status.conditions
@@ -371,6 +378,25 @@ def detail(
             said = {"at": math.floor(first.failure_time), "message": first.message}
             document["failed"] = {"pod": first.pod, "sentence": str(first), **said}
     return document
+
+
+def decided(
+    entries: Iterable[Json], visible: Collection[str], discreet: Callable[[str], str]
+) -> list[Json]:
+    """Return what was decided on a gang; of others, what is of these namespaces."""
+    return [_decided(entry, visible, discreet) for entry in entries]
+
+
+def _decided(entry: Json, visible: Collection[str], discreet: Callable[[str], str]) -> Json:
+    said = entry["verdict"]
+    told = {key: discreet(said[key]) for key in _TOLD if key in said}
+    named = map(discreet, said.get("blocked_by", ()))
+    own: Json = {
+        part: [each for each in entry[part] if namespace_of(each["gang"]) in visible]
+        for part in ("evictions", "moves")
+        if part in entry
+    }
+    return {**entry, **own, "verdict": {**said, **told, "blocked_by": list(dict.fromkeys(named))}}
 
 
 def _pod(pod: PodView) -> Json:
@@ -396,20 +422,25 @@ def _pod(pod: PodView) -> Json:
 # What a tenant sees.
 
 
-def seen_by(view: View, visible: Collection[str], alias: Callable[[str], str]) -> View:
+def seen_by(
+    view: View,
+    visible: Collection[str],
+    alias: Callable[[str], str],
+    before: tuple[View, View] = (NOTHING, NOTHING),
+) -> View:
     """Return what may be shown to who may look into these namespaces alone.
 
     Of others he sees how much of each node is theirs, and their places in the queues, under an
-    `alias` each that says nothing of their names.
+    `alias` each that says nothing of their names. `before`: another view and what was returned
+    of it, of which all nodes stay that are still so.
     """
-    strangers = hidden(view, visible)
-
-    def discreet(text: str) -> str:
-        return unnamed(without(text, strangers), visible.__contains__)
-
+    were, shown, discreet = before[0]["nodes"], before[1]["nodes"], discretion(view, visible)
     return {
         **view,
-        "nodes": {name: _node_for(doc, visible) for name, doc in view["nodes"].items()},
+        "nodes": {
+            name: shown[name] if were.get(name) is doc else _node_for(doc, visible)
+            for name, doc in view["nodes"].items()
+        },
         "gangs": {
             key if own else alias(key): _gang_for(doc, discreet) if own else _stranger(doc)
             for key, doc in view["gangs"].items()
@@ -453,6 +484,12 @@ _TOLD: Final = ("message", "summary")
 _LISTED: Final = ("behind", "helps")
 Names = Mapping[str, Sequence[str]]
 """Keys of gangs, by namespace."""
+
+
+def discretion(view: View, visible: Collection[str]) -> Callable[[str], str]:
+    """Return what takes the names of gangs of all other namespaces from a sentence."""
+    strangers = hidden(view, visible)
+    return lambda text: unnamed(without(text, strangers), visible.__contains__)
 
 
 def hidden(view: View, visible: Collection[str]) -> Names:

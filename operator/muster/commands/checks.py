@@ -100,6 +100,11 @@ class Deployment:
         return "run" if not first or first.startswith("-") else first
 
     @property
+    def claims(self) -> bool:
+        """Whether it looks like a program that handles jobs or places pods."""
+        return self.of_muster or self.schedules or bool(self.programs & set(OPERATORS))
+
+    @property
     def schedules(self) -> bool:
         """Whether it is kube-batch, or this scheduler alone in its place."""
         alone = self.of_muster and self.command == "scheduler"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +25,8 @@ from muster.commands.questions import Answer, connected
 from muster.frameworks import Framework
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
-from muster.kube.access import Account
-from muster.kube.client import HOOK, ApiError, Kube
+from muster.kube.access import Access, Account
+from muster.kube.client import BROKEN, HOOK, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.leaderelection import LEASES
 from muster.kube.resources import Resource
@@ -75,6 +76,15 @@ def _json(found: Sequence[Finding]) -> str:
     return json.dumps(made, indent=2) + "\n"
 
 
+NOTHING: Final = {
+    each.name: each.default_factory()
+    if each.default_factory is not dataclasses.MISSING
+    else each.default
+    for each in dataclasses.fields(Facts)
+}
+"""What stands in a field of the facts that is not known."""
+
+
 class _Reader:
     """Reads each fact apart: what it may not read is told, and costs no other."""
 
@@ -94,7 +104,9 @@ class _Reader:
         told = await self._known("clock", "get /version", self._kube.clock(), None)
         here = (before + time.time()) / 2
         ahead = 0.0 if told is None else here - told
-        deployments = await self._deployments()
+        deployments = await self._working(await self._apart("deployments", self._deployments()))
+        if why := self._unread.get("deployments"):
+            self._unread.setdefault("elsewhere", why)
         ours = sorted((d for d in deployments if d.of_muster), key=self._first)
         operator = ours[0] if ours else None
         if operator is not None:
@@ -113,6 +125,30 @@ class _Reader:
             unread=self._unread,
         )
         return dataclasses.replace(made, **await self._rest(made))
+
+    async def _working(self, found: Sequence[Deployment]) -> tuple[Deployment, ...]:
+        """Return the programs without those that claim to be an operator, and may not act.
+
+        Whoever has a namespace can give a Deployment there any label and image.
+        """
+        suspects = [each for each in found if each.claims and each.namespace != self._home]
+        idle = await asyncio.gather(*map(self._idle, suspects))
+        strangers = {str(each) for each, is_idle in zip(suspects, idle, strict=True) if is_idle}
+        left = [each for each in found if str(each) not in strangers]
+        # The only one may be ours without its roles, which is to be told.
+        alone = not any(each.of_muster for each in left)
+        return (*left, *(d for d in found if alone and d.of_muster))
+
+    async def _idle(self, each: Deployment) -> bool:
+        """Say whether a program may neither write a job's status nor bind a pod."""
+        named = [a.partition("=")[2] for a in each.arguments if a.startswith("--namespace=")]
+        jobs = (f"{row.plural}.{names.GROUP}/status" for row in self._settings.frameworks)
+        acts = [*itertools.product(jobs, ("patch", "update")), ("pods/binding", "create")]
+        asked = [Access(what, space, verb) for space in named or ("",) for what, verb in acts]
+        account = Account(each.namespace, each.account)
+        reading = access.missing(self._kube, asked, account)
+        told = f"create {_called(access.OF_OTHERS)}"
+        return len(await self._known("missing", told, reading, ())) == len(asked)
 
     def _first(self, each: Deployment) -> tuple[bool, bool, bool, str]:
         return each.namespace != self._home, not each.replicas, each.schedules, str(each)
@@ -142,14 +178,26 @@ class _Reader:
             "classes": self._classes(),
             "flows": self._flows(),
         }
-        found = dict(zip(reading, await asyncio.gather(*reading.values()), strict=True))
+        parts = itertools.starmap(self._apart, reading.items())
+        found = dict(zip(reading, await asyncio.gather(*parts), strict=True))
         found["shapes"] = _shapes(found["jobs"])
-        found["components"] = await self._components(facts.operator, found["jobs"])
-        found["webhook"] = await self._webhook()
+        needed = self._components(facts.operator, found["jobs"])
+        found["components"] = await self._apart("components", needed)
+        found["webhook"] = await self._apart("webhook", self._webhook())
         serves = self._settings.admission_bind != "0" and self._settings.frameworks
         if found["webhook"] is not None and serves:
-            found["refused"] = await self._refused()
+            found["refused"] = await self._apart("refused", self._refused())
         return found
+
+    async def _apart(self, field: str, reading: Awaitable[Any]) -> Any:
+        """Return a field that is read; if no answer comes, or an odd one, what stands for none."""
+        try:
+            return await reading
+        except BROKEN as error:
+            self._unread[field] = f"ask again: no answer came ({type(error).__name__})"
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            self._unread[field] = f"what the server answers cannot be read: {error!r:.100}"
+        return NOTHING[field]
 
     async def _known(self, field: str, asked: str, reading: Awaitable[T], otherwise: T) -> T:
         """Return what is read, `otherwise` if there is no such thing or it may not be read."""
@@ -304,7 +352,9 @@ class _Reader:
         found = await self._known("webhook", asked, self._kube.get(path), None)
         if found is None:
             return None
-        clients = [mapping(mapping(w).get("clientConfig")) for w in sequence(found["webhooks"])]
+        clients = [
+            mapping(mapping(w).get("clientConfig")) for w in sequence(found.get("webhooks"))
+        ]
         services = dict.fromkeys(
             f"{client['service']['namespace']}/{client['service']['name']}"
             for client in clients
@@ -363,7 +413,7 @@ def _called(resource: Resource) -> str:
 def _readable(parse: Callable[[Json], T], document: Json) -> T | None:
     try:
         return parse(document)
-    except (ValueError, LookupError, TypeError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return None  # the operator tells of it on the object
 
 

@@ -6,11 +6,14 @@ The passes are those of the operator; in between, everything that was created is
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,6 +32,8 @@ from muster.store import parse
 
 PASSES = 8
 """More than any job needs until nothing is missing."""
+MOST_ALIKE = 10
+"""Values for each character of a file at the most: only aliases of aliases make more."""
 UID = "given-by-the-server"
 _STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 
@@ -134,13 +139,56 @@ def documents(file: str) -> Iterator[Json]:
 
 def parsed(written: str, called: str) -> Iterator[Json]:
     """Yield the documents of a YAML text, which is `called` so. Raises UnreadableError."""
+    left = iter(range(MOST_ALIKE * len(written)))
     try:
-        found = list(yaml.safe_load_all(written))
-    except yaml.YAMLError as error:
+        found = [_plain(each, left) for each in yaml.load_all(written, _Loader)]
+    except (ValueError, yaml.YAMLError, UnreadableError) as error:
         raise UnreadableError(f"{called}: {error}") from error
+    except RecursionError as error:
+        raise UnreadableError(f"{called}: too deep, or part of itself") from error
     for document in found:
         listed = mapping(document).get("items")
         yield from map(dict, map(mapping, [document] if listed is None else sequence(listed)))
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads what kubectl reads: no key twice, and dates are texts."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 -- as PyYAML has it
+        """Return the mapping. Raises YAMLError for one that says something twice."""
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key.value, str)]
+        for tag, key in set(keys) if len(set(keys)) < len(keys) else ():
+            if keys.count((tag, key)) > 1 and not tag.endswith(":merge"):
+                said = f"the key {key!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in rules if not tag.endswith(":timestamp")]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _plain(value: object, left: Iterator[int]) -> Any:
+    """Return a value as JSON has it. Raises UnreadableError for what it has not.
+
+    `left`: an item for each value that there may be, aliases written out.
+    """
+    if next(left, None) is None:
+        raise UnreadableError("its aliases stand for too much")
+    if isinstance(value, dict):
+        return {_key_text(key): _plain(item, left) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, left) for item in value]
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if isinstance(value, str | int | float | None) and finite:
+        return value
+    raise UnreadableError(f"{value!r:.40} is nothing that JSON has")
+
+
+def _key_text(key: object) -> str:
+    return key if isinstance(key, str) else json.dumps(key, default=str)
 
 
 def as_served(framework: Framework, document: Json, namespace: str) -> Json:

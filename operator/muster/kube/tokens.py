@@ -39,28 +39,39 @@ class Bearers(Generic[T]):
         """Begin. `judge` is asked about each user, as a SubjectAccessReview names one."""
         self._kube, self._path, self._judge = kube, path, judge
         self._known: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
+        self._refused: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
+        """Apart, so that strangers have nobody forgotten who may look."""
         self._asking = asyncio.Semaphore(AT_ONCE)
 
     async def find(self, authorization: str) -> T | HTTPStatus:
         """Return what `judge` says, UNAUTHORIZED, or SERVICE_UNAVAILABLE where nobody knows."""
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not token or len(token) > LONGEST:
+        if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST or not token.isascii():
             return HTTPStatus.UNAUTHORIZED
         # Enough to know it again: neither credentials nor their sixteen kilobytes are kept.
-        digest = hashlib.sha256(token.encode(errors="replace")).digest()
+        digest = hashlib.sha256(token.encode()).digest()
+        # Who is known waits behind no strangers.
+        if (known := self._remembered(digest)) is not None:
+            return known
         async with self._asking:
-            until, known = self._known.get(digest, (0.0, HTTPStatus.OK))
-            if time.monotonic() < until:
+            if (known := self._remembered(digest)) is not None:
                 return known
             try:
                 found = await self._asked(token)
             except NOT_WRITTEN as error:
                 log.warning("nobody knows who may read %s: %s", self._path, error)
                 return HTTPStatus.SERVICE_UNAVAILABLE
-            self._known[digest] = (time.monotonic() + KEPT_SECONDS, found)
-            if len(self._known) > KEPT:
-                self._known.popitem(last=False)
+            may = found is HTTPStatus.OK or not isinstance(found, HTTPStatus)
+            kept = self._known if may else self._refused
+            self._known.pop(digest, None)
+            kept[digest] = (time.monotonic() + KEPT_SECONDS, found)
+            if len(kept) > KEPT:
+                kept.popitem(last=False)
             return found
+
+    def _remembered(self, digest: bytes) -> T | HTTPStatus | None:
+        found = self._known.get(digest) or self._refused.get(digest)
+        return found[1] if found is not None and time.monotonic() < found[0] else None
 
     async def _asked(self, token: str) -> T | HTTPStatus:
         review: Json = {"apiVersion": TOKENS.api_version, "kind": "TokenReview"}

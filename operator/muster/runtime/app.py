@@ -183,8 +183,7 @@ class Operator:
         loop, settings = self.loop, self.settings
         if loop is None or settings.dashboard_bind == "0":
             return None
-        why = loop.decision_log.decisions
-        source = Source(lambda: loop.seen, self.policy.get, self.store, why)
+        source = Source(lambda: loop.seen, self.policy.get, self.store, loop.decision_log.entries)
         return Dashboard(source, None if settings.dashboard_auth == "none" else Guard(self.kube))
 
     def _take_signals(self) -> None:

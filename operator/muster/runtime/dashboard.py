@@ -22,7 +22,7 @@ from importlib import resources
 from typing import Final
 
 from aiohttp import web
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from muster.allocator import view
 from muster.allocator.view import Seen, View
@@ -60,7 +60,12 @@ SILENCE: Final = 15.0
 PATIENCE: Final = 30.0
 """Seconds in which a page must take in what it is sent."""
 ASKED: Final = "application/yaml"
+LONGEST: Final = 16
+"""Digits of a view's number."""
+UNMADE: Final = "what was seen cannot be shown; the operator's log says why\n"
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OURS: Final = frozenset({"same-origin", "none"})
+"""Where a browser may have a question from: this page, or what somebody typed."""
 ASSETS: Final = {
     "": ("index.html", "text/html"),
     "page.css": ("page.css", "text/css"),
@@ -84,8 +89,8 @@ class Source:
     """What the last cycle saw; None: this process is not at work."""
     policy: Callable[[], Policy]
     store: Store
-    why: Callable[[str], str] | None = None
-    """The decisions on a gang, as JSON, by its key."""
+    why: Callable[[str], Sequence[Json]] | None = None
+    """The decisions on a gang, by its key."""
     what_if: Callable[[str], Awaitable[str]] | None = None
     """What would come of jobs that are written so, in words. Raises ValueError."""
     log: Callable[[Job, PodView], Awaitable[str]] | None = None
@@ -137,7 +142,8 @@ class _Group:
         """Take in another view of all."""
         shown = whole
         if self.visible is not None:
-            shown = view.seen_by(whole, self.visible, name)
+            before = self.source or view.NOTHING, self.shown
+            shown = view.seen_by(whole, self.visible, name, before)
         if changed := view.difference(self.shown, shown):
             first = not self.source
             self.number, self.whole = self.number + 1, b""
@@ -175,7 +181,7 @@ class Dashboard:
         self._due = self._ahead = self._looked = 0.0
         self._foretold: Mapping[str, float] = {}
         self._looking: asyncio.Task[None] | None = None
-        self._making = asyncio.Lock()
+        self._making, self._telling = asyncio.Lock(), asyncio.Lock()
         self._groups: dict[frozenset[str] | None, _Group] = {}
         self._pages = 0
         self._secret = secrets.token_bytes(16)
@@ -195,6 +201,7 @@ class Dashboard:
 
     async def _view(self, request: web.Request) -> web.Response:
         group = await self._group(request)
+        # Many who come at once are sent one text, and none that is taken in anew meanwhile.
         async with self._making:
             about = {
                 "version": f"{self._began}-{group.number}",
@@ -214,17 +221,16 @@ class Dashboard:
         group = await self._group(request)
         if self._pages >= MOST:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n")
-        at = int(number) if number.isdecimal() and began == self._began else -1
+        known = began == self._began and number.isdecimal() and len(number) < LONGEST
+        at = int(number) if known else -1
         response = web.StreamResponse(headers={**HEADERS, "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
-        await response.prepare(request)
         self._pages += 1
         try:
+            await response.prepare(request)
             await self._follow(request, response, group, at)
         except (ConnectionError, TimeoutError):
             pass
-        except web.HTTPException:
-            await _send(response, b"event: again\ndata: {}\n\n")
         finally:
             self._pages -= 1
         return response
@@ -235,7 +241,7 @@ class Dashboard:
         said = time.monotonic()
         while request.transport is not None and not request.transport.is_closing():
             found = group.since(at)
-            if found is None or await self._group(request) is not group:
+            if found is None or not await self._still(request, group):
                 await _send(response, b"event: again\ndata: {}\n\n")
                 return
             for patch in found:
@@ -250,6 +256,13 @@ class Dashboard:
                 await _send(response, b": nothing new\n\n")
             said = time.monotonic()
 
+    async def _still(self, request: web.Request, group: _Group) -> bool:
+        """Say whether who asks may see what he could, and there is something to be seen."""
+        try:
+            return await self._group(request) is group
+        except web.HTTPException:
+            return False
+
     async def _detail(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
         group = await self._allowed(request, key)
@@ -260,23 +273,27 @@ class Dashboard:
             pods = list(store.own_pods(job).values())
         else:
             pods = [pod for pod, _ in store.foreign.members(key)] if key in store.foreign else []
-        shown = view.detail(job, pods, gang, seen.snapshot.nodes if seen else None)
-        if group.visible is not None:
-            strangers = view.hidden(self._whole, group.visible)
-            for each in shown.get("conditions", ()):
-                each["message"] = view.without(each["message"], strangers)
-        return web.Response(body=to_json(shown), content_type="application/json", headers=HEADERS)
+        nodes, discreet = seen.snapshot.nodes if seen else None, self._discretion(group)
+        return await self._told(lambda: view.detail(job, pods, gang, nodes, discreet))
 
     async def _why(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
         group = await self._allowed(request, key)
-        if self._source.why is None:
+        if (why := self._source.why) is None:
             raise web.HTTPNotFound(text="nobody has kept what was decided\n")
-        found = from_json(await asyncio.to_thread(self._source.why, key))
-        if group.visible is not None:
-            # It names gangs that nobody here knows any more.
-            found = [_bare(entry) for entry in found]
-        return web.Response(body=to_json(found), content_type="application/json", headers=HEADERS)
+        visible, discreet = group.visible, self._discretion(group)
+        if visible is None:
+            return await self._told(lambda: why(key))
+        return await self._told(lambda: view.decided(why(key), visible, discreet))
+
+    def _discretion(self, group: _Group) -> Callable[[str], str]:
+        return str if group.visible is None else view.discretion(self._whole, group.visible)
+
+    async def _told(self, make: Callable[[], object]) -> web.Response:
+        """Return what is made in a thread, one at a time: a gang may have thousands of pods."""
+        async with self._telling:
+            body = await asyncio.to_thread(lambda: to_json(make()))
+        return web.Response(body=body, content_type="application/json", headers=HEADERS)
 
     async def _log(self, request: web.Request) -> web.Response:
         key, name = request.query.get("key", ""), request.query.get("pod", "")
@@ -324,24 +341,32 @@ class Dashboard:
         if self._guard is None and _host(request) not in LOOPBACK:
             # Else any page of the web that its author calls by another name could read this one.
             raise web.HTTPForbidden(text="call this page localhost\n")
+        if request.headers.get("Sec-Fetch-Site", "none") not in OURS:
+            # Else it could tell by what loads which jobs there are.
+            raise web.HTTPForbidden(text="another page may not ask this one\n")
         viewer = None
         if self._guard is not None:
             viewer = await self._guard.viewer(request.headers.get("Authorization", ""))
         await self._refresh()
         visible = None if viewer is None else await self._visible(viewer)
-        group = self._groups.get(visible) or self._new_group(visible)
-        group.looked = self._looked
+        group = self._groups.get(visible) or self._begun(visible)
+        group.looked = time.monotonic()
         # One at a time: two would take in the same difference twice.
         async with self._making:
             if group.source is not self._whole:
+                started = time.monotonic()
                 await asyncio.to_thread(group.take, self._whole, self._alias)
+                # What is made for many of different rights takes no more than for one.
+                took = time.monotonic() - started
+                self._due = max(self._due, started) + SHARE * took
         return group
 
-    def _new_group(self, visible: frozenset[str] | None) -> _Group:
-        oldest = min(self._groups.values(), key=lambda group: group.looked, default=None)
-        if oldest is not None and len(self._groups) >= MOST_GROUPS:
-            if self._looked - oldest.looked < IDLE:
-                raise web.HTTPServiceUnavailable(text="too many look who may see different jobs\n")
+    def _begun(self, visible: frozenset[str] | None) -> _Group:
+        """Return a new group, in the place of one that nobody is of any more."""
+        if len(self._groups) >= MOST_GROUPS:
+            oldest = min(self._groups.values(), key=lambda group: group.looked)
+            if time.monotonic() - oldest.looked < SILENCE:
+                raise web.HTTPServiceUnavailable(text="too many of different rights look\n")
             del self._groups[oldest.visible]
         group = self._groups[visible] = _Group(visible)
         return group
@@ -363,6 +388,8 @@ class Dashboard:
                 text = "this process is not at work: it starts, or another one leads\n"
                 raise web.HTTPServiceUnavailable(text=text)
             if time.monotonic() < self._due:
+                if self._whole is view.NOTHING:
+                    raise web.HTTPServiceUnavailable(text=UNMADE)
                 return
             jobs: list[Job] = list(self._source.store.jobs)
             of = (seen, self._foretold, *jobs)
@@ -370,13 +397,19 @@ class Dashboard:
                 return
             if not self._of:
                 asyncio.get_running_loop().call_later(IDLE, self._forget)
+                self._of = (seen,)
             started = time.monotonic()
-            self._whole = await asyncio.to_thread(
-                view.make, seen, jobs, self._foretold, self._whole
-            )
+            try:
+                self._whole = await asyncio.to_thread(
+                    view.make, seen, jobs, self._foretold, self._whole
+                )
+            except Exception as error:
+                log.exception("nobody sees anything on the page")
+                raise web.HTTPServiceUnavailable(text=UNMADE) from error
+            finally:
+                took = time.monotonic() - started
+                self._due = started + max(PAUSE, SHARE * took)
             self._of = of
-            took = time.monotonic() - started
-            self._due = started + max(PAUSE, SHARE * took)
             if self._looking is None and started >= self._ahead:
                 self._looking = asyncio.create_task(self._look_ahead(seen))
 
@@ -410,16 +443,6 @@ class Dashboard:
     def _alias(self, key: str) -> str:
         """Return what a gang is called to those who may not know its name."""
         return f"~{hashlib.blake2b(key.encode(), key=self._secret, digest_size=6).hexdigest()}"
-
-
-def _bare(entry: Json) -> Json:
-    """Return a decision without what may name others."""
-    verdict = {key: entry["verdict"][key] for key in _PLAIN if key in entry["verdict"]}
-    placed = entry.get("placements", [])
-    return {"at": entry["at"], "verdict": verdict, "placements": placed}
-
-
-_PLAIN: Final = ("state", "reason", "placed", "total", "position")
 
 
 def _is(one: object, other: object) -> bool:

@@ -313,7 +313,9 @@ async def start(
     """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken."""
     app = web.Application(client_max_size=largest)
     app.add_routes(handlers)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    # Unpacked in the event loop before anybody is asked who sends it: 1 MB would hold up for
+    # seconds all that works there.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
     await runner.setup()
     host, _, port = address.rpartition(":")
     try:

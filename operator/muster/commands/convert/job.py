@@ -73,14 +73,13 @@ def containers_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each for each in listed if isinstance(each, dict)]
 
 
-def listen(framework: Framework, found: Json, port: object) -> None:
+def listen(framework: Framework, found: Json, port: int | None) -> None:
     """Give the framework's container the port that was told apart from the template."""
-    number = int(port) if isinstance(port, int | str) and str(port).isdecimal() else None
-    if number in (None, framework.pods.port):
+    if port in (None, framework.pods.port):
         return
     for container in containers_of(found):
         if container.get("name") == framework.pods.container:
-            declared = {"name": framework.pods.port_name, "containerPort": number}
+            declared = {"name": framework.pods.port_name, "containerPort": port}
             container["ports"] = [*(container.get("ports") or ()), declared]
 
 

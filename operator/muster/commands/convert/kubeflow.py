@@ -10,7 +10,7 @@ from muster.api import jobs
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, without_nothing
+from muster.commands.convert.fields import Fields, says, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework, loading
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -111,7 +111,7 @@ def listed(
     def read(source: Fields) -> Json | None:
         meta, spec = job.metadata(source), source.open("spec")
         scheduler = spec.take("schedulerName", str)
-        top_port = spec.take(port_field, object)
+        top_port = _port(spec, port_field)
         roles: dict[str, Json] = {}
         for each in spec.each("replicaSpecs"):
             named = next(filter(None, (each.take(name, str) for name in kind_fields)), "MASTER")
@@ -119,7 +119,7 @@ def listed(
             if type_ is None or type_ in roles:
                 each.lose_all(f"{job.NO_SUCH_ROLE}: {named}")
                 continue
-            port = each.take(port_field, int)
+            port = _port(each, port_field)
             found = job.template(each, framework)
             job.listen(framework, found, port if port is not None else top_port)
             if scheduler and isinstance(found.get("spec"), dict):
@@ -130,6 +130,16 @@ def listed(
         return job.assemble(framework, meta, {}, {}, roles)
 
     return read
+
+
+def _port(source: Fields, name: str) -> int | None:
+    """Take a number, whether or not it is written as a text."""
+    value = source.take(name, object)
+    if isinstance(value, int | str) and str(value).isdecimal():
+        return int(value)
+    if says(value):
+        source.lose(name, "is no number")
+    return None
 
 
 def _chief(spec: Fields, roles: Json) -> None:

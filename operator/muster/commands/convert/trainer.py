@@ -22,6 +22,7 @@ MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 _STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 _FRAMEWORK: Final = "trainer.kubeflow.org/framework"
 _WAIT: Final = "WaitForWorkersReady"
+_AT_ONCE: Final = "AtStartup"
 _TRAINER: Final = "trainer"
 _NODE: Final = "node"
 _RUNTIME: Final = "-runtime"
@@ -288,9 +289,10 @@ def _by_mpi(
 def _waits(replicated: Fields) -> bool:
     """Take the dependency of a launcher on its workers' being ready."""
     on = replicated.each("dependsOn")
-    if not on or on[0].take("status", str) != "Ready" or on[0].take("name", str) != _NODE:
+    if len(on) != 1 or (on[0].peek("status"), on[0].peek("name")) != ("Ready", _NODE):
         return False
-    return len(on) == 1
+    on[0].drop("status", "name")
+    return True
 
 
 def _patch(spec: Fields, jobset: Fields) -> None:
@@ -359,7 +361,10 @@ def write(source: Fields) -> list[Json]:
     roles = _roles(framework, spec.open(framework.spec_field))
     _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
     elastic = _elastic_back(spec) if sort == "torch" else {}
-    waits = spec.take("launcherCreationPolicy", str) == _WAIT
+    begins = spec.take("launcherCreationPolicy", str)
+    if begins not in (None, _AT_ONCE, _WAIT):
+        spec.lose("launcherCreationPolicy", f"{begins} is not known")
+    waits = begins == _WAIT
     trainer, replicated = _replicated(sort, roles, waits=waits)
     _span(elastic, roles, spec.open(framework.spec_field))
     leads = spec.take("runLauncherAsWorker", bool)
@@ -452,6 +457,8 @@ def _roles(framework: Framework, map_: Fields) -> list[_Role]:
         if type_ == LAUNCHER and count not in (None, 1):
             source.lose("replicas", "there is one launcher")
         pod = deepcopy(source.take("template", dict)) or {}
+        if not isinstance(pod.get("spec", {}), dict):
+            source.lose("template", "its spec is no object")
         pod["spec"] = dict(mapping(pod.get("spec")))
         default = framework.roles.restart_policies.get(type_, framework.roles.restart_policy)
         policy = source.take("restartPolicy", str) or str(default)

@@ -12,7 +12,7 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, without_nothing
+from muster.commands.convert.fields import Fields, says, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework, loading
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -123,6 +123,8 @@ def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
         if arguments is not None:
             said = _arguments(arguments)
             port = said.pop("port", "")
+            if port and not port.isdecimal():
+                plugins.note(plugins.at(name), f"--port={port} is no number")
             roles = {said.pop(flag, flag): type_ for flag, type_ in plugin.roles.items()}
             for flag in said:
                 plugins.note(plugins.at(name), f"--{flag} is not known")
@@ -159,7 +161,7 @@ def _policies(policy: Fields, type_: str) -> set[str]:
     """Take a policy that a v1 job can have, of all tasks or of one role."""
     event, action = policy.take("event", str), policy.take("action", str) or ""
     events = [event, *(policy.take("events", list) or ())]
-    wanted = {(each, action) for each in events if isinstance(each, str)}
+    wanted = {(str(each), action) for each in events if says(each)}
     if type_ in _ENDS:
         wanted -= {("TaskCompleted", "CompleteJob")}
     for name in sorted(f"{event} -> {action}" for event, action in wanted - _EFFECTS.keys()):
@@ -172,11 +174,15 @@ def _restart_policy(of_pod: str, effects: set[str]) -> str:
     return names.RestartPolicy.ON_FAILURE.value if effects & {_GANG, _POD} else of_pod
 
 
-def _waits(task: Fields) -> bool:
+def _waits(task: Fields, workers: Sequence[str]) -> bool:
     """Take the dependency of a launcher on its workers."""
     depends = task.open("dependsOn")
-    on = depends.take("name", list)
-    return bool(on)
+    on = depends.take("name", object)
+    if on == list(workers):
+        return True
+    if says(on):
+        depends.lose("name", *_DEPENDS)
+    return False
 
 
 def _mounts(spec: Fields) -> list[tuple[Json, Json]]:
@@ -227,14 +233,16 @@ def _arguments(listed: Sequence[object]) -> dict[str, str]:
         if word.startswith("-"):
             flag, _, value = word.lstrip("-").partition("=")
             found[flag] = value
-        elif flag:
+        elif flag and not found[flag]:
             found[flag] = word
+        else:
+            found[repr(word)] = ""
     return found
 
 
 def _plugins(plugins: Fields, plan: _Plan) -> Json:
     """Take what the kind does by itself; return the options that plugins were told."""
-    if plugins.take("svc", list):
+    if says(plugins.take("svc", object)):
         plugins.lose("svc", "each pod's service is published early, and no NetworkPolicy is made")
     plugins.drop("svc")
     path = None
@@ -290,7 +298,8 @@ def _tasks(
             job.listen(plan.framework, found, plan.port)
         policy = _restart_policy(job.restart_policy(found), general | own)
         roles[type_] = job.role(task.take("replicas", int), policy, found)
-        if type_ == LAUNCHER and _waits(task):
+        workers = [other for other in tasks if plan.roles.get(other) == WORKER]
+        if type_ == LAUNCHER and _waits(task, workers):
             options["launcherCreationPolicy"] = "WaitForWorkersReady"
     return roles, {(names.RESTART, names.RESTART_GANG)} if _GANG in effects else set()
 
