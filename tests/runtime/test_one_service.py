@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a large job with one service costs the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+import rehearsal
+from muster.api import names
+from rehearsal import Process
+from world import of_kind
+
+PODS = 1000
+ASKED = {names.SERVICE: names.SERVICE_OF_JOB}
+
+
+class Counted(Process):
+    """An operator whose writes are counted; events may be left out."""
+
+    def __init__(self, server):
+        """Count from the start."""
+        super().__init__(server)
+        self.writes = Counter()
+        serve = server.serve
+
+        def counting(method, path, params, body):
+            if method != "GET" and not path.endswith("/events"):
+                self.writes[method, path.rpartition("/")[2]] += 1
+            return serve(method, path, params, body)
+
+        server.serve = counting
+
+
+@pytest.mark.parametrize(("notes", "most"), [(ASKED, 1.1), ({}, 2.1)], ids=["job", "pod"])
+def test_writes_a_pod(notes, most):
+    """Up to the moment at which all run and the status says so."""
+    container = {"name": "pytorch", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    told = {"annotations": {"run": "forever", "exits": "0"}}
+    template = {"metadata": told, "spec": {"containers": [container]}}
+    job = of_kind(
+        "PyTorchJob",
+        annotations=notes,
+        Master={"replicas": 1, "template": template},
+        Worker={"replicas": PODS - 1, "template": template},
+    )
+
+    async def story(server, _dice):
+        process = Counted(server)
+        task = asyncio.create_task(process.run())
+        server.create("pytorchjobs", "team", job)
+        at = ("pytorchjobs", "team", "mnist")
+
+        def runs():
+            status = server.objects[at].get("status") or {}
+            counts = status.get("replicaStatuses", {}).get("Worker", {})
+            return counts.get("active") == PODS - 1
+
+        async with asyncio.timeout(300):
+            while not runs():  # noqa: ASYNC110 -- time passes at once
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return process.writes
+
+    writes = rehearsal.play(story, 1, {f"n{n}": 110 for n in range(10)})
+    assert writes["POST", "pods"] == PODS
+    assert writes["POST", "services"] == (1 if notes else PODS)
+    assert writes.total() <= most * PODS, writes
