@@ -21,11 +21,11 @@ def as_made(job: Job, framework: Framework, pods: Iterable[PodView]) -> Job:
 
     What it asks holds again once none of them is left: they know each other's names.
     """
+    if not framework.pods.services:
+        return job
     me, one = job.as_owner, names.flat(job.name)
     found = {pod.service == one for pod in pods if pod.owner == me}
-    if not (found and framework.pods.services):
-        return job
-    return replace(job, service=one if True in found else "")
+    return replace(job, service=one if True in found else "") if found else job
 
 
 def of_invalid(observed: Observed, framework: Framework) -> Job:
