@@ -158,9 +158,10 @@ crds: install ## write crds/ and docs/reference.md from the models
 docs: install ## build the docs site, build/site/index.html, and check its links
 	@$(BIN)/sphinx-build -W --keep-going -q -E -b html -c tools/site . build/site
 
+# What is there of other operators' CRDs, or was installed by Helm, has another owner.
 deploy: install ## install on the cluster of kubectl: IMAGE=REGISTRY/NAME:TAG GANG=embedded
 	@all=$$($(BIN)/python tools/release install --image '$(IMAGE)' --gang '$(GANG)') && \
-		printf '%s\n' "$$all" | kubectl apply --server-side -f -
+		printf '%s\n' "$$all" | kubectl apply --server-side --force-conflicts -f -
 
 undeploy: install ## take the operator away; CRDs and jobs stay
 	kubectl delete --ignore-not-found -k manifests/overlays/$(GANG)

@@ -323,6 +323,7 @@ class Server:
             for (p, n, _), found in self.objects.items()
             if p == plural and namespace in ("", n)
             if chosen(found["metadata"].get("labels") or {}, params)
+            if params.get("fieldSelector") in (None, f"metadata.name={found['metadata']['name']}")
         ]
         return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
 

@@ -93,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
     page.add_argument("--port", type=int, default=8083, help="of 127.0.0.1 (8083); 0: any")
     page.set_defaults(run=_dashboard)
+    importlib.import_module("muster.commands.arguments").add_to(subparsers)
     _add_doctor(subparsers)
+    _add_report(subparsers)
     turned = subparsers.add_parser(
         "convert",
         help="turn jobs of old versions, of Volcano and of Trainer into jobs of v1, or back",
@@ -230,11 +232,32 @@ def _add_doctor(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     asked.set_defaults(run=_ask, ask=_doctor)
 
 
+def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    asked = subparsers.add_parser(
+        "report",
+        help="add up what became of the devices that jobs asked for, by state",
+        epilog="Flags of `muster run` count.",
+    )
+    asked.add_argument("-n", "--namespace", default="", help="of the jobs (all)")
+    asked.add_argument("--since", default="24h", metavar="DURATION", help="how far back (24h)")
+    asked.add_argument("--resource", default="", help="what is counted (every kind of GPU)")
+    asked.add_argument("--by", choices=("job", "queue", "namespace"), default="job")
+    asked.add_argument("-o", "--output", choices=("text", "csv", "json"), default="text")
+    asked.set_defaults(run=_ask, ask=_report)
+
+
+def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    try:
+        since = flags.span(args.since)
+    except ValueError as error:
+        raise FlagError(f"--since={args.since}: {error}") from None
+    report = importlib.import_module("muster.commands.report")
+    return report.report(chosen, args.namespace, since, args.resource, args.by, args.output)
+
+
 def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     doctor = importlib.import_module("muster.commands.doctor")
-    crds = importlib.import_module("muster.local.layout").shipped("crds")
-    as_json = args.output == "json"
-    return doctor.doctor(chosen, flags.parse, crds, args.namespace, as_json=as_json)
+    return doctor.doctor(chosen, flags.parse, args.namespace, as_json=args.output == "json")
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -124,3 +124,32 @@ def test_what_was_used_is_written():
     usage = {"a": {"seconds": 60, "at": "2026-01-01T00:00:00Z"}}
     assert written(server, usage) == {"a": {"usage": usage["a"]}}
     assert written(server, usage) == {}
+
+
+def test_no_group_waits_for_the_write_of_another(monkeypatch):
+    """Nor is one written twice at the same time: what is new about it comes after."""
+
+    async def story():
+        groups, written, slow = status.GroupStatus(None, None, None), [], asyncio.Event()
+
+        async def write(key, memory):
+            written.append((key, memory))
+            if key == "slow":
+                await slow.wait()
+
+        monkeypatch.setattr(groups, "_write", write)
+        news = {"slow": 1, "other": 1}
+        running = asyncio.create_task(groups.run(news.get))
+        groups.enqueue("slow")
+        await asyncio.sleep(3 * status.GATHER)
+        news["slow"] = 2
+        for key in ("slow", "other"):
+            groups.enqueue(key)
+        await asyncio.sleep(3 * status.GATHER)
+        assert written == [("slow", 1), ("other", 1)]
+        slow.set()
+        await asyncio.sleep(3 * status.GATHER)
+        assert written[2:] == [("slow", 2)]
+        running.cancel()
+
+    asyncio.run(story())

@@ -106,8 +106,12 @@ CASES = [
     ("version", {"version": "0.2.0"}, "of version 0.1.0, this program of 0.2.0"),
     ("CRDs", {"crds": {"tfjobs.kubeflow.org": checks.ABSENT}}, "no CRD tfjobs.kubeflow.org"),
     ("CRDs", {"crds": {"tfjobs.kubeflow.org": "v1 is not served"}}, "v1 is not served"),
-    ("permissions", {"missing": (Access("pods", "", "create"),)}, "create pods"),
-    ("permissions", {"components": MPI}, "components/mpi, this account may not create secrets"),
+    ("permissions", {"missing": (Access("pods", "", "create"),)}, "are missing: create pods"),
+    (
+        "permissions",
+        {"components": MPI},
+        "components/mpi, and the operator may not create secrets",
+    ),
     ("gang scheduler's API", {"served": frozenset()}, "scheduler embedded is not served"),
     ("gang scheduler", VOLCANO, "no Deployment of volcano is ready: gangs"),
     ("gang scheduler", {**KUBE_BATCH, "deployments": (OPERATOR,)}, "no Deployment of kube-batch"),
@@ -167,8 +171,6 @@ def test_each_check_has_a_fault():
 def test_what_was_not_read_is_told_and_nothing_concluded(check, broken):
     """With the cure that the reader names."""
     needs = next(each.needs for each in checks.CHECKS if each.name == check)
-    if not needs:
-        return
     facts = replace(HEALTHY, **broken, unread={needs[0]: "have a role grant you: list x"})
     found = checks.findings(facts)
     assert check not in {one.check for one in found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster import cli
-from muster.commands.convert import SOURCES, Conversion, command, convert, job, trainer
+from muster.api.edge import sequence
+from muster.commands.convert import Conversion, command, convert, job, trainer
 from muster.frameworks import FRAMEWORKS, load
 
 ROOT = Path(__file__).parents[1]
@@ -417,13 +419,55 @@ def test_a_tfjob_without_a_master_ends_with_its_first_worker():
     assert [loss.path for loss in convert([document]).losses] == ["spec.terminationPolicy.chief"]
 
 
-@pytest.mark.parametrize("junk", [None, [], "text", {"spec": 3}, {"spec": {"tasks": [1]}}])
-def test_documents_of_any_shape_are_read(junk):
-    """Nothing raises; what is not understood is lost, and named."""
-    for api_version, kind in [*SOURCES, ("trainer.kubeflow.org/v1alpha1", "TrainJob")]:
-        body = junk if isinstance(junk, dict) else {"spec": junk, "metadata": junk}
-        convert([{**body, "apiVersion": api_version, "kind": kind}], to_trainjob=True)
-        convert([{**body, "apiVersion": api_version, "kind": kind}])
+PATCHED = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs", 0)
+POD = ("template", "spec", "template", "spec")
+JUNK = (None, 3, True, "x", "", [], {}, [1], [{}], {"a": 1}, {"name": 3}, {"name": []}, 2**70)
+
+
+def spots(value, path=()):
+    """Yield the path of everything in a document but its kind and version."""
+    if path not in ((), ("apiVersion",), ("kind",)):
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(sequence(value))
+    for key, part in parts:
+        yield from spots(part, (*path, key))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_documents_of_any_shape_are_read(data):
+    """Nothing raises, whatever stands in place of whatever; what was given stays as it was."""
+    documents = data.draw(st.sampled_from([each["given"] for each in STORIES]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        index = data.draw(st.integers(0, len(documents) - 1))
+        path = data.draw(st.sampled_from(list(spots(documents[index]))))
+        junk = data.draw(st.sampled_from(JUNK))
+        documents = deepcopy(documents)
+        inner = documents[index]
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] = deepcopy(junk)
+    before = deepcopy(documents)
+    for to_trainjob in (False, True):
+        found = convert(documents, to_trainjob=to_trainjob)
+        assert all(str(loss) for loss in found.losses)
+    assert documents == before
+
+
+@pytest.mark.parametrize(
+    ("index", "path"),
+    [
+        (0, ("metadata", "namespace")),
+        (0, ("spec", "template", "spec", "replicatedJobs", 1, "name")),
+        (1, ("spec", "runtimePatches", 0, *PATCHED, "name")),
+        (1, ("spec", "runtimePatches", 0, *PATCHED, *POD, "containers", 0, "name")),
+        (1, ("spec", "trainer", "env", 0, "name")),
+    ],
+)
+def test_a_name_that_is_a_list_names_nothing(index, path):
+    """What is told apart by names bears one that is none."""
+    documents = story("a TrainJob with PyTorch")
+    convert(changed(documents, index, path, lambda _name: ["a"]))
 
 
 def test_other_documents_stay_as_they_are():
@@ -452,6 +496,23 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     file.write_text("kind: ConfigMap")
     assert cli.main(["convert", "-f", str(file)]) == 2
     assert "no job found" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_guide(capsys, monkeypatch, tmp_path):
+    """Each does what the page says, on files as it names them."""
+    runtime, train = story("a TrainJob with MPI")
+    documents = {"vcjob": story("Volcano with MPI")[0], "trainjob": train, "runtime": runtime}
+    monkeypatch.chdir(tmp_path)
+    for name, document in documents.items():
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(document))
+    page = (ROOT.parent / "docs" / "migration.md").read_text()
+    made = []
+    for line in re.findall(r"^\$ muster (convert .*)$", page, re.MULTILINE):
+        words, _, file = line.partition(" > ")
+        assert cli.main(words.split()) == 0
+        Path(file).write_text(capsys.readouterr().out)
+        made.append([each["kind"] for each in yaml.safe_load_all(Path(file).read_text())])
+    assert made == [["MPIJob"], ["MPIJob"], ["TrainingRuntime", "TrainJob"]]
 
 
 def test_a_job_that_cannot_run_is_said(capsys, tmp_path):

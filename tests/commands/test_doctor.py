@@ -14,7 +14,7 @@ import pytest
 
 from muster import cli, flags
 from muster.api import edge
-from muster.commands import doctor
+from muster.commands import doctor, questions
 from muster.kube.certificates import self_signed
 from muster.kube.client import ApiError
 from muster.runtime.settings import Settings
@@ -26,10 +26,9 @@ HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/mu
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/muster-system/endpointslices"
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"
-CRD = {
-    "metadata": {"name": "tfjobs.kubeflow.org"},
-    "spec": {"versions": [{"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}]},
-}
+V1 = {"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}
+OLD = {"name": "v1beta2", "served": True, "storage": False, "schema": {"a": 1}}
+CRD = {"metadata": {"name": "tfjobs.kubeflow.org"}, "spec": {"versions": [V1, OLD]}}
 DENIED = 'admission webhook "jobs.muster.kubeflow.org" denied the request: its name'
 
 
@@ -104,6 +103,7 @@ class Server:
 
     async def clock(self):
         """Return the time."""
+        self._look("/version")
         return float(int(time.time()))
 
     async def get(self, path, **_params):
@@ -133,16 +133,16 @@ class Server:
 
 
 @pytest.fixture
-def ask(monkeypatch, tmp_path):
+def ask(monkeypatch):
     """Return a function that asks the doctor about a server; the answer is code and findings."""
-    (tmp_path / "tfjobs.yaml").write_text(json.dumps(CRD))
+    monkeypatch.setattr(doctor.crds, "documents", lambda _kinds: {"tfjobs.yaml": CRD})
 
     def ask(server, *, as_json=True):
-        async def connect(*_args, **_more):
+        async def connect(*_args):
             return server
 
-        monkeypatch.setattr(doctor, "connect", connect)
-        answer = asyncio.run(doctor.doctor(Settings(), flags.parse, tmp_path, "", as_json=as_json))
+        monkeypatch.setattr(questions, "connect", connect)
+        answer = asyncio.run(doctor.doctor(Settings(), flags.parse, "", as_json=as_json))
         if not as_json:
             return answer.code, answer.text
         made = json.loads(answer.text)
@@ -171,8 +171,11 @@ def changed(path, **fields):
     return {**there, path: {**there[path], **fields}}
 
 
-OLD = {"versions": [{"name": "v1", "served": True, "storage": True, "schema": {"a": 0}}]}
-UNSERVED = {"versions": [{"name": "v1", "served": False, "storage": True, "schema": {"a": 1}}]}
+def of_versions(*versions):
+    """Return what is installed, with these versions in the CRD."""
+    return changed(f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": list(versions)})
+
+
 PULLS = {
     "status": {
         "containerStatuses": [
@@ -209,8 +212,17 @@ PODS = "/api/v1/namespaces/muster-system/pods"
     [
         (without(f"{APPS}/deployments", LEASE), "no operator is installed"),
         (without(f"{CRDS}/tfjobs.kubeflow.org"), "no CRD tfjobs.kubeflow.org"),
-        (changed(f"{CRDS}/tfjobs.kubeflow.org", spec=OLD), "v1 has another schema"),
-        (changed(f"{CRDS}/tfjobs.kubeflow.org", spec=UNSERVED), "v1 is not served"),
+        (
+            changed(
+                f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": [{**V1, "schema": {"a": 0}}]}
+            ),
+            "v1 has another schema",
+        ),
+        (
+            changed(f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": [{**V1, "served": False}]}),
+            "v1 is not served",
+        ),
+        (of_versions(V1), "no version v1beta2"),
         (
             {**installed(), f"{APPS}/deployments": [deployment(ready=0)], PODS: [PULLS]},
             "is ready: ErrImagePull: a b",
@@ -226,6 +238,22 @@ def test_what_is_broken_is_told(ask, there, words):
     """As the server shows it."""
     _, found = ask(Server(there))
     assert words in " ".join(one["what"] for one in found)
+
+
+def test_old_versions_need_not_be_served(ask):
+    """That is the administrator's choice."""
+    assert ask(Server(of_versions(V1, {**OLD, "served": False}))) == (0, [])
+
+
+def test_a_deployment_of_another_operator_with_this_image_is_ours(ask):
+    """It has no label of ours, no command, and its own flags."""
+    adopted = deployment("--admission-bind-address=:9443")
+    adopted["spec"]["selector"] = {"matchLabels": {"app": "training-operator"}}
+    del adopted["spec"]["template"]["spec"]["containers"][0]["args"][0]
+    there = {**installed(), f"{APPS}/deployments": [adopted]}
+    assert ask(Server(there)) == (0, [])
+    adopted["spec"]["template"]["spec"]["containers"][0]["args"] = ["dashboard"]
+    assert ask(Server({**there, LEASE: None}))[1][0]["what"] == "no operator is installed"
 
 
 def test_what_its_account_may_not_is_told(ask):
@@ -268,9 +296,8 @@ def test_who_may_look_into_his_namespace_sees_his_jobs(ask):
     assert [one["check"] for one in found] == ["what jobs ask for"]
 
 
-def test_by_the_command_line(ask, capsys, monkeypatch):
+def test_by_the_command_line(ask, capsys):
     """The answer is printed, and the code is that of the findings."""
     ask(Server(installed()))
-    monkeypatch.setattr("muster.local.layout.shipped", lambda _folder: None)
     assert cli.main(["doctor"]) == 0
     assert capsys.readouterr().out == "ok       nothing is wrong\n"

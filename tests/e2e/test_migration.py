@@ -37,7 +37,8 @@ STORIES = {
 They are played one after the other on one cluster; the roles of the last include those before.
 """
 WEBHOOK = "validator.training-operator.kubeflow.org"
-INSTALL = "kubectl apply --server-side -k manifests/overlays/"
+IMAGE = "IMAGE=registry.example.com/team/muster:0.1.0"
+INSTALL = {"embedded": f"make deploy {IMAGE}", "mpi": f"make deploy GANG=mpi {IMAGE}"}
 TEAM = "team"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -139,7 +140,7 @@ def other_operator(api: Api, namespace: str, name: str) -> None:
 
 def test_every_section_is_played() -> None:
     """None is added without a story."""
-    typed_there = {title for title, text in SECTIONS.items() if "kubectl apply" in text}
+    typed_there = {title for title, text in SECTIONS.items() if "make deploy" in text}
     assert typed_there == set(STORIES)
 
 
@@ -158,7 +159,7 @@ def test_a_person_follows_the_page(own: Cluster, api: Api, tmp_path: Path, secti
     first, second = re.findall(r"```sh\n(.*?)```", SECTIONS[section], re.DOTALL)
     for command in first.splitlines():
         typed(own, command)
-    assert first.splitlines()[-1] == f"{INSTALL}{overlay}"
+    assert first.splitlines()[-1] == INSTALL[overlay]
     for namespace, name in deployments:
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
         assert api.send("GET", path)["spec"]["replicas"] == 0

@@ -30,12 +30,15 @@ LINES = [
 NOT_RUN = {
     "make demo": "test_demo.py runs it, and it takes half a minute",
     "make test": "this is a part of it",
+    "muster dashboard": "test_page.py opens it, and it serves until it is stopped",
 }
 """Command -> why it is left out. That an image is built and pushed is no command there."""
 INSTALL = "make deploy IMAGE=registry.example.com/team/muster:0.1.0"
 """The Deployment's image is on no node: a process with its account and roles plays its part."""
-CODES = {"muster explain tfjob/second": 1}
-"""Command -> its exit code where that is not 0: 1 says that the job waits."""
+CODES = {"muster explain tfjob/second": 1, "muster doctor": 2}
+"""Command -> its exit code where that is not 0: 1 says that the job waits, 2 that the operator has
+no pod, as a process plays its part here.
+"""
 SAYS = {
     'eval "$(.venv/bin/muster local env)"': "",
     "kubectl get nodes": "node-4",

@@ -26,6 +26,8 @@ from harness import (
 )
 
 import pki
+from muster.commands import doctor
+from muster.frameworks import FRAMEWORKS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -103,6 +105,7 @@ def test_what_only_the_webhook_can_refuse(
     with pytest.raises(Refused) as caught:
         api.create(two_chiefs())
     assert (caught.value.code, str(caught.value)) == (422, DENIED)
+    assert dry_run(api, doctor.probe(FRAMEWORKS["TFJob"])).startswith(doctor.DENIED)
 
     api.create(tfjob("good", chief=True, run="forever"))
     api.wait_condition("good", "Running")

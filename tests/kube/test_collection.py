@@ -129,6 +129,19 @@ def test_the_end_of_an_earlier_one_of_the_name(held, changes):
     assert changes == [(None, 5), (5, None)]
 
 
+def test_an_answer_that_comes_after_the_end_brings_nothing_back(held, changes):
+    """Whoever shows ends may tell nothing of how far he has come otherwise."""
+    held.listed("a", set(), 5)
+    held.take(document(A, 6))
+    held.remove(document(A, 8))
+    held.apply(document(A, 7))
+    assert (held.objects, changes) == ({}, [(None, 6), (6, None)])
+    held.apply(document(A, 9, "u2"))
+    assert held.objects == {A: 9}
+    held.remove(document(B, 8))
+    assert not held.complete
+
+
 def test_what_a_write_has_shown_to_be_gone_does_not_come_back(held, changes):
     """A watch that is behind shows how it was before; the next one of that name is another."""
     held.take(document(A, 1, "first"))

@@ -20,6 +20,8 @@ class Leases:
         self.lease = None
         self.version = 0
         self.lease_until = math.inf
+        self.garbled = 0
+        """So many of the next questions get an answer of somebody else."""
         self.unanswered = 0
         """So many of the next questions never get an answer."""
 
@@ -28,6 +30,9 @@ class Leases:
         if self.unanswered:
             self.unanswered -= 1
             await asyncio.Event().wait()
+        if self.garbled:
+            self.garbled -= 1
+            return {"error": "upstream"}
         if self.lease is None:
             raise ApiError(404, "NotFound", "no lease", None)
         return copy.deepcopy(self.lease)
@@ -73,6 +78,23 @@ def test_a_standby_takes_what_is_given_back_at_once(after, least, most):
     """Long before the next time it would have renewed; from the dead after the lease's time."""
     timings = Timings(duration=2.0, renew=1.8, retry=1.6)
     assert least <= asyncio.run(taken(timings, after)) < most
+
+
+def test_an_answer_of_somebody_else_ends_no_leader():
+    """A proxy's own JSON is no Lease; the next look finds it again."""
+
+    async def story():
+        kube = Leases()
+        leader = LeaderElector(kube, "system", "muster", "one", Timings(2.0, 1.8, 0.1))
+        await leader.acquire()
+        kube.garbled = 3
+        holding = asyncio.create_task(leader.hold())
+        await asyncio.sleep(1.0)
+        assert kube.garbled == 0
+        assert not holding.done()
+        holding.cancel()
+
+    asyncio.run(story())
 
 
 def test_a_request_without_an_answer_costs_neither_the_leader_nor_a_standby_the_lease():

@@ -93,6 +93,27 @@ def test_a_write_is_tried_again():
     assert len(asked) == 3
 
 
+def test_an_answer_that_is_no_http_is_one_that_did_not_come():
+    """A broken proxy's word ends nothing: the request is tried again."""
+    answers = [b"HTTP/1.1 nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answers.pop(0))
+        writer.close()
+
+    async def story():
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            kube = Kube(f"http://127.0.0.1:{port}", lambda _: aiohttp.ClientSession(), "m", 4)
+            try:
+                return await kube.get(PATH), dict(kube.requests)
+            finally:
+                await kube.close()
+
+    assert asyncio.run(story()) == ({}, {("GET", "0"): 1, ("GET", "200"): 1})
+
+
 def test_what_went_wrong_half_way_may_have_been_done():
     """The error of the next try says so; that of a first one does not."""
 

@@ -244,6 +244,39 @@ COPY --from=build /src/first /src/second /opt/
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")
+def test_an_image_from_scratch_is_the_same_whenever_it_is_made(clone: Path) -> None:
+    """Byte for byte, and it holds what is copied into it alone; WORKDIR makes its folder."""
+    place = clone / "examples" / "training" / "images" / "child.Dockerfile"
+    place.write_text(f"""
+FROM {PARENT} AS build
+WORKDIR /made/here
+RUN echo a >file && mkdir -m 700 empty
+
+FROM scratch
+COPY --from=build /made /
+""")
+    made = images.make("child")
+    first = made.read_bytes()
+    made.unlink()
+    assert images.make("child").read_bytes() == first
+    with tarfile.open(made) as packed:
+        (entry,) = json.load(packed.extractfile("manifest.json") or io.BytesIO())[0]["Layers"]
+        with tarfile.open(fileobj=packed.extractfile(entry)) as layer:
+            found = {m.name: (m.mode, m.mtime, m.uname) for m in layer.getmembers()}
+    assert set(found) == {"here", "here/file", "here/empty"}
+    assert found["here/empty"] == (0o700, images._EPOCH, "")
+
+
+def test_a_digest_is_for_engines() -> None:
+    """Mmdebstrap makes the same suite."""
+    names = [stage.parent for stage in dockerfile.parse(images.sources()["muster"].read_text())]
+    assert names[0].startswith("debian:trixie-slim@sha256:")
+    assert names[1:] == ["scratch"]
+    below = images._stages(f"{images.PREFIX}muster{images._BELOW}0:{images.TAG}")
+    assert images._parents(below) == ["debian:trixie-slim"]
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")
 def test_a_failed_run_says_what_it_printed(clone: Path) -> None:
     """The last lines and where the rest is; no image and no half of one is left."""
     place = clone / "examples" / "training" / "images" / "child.Dockerfile"

@@ -14,14 +14,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import bundle
 import chart
 import pytest
 import yaml
 
 import muster
 from gotemplate import Chart, TemplateError
+from muster import flags
 from muster.gang import BACKENDS
 from muster.local import binaries, handle
+from muster.runtime.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "charts" / "muster"
@@ -64,14 +67,25 @@ WITH_HELM: dict[str, Values] = {
         **CHOICES["around"][1],
         "schedulerConf": {"actions": "allocate"},
         "grafanaDashboard": ON,
+        "dashboard": ON,
         "crds": {"oldVersions": False},
         "defaultQueue": {"create": True},
     },
 }
-FREE = {".schedulerConf", ".resources", ".affinity", ".nodeSelector", ".podAnnotations",
-        ".podLabels", ".defaultQueue.spec", ".networkPolicy.metricsFrom",
-        ".grafanaDashboard.labels", ".prometheus.serviceMonitor.labels",
-        ".prometheus.rules.labels"}  # fmt: skip
+FREE = {
+    ".affinity",
+    ".dashboard.from",
+    ".defaultQueue.spec",
+    ".grafanaDashboard.labels",
+    ".networkPolicy.metricsFrom",
+    ".nodeSelector",
+    ".podAnnotations",
+    ".podLabels",
+    ".prometheus.rules.labels",
+    ".prometheus.serviceMonitor.labels",
+    ".resources",
+    ".schedulerConf",
+}
 """Values that Kubernetes, or the policy file, gives the shape."""
 
 
@@ -188,12 +202,31 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         ({"image": {"repository": ""}}, "image.repository is not set: build the image"),
         ({"leaderElection": {"enabled": False}}, "replicas: more than one need leaderElection"),
         ({"certManager": ON}, "webhook.enabled has to be set too"),
+        ({"dashboard": ON, "gangScheduler": "none"}, "gangScheduler has to be embedded"),
+        ({"schedulerOnly": True, "namespaces": ["a"]}, "the scheduler alone knows no jobs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: Values, error: str) -> None:
     """With what to do about it."""
     with pytest.raises(TemplateError, match=re.escape(error)):
         objects(values)
+
+
+def understood(values: Values) -> Settings:
+    """Return the settings that the program reads from its arguments."""
+    command, *given = arguments(values)
+    return flags.parse(given, {}, command)
+
+
+@pytest.mark.parametrize("values", [*(values for _, values in CHOICES.values())], ids=CHOICES)
+def test_the_program_understands_its_arguments(values: Values) -> None:
+    """Each flag is there, and means what the value says."""
+    settings = understood(values)
+    assert settings.leader_elect
+    assert settings.metrics_secure
+    assert settings.backend.name == values.get("gangScheduler", "embedded")
+    assert list(settings.namespaces) == values.get("namespaces", [])
+    assert (settings.admission_bind != "0") == bool(values.get("webhook"))
 
 
 def test_a_release_may_have_any_namespace() -> None:
@@ -307,6 +340,23 @@ def test_values_reach_the_pod() -> None:
     assert "PodDisruptionBudget" not in {d["kind"] for d in objects(values)}
 
 
+def test_the_page_is_reached_where_the_operator_serves_it() -> None:
+    """Flag, port, service and policy speak of one port; who may look the operator asks itself."""
+    found = keyed(objects({"dashboard": ON}))
+    template = found["apps/v1", "Deployment", "muster-system", "muster"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (port,) = (one for one in container["ports"] if one["name"] == "dashboard")
+    settings = understood({"dashboard": ON})
+    assert settings.dashboard_bind == f":{port['containerPort']}"
+    assert settings.dashboard_auth == "token"
+    service = found["v1", "Service", "muster-system", "muster-dashboard"]["spec"]
+    assert service["selector"].items() <= template["metadata"]["labels"].items()
+    assert [one["targetPort"] for one in service["ports"]] == ["dashboard"]
+    policy = found["networking.k8s.io/v1", "NetworkPolicy", "muster-system", "muster"]["spec"]
+    (way,) = (one for one in policy["ingress"] if {"port": "dashboard"} in one["ports"])
+    assert way["from"] == [{"namespaceSelector": {"matchLabels": {"dashboard": "enabled"}}}]
+
+
 def test_the_dashboard_is_that_of_the_manifests() -> None:
     """Grafana's sidecar finds it by its label."""
     (found,) = (d for d in objects({"grafanaDashboard": ON}) if d["kind"] == "ConfigMap")
@@ -324,7 +374,9 @@ def test_helm_says_what_is_said_here(choice: str, tmp_path: Path) -> None:
     lint = [chart.helm(), "lint", "--strict", str(FOLDER), f"--values={file}"]
     said = subprocess.run(lint, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stdout + said.stderr
-    argv = [chart.helm(), "template", "muster", str(FOLDER), f"--values={file}"]
+    packed = tmp_path / "muster.tgz"
+    packed.write_bytes(bundle.archive(bundle.Image("nobody.example/muster", "1", "")))
+    argv = [chart.helm(), "template", "muster", str(packed), f"--values={file}"]
     argv += ["--namespace=other"]
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     parts: dict[str, str] = {}

@@ -35,9 +35,6 @@ BEFORE = {
     ],
 }
 """Section -> the Deployments (namespace, name) that were there."""
-INSTALL = 2
-"""So many commands, the last ones of each section, install Muster."""
-
 RUN = ["run", "--leader-elect", "--metrics-secure"]
 ARGUMENTS = {
     "mpi": [*RUN, "--gang-scheduler-name=embedded"],
@@ -79,11 +76,11 @@ def installed(empty: cluster.Cluster) -> cluster.Cluster:
     for section, deployments in BEFORE.items():
         for namespace, name in deployments:
             put(empty, namespace, name)
-        shell(empty, "\n".join(commands(section)[:-INSTALL]))
+        shell(empty, "\n".join(commands(section)[:-1]))
     shell(empty, "kubectl create namespace team-a")
-    last = {tuple(commands(section)[-INSTALL:]) for section in BEFORE}
+    last = {commands(section)[-1] for section in BEFORE}
     assert len(last) == 2  # MPIJobs need an overlay of their own
-    shell(empty, "\n".join(commands("From training-operator")[-INSTALL:]))
+    shell(empty, commands("From training-operator")[-1])
     return empty
 
 
@@ -156,8 +153,9 @@ def put(where: cluster.Cluster, namespace: str, name: str) -> None:
 
 
 def test_every_block_of_the_guide_is_run_here() -> None:
-    """None is added without a test."""
-    assert {title for title, blocks in BLOCKS.items() if blocks} == {*BEFORE, "Back again"}
+    """None that speaks to a cluster is added without a test."""
+    speaking = {title for title, blocks in BLOCKS.items() if "kubectl" in "".join(blocks)}
+    assert speaking == {*BEFORE, "Back again"}
     assert all(len(BLOCKS[title]) == 2 for title in BEFORE)  # the second one in test_migration
 
 

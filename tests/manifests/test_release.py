@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib.util
 import io
 import json
 import os
 import re
 import tarfile
+import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import bundle
 import chart
@@ -79,11 +82,10 @@ def test_the_list_of_parts_is_what_the_operator_runs_with() -> None:
     document = json.loads(sbom.document())
     assert sbom.document() == sbom.document()
     parts = {part["name"]: part for part in document["components"]}
-    wanted = re.findall(r'^    "([\w-]+)>', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    direct = wanted[: wanted.index("hypothesis")]
-    assert len(direct) == 11
-    assert set(direct) <= set(parts)
-    assert not {"pytest", "mypy", "ruff", "hypothesis"} & set(parts)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    direct = {re.split("[>=]", line)[0] for line in project["dependencies"]}
+    assert {"kopf", "numpy"} < direct <= set(parts)
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "sphinx"} & set(parts)
     text = (ROOT / "constraints.txt").read_text()
     for name, part in parts.items():
         assert f"{name}=={part['version']}" in text
@@ -106,7 +108,10 @@ def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     signer.chmod(0o755)
     monkeypatch.setenv("PATH", f"{signer.parent}{os.pathsep}{os.environ['PATH']}")
     out = tmp_path / "dist"
+    out.mkdir()
+    (out / "mine").write_text("somebody else's")
     bundle.release(IMAGE, "volcano", out)
+    assert (out / "mine").exists()
     name = f"muster-{muster.version()}"
     lines = (out / bundle.CHECKSUMS).read_text().splitlines()
     sums = dict(line.split("  ")[::-1] for line in lines)
@@ -124,22 +129,50 @@ def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert re.findall(r"^ *image: (\S+)$", text, re.MULTILINE) == [f"{IMAGE.repository}:1"]
 
 
-@pytest.mark.parametrize("gang", ["", "batch", "../base"])
-def test_a_gang_scheduler_that_there_is_not(gang: str) -> None:
-    """The message has those that there are."""
-    with pytest.raises(ReleaseError, match=r"there are embedded, kube-batch"):
-        bundle.installation(IMAGE, gang)
-
-
 ENGINE = """#!/bin/sh
 echo "$(basename "$0") $@" >>"$ASKED"
 for word; do
     case $word in
         --metadata-file=*) echo '{"containerimage.digest": "%s"}' >"${word#*=}" ;;
         --digestfile=*) echo %s >"${word#*=}" ;;
+        --output=/*) cp "$SAVED" "${word#*=}" ;;
+        docker-archive:*) file=${word#*:}; cp "$SAVED" "${file%%%%:*}" ;;
     esac
 done
 """
+
+
+def pinned() -> dict[str, str]:
+    """Return the packages that an image has to have, and their versions."""
+    pins = sbom.pins() | {"muster": (muster.version(), ())}
+    return {name: pins[name][0] for name in sbom.needed()}
+
+
+def saved(folder: Path, packages: dict[str, str]) -> Path:
+    """Make what an engine saves: a package of Debian, and those of Python."""
+    texts = {
+        f"opt/muster/lib/python3.13/site-packages/{name}-{version}.dist-info/METADATA":
+            f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n\nName: not this\n"
+        for name, version in packages.items()
+    }  # fmt: skip
+    texts["var/lib/dpkg/status.d/libc6"] = (
+        "Package: libc6\nArchitecture: amd64\nVersion: 2.41-12+deb13u1\nDescription: of C\n"
+    )
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as out:
+        for name, text in texts.items():
+            add(out, name, text.encode())
+    with tarfile.open(folder / "saved.tar", mode="w") as out:
+        add(out, "one/layer.tar", layer.getvalue())
+        add(out, "manifest.json", json.dumps([{"Layers": ["one/layer.tar"]}]).encode())
+    return folder / "saved.tar"
+
+
+def add(out: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Put a file into an archive."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    out.addfile(info, io.BytesIO(data))
 
 
 @pytest.fixture
@@ -156,13 +189,36 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
-def test_one_command_builds_the_image(engine: str, asked: Path) -> None:
+def test_one_command_builds_the_image_and_says_what_is_in_it(
+    engine: str,
+    asked: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """From the repository's root, by the one Dockerfile, under the name that was asked for."""
-    image.build(IMAGE, engine)
-    (line,) = asked.read_text().splitlines()
+    monkeypatch.setenv("SAVED", str(saved(tmp_path, pinned())))
+    image.build(IMAGE, engine, tmp_path / "parts.json")
+    line = asked.read_text().splitlines()[0]
     assert line.startswith(f"{engine} build ")
     assert line.endswith(f"--file={image.DOCKERFILE} --tag={IMAGE.name} .")
     assert (ROOT / image.DOCKERFILE).exists()
+    document = json.loads((tmp_path / "parts.json").read_text())
+    found = {part["purl"] for part in document["components"]}
+    assert "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?arch=amd64" in found
+    assert len(found) == len(pinned())
+    said = capsys.readouterr().out
+    assert f"1 packages of Debian, {len(pinned())} of Python" in said
+    assert "0.0 MB  var/lib" in said
+
+
+def test_an_image_with_other_packages_than_the_pinned_ones_is_refused(
+    tmp_path: Path,
+) -> None:
+    """What its list says is what was looked at."""
+    for other in ({"numpy": "1"}, {"left-pad": "1"}):
+        with pytest.raises(sbom.PartsError, match=next(iter(other))):
+            image.describe(saved(tmp_path, pinned() | other), tmp_path / "parts.json")
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
@@ -177,22 +233,60 @@ def test_what_is_pushed_is_named_by_its_digest(engine: str, asked: Path) -> None
 def test_without_an_engine_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a word that names none is told those that there are."""
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ReleaseError, match=r"No docker, podman, buildah on PATH. .*make images"):
+    with pytest.raises(ReleaseError, match=r"No docker, podman, buildah on PATH. .*ENGINE=none"):
         image.engine("")
-    with pytest.raises(ReleaseError, match="there are docker, podman, buildah"):
+    with pytest.raises(ReleaseError, match="there are docker, podman, buildah, none"):
         image.engine("kaniko")
+
+
+def command() -> ModuleType:
+    """Return what `python tools/release` runs."""
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools/release/__main__.py")
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 def test_a_release_that_is_published_names_what_was_pushed(
     asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signed by its digest, the chart beside it."""
+    """Signed by its digest with the list of its parts, the chart beside it."""
+    released: list[tuple[Image, str, Path, Path]] = []
     monkeypatch.setattr(bundle, "release", lambda *given: released.append(given))
-    released: list[tuple[Image, str, Path]] = []
-    pushed = Image(IMAGE.repository, "", DIGEST)
-    bundle.publish(pushed, "embedded", tmp_path)
-    assert released == [(pushed, "embedded", tmp_path)]
-    signed, pushed_chart = asked.read_text().splitlines()
+    monkeypatch.setenv("SAVED", str(saved(tmp_path, pinned())))
+    out = tmp_path / "dist"
+    words = ("--registry=r.example:5000/team", "--name=mine", "--engine=podman")
+    assert command().main(["publish", *words, f"--out={out}"]) == 0
+    pushed = Image("r.example:5000/team/mine", "", DIGEST)
+    parts = out / f"muster-{muster.version()}-image.cdx.json"
+    assert released == [(pushed, "embedded", out, parts)]
+    assert json.loads(parts.read_text())["components"]
+    _, _, built, sent, signed, attested, beside = asked.read_text().splitlines()
+    assert f"--manifest=r.example:5000/team/mine:{muster.version()}" in built
+    assert sent.startswith("podman manifest push --all ")
     assert signed == f"cosign sign --yes {pushed.name}"
-    assert pushed_chart.startswith("helm push ")
-    assert pushed_chart.endswith(" oci://registry.example.com:5000/team/charts")
+    assert attested == (f"cosign attest --yes --type=cyclonedx --predicate={parts} {pushed.name}")
+    assert beside.startswith("helm push ")
+    assert beside.endswith(" oci://r.example:5000/team/charts")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["install"], "IMAGE is not set. Nobody publishes an image of Muster"),
+        (["release"], "IMAGE is not set. Nobody publishes an image of Muster"),
+        (["publish"], "REGISTRY is not set"),
+        (["publish", "--registry=r", "--engine=none"], "ENGINE=none pushes nothing"),
+        (["install", "--image=x", "--gang=y"], "GANG=y: there are embedded, "),
+    ],
+)
+def test_what_is_not_said_is_asked_for(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is touched, with the word to say."""
+    assert command().main(words) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(error)

@@ -86,3 +86,17 @@ def test_units_know_their_gang():
     assert found.guarded.tolist() == [True, True, False]
     assert found.critical.tolist() == [False, False, True]
     assert found.own(found.gangs[1]).tolist() == [False, False, True]
+
+
+def test_what_is_tried_and_taken_back_leaves_gone_what_went_before():
+    """Where any task may be one above the minimum, and where all of the minimum go as one."""
+    found = victims(gang("a", *["n1"] * 4, min_member=2))
+    singly = found.singly
+    found.leave(np.array([0]), 1)
+    found.leave(np.array([1]), 1)
+    found.leave(np.array([1]), -1)
+    assert found.evicted.tolist() == [True, False, False]
+    assert singly.evicted[singly.unit].tolist() == [True, False, False, False]
+    found.leave(np.array([0]), -1)
+    assert not found.evicted.any()
+    assert not singly.evicted.any()

@@ -11,8 +11,10 @@ from pathlib import Path
 import bundle
 import chart
 import image
+import sbom
 
 import muster
+from muster.local import images
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         code: int = args.run(args)
-    except bundle.ReleaseError as error:
+    except (bundle.ReleaseError, sbom.PartsError, images.ImageError) as error:
         print(error, file=sys.stderr)
         return 1
     return code
@@ -39,6 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     install.set_defaults(run=_install)
     built = parts.add_parser("image", help="build the image with an engine")
     built.add_argument("--image", default=bundle.PLACEHOLDER, help="its name (muster)")
+    parts_of = Path("dist", "image.cdx.json")
+    built.add_argument("--parts", type=Path, default=parts_of, help=f"its parts ({parts_of})")
     built.set_defaults(run=_image)
     pushed = parts.add_parser("publish", help="push the image for all machines, then release it")
     pushed.add_argument("--registry", default="", help="such as registry.example.com/team")
@@ -47,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     pushed.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
     pushed.set_defaults(run=_publish)
     for part in (built, pushed):
-        part.add_argument("--engine", default="", help="docker, podman or buildah (one of PATH)")
+        part.add_argument(
+            "--engine", default="", help="docker, podman, buildah (one of PATH), none"
+        )
     release.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
     release.set_defaults(run=_release)
     return parser
@@ -71,7 +77,7 @@ def _release(args: argparse.Namespace) -> int:
 
 
 def _image(args: argparse.Namespace) -> int:
-    image.build(bundle.Image.read(args.image or bundle.PLACEHOLDER), args.engine)
+    image.build(bundle.Image.read(args.image or bundle.PLACEHOLDER), args.engine, args.parts)
     return 0
 
 
@@ -79,8 +85,11 @@ def _publish(args: argparse.Namespace) -> int:
     if not args.registry:
         raise bundle.ReleaseError("REGISTRY is not set: such as registry.example.com/team")
     name = f"{args.registry}/{args.name or bundle.PLACEHOLDER}:{muster.version()}"
-    pushed = image.push(bundle.Image.read(name), args.engine)
-    bundle.publish(pushed, args.gang, args.out)
+    asked = bundle.Image.read(name)
+    parts = args.out / f"muster-{muster.version()}-image.cdx.json"
+    engine = image.engine(args.engine)
+    image.build(bundle.Image(bundle.PLACEHOLDER, asked.tag, ""), engine, parts)
+    bundle.publish(image.push(asked, engine), args.gang, parts)
     return 0
 
 

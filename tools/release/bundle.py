@@ -129,25 +129,29 @@ def _with_image(values: str, image: Image) -> str:
     return values
 
 
-def release(image: Image, gang: str, out: Path) -> None:
-    """Write all files of a release."""
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    (out / "install.yaml").write_text(installation(image, gang))
-    (out / f"muster-{muster.version()}.tgz").write_bytes(archive(image))
+def release(image: Image, gang: str, out: Path, *more: Path) -> None:
+    """Write all files of a release, of which those of the folder that are named are, too."""
+    out.mkdir(parents=True, exist_ok=True)
+    stem = f"muster-{muster.version()}"
+    texts = {
+        "install.yaml": installation(image, gang).encode(),
+        f"{stem}.tgz": archive(image),
+        f"{stem}.cdx.json": sbom.document().encode(),
+    }
+    for name, data in texts.items():
+        (out / name).write_bytes(data)
     words = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
     # The same bytes for the same files: a wheel is an archive, and has times in it.
     run(
         [sys.executable, "-m", "pip", "wheel", *words, "--wheel-dir", str(out), "."],
         SOURCE_DATE_EPOCH="315532800",
     )
-    (out / f"muster-{muster.version()}.cdx.json").write_text(sbom.document())
-    files = sorted(path for path in out.iterdir() if path.is_file())
+    files = sorted([*more, *(out / name for name in (*texts, f"{stem}-py3-none-any.whl"))])
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (out / CHECKSUMS).write_text("".join(lines))
-    _sign(out / CHECKSUMS)
-    for path in sorted(out.iterdir()):
+    for path in (*files, out / CHECKSUMS):
         print(f"{path.stat().st_size:>10}  {path}")
+    _sign(out / CHECKSUMS)
 
 
 def _sign(path: Path) -> None:
@@ -159,11 +163,14 @@ def _sign(path: Path) -> None:
     run(["cosign", "sign-blob", "--yes", f"--bundle={bundle}", str(path)])
 
 
-def publish(image: Image, gang: str, out: Path) -> None:
-    """Sign what was pushed, write a release that names it, and push the chart beside it."""
+def publish(image: Image, gang: str, parts: Path) -> None:
+    """Sign what was pushed and its list of parts, release it beside that, and push the chart."""
     if shutil.which("cosign"):
         run(["cosign", "sign", "--yes", image.name])
-    release(image, gang, out)
+        told = ("--type=cyclonedx", f"--predicate={parts}")
+        run(["cosign", "attest", "--yes", *told, image.name])
+    out = parts.parent
+    release(image, gang, out, parts)
     registry, _, _ = image.repository.rpartition("/")
     chart = out / f"muster-{muster.version()}.tgz"
     if not helm():

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's image, built by an engine, and pushed for both machines under one name.
+"""The operator's image: built, with an engine or without, looked into, and pushed.
 
-`muster local images muster` makes it of the same Dockerfile without any engine.
+Without an engine `muster.local.images` makes it, of the same Dockerfile.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
+import tarfile
 import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import sbom
 from bundle import Image, ReleaseError, run
+from packaging.utils import canonicalize_name
+
+from muster.local import images
 
 DOCKERFILE: Final = "manifests/image/Dockerfile"
 PLATFORMS: Final = "linux/amd64,linux/arm64"
@@ -23,26 +32,109 @@ _BUILDS: Final = {
     "podman": ("podman", "build", f"--timestamp={EPOCH}"),
     "buildah": ("buildah", "build", f"--timestamp={EPOCH}"),
 }
+NONE: Final = "none"
+_SHOWN: Final = 12
+_SAVES: Final = {
+    "docker": ("docker", "save", "--output={file}", "{name}"),
+    "podman": ("podman", "save", "--format=docker-archive", "--output={file}", "{name}"),
+    "buildah": ("buildah", "push", "{name}", "docker-archive:{file}:{name}"),
+}
 
 
 def engine(name: str) -> str:
     """Return the engine that is asked for, or the first that there is."""
-    there = [one for one in ([name] if name else _BUILDS) if shutil.which(one)]
+    if name == NONE:
+        raise ReleaseError(f"ENGINE={NONE} pushes nothing: it takes one of {', '.join(_BUILDS)}")
     if name not in {"", *_BUILDS}:
-        raise ReleaseError(f"ENGINE={name}: there are {', '.join(_BUILDS)}")
+        raise ReleaseError(f"ENGINE={name}: there are {', '.join(_BUILDS)}, {NONE}")
+    there = [one for one in ([name] if name else _BUILDS) if shutil.which(one)]
     if not there:
         raise ReleaseError(
-            f"No {name or ', '.join(_BUILDS)} on PATH. Without an engine `make images "
-            "IMAGES=muster` makes the image as a docker-archive."
+            f"No {name or ', '.join(_BUILDS)} on PATH. With ENGINE={NONE} the image is made by "
+            "muster itself, as a docker-archive."
         )
     return there[0]
 
 
-def build(image: Image, asked: str) -> None:
-    """Build it for this machine."""
-    argv = _BUILDS[engine(asked)]
-    run([*argv, f"--file={DOCKERFILE}", f"--tag={image.name}", "."])
+def build(image: Image, asked: str, parts: Path) -> None:
+    """Build it for this machine, write a list of its parts, and print what is in it."""
+    if asked == NONE:
+        made = images.make(images.OURS)
+        describe(made, parts)
+        print(f"{images.tags(images.OURS)[0]} is {made}")
+        return
+    chosen = engine(asked)
+    run([*_BUILDS[chosen], f"--file={DOCKERFILE}", f"--tag={image.name}", "."])
+    with tempfile.TemporaryDirectory() as work:
+        saved = Path(work) / "image.tar"
+        run([word.format(file=saved, name=image.name) for word in _SAVES[chosen]])
+        describe(saved, parts)
     print(f"Built {image.name}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is in an image: sizes in bytes by place, packages of Debian and of Python."""
+
+    sizes: Mapping[str, int]
+    debian: Mapping[str, Mapping[str, str]]
+    python: Mapping[str, str]
+
+
+def contents(archive: Path) -> Contents:
+    """Read a docker-archive."""
+    sizes: dict[str, int] = {}
+    debian: dict[str, Mapping[str, str]] = {}
+    python: dict[str, str] = {}
+    with tarfile.open(archive) as packed:
+        for layer in _layers(packed):
+            for member in layer:
+                place = _place(member.name)
+                sizes[place] = sizes.get(place, 0) + member.size
+                if match := _STATUS.search(member.name):
+                    debian[match[1]] = _fields(layer, member)
+                elif _METADATA.search(member.name):
+                    found = _fields(layer, member)
+                    python[canonicalize_name(found["Name"])] = found["Version"]
+    return Contents(sizes, debian, python)
+
+
+_STATUS: Final = re.compile(r"var/lib/dpkg/status\.d/([^/]+)$")
+_METADATA: Final = re.compile(r"site-packages/[^/]+\.dist-info/METADATA$")
+
+
+def _layers(packed: tarfile.TarFile) -> Iterator[tarfile.TarFile]:
+    manifest = json.load(packed.extractfile("manifest.json") or io.BytesIO())
+    for entry in manifest[0]["Layers"]:
+        with tarfile.open(fileobj=packed.extractfile(entry)) as layer:
+            yield layer
+
+
+def _fields(layer: tarfile.TarFile, member: tarfile.TarInfo) -> Mapping[str, str]:
+    """Read `Name: value` lines, which is how packages of both kinds say what they are."""
+    text = (layer.extractfile(member) or io.BytesIO()).read().decode()
+    return dict(re.findall(r"^([\w-]+): (.*)$", text.partition("\n\n")[0], re.MULTILINE))
+
+
+def _place(name: str) -> str:
+    """Return the package of Python that a file is of, else where it lies."""
+    inside = name.partition("site-packages/")[2]
+    return inside.partition("/")[0].partition(".")[0] if inside else "/".join(name.split("/")[:2])
+
+
+def describe(archive: Path, parts: Path) -> None:
+    """Print what is in an image and how large it is; its list of parts goes to a file."""
+    found = contents(archive)
+    parts.parent.mkdir(parents=True, exist_ok=True)
+    parts.write_text(sbom.document(found.debian, found.python))
+    largest = sorted(found.sizes.items(), key=lambda item: -item[1])
+    for place, size in largest[:_SHOWN]:
+        print(f"{size / 1e6:7.1f} MB  {place}")
+    rest = sum(size for _, size in largest[_SHOWN:])
+    print(f"{rest / 1e6:7.1f} MB  in {len(largest[_SHOWN:])} other places")
+    whole = sum(found.sizes.values())
+    print(f"{whole / 1e6:7.1f} MB  {len(found.debian)} packages of Debian, {len(found.python)} of "
+          f"Python: {parts}")  # fmt: skip
 
 
 def push(image: Image, asked: str) -> Image:

@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
@@ -19,6 +22,10 @@ import muster
 PINS: Final = Path(__file__).resolve().parents[2] / "constraints.txt"
 # What differs between the machines that the image is for.
 _MACHINES: Final = ("x86_64", "aarch64")
+
+
+class PartsError(Exception):
+    """An image holds something else than it should."""
 
 
 def pins() -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -62,10 +69,21 @@ def _wanted(requirement: Requirement) -> bool:
     )  # fmt: skip
 
 
-def document() -> str:
-    """Return the SBOM; the same text for the same pins."""
+def document(
+    debian: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    python: Mapping[str, str] | None = None,
+) -> str:
+    """Return the SBOM, the same text for the same parts: of the wheel, or of an image.
+
+    `debian`: what an image has of Debian, by the fields of each package; `python`: packages of
+    Python that are in it, which have to be the pinned ones.
+    """
     known, depends = pins(), needed()
     others = sorted(set(depends) - {"muster"})
+    if python is not None:
+        wanted = {name: known[name][0] for name in others} | {"muster": muster.version()}
+        if differ := dict(set(python.items()) ^ set(wanted.items())):
+            raise PartsError(f"the image has other packages than are pinned: {differ}")
     own = _component("muster", muster.version(), "application", ())
     parts = [_component(name, known[name][0], "library", known[name][1]) for name in others]
     references = {part["name"]: part["bom-ref"] for part in (own, *parts)}
@@ -74,7 +92,7 @@ def document() -> str:
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": own},
-        "components": parts,
+        "components": [*parts, *(_package(debian[name]) for name in sorted(debian))],
         "dependencies": [
             {"ref": references[name], "dependsOn": [references[one] for one in depends[name]]}
             for name in ("muster", *others)
@@ -82,6 +100,19 @@ def document() -> str:
     }
     serial = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(body, sort_keys=True))
     return json.dumps({**body, "serialNumber": f"urn:uuid:{serial}"}, indent=1) + "\n"
+
+
+def _package(fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return a package of Debian."""
+    name, version = fields["Package"], fields["Version"]
+    reference = f"pkg:deb/debian/{name}@{quote(version)}?arch={fields['Architecture']}"
+    return {
+        "type": "library",
+        "bom-ref": reference,
+        "name": name,
+        "version": version,
+        "purl": reference,
+    }
 
 
 def _component(name: str, version: str, kind: str, hashes: tuple[str, ...]) -> dict[str, Any]:

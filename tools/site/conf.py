@@ -12,9 +12,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MENU = {
-    "Begin": ("install", "training", "dashboard", "terminal", "migration"),
-    "Use": ("queues", "waiting", "reference"),
-    "Operate": ("doctor", "metrics", "reliability", "real", "trace"),
+    "Begin": ("install", "local", "training", "dashboard", "terminal", "migration"),
+    "Use": ("jobs", "gang-schedulers", "policies", "queues", "waiting", "reference"),
+    "Operate": ("doctor", "metrics", "reliability", "real", "speed", "trace"),
     "Take part": ("architecture", "../CONTRIBUTING", "../CHANGELOG", "../SECURITY"),
 }
 """Caption -> pages in order, of which some may not be there yet."""

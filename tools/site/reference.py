@@ -99,7 +99,7 @@ def fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str
     """Yield path, type and meaning of each field, parents first."""
     for name, part in schema.get("properties", {}).items():
         at = f"{path}.{name}" if path else name
-        yield at, shape(part), meaning(part)
+        yield at, shape(part), meaning(part) or ("as in Kubernetes" if name in TEMPLATES else "")
         if name in TEMPLATES:
             continue
         for mark, inner in (("", part), ("[]", part.get("items")), (".*", rest(part))):

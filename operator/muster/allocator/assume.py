@@ -28,6 +28,7 @@ def apply(
     if before is after:
         return True
     held = dict(before)
+    # Given back first: what is new may need just that room.
     for place, it in before.items():
         if after.get(place) is not it:
             columns.forget(namespace, place)

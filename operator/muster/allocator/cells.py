@@ -102,8 +102,11 @@ class Quarantine:
         it = self._of.get(gang.key)
         if it is None or (it.input is not gang and now >= it.at_least):
             return gang
+        # While the gang is the same its substitute must be the same object as well: the columns
+        # know by identity that they need not look at it anew.
         if it.instead is None or it.input is gang:
             return it.instead
+        # It has changed, so that its picture is drawn anew each time; of its turn it gets nothing.
         return replace(gang, refusal=NOT_NOW)
 
     def put(self, gang: GangInput, now: float) -> float:
@@ -135,6 +138,7 @@ class Quarantine:
                 least, instead = min(pause, RETRY), replace(gang, refusal=NOT_NOW)
                 self._of[gang.key] = _LeftOut(gang, now + pause, now + least, instead)
                 until = min(until, now + pause)
+            # The cycle had no time left for it: that is no reason to wait for a change.
             elif decision.verdict.reason is Reason.DEFERRED:
                 until = now
         return until
@@ -181,6 +185,8 @@ class Turns:
         Every cycle without any of a namespace gives it all its time again.
         """
         self._vain, spaces = frozenset(vain), set(map(namespace_of, vain))
+        # A cycle without turns in vain ends a namespace's count, but not the time for which it has
+        # given its turns up: else one quiet cycle would be a way around.
         self._since = {
             space: since
             for space, since in self._since.items()
@@ -239,6 +245,8 @@ class Search(Generic[_R]):
         if len(gangs) == 1 or time.monotonic() > self._ends:
             self._culprits += [(gang, error) for gang in gangs]
             return
+        # In both halves: each may hold a culprit. Where neither fails, only the two together do,
+        # and the last straws are looked for afterwards.
         middle = len(gangs) // 2
         for half in (gangs[:middle], gangs[middle:]):
             failure = await self._fails(half)
@@ -259,6 +267,8 @@ class Search(Generic[_R]):
     async def _last_straw(self, gangs: Sequence[GangInput]) -> GangInput:
         """Return the first gang with which it fails after all that come before it."""
         well, ill = 0, len(gangs)
+        # It goes well with the first `well` of them, and fails with the first `ill`: each attempt
+        # moves one of the bounds towards the other. That it goes well with none, `run` has tried.
         while ill - well > 1:
             middle = (well + ill) // 2
             if await self._fails(gangs[:middle]) is None:

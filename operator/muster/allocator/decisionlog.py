@@ -76,6 +76,7 @@ class DecisionLog:
 
     def _answer(self, give: Callable[[_Asked], None]) -> None:
         for future in self._asked:
+            # Who asked may have given up by now.
             if not future.done():
                 give(future)
         self._asked.clear()
@@ -105,6 +106,8 @@ class DecisionLog:
                 return await answer
 
         def free() -> None:
+            # Refused, not queued: an answer takes as much as is kept, and who asks all the time
+            # would have one made after the other.
             if self._answering.locked():
                 raise BusyError("somebody else asks at this moment; one at a time")
 
@@ -121,9 +124,11 @@ class DecisionLog:
     def _is_news(self, decision: Decision) -> bool:
         verdict = decision.verdict
         moves = tuple(move.gang for move in decision.moves)
+        # Not its position, nor any amounts: these change with every gang that comes or goes.
         summary = (str(verdict.state), str(verdict.reason), verdict.placed, moves)
         same = self._last.pop(decision.gang, None) == summary
         self._last[decision.gang] = summary  # the last one is the youngest
+        # Nobody says here when a gang goes, so that the oldest ones have to.
         if len(self._last) > 10 * KEPT:
             self._last.popitem(last=False)
         return bool(decision.placements or decision.evictions) or not same

@@ -69,11 +69,14 @@ class PodTrials:
             if known is not None:
                 self._tell(ask, known)
                 continue
+            # Jobs of one template share a question; the answer is told to each of them.
             self._askers.setdefault(ask.key, {})[ask.job.key] = ask
             if ask.key not in self._under_way:
                 task = self._under_way[ask.key] = asyncio.create_task(self._try(ask))
                 fresh.add(task)
         if fresh:
+            # Only for questions that begin now: a slow one has held up one cycle already, and its
+            # answer triggers another.
             _, late = await asyncio.wait(fresh, timeout=AT_ONCE)
             for task in late:
                 task.add_done_callback(lambda _: self._trigger())
@@ -90,6 +93,7 @@ class PodTrials:
 
     async def _answer(self, ask: Ask) -> Answer:
         now, space = time.time(), ask.job.namespace
+        # Before the request: what changes while it is under way makes its answer void.
         under = self._store.dry_runs.changes(space)
         try:
             sent = self._pod(ask)
@@ -102,6 +106,7 @@ class PodTrials:
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
         except NOT_WRITTEN as error:
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error)
+        # Whatever a template makes of that: without an answer each cycle would ask again.
         except Exception:
             log.exception("%s: its pods cannot be tried", ask.job.key)
         else:
@@ -110,6 +115,7 @@ class PodTrials:
         return Answer(now + AGAIN, under=under)
 
     def _refusal(self, key: Key, error: ApiError, now: float) -> Answer:
+        # Whoever edits his templates makes ever new keys: rather than grow, all counts begin anew.
         if len(self._refused) >= dryrun.MOST:
             self._refused.clear()
         times = self._refused[key] = self._refused.get(key, 0) + 1

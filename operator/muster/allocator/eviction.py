@@ -171,4 +171,5 @@ class Moves:
             return max(now, self._pauses_until)
         if not any(d.moves for d in decisions):
             self._pauses_until = now + LOOK_PAUSE
+        # So many moves an hour are allowed: the oldest that is forgotten makes place for another.
         return min((move.at + REMEMBERED for move in self._made), default=math.inf)

@@ -156,6 +156,8 @@ class Loop:
 
     async def _run(self) -> None:
         """Run cycles. Raises nothing: a cycle that fails is logged and tried again."""
+        # Here, not where the loop is made: by now all queues have been read, also what a leader
+        # before has written while this process stood by.
         written = self._store.queue_status.items()
         self._reservations.resume({name: said.get("reservations") for name, (_, said) in written})
         while True:
@@ -193,10 +195,14 @@ class Loop:
 
     async def _cycle(self) -> None:
         now, settings = time.time(), self._settings()
+        # Each gang and each limit says in every cycle when it is due, so that one timer stands for
+        # all, and what is over leaves none behind.
         self._next = math.inf
         inputs = self.gangs.inputs(settings.gangs, now)
         if self._trials is not None and self._jobs.asks:
             await self._trials.look(list(self._jobs.asks.values()))
+            # Anything may have changed while that was awaited; a second look costs little where
+            # nothing has.
             now = time.time()
             inputs = self.gangs.inputs(settings.gangs, now)
         if await self._prepare(inputs):
@@ -347,6 +353,7 @@ class Loop:
         self._wake(self._reservations.kept(holders, self._store.queues))
         for decision in reserved:
             if decision.verdict.eta is not None:
+                # A time that is over already would make the cycles follow each other.
                 self._wake(max(decision.verdict.eta, now + FRESH_FOR))
         if not reserved:
             waiting = {d.gang for d in decisions if d.verdict.state is GangPhase.WAITING}
@@ -392,10 +399,13 @@ class Loop:
         if flight is None:
             yield False
             return
+        # The answer to a binding shows no pod. Should the gang give the room up before a watch
+        # does, the flight still stands for it.
         doubt = not shown
         try:
             yield True
         except BaseException as error:
+            # Also of a pass that is cancelled: what it had sent may be carried out all the same.
             doubt = is_unsure(error)
             raise
         finally:
@@ -406,6 +416,7 @@ class Loop:
                 self._landed(flight)
 
     def _landed(self, flight: Flight) -> None:
+        # No watch tells of a pod that was not made: whoever waits for its room would wait on.
         if self._store.columns.landed(flight):
             self.trigger()
 

@@ -145,6 +145,8 @@ class _Kind:
             rules = replace(settings.rules, priorities=dict(settings.rules.priorities))
             self._settings = replace(settings, rules=rules)
             self._epoch += 1
+        # Before the first list is in, a class that is not here need not be missing; and who may
+        # not read them at all is to leave that to the API server.
         if self._store.collections[names.RUNTIME_CLASS].complete:
             self._store.quotas.know_runtimes()
         self._stranded = frozenset(map(self.key_of, self._store.stranded()))
@@ -195,6 +197,7 @@ class _Kind:
         lost = frozenset(node for node in nodes if not knows(node))
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
         news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
+        # Suspects by identity: they are the same object while they are the same, and may be many.
         if news != known or moment.suspects is not facts.suspects:
             # Kept, so that as long as nothing changes the facts are the same object.
             entry.facts = replace(
@@ -336,6 +339,8 @@ class JobMembers(_Kind):
         for replica, key in self._keys_of(job, of):
             role = replica.role
             answer = self._store.dry_runs.get(key, now, known.get(role))
+            # A refusal shows no pod: the gang counts by what was shown of it before, if anything
+            # was.
             kept = answer if answer is not None and not answer.refused else known.get(role)
             if kept is not None:
                 found[role] = kept
@@ -373,6 +378,8 @@ class JobMembers(_Kind):
                 whole = admission.admitted(written)
                 obstacle = obstacle or admission.obstacle(role, written, whole)
             else:
+                # The server has tried such a pod against its quotas and limits: what would be
+                # worked out of them here counts no more, but for what nobody can read.
                 whole = answer.applied(written)
                 obstacle = obstacle or admission.unreadable()
             admitted[replica.type], charges[role] = whole, admission.charge(whole)
@@ -442,6 +449,7 @@ def job_facts(
     here = template.tasks
     # By place: pods of an operator before this one lack labels of ours.
     places = gangs.names_of(job, gangs.placed_here(job, rules)) if here else list(pods)
+    # Pods that are not on a place of the job's are surplus, and stand in for no member.
     counted = [pods[place] for place in places if place in pods]
     elsewhere = gangs.elsewhere(job, rules) if here else 0
     late = sum(place not in pods for place in template.late)
@@ -522,6 +530,7 @@ def _was_evicted(job: Job, pods: Iterable[PodView]) -> bool:
     written = job.status.gang
     if written is None or written.state != GangPhase.RELEASED or written.since is None:
         return False
+    # Those that came after it was written are of the gang's next life.
     return any(pod.created <= written.since and not pod.terminal for pod in pods)
 
 

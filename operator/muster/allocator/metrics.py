@@ -120,6 +120,8 @@ class CycleMetrics(Collector):
         self._attempts = self._counter(
             f"{prefix}schedule_attempts", "Attempts to place pods, by how they ended.", "result"
         )
+        # There with 0 from the start: a series that begins with its first event shows no rate of
+        # it.
         for result in (SCHEDULED, UNSCHEDULABLE, ERROR):
             self._attempts.labels(result)
 

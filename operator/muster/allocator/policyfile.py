@@ -34,6 +34,7 @@ class PolicyFile:
             try:
                 stamp = self._look()
                 if stamp != self._stamp:
+                    # Before it is read: one that is wrong is told once, not in every cycle.
                     self._stamp = stamp
                     self._policy = self._read()
                     log.info("policy read again from %s", self._path)
@@ -43,6 +44,8 @@ class PolicyFile:
 
     def _look(self) -> tuple[float, int]:
         found = os.stat(self._path)  # noqa: PTH116 -- once per cycle, cheap
+        # The kubelet changes a mounted ConfigMap by pointing a link at new files: another file,
+        # whatever its time.
         return found.st_mtime, found.st_ino
 
     def _read(self) -> Policy:

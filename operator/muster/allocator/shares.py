@@ -105,7 +105,10 @@ class Reservations:
         for holder, account in list(self._accounts.items()):
             limit = limits.get(holder[0], UNLIMITED)
             used = account.used(now)
+            # Once spent it stays so until all of it has passed: else room would be kept for a
+            # moment, and given up again, in turns.
             spent = used >= limit or (account.spent and used > 0)
+            # Only then: what has changed of an account is a write on its queue.
             if (limit, spent) != (account.limit, account.spent):
                 self._accounts[holder] = _Account(
                     limit, now, min(used, limit), account.holds, spent
@@ -117,6 +120,7 @@ class Reservations:
         used = account.used(self._at)
         if account.holds and not account.spent:
             return account.limit - used + AGAIN
+        # What is not spent and fades away changes nothing for anybody when it is over.
         return used + AGAIN if account.spent else math.inf
 
 

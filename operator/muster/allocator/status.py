@@ -61,6 +61,7 @@ class QueueStatus:
     ) -> None:
         """Take note of a cycle, and of what is to be written of what queues used."""
         self._latest, self._queues = (snapshot, decisions), queues
+        # It is given once a period: what could not be written in time is written later.
         self._usage |= usage
         self._news.set()
 
@@ -69,6 +70,7 @@ class QueueStatus:
         while True:
             await self._news.wait()
             await asyncio.sleep(PAUSE)
+            # Before the look, not after it: a cycle that ends meanwhile is for the next one.
             self._news.clear()
             try:
                 await self._look()
@@ -141,6 +143,7 @@ class GroupStatus:
     def __init__(self, kube: Kube, store: Store, recorder: EventRecorder) -> None:
         self._kube, self._store, self._recorder = kube, store, recorder
         self._queued: set[str] = set()
+        self._writing: set[str] = set()
         self._news = asyncio.Event()
 
     def enqueue(self, key: str) -> None:
@@ -150,18 +153,28 @@ class GroupStatus:
 
     async def run(self, memory_of: Callable[[str], GangMemory | None]) -> None:
         """Write for ever what is remembered of the gangs, by key."""
-        while True:
-            await self._news.wait()
-            await asyncio.sleep(GATHER)
-            self._news.clear()
-            keys, self._queued = self._queued, set()
-            await asyncio.gather(*(self._tell(key, memory_of(key)) for key in keys))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._news.wait()
+                await asyncio.sleep(GATHER)
+                self._news.clear()
+                # No group is written twice at the same time, and none waits for another's: a write
+                # takes minutes where a webhook does not answer.
+                keys = self._queued - self._writing
+                self._queued -= keys
+                self._writing |= keys
+                for key in keys:
+                    tasks.create_task(self._tell(key, memory_of(key)))
 
     async def _tell(self, key: str, memory: GangMemory | None) -> None:
         try:
             await self._write(key, memory)
         except Exception:
             log.exception("%s: its status was not written", key)
+        finally:
+            self._writing.discard(key)
+            if key in self._queued:
+                self._news.set()
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
         group = self._store.group_of(key)

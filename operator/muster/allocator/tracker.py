@@ -41,6 +41,7 @@ PATIENCE: Final = 120.0
 """Seconds that pods may be assumed at the most; then the gang rests and others may have its room.
 
 scheduleTimeoutSeconds of the job or PodGroup overrules it."""
+# Seconds in which those behind a gang whose pods did not come may have its room.
 REST: Final = 30.0
 ANNOUNCING: Final = 60.0
 """Seconds for which evicting waits until it is written whose room it will be, and who leaves.
@@ -535,6 +536,8 @@ def _prune(turn: _Turn) -> None:
     stays = {place: pod.uid for place, pod in facts.pods.items() if _stays(pod)}
     uids = {pod.uid for pod in facts.pods.values()}
     wanted = facts.wanted
+    # What is kept by place goes with the place: names of other people's pods are ever new, and
+    # memory would grow with each of them.
     turn.remember(
         binding=memory.binding & uids,
         marked=_only(memory.marked, uids),
@@ -595,6 +598,7 @@ def _lapse(turn: _Turn) -> None:
     end = max(since, turn.memory.came_at) + facts.patience
     # Whoever else got the room of a pod that is on its way to the server would share it.
     if turn.now < end or facts.creating:
+        # The end may be over while pods are still being created: then it is looked at by and by.
         turn.wake(max(end, turn.now + FIRST_RETRY))
         return
     turn.forget(assumed)
@@ -619,6 +623,8 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
         return full
     if memory.had is None:
         return full if facts.ready + len(memory.assumed) >= facts.need else None
+    # What it had is never more than what it asks for: else a gang that was made smaller, and then
+    # larger again, would count as broken by what is yet to come.
     return min(memory.had, full)
 
 
@@ -641,6 +647,7 @@ def _observe_presence(turn: _Turn) -> None:
         # Nobody knows that other pods of the same group are to follow those that went.
         turn.remember(was_whole=False)
     turn.remember(had=_had(turn.memory, facts))
+    # Of many arrivals one sentence tells, so none before the last pod is there.
     if turn.memory.assumed:
         return
     if turn.memory.arrivals:
@@ -990,6 +997,7 @@ def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) ->
     """Say that the gang is not understood, once; the room that it has is kept."""
     verdict = waits(blank, Reason.UNREADABLE, sentence, "not understood")
     if memory.was_whole and memory.verdict is not None:
+        # Its pods run on: only what the scheduler would say of it is not known.
         verdict = replace(verdict, state=memory.verdict.state)
     verdict = dated(verdict, memory.verdict, now)
     if verdict == memory.verdict:
@@ -1008,6 +1016,8 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
     if pod.uid in memory.marked:
         changes["marked"] = _without(memory.marked, pod.uid)
     if pod.terminal:
+        # A refused pod is shown again with each of its changes: it counts once, as its place is in
+        # `previous` only the first time.
         if jobpods.refused(pod) and place in memory.previous:
             # Elsewhere it may be taken in: the node before is not asked for.
             changes["previous"] = _without(memory.previous, place)
@@ -1032,6 +1042,8 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
 
 def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
     """Take in that a pod could not be sent to its node."""
+    # If only the answer was lost the pod may be on its node all the same: its flight keeps the
+    # room until the pod is seen there, or has not been for long enough.
     return replace(
         memory,
         due=0.0,
@@ -1112,9 +1124,11 @@ def accepted(
     if outcome.assignments:
         if not _assume(turn, outcome.assignments):
             return None
+    # Others make its pods one by one: of the first of them something else would be said.
     elif now < memory.growing_until and not outcome.nominations:
         turn.wake(memory.growing_until)
         return turn.end()
+    # The next announcement is waited for anew, from its own beginning on.
     turn.remember(asked=None)
     if not outcome.assignments:
         _tell(turn, outcome.verdict.eta)
@@ -1135,6 +1149,7 @@ def _tell(turn: _Turn, eta: float | None) -> None:
     late = told is not None and max(turn.now, eta or 0.0) > told + ETA_SLACK
     slips = memory.slips + late
     told = eta if eta is not None and (told is None or late or eta < told) else told
+    # Where nodes are never kept free for who waits, there is nothing to be had by disbelief.
     if late and slips >= SLIPS and asks.drains_from < math.inf:
         until = turn.now + asks.drains_from - asks.created
         turn.remember(told=None, slips=0, misled_until=until, due=0.0)
@@ -1155,8 +1170,10 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         # Half of the gang would be bound: nobody makes the pod that is missing again.
         if not facts.remade and (pod is None or pod.uid != it.uid or not _waits(pod)):
             return False
+        # A job's pod that has come to a node meanwhile takes nothing from the others.
         if pod is not None and pod.node and not pod.terminal:
             continue
+        # All pods of a job's place are made here and of the template that was placed: any will do.
         uid = it.uid if not facts.remade else ""
         after = pod.uid if pod is not None and not _stays(pod) else ""
         made[it.place] = Assumed(it.node, it.shape, now, uid, after)
@@ -1185,6 +1202,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         for node, count in avoided.items()
     )
     turn.publish_once()
+    # Not left to the next step: pods that exist would wait for another cycle.
     _bind(turn)
     return True
 
@@ -1206,6 +1224,7 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
         if place in facts.foreign:
             continue
         fresh[pod.uid] = mark
+        # A process before this one may have written the same: marks are not remembered beyond it.
         news = pod.message != verdict.message
         if facts.remade:
             turn.effects += [Mark(pod, verdict.message, None, record=False)] if news else ()
@@ -1261,6 +1280,7 @@ def giving_back(
         turn.remember(
             nominated={**memory.nominated, **departure.nodes},
             leaving={**memory.leaving, **gone},
+            # They pause as after a failure, which it was not: the next one counts as their first.
             retries={**memory.retries, **dict.fromkeys(gone, Retry(0, departure.until))},
         )
     turn.remember(due=0.0)

@@ -5,7 +5,8 @@ What a schema can say is said there: types, enums, minima. What it cannot is a v
 in CEL, with a message that says what to write. Both ratchet: an old value that does not change
 stays writable. All versions of a kind share one schema, so nothing is pruned between them; only
 the defaults of old versions differ. The schemas of Kubernetes' own types are made from the models
-of `kubernetes`, which are heavy: nothing but the making of CRDs reads this module.
+of `kubernetes`, which are heavy: only what makes CRDs, or looks whether they are there, reads this
+module.
 
 PodGroup and Queue are in the dialect that kube-batch's users already have in their files. Neither
 has a status subresource: a controller patches the spec only, the allocator the status.

@@ -27,6 +27,8 @@ def parse_time(value: object) -> float | None:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return None
+    # Kubernetes writes its times in UTC; a time without a zone is read the same way on every
+    # machine.
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return seconds if _FIRST <= seconds < _LAST else None
 
@@ -118,6 +120,7 @@ def dropped(there: Any, wanted: Any, at: str = "") -> Iterator[str]:
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON merge patch that turns one document into the other."""
+    # A null takes a key away; a merge patch has no other word for that.
     patch: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)

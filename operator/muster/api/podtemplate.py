@@ -53,6 +53,8 @@ def _with_larger(of: Json, said: Json) -> Json:
     if not any(held):
         return of
     resources = of.get("resources") or {}
+    # The larger of both, as the scheduler's own resource helper reckons: a resize may still be
+    # refused, or be under way.
     largest = dict(resources.get("requests") or {})
     for name, text in ((name, text) for each in held for name, text in (each or {}).items()):
         before = quantity.units(name, largest.get(name, 0))
@@ -79,6 +81,7 @@ def _running(spec: Json) -> Amounts:
 
 def _container(container: Json) -> Amounts:
     resources = container.get("resources") or {}
+    # The API server's defaulting does it per resource, before any scheduler sees the pod.
     return _amounts(resources.get("limits")) | _amounts(resources.get("requests"))
 
 

@@ -67,6 +67,8 @@ def _decimal(number: str, exponent: str) -> Fraction:
     size = len(digits) + power - len(part)
     if abs(size) > _DIGITS:
         return Fraction(10) ** (_DIGITS if size > 0 else -_DIGITS)
+    # Python's integers have no end, and the text is anybody's: the work is bounded before a number
+    # is made of it.
     kept, rest = digits[: 2 * _DIGITS], digits[2 * _DIGITS :]
     more = 1 if rest.strip("0") else 0  # up, as everything here is rounded
     return (int(kept) + more) * Fraction(10) ** (size - len(kept))
@@ -112,6 +114,7 @@ def format(resource: str, amount: int) -> str:  # noqa: A001 - always used as qu
     texts = [str(amount)]
     texts += [_scaled(amount, suffix) for suffix in reversed(_BINARY)]
     texts += [_scaled(amount, suffix) for suffix in "EPTGMk"]
+    # Of equally short texts the first: plain bytes, then the largest binary suffix.
     return min((text for text in texts if text), key=len)
 
 

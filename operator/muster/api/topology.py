@@ -46,6 +46,7 @@ def asked(annotations: Mapping[str, Any], *, kueue: bool = False) -> Asked | Non
     given = _given(annotations)
     if not given:
         return None
+    # Each pair has Muster's own name first, Kueue's second.
     most = 1 if kueue else 2
     required, preferred, level, size = (
         next((given[key] for key in keys[:most] if key in given), "")

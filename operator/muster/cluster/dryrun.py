@@ -98,6 +98,8 @@ class DryRuns:
 
     def get(self, key: Key, now: float, known: Answer | None = None) -> Answer | None:
         """Return the answer that is good now, if there is one; `known` may still be."""
+        # An answer is good for the admission that it was given under: what has changed since, even
+        # elsewhere, makes it old.
         for found in (self._answers.get(key), known):
             if found and now < found.until and found.under == self.changes(key[0]):
                 return found

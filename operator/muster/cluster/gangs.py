@@ -154,6 +154,7 @@ class GangRules:
         capability.
         """
         implied = QueueInput(self.default_queue)
+        # The object, if there is one, wins over what is implied.
         return list(({self.default_queue: implied} | {**known}).values())
 
 
@@ -195,6 +196,8 @@ def asks(
         uid=job.uid,
         queue=scheduling.queue or rules.default_queue,
         created=job.created,
+        # Those that another scheduler places are no tasks here: to count them would be to wait for
+        # ever.
         min_member=max(0, minimum(job) - elsewhere(job, rules)),
         roles=(),
         priority=rules.priority(named) if rules.group_priority else 0,
@@ -267,6 +270,8 @@ def elsewhere(job: Job, rules: GangRules) -> int:
 
 def _movable(job: Job, sets: Sequence[TaskSet]) -> bool:
     """Say whether the job may start again elsewhere: nothing ties its pods but room and labels."""
+    # A move is planned on room alone; who is bound to volumes or neighbours might fit nowhere
+    # else.
     tied = any(term.link is not Link.FOND for each in sets for term in each.shape.ties)
     held = any(each.shape.stored or each.shape.node_name or each.gated for each in sets)
     return restarts(job) and not (tied or held)
@@ -283,6 +288,8 @@ def critical(namespace: str, pods: Iterable[PodView]) -> bool:
 
 def _carried_class(job: Job, rules: GangRules, pods: Collection[PodView]) -> str:
     """Return the class that the job names and its pods carry, or will as they are created."""
+    # Pods that are there say what admission has made of them; only without any the templates
+    # count.
     carried = {pod.priority_class for pod in pods if not pod.terminal} or {
         demand.pod_class(job, replica, rules.priorities)
         for replica in placed_here(job, rules)

@@ -41,6 +41,7 @@ class HostPorts:
 
         `ending`: it is being deleted.
         """
+        # What ends is held as well until it has gone.
         for table in (self._held, self._ending) if ending else (self._held,):
             for port in ports:
                 held = table.setdefault(port.number, {})

@@ -59,6 +59,8 @@ class NodeView:
     @property
     def usable(self) -> bool:
         """Say whether anybody's pods may come here; nodes set apart for some are for somebody."""
+        # Other taints set a node apart for those who tolerate them: it counts for the totals that
+        # they share.
         closed = any(taint.key.startswith(CLOSING) for taint in self.taints)
         return self.ready and not self.unschedulable and not closed
 
@@ -80,6 +82,7 @@ def parse_node(doc: Json) -> NodeView:
         taints=tuple(
             Taint(t["key"], t.get("value") or "", t["effect"])
             for t in spec.get("taints") or ()
+            # It keeps nobody away, it only lowers a score.
             if t["effect"] != "PreferNoSchedule"
         ),
         unschedulable=bool(spec.get("unschedulable")),
@@ -121,6 +124,8 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     """
     if not node.ready:
         return UNREADABLE if node.unreadable else NOT_READY
+    # In the order in which kube-scheduler runs its filters, so that both name the same reason:
+    # unschedulable, name, taints, then affinity.
     if node.unschedulable and not _tolerated(_CORDON, shape.tolerations):
         return UNSCHEDULABLE
     if shape.node_name and shape.node_name != node.name:
@@ -211,8 +216,11 @@ class Vocabulary:
     def offer(self, amounts: Requests) -> None:
         """Give a column of its own to each of what there is."""
         for name, _ in amounts:
+            # From now on there is some of it, so that it keeps its column for good.
             self._invented.discard(name)
             if name not in self._columns:
+                # Who asked for it before is counted in the shared column: all has to be counted
+                # anew.
                 self.mixed = self.mixed or SHARED in self._columns
                 self._add(name)
 
@@ -243,6 +251,8 @@ class Vocabulary:
                 if column is not None:
                     known[column] = amount
                 elif amount:
+                    # An amount of any size: no node offers it, so that one is as far out of reach
+                    # as a million.
                     known[self._columns[SHARED]] += SLOT
             if known.max() >= HUGE:
                 self.huge.add(amounts)
@@ -351,6 +361,7 @@ class NodeColumns:
         self._vocabulary.offer(view.allocatable)
         slot = self.slots.get(view.name)
         if slot is None:
+            # A slot of a node that has gone is used again: rows of all shapes stay as they are.
             slot = self._free.pop() if self._free else len(self.slots)
             self.slots[view.name] = slot
             self._order = None
@@ -365,6 +376,8 @@ class NodeColumns:
         del self.views[name]
         self.burdens.pop(name, None)
         for array in (self.allocatable, self.used, self.releasing, self.load):
+            # Whoever gets the slot next begins with nothing; positions follow names, so that an
+            # empty slot is seen by nobody.
             array[slot] = 0
         self._free.append(slot)
         self._order = self._fixed = None
@@ -389,6 +402,7 @@ class NodeColumns:
         if wanted <= rows and len(self._vocabulary.names) == columns:
             return
         self._fixed = None
+        # Twice what is needed: to copy all at every new node would take quadratic time.
         rows = max(rows, 2 * wanted if wanted > rows else 0)
         shape = (rows, len(self._vocabulary.names))
         self.allocatable = grown(self.allocatable, shape)
@@ -399,6 +413,8 @@ class NodeColumns:
     def order(self) -> tuple[tuple[str, ...], Mapping[str, int], IntArray]:
         """Return the names in order, their positions, and the slot at each position."""
         if self._order is None:
+            # By name, so that ties between nodes are decided the same way whatever order they came
+            # in.
             names = tuple(sorted(self.slots))
             index = {name: position for position, name in enumerate(names)}
             slots = np.array([self.slots[name] for name in names], np.int64)
@@ -429,6 +445,8 @@ class NodeColumns:
 
     def bear(self, use: PodUse, sign: int) -> bool:
         """Count a pod of a known node (sign 1, or -1) apart, if it is to be; say whether it is."""
+        # Such amounts are kept in integers of any length: added to 64 bits and capped they could
+        # not be taken away again.
         if not (use.whole or self._vocabulary.is_huge(use.requests)):
             return False
         burden = self.burdens.setdefault(use.node, Burden())

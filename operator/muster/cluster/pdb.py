@@ -34,6 +34,7 @@ def parse(document: Json) -> Budget:
         namespace=metadata["namespace"],
         name=metadata["name"],
         selector=selectors.selector((document.get("spec") or {}).get("selector")),
+        # As the disruption controller has written it, which is what the eviction API goes by.
         allowed=int(status.get("disruptionsAllowed") or 0),
     )
 
@@ -86,6 +87,7 @@ class Budgets:
         kinds = Counter(
             frozenset((key, value) for key, value in pod.labels.items() if key in space.keys)
             for pod in pods
+            # Pods that are going are not disrupted once more.
             if pod.node and not (pod.terminal or pod.deleting)
         )
         if len(kinds) * len(space.budgets) > LOOKS:

@@ -49,6 +49,7 @@ class TermCounts:
 
     def matches(self, selection: Selection, identity: Identity) -> bool:
         """Say whether a pod is meant by the selection."""
+        # No selector at all means nobody, an empty one everybody: as in Kubernetes.
         if selection.pods is None or not chosen(selection.pods, identity.labels):
             return False
         if identity.namespace in selection.namespaces:
@@ -60,6 +61,7 @@ class TermCounts:
     def put(self, use: PodUse, sign: int) -> None:
         """Count a pod that came to its node (sign 1), or went (-1)."""
         self.ending += sign * use.deleting
+        # One that goes still keeps others away until it has gone; ahead it is taken off.
         for table in (self.holders, self.going) if use.deleting else (self.holders,):
             for term in use.apart:
                 hostports.count(table, term, use.node, sign)
@@ -184,6 +186,8 @@ class PodAffinity:
             (gang, list(zip(gang.pod_sets, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
         ]
+        # Of pods that are on nodes `holders` has those terms that count; more are asked about only
+        # by who waits.
         self.index_terms(shape for _, own in paired for pod_set, shape in own if _waits(pod_set))
         for gang, own in paired:
             pod_sets, changed = list(gang.pod_sets), False
@@ -194,6 +198,8 @@ class PodAffinity:
                     id_ = id_of(shape, profile)
                     known[id_] = shape, profile
                     changed |= pod_set.shape != id_
+                    # The same object where nothing changes, so that what is known of the gang
+                    # stays known.
                     pod_sets[i] = replace(pod_set, shape=id_) if pod_set.shape != id_ else pod_set
                     if _waits(pod_set) or (movable and gang.movable):
                         wanted[id_] = shape
@@ -372,6 +378,7 @@ class PodAffinity:
         """Return (D,) zeros, the same for all: each of many terms is as long as the cluster."""
         if len(self._zeros) != size:
             self._zeros = np.zeros(size, np.int64)
+            # Shared by all terms: whoever counted into it would count for all of them.
             self._zeros.flags.writeable = False
         return self._zeros
 

@@ -96,6 +96,8 @@ def parse_ask(
     owner = controller(metadata)
     if owner and owner.group == names.GROUP and owner.kind in kinds:
         return None
+    # A role whose pod a batch Job makes is asked for by the job as well: here it would be placed
+    # twice.
     if owner and owner.kind == names.BATCH_JOB and _of_a_job(metadata, kinds):
         return None
     group, dialect = _group(metadata, owner)
@@ -136,6 +138,7 @@ def terms(
 ) -> Terms:
     """Return what a gang asks. `group` is its object: PodGroup or PodDisruptionBudget, or None."""
     pods = list(members)
+    # Age is that of the oldest pod: later members must not send the gang back in its queue.
     first = min(pod.created for pod, _ in pods)
     priority = max(ask.priority for _, ask in pods)
     if group is None:

@@ -52,6 +52,8 @@ def settle(queues: Iterable[QueueInput]) -> Mapping[str, Settled]:
             moved.update(dict.fromkeys(changed or names, why))
         for name, why in moved.items():
             problems.setdefault(name, why)
+            # Each round takes at least one shape off some queue's list, and the last one, FLAT, is
+            # never in the way: so it ends.
             ways[name] = ways[name][1:]
     return {name: Settled(shape, problems.get(name, "")) for name, shape in shapes.items()}
 
@@ -77,6 +79,7 @@ def _problems(queues: Mapping[str, QueueInput], shapes: _Shapes) -> Iterator[_Pr
         way = " in ".join([*ring, ring[0]])
         yield ring, f"it would be a part of itself: {way}"
     if rings:
+        # Lineages are only asked for once there are no rings, in which they would have no end.
         return
     for name in shapes:
         if len(lineage(shapes, name)) > LEVELS:

@@ -156,6 +156,7 @@ class Admission:
     def _counting(self, spec: Json) -> Iterator[QuotaView]:
         """Yield the quotas that count such a pod."""
         for quota in self.quotas:
+            # All scopes must hold, as for the API server's quota evaluator.
             if all(_in_scope(scope, spec) for scope in quota.scopes):
                 yield quota
 
@@ -183,6 +184,7 @@ class QuotaBook:
     def quota_changed(self, before: QuotaView | None, after: QuotaView | None) -> None:
         """Take in that a quota came, changed or went."""
         _put(self._quotas, before, after)
+        # `used` changes with every pod, and none of the templates has to be judged anew for that.
         if before is None or after is None or before.terms != after.terms:
             self.version += 1
 
@@ -243,6 +245,7 @@ def parse_quota(document: Json) -> QuotaView:
     return QuotaView(
         namespace=document["metadata"]["namespace"],
         name=document["metadata"]["name"],
+        # From the spec: the status follows it late, and admission goes by what it will be then.
         hard=_amounts(spec.get("hard")),
         used=_amounts(status.get("used")),
         scopes=(
@@ -329,6 +332,7 @@ def _taken(resource: str, asked: Mapping[str, int], allowed: Mapping[str, int]) 
 def _names(spec: Json, part: str, resource: str) -> bool:
     # A limit stands for the request that is left out.
     parts = (part, "limits") if part == "requests" else (part,)
+    # Resources of the whole pod stand for those of its containers.
     holders = [spec] if (spec.get("resources") or {}).get(part) else spec.get("containers") or ()
     return all(
         any(resource in ((holder.get("resources") or {}).get(p) or {}) for p in parts)

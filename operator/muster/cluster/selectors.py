@@ -117,6 +117,7 @@ def _spread(constraints: Iterable[Json], identity: Identity) -> Iterator[PodAffi
 
 def _selection(term: Json, identity: Identity) -> Selection:
     named = frozenset(term.get("namespaces") or ())
+    # Neither is said: the pod's own namespace, as the API has it; an empty selector means all.
     if not named and term.get("namespaceSelector") is None:
         named = frozenset({identity.namespace})
     pods = _with_keys(selector(term.get("labelSelector")), term, identity)
@@ -126,6 +127,7 @@ def _selection(term: Json, identity: Identity) -> Selection:
 def _with_keys(selector: Selector, term: Json, identity: Identity) -> Selector:
     """Add what matchLabelKeys and mismatchLabelKeys stand for."""
     if selector is None:
+        # Without a selector nobody is meant, and keys only narrow what is meant.
         return None
     kinds: tuple[tuple[Any, str], ...] = (
         (term.get("matchLabelKeys"), "In"),

@@ -68,6 +68,7 @@ class Tenants:
         the one of last time cost nothing.
         """
         self._follow(index)
+        # Gangs are compared by identity: a gang that has not changed is the object of last time.
         tenants = tuple(gang for gang, _ in holders)
         if self._last is None or self._last.gangs != tenants:
             rows = [self._of(gang, roles) for gang, roles in holders]
@@ -91,6 +92,7 @@ class Tenants:
             return known
         nodes, amounts = self._nothing()
         for role in roles:
+            # By node, so that a gang of thousands of tasks on a few nodes is a few rows.
             counts = Counter(self._index.get(node, -1) for _, node in role.held)
             counts.pop(-1, None)
             column = np.array(list(counts.values()), np.int64)[:, None]
@@ -223,6 +225,7 @@ class ClusterColumns:
             if before is not None and before.name in self._nodes.slots:
                 self._nodes.drop(before.name)
             return
+        # Pods may be seen before their node: what they take is counted when it comes.
         new = after.name not in self._nodes.slots
         slot = self._nodes.put(after)
         for row in self._rows.values():
@@ -261,6 +264,8 @@ class ClusterColumns:
 
     def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
         """Count the room of a wanted pod as used until `forget`, beside any pod of that name."""
+        # Under a key without a uid, so that it stands beside a pod of the same name that is still
+        # ending.
         self._put(shape.use(namespace, name, node))
         self.assumed[namespace, name] = node
         self._settle(namespace, name)
@@ -284,9 +289,13 @@ class ClusterColumns:
         """
         if node not in self._nodes.slots:
             return False
+        # A resource that nobody has asked for before needs its column before the request can be a
+        # vector.
         self._vocabulary.learn(shape.requests)
         self._nodes.fit()
         request = self._vocabulary.request(shape.requests)
+        # Only what is asked for has to fit: a node that holds more of something else than it has
+        # is no obstacle to a pod without it.
         free = self._nodes.free(node)
         if not (request <= free)[request > 0].all():
             return False
@@ -311,6 +320,8 @@ class ClusterColumns:
 
         Whatever becomes of the assumption meanwhile: the server may have the pod by then.
         """
+        # A uid that no other has: several pods of one name may be on their way, each of which may
+        # have come.
         use = replace(self._uses[namespace, name, ""], uid=f"{SENT}{next(self._sent)}")
         flight = Flight(use, pod)
         for key in flight.names:
@@ -333,6 +344,8 @@ class ClusterColumns:
             use = flight.use
             if self.assumed.get((use.namespace, use.name)) == use.node:
                 self._remove(use.key)
+            # Its room is counted once: by the assumption, else by the pod itself where it is seen,
+            # and only else by the flight.
             elif not self._is_seen(flight):
                 self._put(use)
             elif flight.answered:
@@ -445,9 +458,12 @@ class ClusterColumns:
 
     def _put(self, use: PodUse) -> None:
         key = use.key
+        # Most updates of a pod change nothing that is counted here.
         if self._uses.get(key) == use:
             return
         self._remove(key)
+        # Room that is only nominated is not used: gangs of a higher rank may take it, so it is
+        # kept apart.
         if use.nominated is not None:
             self._nominated[key] = use
             return
@@ -506,6 +522,7 @@ class ClusterColumns:
             self._begin()
             self._learn(gangs, queues)
             return
+        # The columns were made anew, so that all vectors of gangs are of other columns.
         if not self._width:
             self._gangs.clear()
         for gang in gangs:
@@ -567,6 +584,8 @@ class ClusterColumns:
         )
 
     def _pod_set(self, role: RoleInput, request: IntArray) -> PodSet:
+        # Without a profile: terms of other pods give it another shape only later, where there are
+        # any.
         shape = self._shape_id(role.shape, frozenset())
         same = {name: getattr(role, name) for name in _OF_ROLES}
         return PodSet(shape=shape, request=request, ports=role.shape.ports, **same)
@@ -582,6 +601,7 @@ class ClusterColumns:
         self, queues: Sequence[QueueInput], known: Sequence[_Known]
     ) -> tuple[Mapping[str, Queue], Mapping[str, Queue]]:
         """Return the queues in which gangs wait, and those that are divided among others."""
+        # As settled, not as asked: a queue whose place cannot be had keeps the one it had.
         shapes = {name: settled.shape for name, settled in queuetree.settle(queues).items()}
         divided = {shape.parent for shape in shapes.values() if shape.parent}
         # Only of queues that choose whom they let in does it matter who asks.
@@ -644,6 +664,7 @@ class ClusterColumns:
         )
 
     def _stake(self, shape: QueueShape) -> Stake | None:
+        # Most queues have only a weight; without stakes the tree is divided in one pass.
         if replace(shape, parent="") == FLAT:
             return None
         guarantee = self._limits(shape.guarantee)
@@ -662,6 +683,7 @@ class ClusterColumns:
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._row(id_, source)
+        # By node alone, so that it holds until a node changes, however many pods come and go.
         frozen = self._frozen.get(id_)
         _, index, slots = self._nodes.order()
         if frozen is None:
@@ -693,6 +715,7 @@ class ClusterColumns:
         return row
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
+        # All that are wanted were moved to the end by this very freeze, so that only idle ones go.
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
             del self._rows[id_]
             self._frozen.pop(id_, None)

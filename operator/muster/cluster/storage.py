@@ -115,6 +115,7 @@ class VolumeView:
         if self.size < claim.size:
             return False
         if self.owner is not None:
+            # Kept for one claim, a volume is that claim's even while its phase says otherwise.
             return self.belongs_to(claim)
         wanted = claim.selector is not None and chosen(claim.selector, self.labels)
         return self.available and wanted and claim.modes <= self.modes
@@ -160,6 +161,7 @@ def parse_claim(doc: Json) -> ClaimView:
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         volume=spec.get("volumeName") or "",
+        # kube-scheduler's test: a name without the annotation is a binding that is not completed.
         bound=bool(spec.get("volumeName")) and _BOUND in annotations,
         lost=(doc.get("status") or {}).get("phase") == "Lost",
         deleting="deletionTimestamp" in metadata,

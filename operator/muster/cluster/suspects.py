@@ -33,6 +33,7 @@ class Suspects:
         """Take in that a pod of the job failed on the node, or was refused by it."""
         spaces = self._failures.setdefault(node, {})
         jobs = spaces.get(namespace, {})
+        # The same failure is seen again with every update of its pod.
         if at > jobs.get(job, -math.inf):
             latest = sorted({**jobs, job: at}.items(), key=lambda failure: failure[1])
             # Whatever failed before those makes no difference, and may be as many as one likes.
@@ -56,6 +57,7 @@ class Suspects:
         }
         common, own = set[str](), dict[str, set[str]]()
         for node, spaces in self._failures.items():
+            # Several namespaces: then it is suspected for everybody.
             if len(spaces) >= JOBS:
                 common.add(node)
                 continue
@@ -66,6 +68,7 @@ class Suspects:
         self._of = {n: _kept(self._of.get(n), common | more) for n, more in own.items()}
         failed = (jobs for each in self._failures.values() for jobs in each.values())
         ends = (at + LATELY for jobs in failed for at in jobs.values())
+        # Until the first of them is forgotten nothing changes by itself, and no cycle has to look.
         self._until = min(ends, default=math.inf)
 
 

@@ -133,6 +133,8 @@ class _Sorted:
 
 
 def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
+    # Most gangs that wait have nothing yet: a range instead of a list of each task, and one look
+    # for all.
     if not pods and plan.is_empty:
         fresh = len(tasks.places)
         if tasks.gated:
@@ -162,11 +164,14 @@ def _sort_out(tasks: TaskSet, pods: Pods, plan: Plan) -> _Sorted:
     out = _Sorted()
     for index, place in tasks.places.items():
         pod, node = pods.get(place), plan.assumed.get(place)
+        # Before all else: its work is done, wherever it was and whoever takes its room by now.
         if pod is not None and pod.phase == "Succeeded":
             out.succeeded += 1
         elif node:
             # Also while the pod before it is still there: the room is taken for its successor.
             out.held.append((index, node))
+            # It has not begun to run: nothing is lost with it, and whoever asks must see that it
+            # is not there yet.
             out.started.append(math.inf)
         elif pod is not None and pod.node and not (pod.deleting or pod.terminal or pod.lost):
             # A pause is over for a pod that came to a node after all.
@@ -187,6 +192,7 @@ def _sort_wanted(
     ended = pod is not None and (pod.deleting or pod.terminal or pod.lost)
     if ended and not tasks.remade:
         return
+    # A pod that ends has no use for its gates any more.
     if tasks.gated if pod is None else pod.gated and not ended:
         out.gated += 1
     else:
@@ -197,6 +203,8 @@ def _charged(
     tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput, coming: Counter[str]
 ) -> RoleInput:
     """Return the role with what its pods take of quotas; add to `coming` those on their way."""
+    # Pods that are there are in the quota's `used` already; to charge them again would keep the
+    # gang out by its own pods.
     missing = {i for i in role.waiting if tasks.places[i] not in pods}
     assumed = sum(tasks.places[i] not in pods for i, _ in role.held)
     absent = frozenset(i for i in missing if tasks.places[i] not in plan.unbound)

@@ -189,6 +189,8 @@ class Volumes:
 
     def changed(self, before: Stored | None, after: Stored | None) -> None:
         """Take in that one of them came (before None), changed, or went (after None)."""
+        # Which volumes suit a claim depends on the claim and on all volumes, so a claim that
+        # changes has another key.
         if isinstance(before or after, VolumeView):
             self._options.clear()
         for view, there in ((before, False), (after, True)):
@@ -226,6 +228,8 @@ class Volumes:
             if sentence:
                 return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
         for key, pod in shape.owned:
+            # As kube-scheduler's: a claim of the right name that belongs to an earlier pod is not
+            # this pod's.
             if self.claims[key].owner != pod:
                 sentence = f'claim "{key[1]}" was not made for the pod'
                 return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
@@ -260,6 +264,8 @@ class Volumes:
         if own.storage_class is not None:
             return self.classes.get(own.storage_class)
         defaults = sorted(of.name for of in self.classes.values() if of.default)
+        # Of several defaults the newest, as the API server's admission has it; of equal ones the
+        # first by name.
         return max((self.classes[n] for n in defaults), key=lambda of: of.created, default=None)
 
     def survey(self, shapes: Mapping[int, PodShape], index: Mapping[str, int]) -> None:
@@ -317,6 +323,7 @@ class Volumes:
         found = []
         for key, claim in self._waiting(shape):
             kept = self.chosen.get(key)
+            # Once a pod has come to its node the choice is made, for all that share the claim.
             options = [v for v in self._choice(claim) if kept in (None, v.name)]
             labels = self._labels(claim)
             domain = reach.domains(labels) if labels else None
@@ -340,6 +347,7 @@ class Volumes:
         made = reach.of(self._made(claim))
         if kept is None or domain is None:
             return made
+        # All users of a claim reach one volume, so any of them tells where it is.
         here = reach.position(next(iter(self.users[key].values())))
         return made if here is None else made & (domain == domain[here])
 
@@ -349,6 +357,8 @@ class Volumes:
         if of is None:
             return ()
         own = {e.key for term in of.topologies or () for e in term.labels}
+        # What the driver says on nodes is surer than what the class allows; without either nobody
+        # knows, and all nodes count as one domain.
         return self.limits.labels.get(of.driver) or tuple(sorted(own))
 
     def choose(self, views: Mapping[str, NodeView]) -> None:
@@ -365,6 +375,8 @@ class Volumes:
         for key, users in self.users.items():
             claim = self.claims.get(key)
             node = views.get(next(iter(users.values())))
+            # A claim with a selected node is the provisioner's: what it makes cannot be chosen
+            # here any more.
             if claim is None or node is None or key in self.chosen or claim.node:
                 continue
             # A successor of the same name waits until the old pod's claim has been collected.
@@ -376,6 +388,8 @@ class Volumes:
                 found = next((v for v in free if _suits(v.affinity, node)), None)
                 if found is not None:
                     self.chosen[key] = found.name
+                # Only where none is there already, as kube-scheduler has it: a volume is made
+                # last.
                 elif _suits(self._made(claim), node):
                     self.chosen[key] = ""
 
@@ -388,6 +402,8 @@ class Volumes:
         """Return the claims that are to get a volume, the smallest first."""
         claims = [(key, self.claims[key]) for key in shape.claims if key in self.claims]
         waiting = [pair for pair in claims if self._waits(pair[1]) and not pair[1].node]
+        # The smallest claim first, as kube-scheduler's binder: so each takes the smallest volume
+        # that will do, and large ones are left for large claims.
         return sorted(waiting, key=lambda pair: (pair[1].size, pair[0]))
 
     def _choice(self, claim: ClaimView) -> tuple[VolumeView, ...]:
@@ -423,6 +439,8 @@ class Volumes:
     def _attached(self, key: Key) -> Volume:
         """Return the volume that a pod with the claim has on its node; no driver: it is none."""
         claim = self.claims.get(key)
+        # The claim of a pod that is not there yet, or one of an earlier pod: its volume will be a
+        # new one.
         if key in self._scratch and (claim is None or not self._owned(key, claim)):
             return self._maker(next(iter(self._scratch[key].values()))), _name(key)
         if claim is None:
@@ -483,9 +501,12 @@ class Volumes:
             claim = self.claims[key]
             if not self._owned(key, claim):
                 continue
+            # Reserved by the volume's claimRef; the volume controller does the rest of the
+            # binding.
             if name and not self.volumes[name].belongs_to(claim):
                 yield Consumer(claim, self.volumes[name], "")
             known = self.classes.get(claim.storage_class)
+            # Said by the claim's annotation, for which external provisioners wait.
             if not (name or claim.node) and known is not None and known.provisions:
                 yield Consumer(claim, None, next(iter(self.users[key].values())))
 

@@ -89,13 +89,20 @@ class Deployment:
 
     @property
     def of_muster(self) -> bool:
-        """Whether it is an operator of this kind."""
-        return all(self.labels.get(key) == value for key, value in DEPLOYMENT.items())
+        """Whether it is an operator of this kind, be it in the place of another."""
+        labelled = all(self.labels.get(key) == value for key, value in DEPLOYMENT.items())
+        return labelled or ("muster" in self.programs and self.command in ("run", "scheduler"))
+
+    @property
+    def command(self) -> str:
+        """What its program is called with; flags alone are those of the operator."""
+        first = self.arguments[0] if self.arguments else ""
+        return "run" if not first or first.startswith("-") else first
 
     @property
     def schedules(self) -> bool:
         """Whether it is kube-batch, or this scheduler alone in its place."""
-        alone = self.of_muster and self.arguments[:1] == ("scheduler",)
+        alone = self.of_muster and self.command == "scheduler"
         return alone or "kube-batch" in self.programs
 
     def __str__(self) -> str:
@@ -332,13 +339,17 @@ def _permissions(facts: Facts) -> Findings:
     folder = f"manifests/overlays/{facts.overlay}"
     alive = facts.operator or facts.lease or "deployments" in facts.unread
     if facts.missing and alive:
-        text = lacking(facts.missing, folder).partition(";")[0]
-        few = f"{len(facts.missing)} permissions of the operator are missing: {text}"
-        yield _error(shortened(few), f"{APPLY} {folder}")
+        text = f"{len(facts.missing)} permissions of the operator are missing"
+        yield _error(f"{text}: {_named(facts.missing)}", f"{APPLY} {folder}")
     for component, missing in facts.components.items():
-        text = shortened(lacking(missing, component).partition("; the roles")[0])
+        text = f"there are jobs that need components/{component}, and the operator may not"
         cure = f"add components/{component} to your overlay, or {APPLY} manifests/overlays/mpi"
-        yield _error(f"for the jobs that need components/{component}, {text}", cure)
+        yield _error(f"{text} {_named(missing)}", cure)
+
+
+def _named(missing: Iterable[Access]) -> str:
+    told = lacking(missing, "").partition("; the roles of")[0]
+    return shortened(told.removeprefix("this account may not "))
 
 
 LONGEST: Final = 160
@@ -498,7 +509,7 @@ def _priority(facts: Facts) -> Findings:
 
 
 def _flow(facts: Facts) -> Findings:
-    there = facts.operator
+    there = facts.operator if facts.settings.leader_elect else None
     if there is not None and f"{there.namespace}/{there.account}" not in facts.flows:
         text = "no FlowSchema keeps the leader's Lease apart: a busy API server may cost the lead"
         yield _warning(text, f"{APPLY} manifests/overlays/{facts.overlay}")
@@ -518,7 +529,7 @@ CHECKS: Final = (
     Check("webhook", _webhook, ("webhook",)),
     Check("webhook's reach", _reached, ("webhook", "refused")),
     Check("certificate", _certificate, ("webhook",)),
-    Check("clock", _clock),
+    Check("clock", _clock, ("clock",)),
     Check("operator's clock", _operators_clock, ("lease",)),
     Check("nodes", _nodes, ("nodes",)),
     Check("what jobs ask for", _offers, ("nodes", "jobs")),

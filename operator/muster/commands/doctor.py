@@ -9,26 +9,22 @@ import dataclasses
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar
-
-import yaml
 
 import muster
 from muster import frameworks
-from muster.api import edge, names
+from muster.api import crds, edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
 from muster.cluster.pods import PodShape, shape_of
 from muster.commands import checks
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
-from muster.commands.questions import Answer
+from muster.commands.questions import Answer, connected
 from muster.frameworks import Framework
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
 from muster.kube.access import Account
-from muster.kube.auth import connect
 from muster.kube.client import HOOK, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.leaderelection import LEASES
@@ -48,26 +44,21 @@ FLOWS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
+DENIED: Final = f'admission webhook "jobs.muster.{names.GROUP}" denied the request: '
+"""So begins what the webhook has against a job."""
 WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
 """States of jobs that have not begun."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
 
 
-async def doctor(
-    chosen: Settings, read_flags: ReadFlags, crds: Path | None, home: str, *, as_json: bool
-) -> Answer:
+async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json: bool) -> Answer:
     """Say what is wrong with the installation, with the cure; the code is that of the findings.
 
-    `read_flags` makes the settings of a Deployment's arguments, `crds` is the folder of those
-    that belong to this program, `home` the operator's namespace, empty for the usual one.
+    `read_flags` makes the settings of a Deployment's arguments, `home` is the operator's
+    namespace, empty for the usual one.
     """
-    kube = await connect(
-        chosen.kubeconfig, chosen.master, chosen.context or None, attempts=ATTEMPTS
-    )
-    try:
-        facts = await _Reader(kube, chosen, read_flags, home or HOME).read(_wanted(crds))
-    finally:
-        await kube.close()
+    async with connected(chosen, ATTEMPTS) as kube:
+        facts = await _Reader(kube, chosen, read_flags, home or HOME).read()
     found = checks.findings(facts)
     return Answer((_json if as_json else _lines)(found), checks.exit_code(found))
 
@@ -84,12 +75,6 @@ def _json(found: Sequence[Finding]) -> str:
     return json.dumps(made, indent=2) + "\n"
 
 
-def _wanted(folder: Path | None) -> list[Json]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # seconds less for large schemas
-    files = sorted(folder.glob("*.yaml")) if folder else []
-    return [doc for file in files for doc in yaml.load_all(file.read_text(), loader) if doc]
-
-
 class _Reader:
     """Reads each fact apart: what it may not read is told, and costs no other."""
 
@@ -103,10 +88,10 @@ class _Reader:
     def _at_home(self, settings: Settings) -> Settings:
         return dataclasses.replace(settings, lock_namespace=self._home)
 
-    async def read(self, wanted: Sequence[Json]) -> Facts:
+    async def read(self) -> Facts:
         """Return the facts. Raises ApiError and connection errors where nobody answers."""
         before = time.time()
-        told = await self._kube.clock()
+        told = await self._known("clock", "get /version", self._kube.clock(), None)
         here = (before + time.time()) / 2
         ahead = 0.0 if told is None else here - told
         deployments = await self._deployments()
@@ -127,15 +112,14 @@ class _Reader:
             refuses=self._refuses,
             unread=self._unread,
         )
-        return dataclasses.replace(made, **await self._rest(made, wanted))
+        return dataclasses.replace(made, **await self._rest(made))
 
     def _first(self, each: Deployment) -> tuple[bool, bool, bool, str]:
         return each.namespace != self._home, not each.replicas, each.schedules, str(each)
 
     def _settings_of(self, operator: Deployment) -> Settings:
-        command, *flags = operator.arguments or ("run",)
-        if command.startswith("-"):
-            command, flags = "run", list(operator.arguments)
+        command = operator.command
+        flags = [word for place, word in enumerate(operator.arguments) if place or word != command]
         try:
             read = self._read_flags(flags, {"POD_NAMESPACE": operator.namespace}, command)
         except ValueError as error:
@@ -143,23 +127,22 @@ class _Reader:
             return self._at_home(self._settings)
         return read if read.lock_namespace else self._at_home(read)
 
-    async def _rest(self, facts: Facts, wanted: Sequence[Json]) -> dict[str, Any]:
+    async def _rest(self, facts: Facts) -> dict[str, Any]:
         """Return the other fields, each read beside the others."""
         reading: dict[str, Awaitable[Any]] = {
             "stuck": self._stuck(),
             "lease": self._lease(),
             "leases": self._leases(),
-            "crds": self._crds(wanted),
+            "crds": self._crds(),
             "missing": self._missing(facts.operator),
             "served": self._served(),
             "nodes": self._nodes(),
+            "jobs": self._jobs(),
             "queues": self._queues(),
             "classes": self._classes(),
             "flows": self._flows(),
         }
-        jobs = self._jobs()
         found = dict(zip(reading, await asyncio.gather(*reading.values()), strict=True))
-        found["jobs"] = await jobs
         found["shapes"] = _shapes(found["jobs"])
         found["components"] = await self._components(facts.operator, found["jobs"])
         found["webhook"] = await self._webhook()
@@ -207,7 +190,7 @@ class _Reader:
         selector = ",".join(f"{key}={value}" for key, value in checks.DEPLOYMENT.items())
         pods = self._list(resources.PODS, self._home, labelSelector=selector)
         asked = f"list pods in namespace {self._home}"
-        found = await self._known("stuck", asked, pods, [])
+        found = await self._known("why pods of the operator wait", asked, pods, [])
         return tuple(dict.fromkeys(why for pod in found for why in _waits(pod)))
 
     async def _lease(self) -> Lease | None:
@@ -220,7 +203,7 @@ class _Reader:
     async def _leases(self) -> tuple[Lease, ...]:
         return tuple(map(_lease, await self._listed("leases", LEASES)))
 
-    async def _crds(self, wanted: Sequence[Json]) -> Mapping[str, str]:
+    async def _crds(self) -> Mapping[str, str]:
         async def state(crd: Json) -> tuple[str, str]:
             name = crd["metadata"]["name"]
             there = await self._known(
@@ -228,7 +211,8 @@ class _Reader:
             )
             return name, differs(there, crd)
 
-        return dict(await asyncio.gather(*map(state, wanted)))
+        wanted = crds.documents(row.api for row in self._settings.frameworks)
+        return dict(await asyncio.gather(*map(state, wanted.values())))
 
     async def _missing(self, operator: Deployment | None) -> tuple[access.Access, ...]:
         settings = self._settings
@@ -284,7 +268,7 @@ class _Reader:
         found: list[Job] = []
         for row in self._settings.frameworks:
             resource = Resource(names.GROUP, row.version, row.plural)
-            asked = f"list {_called(resource)}"
+            asked = f"list the jobs of {names.GROUP}"
             listed = await self._known("jobs", asked, self._here_at_least(resource), [])
             given = {"kind": row.kind, "apiVersion": resource.api_version}
             jobs = (frameworks.load(row, {**given, **document}) for document in listed)
@@ -353,7 +337,7 @@ class _Reader:
         except ApiError as error:
             if HOOK in error.message:
                 return False
-            if not error.message.startswith(f'admission webhook "jobs.muster.{names.GROUP}"'):
+            if not error.message.startswith(DENIED):
                 told = "have a role grant you: " if error.unpermitted else f"{error.message}; "
                 self._unread["refused"] = f"{told}{asked}"
             return True

@@ -165,10 +165,11 @@ def _of_pods(store: Store, kind: str, namespace: str, name: str) -> str:
 
 
 @asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[Kube]:
+async def connected(settings: Settings, attempts: int = client.ATTEMPTS) -> AsyncIterator[Kube]:
     """Give the door to the cluster of these settings."""
+    context = settings.context or None
     kube = await connect(
-        settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
+        settings.kubeconfig, settings.master, context, settings.concurrency, attempts
     )
     try:
         yield kube

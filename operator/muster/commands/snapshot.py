@@ -10,6 +10,7 @@ from muster import frameworks, gang
 from muster.allocator import tracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.usage import Usage
+from muster.api import names
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
@@ -24,7 +25,9 @@ from muster.store.store import NOBODY, Callbacks, Store
 log = logging.getLogger(__name__)
 
 
-def empty_store(scheduler_names: tuple[str, ...], callbacks: Callbacks = NOBODY) -> Store:
+def empty_store(
+    scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES, callbacks: Callbacks = NOBODY
+) -> Store:
     """Return a store for all kinds of jobs and all namespaces, in which nothing is known yet."""
     backend = gang.choose(None, scheduler_names=scheduler_names)
     return Store(backend, frameworks.FRAMEWORKS.values(), callbacks=callbacks)

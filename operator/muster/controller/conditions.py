@@ -52,6 +52,8 @@ def condition(
     type_: names.Condition, reason: str, message: str, now: float, status: str = "True"
 ) -> Condition:
     """Return a new condition, its times cut to whole seconds as they will be written."""
+    # As metav1.Time has them: what is read back must equal what was written, or every pass would
+    # write again.
     at = float(math.floor(now))
     return Condition(type_, status, reason, message, at, at)
 
@@ -63,11 +65,13 @@ def with_condition(conditions: Conditions, new: Condition) -> Conditions:
     is final.
     """
     old = next((c for c in conditions if c.type == new.type), None)
+    # As training-operator's setCondition: once failed, nothing is set any more.
     if any(c.type == names.Condition.FAILED and c.status == "True" for c in conditions):
         return conditions
     if old and (old.status, old.reason) == (new.status, new.reason):
         return conditions
     if old and old.status == new.status:
+        # The rule of conditions: the transition is that of the status, not of the reason.
         new = replace(new, transitioned=old.transitioned)
     excluded = _EXCLUDES.get(names.Condition(new.type))
     kept = (c for c in conditions if c.type not in (new.type, excluded))
@@ -101,6 +105,7 @@ def counts(
     counts nowhere; a failed pod counts as failed until it is gone.
     """
     fresh = to_restart(job, roster)
+    # Uids of pods that are gone are dropped: the list would grow with every restart of a long job.
     present = {pod.uid for pod in roster.own}
     going = {uid for uids in fresh.values() for uid in uids}
     tally = Counter(_column(member, going) for member in roster.members)
@@ -134,6 +139,8 @@ def to_restart(job: Job, roster: JobPods) -> Mapping[str, tuple[str, ...]]:
     failed = roster.having(PodFate.RESTARTS)
     leaving = failed
     if failed and job.restarts_whole:
+        # With all that still run: an all-reduce does not survive one of its ranks, so all begin
+        # anew.
         leaving = tuple(m for m in roster.members if m.fate not in _GOING)
     by_type: defaultdict[str, list[str]] = defaultdict(list)
     for member in leaving:
@@ -189,6 +196,7 @@ def running(scope: Scope) -> JobStatus:
     """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
     before = _resumed(scope)
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
+    # The deadline's clock begins with it: time in a queue is none of the job's own.
     if before.start_time is None and gangstatus.is_admitted(scope):
         before = replace(before, start_time=_whole(scope.now))
     first = failures.first_failure(scope, before)
@@ -369,10 +377,14 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     counted = before.replicas
     runs = [step for step in steps if step.end is End.RUNNING]
     success = [step for step in steps if step.end is End.SUCCEEDED]
+    # Success first: a job whose deciding pods have succeeded has succeeded, whatever becomes of
+    # the others in the same moment.
     failure = success or list(_failure(scope, before, steps))
     if success or failure:
         yield from _never_ran(scope, before, _end(scope, steps))
         yield from (_set(scope, step) for step in (*runs, *failure))
+    # As long as the uids are there the restart goes on, also in passes after the one that began
+    # it.
     elif any(replica.restarted for replica in counted.values()):
         yield _restarting(scope, restarting(scope.job.name, _failed_type(scope, counted)))
     elif gangstatus.is_evicted(before.gang):

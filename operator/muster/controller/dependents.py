@@ -80,6 +80,7 @@ def _change(part: Companion, content: Json, stored: Json) -> Json:
         changes = ((k, _mending(stored.get(k), value)) for k, value in content.items())
         return {key: change for key, change in changes if change}
     there = stored.get("data") or {}
+    # Keys that are there stay: new ones would lock out pods that hold the old.
     if set(there) == set(part.keys):
         return {}
     return {"data": {**dict.fromkeys(there), **content["data"]}}
@@ -96,6 +97,7 @@ def _mending(stored: Any, asked: Any) -> Any:
     for key, value in asked.items():
         there = (stored or {}).get(key)
         surplus = set(there or ()) - set(value) if isinstance(value, dict) else ()
+        # In a merge patch null takes a key away.
         if surplus:
             change[key] = {**dict.fromkeys(sorted(surplus)), **value}
         elif not edge.covers(there, value):

@@ -156,6 +156,8 @@ def of_restarts(scope: Scope) -> Iterator[Emit]:
     job = scope.job
     reason = names.reason(job.kind, names.Condition.RESTARTING)
     counted: str = names.Condition.RESTARTING
+    # Once for each type, in the order of the pods; the transition is counted with the first alone,
+    # as it is one restart.
     for type_ in dict.fromkeys(member.replica.type for member in failed):
         yield warning(reason, restarting(job.name, type_), transition=counted)
         counted = ""

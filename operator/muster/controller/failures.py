@@ -28,6 +28,8 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     """
     down = list(_failures(scope, past=False))
     known = before.first_failure
+    # Nobody is down now: the failure before stays told until all run again, as it is what they
+    # wait for.
     if not down:
         return known if known and not _is_whole(scope) else None
     since = min(each.failure_time for each in down) - LONG_RUN
@@ -98,9 +100,13 @@ def _ends(pod: PodView) -> list[ContainerEnd]:
     """Return how the containers of the pod failed that do not run."""
     if pod.deleting or pod.phase == "Succeeded":
         return []
+    # A container in CrashLoopBackOff shows no exit code; the last one stands among those that are
+    # over.
     waiting = {end.container for end in pod.ends if end.exit_code is None}
     ends = [end for end in pod.ends if end.exit_code]
     ends += [end for end in pod.past_failures if end.container in waiting]
+    # Refused or evicted before any container had an end of its own: the pod's reason is all there
+    # is.
     if not ends and pod.phase == "Failed" and pod.reason:
         return [ContainerEnd("", None, pod.reason, pod.message)]
     return ends

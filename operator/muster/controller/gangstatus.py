@@ -73,9 +73,12 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     )
     if found is None:
         return None
+    # Those that come after the others are still to come: Running would be for all of them, and
+    # would make later gaps count as lost members.
     if found.state == GangPhase.RUNNING and at_first.facts.later and not has_run(scope):
         found = replace(found, state=GangPhase.PLACED)
     found = _stranded(scope, found)
+    # Since when this reason holds, across other changes of the verdict.
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
     # Whole seconds, as they are read back: a fraction would be a change in every pass.
@@ -126,6 +129,8 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         reason, message = Reason.GANG_SCHEDULER_MISSING, scope.context.missing
     elif scope.hindrance:
         message = scope.hindrance.message
+        # The API server's words: its answer is a plain 403 that has no reason of its own for
+        # quotas.
         quota = "exceeded quota" in message
         reason = Reason.EXCEEDS_RESOURCE_QUOTA if quota else Reason.CREATION_REFUSED
     if not reason:
@@ -191,6 +196,7 @@ def _members(scope: Scope) -> tuple[PodView, ...]:
 
 def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the allocator's latest verdict, overtaken by what the pods show."""
+    # After a restart of the operator nobody has decided yet: what is written holds until then.
     last = scope.observed.verdict or _last_verdict(scope)
     needed, total = standing.needed(scope.minimum), scope.job.total
     ready, placed = _ready(counted), _placed(scope)
@@ -203,6 +209,7 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     if is_evicted(scope.observed.verdict):
         return last
     whole = replace(last, min_member=scope.minimum)
+    # What runs says more than any verdict, which was made before.
     if ready >= needed:
         return _calm(whole, GangPhase.RUNNING, total, f"{ready}/{total} running")
     stays = last.state != GangPhase.RELEASED

@@ -96,6 +96,7 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
     own = by_owner.pop(mine, [])
     for batch in observed.batches:
         if batch.owner == mine:
+            # The pods of a batch Job are not the job's own: the batch Job makes and counts them.
             own.append(stand_in(batch, by_owner.pop(batch.as_owner, ())))
     own = [on_its_place(job, framework, pod) for pod in own]
     others = [pod for pods in by_owner.values() for pod in pods]
@@ -178,6 +179,8 @@ def is_leftover(
     """Say whether an object will soon be gone, as it belonged to a job of this name before."""
     if view.deleting:
         return True
+    # Its uid is another's, so it is told by labels and age: later than that it belongs to somebody
+    # who lives.
     young = observed.now < observed.job.created + LEFTOVER_GRACE
     return view.owner is not None and young and _has_labels(observed.job, framework, view)
 
@@ -280,6 +283,8 @@ def _index(replica: Replica, pod: PodView, first: int) -> int | None:
 
 
 def _rank(pod: PodView, wanted: str) -> tuple[bool, bool, bool, float, str]:
+    # The least is kept: one that stays before one that goes, one that may still succeed before one
+    # that failed, the right name, and then the oldest, so that all passes keep the same.
     return pod.deleting, pod.phase == "Failed", pod.name != wanted, pod.created, pod.name
 
 
@@ -309,6 +314,7 @@ def _fate(
         return PodFate.COUNTED
     if pod.lost:
         return PodFate.UNREACHABLE
+    # A batch Job has its own backoffLimit: when it has failed that is the end.
     if pod.phase != "Failed" or replica.batch:
         return PodFate.STAYS
     if lost or refused(pod):
@@ -337,5 +343,7 @@ def refused(pod: PodView) -> bool:
     """Say whether the kubelet turned the pod away: a lost race, not a failure of the job."""
     if pod.phase != "Failed":
         return False
+    # Admission on a node under pressure has the same reason as an eviction from it; only the
+    # message tells them apart.
     pressed = pod.reason == names.EVICTED and names.UNDER_PRESSURE in pod.message
     return pressed or pod.reason.startswith(names.OUT_OF) or pod.reason in names.LOST_RACES

@@ -56,6 +56,8 @@ def writes(scope: Scope) -> Iterator[Action]:
     elif group is None:
         yield from _creations(scope, *scope.backend.before(scope.job, scope.facts), wanted)
     elif not group.deleting and not of_another(scope):
+        # Fields that this cluster's CRD prunes would else differ for ever, and be written in every
+        # pass.
         dropped = scope.context.dropped.get(group.kind, frozenset())
         difference = scope.backend.difference(group, wanted, dropped)
         if difference:
@@ -76,6 +78,8 @@ def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action
     taken = scope.backend.in_place(group, difference)
     fixed = taken != difference and not is_lent(scope, group)
     replaced = scope.backend.api(group.api_version).update is Update.REPLACE
+    # Without pods nobody is bound to the group, so a field that cannot change is changed by making
+    # it anew in the next pass.
     if fixed and (replaced or not scope.roster.own):
         yield _delete(group)
         return

@@ -19,6 +19,7 @@ from muster.gang.base import owner
 
 def delete(view: PodView | ObjectView) -> Delete:
     """Return the deletion of exactly this pod or other child."""
+    # The node is out of service for good, so no kubelet will ever confirm the end of its pods.
     force = isinstance(view, PodView) and view.fenced
     return Delete(_version(view), view.kind, view.namespace, view.name, view.uid, force=force)
 
@@ -49,6 +50,7 @@ def conflict(scope: Scope) -> str:
     ]
     if not blocking:
         return ""
+    # The same one in every pass, or the status would change with the order of reads.
     kind, name = min(blocking)
     wording = scope.framework.life.wording
     return wording.of(wording.taken, scope.job, other=name, of=kind)
@@ -143,6 +145,7 @@ def config_writes(scope: Scope) -> Iterator[Action]:
             if name not in taken:
                 yield Create(document)
         elif view.data != data and not view.deleting:
+            # In a merge patch null takes a key away; what is left out stays.
             gone = dict.fromkeys(key for key in view.data if key not in data)
             body = {"data": {**gone, **data}}
             yield Patch("v1", "ConfigMap", view.namespace, name, view.uid, body)
@@ -166,6 +169,7 @@ def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
     One that leads numbered ones comes after them, also where a batch Job makes it: what it calls
     should be up when it begins.
     """
+    # Names and places: a pod of another operator may fill a place under a name of its own.
     taken, places, late = scope.roster.names, scope.roster.places, _waiting(scope)
     for role, builder in sorted(builders.items(), key=lambda item: not item[1].replica.numbered):
         nodes = _nodes(scope, builder)
@@ -253,6 +257,8 @@ def teardown(
 
 def end_of_configs(scope: Scope) -> Iterator[Delete]:
     """Yield the deletion of the config maps, once no pod is left that may refer to them."""
+    # A pod that starts once more at the last moment, or still pulls its image, would hang on a
+    # ConfigMap that is gone.
     if not scope.roster.own:
         yield from deletions(own(scope, scope.observed.configs))
 

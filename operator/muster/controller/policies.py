@@ -78,6 +78,7 @@ def bears(job: Job, role: str, taint: str) -> float | None:
 def _tolerates(toleration: Json, taint: str) -> bool:
     """Say whether it is for that taint, which has no value, where it takes pods away."""
     anything = toleration.get("operator") == "Exists"
+    # An empty key with Exists is for every taint, as in Kubernetes.
     meant = toleration.get("key") or (taint if anything else "")
     effect = toleration.get("effect") or "NoExecute"
     same = anything or not toleration.get("value")

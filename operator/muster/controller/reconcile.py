@@ -58,6 +58,7 @@ def reconcile(
     Nothing for a job that is being deleted or that somebody else manages.
     """
     job = meaning.as_made(observed.job, framework, observed.pods)
+    # Whoever is named in managedBy writes its status, too: nothing may be said about it here.
     if not policies.is_ours(job, framework):
         return []
     observed = replace(observed, job=job)
@@ -66,8 +67,10 @@ def reconcile(
     scope = scope_of(observed, framework, backend, context)
     if job.status.finished:
         return list(_finished(scope))
+    # What runs is not taken down for an edit that nobody understands.
     if job.problems and not (job.status.start_time or scope.roster.own):
         return list(_invalid(scope))
+    # Behind the end: what has finished stays so, whatever suspend says.
     if job.run_policy.suspend:
         return list(_suspended(scope))
     return list(_running(scope))
@@ -98,6 +101,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
 
 def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
     """Yield the end of the group, after these pods where the backend wants that."""
+    # The next pass, which the last pod's end triggers, finds none doomed and lets the group go.
     if not (doomed and scope.backend.pods_first_on_delete):
         yield from podgroup.removal(scope)
         yield from podgroup.announced_removal(scope)
@@ -118,6 +122,8 @@ def _invalid(scope: Scope) -> Iterator[Action]:
 
 
 def _suspended(scope: Scope) -> Iterator[Action]:
+    # A batch Job can be suspended itself, and is: it keeps its history, as mpi-operator's
+    # launcher.
     doomed = [pod for pod in scope.roster.own if pod.kind != names.BATCH_JOB]
     deletes = list(pods.teardown(scope, doomed))
     yield from deletes
@@ -156,11 +162,15 @@ def _running(scope: Scope) -> Iterator[Action]:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
         after = _told(after, state, obstacle)
     else:
+        # Made before they are handed on, as `begun` looks at them: the status then says at once
+        # what they start.
         made = tuple(_children(scope))
         after = conditions.begun(scope, after, made)
         yield from made
     yield from _current_events(scope, after)
     emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
+    # A status without the first verdict would be written again a moment later, for each of many
+    # new jobs.
     silent = _awaits_verdict(scope)
     if not silent:
         yield from podgroup.announcement(scope, after.gang)
@@ -203,6 +213,8 @@ def _children(scope: Scope) -> Iterator[Action]:
     builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
     yield from dependents.writes(scope)
     if pods.may_create(scope):
+        # Config maps before the pods that mount them: the kubelet waits for one that is lacking
+        # with a back-off of its own.
         yield from pods.config_writes(scope)
         yield from batches.resumptions(scope, builders)
     creates = list(pods.creations(scope, builders)) if pods.may_create(scope) else []
@@ -249,6 +261,8 @@ def _awaits_verdict(scope: Scope) -> bool:
 
 def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Iterator[Action]:
     before, after = scope.job.status, _latched(scope, after)
+    # Equal apart from what changes in every pass: times are whole seconds, so that a pass without
+    # news writes nothing.
     if after != before:
         yield SetStatus(status.write(after))
         yield from events.of_notices(scope)

@@ -95,6 +95,7 @@ def scope_of(
         queues=context.queues,
         api_version=context.group_api_version,
     )
+    # Only now: how many come later depends on which pods are there.
     facts = _counting(facts, observed.job, framework, _later(observed.job, framework, roster))
     return Scope(observed, framework, backend, context, roster, facts)
 

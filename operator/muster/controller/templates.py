@@ -189,6 +189,8 @@ def pod_builder(
             "ownerReferences": [owner(job)],
             **({"annotations": annotations} if annotations else {}),
         },
+        # Last come the labels by which the pod is found again: no template may make it somebody
+        # else's.
         labels={**(meta.get("labels") or {}), **link.labels, **identity},
         spec=_placeless(whole) if allocated else whole,
         containers=containers,
@@ -250,6 +252,7 @@ def _targets(containers: tuple[Json, ...], name: str | None) -> frozenset[int]:
 
 
 def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:
+    # The operator's entries win: a TF_CONFIG out of a template would be that of another job.
     kept = [entry for entry in container.get("env") or () if entry.get("name") not in own]
     return {**container, "env": [*kept, *entries]}
 

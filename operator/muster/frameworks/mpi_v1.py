@@ -27,6 +27,7 @@ def _on_gpu(job: Job) -> bool:
     role = job.replica(LAUNCHER)
     containers = role.template["spec"]["containers"] if role else ()
     limits = (mapping(mapping(c.get("resources")).get("limits")) for c in containers)
+    # As training-operator's isGPULauncher, which goes by the limits' names.
     return any(name.endswith(".com/gpu") or "gpu" in name for found in limits for name in found)
 
 
@@ -99,6 +100,7 @@ def _template(job: Job, replica: Replica, _domain: str) -> Json:
     if replica.type == WORKER:
         volume = mpi.config_volume(name, ((_SCRIPT, 0o555),))
         own = replica.template["spec"]["containers"][0]
+        # Workers only wait to be entered by kubectl exec; the launcher starts what they run.
         idle = {} if own.get("command") else {"command": ["sleep"], "args": ["365d"]}
         # Lists are appended to, and a worker without a command may have arguments.
         template = mpi.added(
@@ -148,7 +150,10 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
         base.variable("OMPI_MCA_orte_default_hostfile", f"{mpi.MOUNT}/hostfile"),
     ]
     if not _on_gpu(job):
+        # Set to nothing, as mpi-operator does: the NVIDIA runtime could else show a launcher
+        # without a GPU all of its node's.
         entries += (base.variable(name, "") for name in mpi.NO_GPU)
+    # As mpi-operator of v1: what the template says of Intel MPI itself stands.
     there = {mapping(entry).get("name") for entry in sequence(container.get("env"))}
     intel = (("I_MPI_HYDRA_BOOTSTRAP", "rsh"), ("I_MPI_HYDRA_BOOTSTRAP_EXEC", _AGENT))
     entries += (base.variable(name, value) for name, value in intel if name not in there)
@@ -161,6 +166,8 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     A failed pod is excused only while its exit code, or the whole gang, is given another try.
     """
     leads = seen.counts.get(LAUNCHER, ReplicaStatus())
+    # The launcher's end is the program's: workers that fail while they are torn down do not count
+    # any more.
     if leads.succeeded:
         return (base.Outcome(base.End.SUCCEEDED, f"MPIJob {job.name} is successfully completed."),)
     runs = (

@@ -55,6 +55,7 @@ def _template(job: Job, replica: Replica, domain: str) -> Json:
         mounts.append({"name": mpi.CONFIG, "mountPath": mpi.MOUNT})
     own = replica.template["spec"]
     spec: Json = {"volumes": volumes}
+    # With the host's network a pod asks the host's DNS, which knows no service of the cluster.
     if own.get("hostNetwork"):
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
     if not leads:
@@ -76,6 +77,7 @@ def _keys(job: Job, path: str) -> Json:
     ]
     secret: Json = {"secretName": f"{names.flat(job.name)}{KEYS_SUFFIX}", "items": items}
     if path == mpi.ROOT_SSH:
+        # ssh refuses keys that others may read; as mpi-operator, for root's own folder alone.
         secret["defaultMode"] = 0o600
     return {"name": _SSH, "secret": secret}
 
@@ -131,6 +133,8 @@ def _batch_spec(job: Job) -> Json:
         "backoffLimit": policy.backoff_limit,
     }
     given = {key: value for key, value in limits.items() if value is not None}
+    # A successor only once the pod has ended: two launchers at a time would drive the same
+    # workers.
     return {**given, "podReplacementPolicy": "Failed"}
 
 
@@ -152,6 +156,8 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher's end is the job's, unless workers were thrown out."""
     shown = f"MPIJob {job.namespace}/{job.name}"
     leads = next((pod for pod in seen.pods if pod.role == LAUNCHER.lower()), None)
+    # Before all else: the launcher's success stands, even if workers were evicted in the same
+    # moment.
     if leads is not None and leads.phase == "Succeeded":
         message = f"{shown} successfully completed."
         return (base.Outcome(base.End.SUCCEEDED, message, at=leads.completed),)
@@ -170,6 +176,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
             f"{shown} has failed because {early} {WORKER} replica(s) ended before the launcher"
         )
         return (base.Outcome(base.End.FAILED, f"{message} that waits for them."),)
+    # As mpi-operator: Running is said only of all roles together.
     all_up = all(counts[role.type].active >= role.replicas for role in job.replicas)
     return (base.Outcome(base.End.RUNNING, f"{shown} is running."),) if leads and all_up else ()
 

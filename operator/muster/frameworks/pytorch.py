@@ -29,14 +29,19 @@ def _processes(job: Job) -> str:
 
 def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     master, processes = job.replica(MASTER), _processes(job)
+    # As training-operator: with auto, cpu or gpu nobody knows the number before the pod runs, and
+    # 1 stands for it.
     size = job.total * (int(processes) if processes.isdecimal() else 1)
     before = (master_worker.UNBUFFERED, *_meeting(job), base.variable("WORLD_SIZE", size))
     after = (
         *((base.variable("PET_NPROC_PER_NODE", processes),) if processes else ()),
         *_members(job),
     )
+    # Without a master ranks are given out at the rendezvous; fixed ones would contradict it when
+    # workers come and go.
     if master is None:
         return base.Environment(entries=lambda _index: (master_worker.UNBUFFERED, *after))
+    # The master is rank 0.
     first = 0 if replica.type == MASTER else 1
 
     def entries(index: int) -> Sequence[Json]:
@@ -115,6 +120,7 @@ def _minimum(job: Job) -> int | None:
         return None
     workers, least = job.replica(WORKER), master_worker.span(job, policy)[0]
     present = workers.replicas if workers else 0
+    # Never more workers than are wanted at present, who may be fewer than the policy's least.
     return job.total - present + min(least, present)
 
 

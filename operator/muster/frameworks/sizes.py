@@ -36,6 +36,8 @@ def too_large(
         return
     path = f"spec.{framework.spec_field}"
     own = len(json.dumps(spec))
+    # The worst that the status may become: every pod of a whole gang's restart is listed by its
+    # uid.
     most = max(0, LARGEST - SPARE - own) // PER_RESTART
     if job.total > most:
         detail = (
@@ -68,6 +70,8 @@ def _size(companion: Companion, job: Job, domain: str) -> int:
     # The pods of the indices 99 and 100 differ by one digit, wherever their names stand.
     two, three = few - measured(_FEW - 1), measured(_FEW + 1) - few
     digits = len(str(most - 1)) - 2
+    # Linear in the pods, with as many digits for each as the last one has: an upper bound, for the
+    # price of three small documents.
     return few + (most - _FEW) * (two + digits * (three - two))
 
 

@@ -34,6 +34,7 @@ def _addresses(job: Job, replica: Replica | None, domain: str) -> list[str]:
 
 def _cluster(job: Job, domain: str) -> str:
     """Return the JSON of every role's addresses, roles in alphabetical order."""
+    # As Go writes a map: byte for byte what tf-operator's users had.
     roles = sorted(job.replicas, key=lambda replica: replica.role)
     return _compact({r.role: _addresses(job, r, domain) for r in roles})
 
@@ -64,6 +65,7 @@ def _full(cluster: str, role: str, index: int) -> str:
 
 
 def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
+    # As tf-operator: a program alone must not believe that it is part of a cluster.
     if job.total == 1:
         return base.NO_ENVIRONMENT
     if job.options["enableDynamicWorker"]:
@@ -73,6 +75,8 @@ def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
         return _with_config(lambda index: _full(cluster, replica.role, index))
     source = {"configMapKeyRef": {"name": _config_name(job), "key": names.TF_CLUSTER_KEY}}
     shared: Json = {"name": names.TF_CLUSTER_ENV, "valueFrom": source}
+    # The kubelet expands it, so that the addresses of all pods stand once in a ConfigMap instead
+    # of once in each pod.
     reference = f"$({names.TF_CLUSTER_ENV})"
     return _with_config(lambda index: _full(reference, replica.role, index), shared)
 
@@ -104,6 +108,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     steps = tuple(_progress(job, seen))
     if any(step.end is base.End.SUCCEEDED for step in steps):
         return steps
+    # With dynamic workers each may come and go; that one fails is no end of the job.
     ignored = frozenset({"Worker"}) if job.options["enableDynamicWorker"] else frozenset()
     failed = seen.failed(job, seen.excused | ignored)
     if failed is None:
@@ -159,6 +164,7 @@ def _known_policy(job: Job) -> Iterator[Problem]:
 def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
     if job.total <= base.SHARED_FROM:
         return
+    # The last index of each role has the most digits.
     longest = max(_longest(job, replica, domain) for replica in job.replicas if replica.replicas)
     yield from base.too_long(TENSORFLOW, job, "TF_CONFIG", longest)
 

@@ -23,6 +23,7 @@ def _addresses(job: Job) -> str:
 
 def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     masters = job.replica(MASTER)
+    # Ranks go on behind the masters, of which rank 0 runs the tracker.
     first = 0 if masters is None or replica.type == MASTER else masters.replicas
     before = (
         base.variable("MASTER_PORT", master_worker.port_of(XGBOOST, job, MASTER)),

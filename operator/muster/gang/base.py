@@ -67,6 +67,8 @@ def tally(
 ) -> Tally:
     """Count the job's pods; those that are being deleted do not count."""
     live = living(job, pods)
+    # The oldest first: how long a scheduler has been silent counts from the first pod that it left
+    # alone.
     waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
     return Tally(
         needed=standing.needed(least),
@@ -107,6 +109,7 @@ def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
         return Reading(GangPhase.DEGRADED, Reason.NOT_ENOUGH_TASKS, message)
     if counts.placed >= counts.needed:
         return Reading(GangPhase.PLACED)
+    # Where no scheduler says so itself: it waits for pods that nobody will make.
     if counts.needed > counts.wanted:
         message = f"{counts.needed} pods must start together, but the job has {counts.wanted}"
         return Reading(GangPhase.QUEUED, Reason.NOT_ENOUGH_TASKS, message)
@@ -123,6 +126,8 @@ def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str
 
 
 def _missing(counts: Tally) -> Reading | None:
+    # A group may be made a moment after its pods, or read a moment later: only lasting absence is
+    # told.
     if not counts.waiting or counts.now - counts.waiting[0].created < GROUP_GRACE:
         return None
     message = "the group object is missing, so the scheduler holds the job's pods back"
@@ -237,6 +242,8 @@ class GangBackend:
         patch: Json = {}
         for each in self.api(observed.api_version).fields:
             there, value = observed.spec.get(each.key), spec.get(each.key)
+            # What a server defaults, or another controller fills in, is not ours to write back in
+            # every pass.
             theirs = each.kept or (each.lent and value is None)
             stays = each.key in dropped or (theirs and there)
             if there != value and not stays:
@@ -286,6 +293,7 @@ class GangBackend:
         if self.read is None:
             return None
         counts = tally(job, pods, standing.minimum(job, facts), now, facts.queues)
+        # One is enough: a scheduler that does not know all members places the others singly.
         lost = any(not self.kept(job, pod) for pod in living(job, pods))
         read = not_enforced(self.unkept) if lost else self.read
         found = read(group, counts) if group else _missing(counts)

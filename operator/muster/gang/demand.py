@@ -20,6 +20,8 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     asked = job.run_policy.scheduling.min_resources
     if asked is not None:
         return dict(asked) or None
+    # As training-operator's CalcPGMinResources: the pods of the highest priority are those that a
+    # scheduler takes first.
     left = standing.minimum(job, facts)
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
@@ -63,6 +65,7 @@ def pod_class(job: Job, replica: Replica, classes: Container[str]) -> str:
     use it: unless their template names one, or there is none of that name.
     """
     named = job.run_policy.scheduling.priority_class
+    # A pod that names a class which does not exist is refused by the API server's admission.
     return _own_class(replica) or (named if named in classes else "")
 
 

@@ -67,7 +67,7 @@ def status(
 
 def is_news(group: GroupView, reason: str) -> bool:
     """Say whether the group's condition has another reason."""
-    there = _unschedulable(group) or {}
+    there = wait_condition(group) or {}
     return bool(there.get("reason", SCHEDULED) != (reason or SCHEDULED))
 
 
@@ -76,7 +76,7 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
 
     They change once for every change of reason, and of a gang that never waits not at all.
     """
-    there = _unschedulable(group)
+    there = wait_condition(group)
     if there is None and not verdict.reason:
         return None
     phase = _PHASES.get(verdict.state, names.GroupPhase.PENDING)
@@ -86,14 +86,18 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
     condition = {
         "type": names.UNSCHEDULABLE,
         "status": "True" if verdict.reason else "False",
+        # A core rolls no dice: the id follows from the change that it stands for, and is new with
+        # each.
         "transitionID": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{group.uid}/{reason}/{now}")),
         "lastTransitionTime": edge.format_time(now),
         "reason": reason,
         "message": verdict.message or verdict.summary,
     }
+    # A merge patch replaces lists whole: conditions of others have to be sent along.
     others = [c for c in group.conditions if c.get("type") != names.UNSCHEDULABLE]
     return {"status": {"phase": str(phase), "conditions": [*others, condition]}}
 
 
-def _unschedulable(group: GroupView) -> Mapping[str, Any] | None:
+def wait_condition(group: GroupView) -> Mapping[str, Any] | None:
+    """Return the condition that says whether the gang waits, and why; None: nobody has said so."""
     return next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), None)

@@ -37,6 +37,7 @@ def minimum(job: Job, facts: GangFacts) -> int:
     asked = job.run_policy.scheduling.min_available
     if asked is None:
         return there if facts.minimum is None else facts.minimum
+    # A minimum that counts pods which only come once the others run would never be reached.
     return there if lowered(job, facts) else asked
 
 
@@ -81,6 +82,8 @@ def counting(there: Mapping[str, int], leasts: Mapping[str, int]) -> int:
 
     As long as a role has not its own minimum, what others have above theirs does not make up.
     """
+    # With anything lacking the sum stays below the sum of the minimums, so that one comparison
+    # with the minimum answers for every role.
     lack = sum(max(least - there.get(role, 0), 0) for role, least in leasts.items())
     return sum(leasts.values()) - lack if lack else sum(there.values())
 

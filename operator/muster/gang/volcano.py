@@ -26,6 +26,7 @@ def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
     reason, message = said.get("reason", ""), said.get("message", "")
     match group.phase:
         case "" | "Pending":
+            # What Volcano says itself is worth more than what its queues suggest.
             if reason or message:
                 return _not_admitted(reason, message)
             queue = group.spec.get("queue") or names.DEFAULT_QUEUE
@@ -41,6 +42,7 @@ def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
 
 def _closed(queue: str, counts: base.Tally) -> base.Reading | None:
     """Read that a group waits for a queue that takes nobody in."""
+    # None: nobody here may read its queues, so that nothing can be said of them.
     if counts.queues is None or counts.queues.get(queue) == "Open":
         return None
     if queue not in counts.queues:
@@ -52,6 +54,8 @@ def _closed(queue: str, counts: base.Tally) -> base.Reading | None:
 
 
 def _not_admitted(reason: str, message: str) -> base.Reading:
+    # Volcano has one reason for all that keeps a group out; only its words tell a full queue from
+    # the rest.
     overused = any(sign in message.lower() for sign in _OVERUSED)
     shown = Reason.QUEUE_OVERUSED if overused else reason or Reason.NOT_ADMITTED
     return base.Reading(GangPhase.QUEUED, shown, message or _SILENCE)

@@ -161,6 +161,8 @@ async def wait(
             left = await missing(kube, left)
             problem = sentence(left, overlay)
         except ApiError as error:
+            # Whoever may not even ask learns nothing by waiting: what is not permitted is refused
+            # when it is tried.
             log.warning("permissions could not be tried: %s", error.message)
             break
         except (aiohttp.ClientError, TimeoutError) as error:

@@ -130,6 +130,8 @@ class Admission:
         digest = hashlib.sha256(pair.certificate + pair.key).digest()
         if digest != self._digest:
             await asyncio.to_thread(self.files.write, pair)
+            # On a context of its own first: one that serves would be left with a certificate and
+            # the key of another.
             _server_context().load_cert_chain(*self.files)
             await self._use(pair)
             self._digest = digest
@@ -140,9 +142,11 @@ class Admission:
         now = time.time()
         configuration = await self._kube.get(self._path)
         pair = self_signed(NAME, now, self._lifetime, hosts=tuple(hosts(configuration)))
+        # In this order: the API server is to trust a certificate before it is greeted with it.
         await self._publish(pair.certificate)
         await asyncio.to_thread(self.files.write, pair)
         await self._use(pair)
+        # The last third is left for a server that cannot be reached when it is due.
         renewal = now + self._lifetime * 2 / 3
         while (left := renewal - time.time()) > 0:
             await asyncio.sleep(min(left, REREAD_SECONDS))
@@ -167,6 +171,7 @@ class Admission:
             try:
                 await self._kube.replace(self._path, wanted, PriorityLevel.SUPPORT)
             except ApiError as error:
+                # Another replica was faster: its certificate is to stay beside this one.
                 if error.code != 409:
                     raise
             else:

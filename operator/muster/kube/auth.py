@@ -40,11 +40,14 @@ async def connect(
     if master:
         configuration.host = master
     rest = RESTClientObject(configuration)
+    # Of the class, as asyncio has no other way to say it: for all TLS of the process.
     sslproto.SSLProtocol.max_size = BUFFER
 
     async def authorize(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
+        # For each request anew: tokens of a kubeconfig's program or of a mounted account expire,
+        # and this is where the library renews them.
         settings: Any = await configuration.auth_settings()
         for setting in settings.values():
             if setting["in"] == "header" and setting["value"]:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+# Clocks of those who are to trust it may be behind this one.
 _SKEW: Final = dt.timedelta(hours=1)
 
 
@@ -43,6 +44,7 @@ class PairFiles(NamedTuple):
     def write(self, pair: Pair) -> None:
         """Write both; nobody else may read the key."""
         self.certificate.write_bytes(pair.certificate)
+        # Before anything is in it: else others could read the key for a moment.
         self.key.touch(mode=0o600)
         self.key.write_bytes(pair.key)
 

@@ -25,6 +25,8 @@ from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.kube.resources import namespace_of
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
+# A server says 429 before it has done anything; whether the others came after it did, nobody
+# knows.
 FAILED = RETRIED - {429}
 OUT = frozenset({502, 503, 504})
 """The server, or what stands before it, says that it cannot serve at present."""
@@ -52,8 +54,9 @@ EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
 DRY: Final[Mapping[str, str]] = MappingProxyType({**UNCHECKED, "dryRun": "All"})
-BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
-"""The connection broke, or somebody was too slow: nobody knows whether the request was served."""
+BROKEN: Final = (aiohttp.ClientError, TimeoutError)
+"""The connection broke, somebody was too slow, or what came is no HTTP: nobody knows whether the
+request was served."""
 WARMING = 10.0
 """Seconds after an outage in which a lack of permissions need not be true."""
 NO_ROLE = ' is forbidden: User "'
@@ -115,9 +118,7 @@ class UnwantedError(Exception):
     """What may have been carried out is not tried again: it is not wanted any more."""
 
 
-UNREACHABLE: Final = (aiohttp.ClientError, TimeoutError)
-"""No answer came, or none that is HTTP."""
-NOT_WRITTEN: Final = (ApiError, FencedError, UnwantedError, *UNREACHABLE)
+NOT_WRITTEN: Final = (ApiError, FencedError, UnwantedError, *BROKEN)
 """A write did not go through, for whatever reason outside of this process."""
 
 
@@ -186,6 +187,8 @@ class Kube:
         """What large documents pass before: the server is busy with each as with dozens of others,
         and answers none of those meanwhile."""
         self._attempts = attempts
+        # Until there is a lease to be lost: a standby asks for permissions, too, and publishes its
+        # certificate.
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = _nothing
@@ -309,6 +312,8 @@ class Kube:
         try:
             return await self._write("DELETE", path, options, "application/json", urgency)
         except ApiError as error:
+            # A conflict may be about the uid, or about a write at the same moment, after which the
+            # object is still there.
             if error.code == 404 or (error.code == 409 and await self._replaced(path, uid)):
                 return None
             raise
@@ -346,6 +351,8 @@ class Kube:
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         rest = b""
         try:
+            # What is left without an end of its line was cut off: it is no event, and the next
+            # watch begins before it.
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
                 for line in filter(None, lines):
@@ -410,6 +417,8 @@ class Kube:
         turn = request.urgency, namespace_of(request.path)
         large = _is_large(request.document)
         async with (
+            # In this order: large ones that wait for their turn hold no place that small ones
+            # could have.
             self._large.enter(*turn) if large else contextlib.nullcontext(),
             self.flow_control.enter(*turn),
         ):

@@ -80,6 +80,7 @@ class Collection(Generic[T]):
             self._take(key, uid, version, document)
             return
         reached = self._reached.get("" if "" in self._reached else key[0])
+        # Nothing is known of it: either the watch has not come as far, or it has shown its end.
         if reached is not None and version > reached:
             self._take(key, uid, version, document)
 
@@ -124,6 +125,10 @@ class Collection(Generic[T]):
     def remove(self, document: Json) -> None:
         """Forget an object that a watch shows the end of, unless its name has a new one by now."""
         key, uid, version = _identity(document)
+        # The answer to a write that was made before is from before that, however late it comes.
+        space = "" if "" in self._reached else key[0]
+        if self._reached.get(space, _UNREAD) != _UNREAD:
+            self.reach(space, version)
         if self._gone.get(key) == uid:
             del self._gone[key]
         known = self._versions.get(key)
@@ -153,6 +158,7 @@ class Collection(Generic[T]):
         for key, (uid, _) in self._versions.items():
             if namespace in ("", key[0]):
                 self._versions[key] = (uid, _UNREAD)
+        # What had gone since may be there again.
         self._gone.clear()
         self._reached[namespace] = version
 
@@ -166,12 +172,14 @@ class Collection(Generic[T]):
         ]
         for key in gone:
             self._drop(key)
+        # The list has shown their end: a watch that goes on from it does not show them again.
         for key in [k for k in self._gone if namespace in ("", k[0]) and k not in seen]:
             del self._gone[key]
         self.reach(namespace, version)
 
     def reach(self, namespace: str, version: int) -> None:
         """Take in that all changes up to that version have been shown."""
+        # A list that was read beside the watch may have been overtaken by it.
         self._reached[namespace] = max(version, self._reached.get(namespace, _UNREAD))
 
     def _drop(self, key: Key) -> None:
@@ -183,4 +191,6 @@ class Collection(Generic[T]):
 def _identity(document: Json) -> tuple[Key, str, int]:
     metadata = document["metadata"]
     key = (metadata.get("namespace", ""), metadata["name"])
+    # Of one resource they can be compared: they are etcd's revisions, which only a restored copy
+    # sets back.
     return key, metadata.get("uid", ""), int(metadata.get("resourceVersion") or 0)

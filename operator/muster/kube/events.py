@@ -118,6 +118,7 @@ class EventRecorder:
             assert found is not None
             self._queue.take(found[0])
             name = found[1]
+            # Before it is written: what happens from here on waits for a write of its own.
             waiting = self._waiting.pop(name)
             try:
                 await self._write(name, waiting)
@@ -198,6 +199,7 @@ def _named(document: Json, token: str) -> str:
     about, source = document["involvedObject"], document["source"]["component"]
     same = (about["uid"], document["type"], document["reason"], source, token)
     digest = _digest("\0".join(same))
+    # Together less than the 253 characters that a name may have.
     name = document["metadata"]["name"] = f"{about['name'][:200]}.{digest}"
     return name
 

@@ -69,6 +69,7 @@ class Laggards:
     def add(self, tenant: str) -> bool:
         """Take one more in; say whether there was room for it."""
         if self._of.total() >= self._most:
+            # Then it keeps its place: that is the bound on all that is under way.
             return False
         self._of[tenant] += 1
         if self._of[tenant] >= self._each:

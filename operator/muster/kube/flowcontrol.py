@@ -18,7 +18,7 @@ class PriorityLevel(IntEnum):
     """Classes of writes, most urgent first."""
 
     LEADERSHIP = 0
-    """The Lease: the only write of a process that does not lead yet."""
+    """The Lease, and who may read what this process serves: tried once, whoever leads."""
     GROUP = 1
     """Groups and config maps: few, and the pods of their job wait for them."""
     PLACEMENT = 2
@@ -133,6 +133,8 @@ class FlowControl:
                 with haste.waits(turn, self):
                     await turn.granted
             except asyncio.CancelledError:
+                # Granted in the same step of the loop in which it is cancelled: nobody else would
+                # give the place back.
                 if turn.granted.done() and not turn.granted.cancelled():
                     self.release(turn.urgency, namespace)
                 elif turn.urgency is PriorityLevel.PLACEMENT:
@@ -157,6 +159,7 @@ class FlowControl:
         now = asyncio.get_running_loop().time()
         count, _ = self._placing.get(namespace, (0, 0.0))
         self._placing[namespace] = count + change, now
+        # Only once they have doubled: else each write would cost a look at all namespaces.
         if len(self._placing) > self._many:
             still = {n: it for n, it in self._placing.items() if it[0] or now < it[1] + LINGER}
             self._placing, self._many = still, 2 * (self.width + len(still))
@@ -202,6 +205,7 @@ class FlowControl:
         for urgency, queue in self._classes:
             limit = SHARE if urgent else self._free + self._inside[urgency]
             while queue and self._inside[urgency] < limit and self._room(urgency):
+                # Whatever is late in the namespace of the lease, leadership is never barred.
                 barred = self._late.barred if urgency else ()
                 less = urgency > PriorityLevel.PLACEMENT
                 found = queue.first(barred, ripe) if less else queue.first(barred)
@@ -213,8 +217,11 @@ class FlowControl:
                     self._free -= 1
                     self._inside[urgency] += 1
                     turn.granted.set_result(None)
+            # Not from groups on: while one of them is written all pods would go one by one.
             if urgency >= PriorityLevel.PLACEMENT:
                 urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
+        # Time alone makes a turn ripe or ends a class's work, and no request need come that would
+        # look.
         if any(self._waiting) and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 

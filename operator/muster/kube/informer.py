@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -25,6 +25,20 @@ STUMBLES = 100
 """Causes that are logged, each once."""
 EXPIRED = 410
 """The server has forgotten the revision that was asked for."""
+
+
+async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
+    """Yield a collection page by page, all of one version. Raises ApiError, connection errors."""
+    asked = {**params, "limit": PAGE}
+    while True:
+        # Without a version: the server answers with the newest state, so that one that is
+        # earlier than what a watch has shown was restored, and is not merely behind.
+        page = await kube.get(path, **asked)
+        yield page
+        token = page["metadata"].get("continue")
+        if not token:
+            return
+        asked["continue"] = token
 
 
 class Informer:
@@ -69,6 +83,8 @@ class Informer:
                 await self._follow()
                 well = True
             except ApiError as error:
+                # No trouble: the server has dropped that version by now, so that all is listed
+                # anew.
                 well = error.code == EXPIRED
                 if well:
                     self._version = ""
@@ -106,11 +122,9 @@ class Informer:
     async def _list(self) -> str:
         """Read all; return its version."""
         seen: set[Key] = set()
-        params = {**self._params, "limit": PAGE}
         # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
         reached, begun = self.collection.reached(self.namespace), False
-        while True:
-            page = await self._kube.get(self._path, **params)
+        async for page in pages(self._kube, self._path, self._params):
             self.beat = time.monotonic()
             # All pages show the revision of the first one, so the watch begins where they end.
             version = _version(page)
@@ -118,10 +132,6 @@ class Informer:
                 self.collection.set_back(self.namespace, int(version))
             begun = True
             seen.update(filter(None, map(self._take, page.get("items") or ())))
-            token = page["metadata"].get("continue")
-            if not token:
-                break
-            params["continue"] = token
         self.collection.listed(self.namespace, seen, int(version))
         self._answered()
         self.synced.set()

@@ -16,11 +16,9 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import aiohttp
-
 from muster.api.edge import mapping
 from muster.api.model import Json
-from muster.kube.client import ApiError, Kube
+from muster.kube.client import BROKEN, ApiError, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
@@ -83,9 +81,11 @@ class LeaderElector:
                 lease = await self._kube.get(f"{self._path}/{self._name}")
                 spec = mapping(lease.get("spec"))
                 if spec.get("holderIdentity") == self._identity:
+                    # As client-go gives it back: a standby that goes by the duration alone waits
+                    # for a second.
                     lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
                     await self._put(lease)
-        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+        except (ApiError, *BROKEN) as error:
             log.warning("the lease was not released: %s", error)
 
     def _patience(self) -> asyncio.Timeout:
@@ -106,7 +106,7 @@ class LeaderElector:
         except ApiError as error:
             if error.code not in (404, 409):
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error.message)
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except BROKEN as error:
             log.warning("lease %s/%s: %s", self._namespace, self._name, error)
         else:
             # From before the request: when the server wrote it is unknown, and the fence must fall
@@ -123,6 +123,8 @@ class LeaderElector:
                 raise
             await self._kube.create(self._path, self._document(0), PriorityLevel.LEADERSHIP)
             return True
+        if not mapping(lease.get("metadata")).get("resourceVersion"):
+            raise GarbledError(f"no lease: {str(lease)[:100]}")
         spec = mapping(lease.get("spec"))
         holder = spec.get("holderIdentity") or ""
         if holder not in ("", self._identity) and not self._expired(lease):
@@ -131,6 +133,8 @@ class LeaderElector:
         fresh = self._document(changes)["spec"]
         if holder == self._identity:
             fresh["acquireTime"] = spec.get("acquireTime", fresh["acquireTime"])
+        # With the version that was read: of two that find it free the server lets one in, and a
+        # process that slept in between is refused.
         await self._put({**lease, "spec": fresh})
         return True
 

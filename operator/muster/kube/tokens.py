@@ -46,6 +46,7 @@ class Bearers(Generic[T]):
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > LONGEST:
             return HTTPStatus.UNAUTHORIZED
+        # Enough to know it again: neither credentials nor their sixteen kilobytes are kept.
         digest = hashlib.sha256(token.encode(errors="replace")).digest()
         async with self._asking:
             until, known = self._known.get(digest, (0.0, HTTPStatus.OK))

@@ -160,6 +160,8 @@ class WorkQueue:
             tenant, key = found
             self._queue.take(tenant)
             self._free -= 1
+            # `_attempt` takes in what a pass raises: else the group would end, and with it the
+            # process.
             self._passes.create_task(self._pass(tenant, key))
 
     async def _pass(self, tenant: str, key: str) -> None:
@@ -227,6 +229,7 @@ class WorkQueue:
         self._took(now - started)
         rest = min(max((now - started) * REST_FACTOR, SHORTEST_REST), LONGEST_REST)
         slot.rest_until = now + rest
+        # Without `after`: the pass that follows says anew when it is to be looked at again.
         if slot.again:
             self.add_after(key, rest)
         elif after is not None:

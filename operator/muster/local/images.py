@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Container images from Dockerfiles, with neither an engine nor a registry.
 
-A stage starts FROM `debian:SUITE-slim`, which mmdebstrap makes, or from another image of ours, and
-its layer is what an overlay over its parent took in. An image is one file (docker-archive) in the
-user's cache, under a hash of all that it is made from; making one leaves nothing else behind.
+A stage starts FROM `scratch`, from `debian:SUITE-slim`, which mmdebstrap makes of what the suite
+has today whatever digest is named, or from another image of ours, and its layer is what an overlay
+over its parent took in. An image is one file (docker-archive) in the user's cache, under a hash of
+all that it is made from; making one leaves nothing else behind.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -37,9 +38,12 @@ OURS = "muster"
 _BELOW = "~"
 """Behind it stands the number of a stage: no name in a Dockerfile has it."""
 _FORMAT = "1"
+_EPOCH = 315532800
+"""When all of an image from scratch was changed: the same content is the same image."""
 _KEPT = 3
 _TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "tar": "tar", "chroot": "coreutils"}
-_DEBIAN = re.compile(r"debian:(\w+)-slim")
+_SCRATCH = "scratch"
+_DEBIAN = re.compile(r"(debian:(\w+)-slim)(?:@sha256:[0-9a-f]{64})?")
 # As in Debian's own slim images: nobody reads manuals there, and no service starts by itself.
 _SLIM = (
     "--variant=minbase",
@@ -132,9 +136,10 @@ def _stages(reference: str) -> tuple[Stage, ...]:
     if name not in sources():
         return ()
     try:
-        stages = parse(sources()[name].read_text())
+        found = parse(sources()[name].read_text())
     except (OSError, DockerfileError) as error:
         raise ImageError(f"{name}: {error}") from error
+    stages = [replace(stage, parent=_undigested(stage.parent)) for stage in found]
     if number:
         stage = stages[int(number)]
         return (Stage(stage.parent, steps=stage.steps[: _lasting(stage)]),)
@@ -145,6 +150,11 @@ def _stages(reference: str) -> tuple[Stage, ...]:
         else stage
         for i, stage in enumerate(stages)
     )
+
+
+def _undigested(parent: str) -> str:
+    match = _DEBIAN.fullmatch(parent)
+    return match[1] if match else parent
 
 
 def _lasting(stage: Stage) -> int:
@@ -162,7 +172,7 @@ def _folders(copy: Copy) -> bool:
 def _parents(stages: Sequence[Stage]) -> list[str]:
     """Images that stages are made from."""
     own = {stage.name for stage in stages if stage.name}
-    return sorted({stage.parent for stage in stages} - own)
+    return sorted({stage.parent for stage in stages} - own - {_SCRATCH})
 
 
 def _key(reference: str) -> str:
@@ -258,8 +268,8 @@ class _Build:
         match = _DEBIAN.fullmatch(reference)
         assert match
         layer = self.work / "layer.tar"
-        argv = ["mmdebstrap", *_SLIM, match[1], str(layer), *_mirrors(reference)]
-        self._do(argv, f"mmdebstrap {match[1]}", {})
+        argv = ["mmdebstrap", *_SLIM, match[2], str(layer), *_mirrors(reference)]
+        self._do(argv, f"mmdebstrap {match[2]}", {})
         return [layer], Config(command=("/bin/sh",))
 
     def _staged(self, stages: Sequence[Stage]) -> tuple[Sequence[Path], Config]:
@@ -280,11 +290,15 @@ class _Build:
         layers = parent.layers
         if packed:
             layer = place / "layer.tar"
-            write_layer(place / "upper", layer)
+            write_layer(place / "upper", layer, timeless=stage.parent == _SCRATCH)
             layers = (*layers, layer)
         return _Made(layers, (*parent.folders, place / "upper"), config)
 
     def _parent(self, reference: str) -> _Made:
+        if reference == _SCRATCH:
+            nothing = self.work / _SCRATCH  # an overlay is over something
+            nothing.mkdir(exist_ok=True)
+            return _Made((), (nothing,), Config())
         if reference not in self.made:
             self.made[reference] = _unpack(self.parents[reference], self.work / _name(reference))
         return self.made[reference]
@@ -355,7 +369,8 @@ def _inside(command: str, config: Config) -> str:
     bundle = {"PIP_CERT": _BUNDLE, "SSL_CERT_FILE": _BUNDLE} if _bundle() else {}
     pairs = {"HOME": "/root", **bundle, **env, **config.env}.items()
     words = ["env", "--ignore-environment", *(f"{name}={value}" for name, value in pairs)]
-    words += ["/bin/sh", "-c", f"cd {shlex.quote(config.folder)} && {command}"]
+    folder = shlex.quote(config.folder)
+    words += ["/bin/sh", "-c", f"mkdir -p {folder} && cd {folder} && {command}"]
     user = f"--userspec={shlex.quote(config.user)} " if config.user else ""
     return f'chroot {user}"$ROOT" {shlex.join(words)}'
 
@@ -368,7 +383,7 @@ def _mirrors(reference: str) -> list[str]:
     """Files in which this machine has the suite from Debian; none: mmdebstrap knows its own."""
     match = _DEBIAN.fullmatch(reference)
     places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
-    wanted = re.compile(rf"^(Suites:.*|deb .*)\s{match[1] if match else '-'}(\s|$)", re.MULTILINE)
+    wanted = re.compile(rf"^(Suites:.*|deb .*)\s{match[2] if match else '-'}(\s|$)", re.MULTILINE)
     found = (path for path in sorted(places) if path.suffix in {".list", ".sources"})
     return [str(p) for p in found if p.is_file() and wanted.search(p.read_text())]
 
@@ -389,7 +404,7 @@ def pack(target: Path, layers: Sequence[Path], config: Config, names: list[str])
     manifest = [{"Config": f"{key}.json", "RepoTags": names, "Layers": entries}]
     with tarfile.open(target, "w") as out:
         for entry, layer in zip(entries, layers, strict=True):
-            out.add(layer, entry)
+            out.add(layer, entry, filter=_timeless)
         documents = {f"{key}.json": text, "manifest.json": json.dumps(manifest).encode()}
         for name, data in documents.items():
             info = tarfile.TarInfo(name)
@@ -434,28 +449,41 @@ _OPAQUE = ".wh..wh..opq"
 _OPAQUE_ATTRIBUTE = "trusted.overlay.opaque"
 
 
-def write_layer(folder: Path, target: Path) -> None:
-    """Pack the upper folder of an overlay as a layer: what it hides is named as layers name it."""
+def write_layer(folder: Path, target: Path, *, timeless: bool = False) -> None:
+    """Pack the upper folder of an overlay as a layer: what it hides is named as layers name it.
+
+    Python takes what it compiled for stale where the times of a module changed, so that only what
+    was compiled without them may be packed `timeless`.
+    """
+    as_it_is = _timeless if timeless else None
     with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as out:
         for top, folders, files in os.walk(folder):
             folders.sort()
             place = Path(top)
             arcname = place.relative_to(folder)
             if place != folder:
-                out.add(place, str(arcname), recursive=False)
+                out.add(place, str(arcname), recursive=False, filter=as_it_is)
             if _OPAQUE_ATTRIBUTE in os.listxattr(place, follow_symlinks=False):
                 out.addfile(tarfile.TarInfo(str(arcname / _OPAQUE)))
             links = [name for name in folders if (place / name).is_symlink()]
             for name in sorted([*files, *links]):
-                _add(out, place / name, arcname / name)
+                _add(out, place / name, arcname / name, as_it_is)
 
 
-def _add(out: tarfile.TarFile, path: Path, arcname: Path) -> None:
+_Filter = Callable[[tarfile.TarInfo], tarfile.TarInfo]
+
+
+def _add(out: tarfile.TarFile, path: Path, arcname: Path, as_it_is: _Filter | None = None) -> None:
     found = path.lstat()
     if stat.S_ISCHR(found.st_mode) and found.st_rdev == 0:
         out.addfile(tarfile.TarInfo(str(arcname.with_name(_GONE + arcname.name))))
     elif not stat.S_ISSOCK(found.st_mode):
-        out.add(path, str(arcname), recursive=False)
+        out.add(path, str(arcname), recursive=False, filter=as_it_is)
+
+
+def _timeless(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    info.mtime, info.uname, info.gname = _EPOCH, "", ""
+    return info
 
 
 def read_layer(layer: Path, folder: Path) -> None:

@@ -302,6 +302,7 @@ class Operator:
                 async with asyncio.timeout(AUDIT_SECONDS):
                     await self._relisted.wait()
                 await asyncio.sleep(RELIST_PAUSE)
+            # Before the list: jobs that come in during it ask for another one.
             self._relisted.clear()
             with contextlib.suppress(*BROKEN):
                 await self.informers.read_jobs()
@@ -423,6 +424,7 @@ def _waiting(settings: Settings) -> Waiting:
         settings.mpi_delivery_image,
     )
     try:
+        # Filled in once with any names: what is wrong is told here, and not by the first job.
         base.init_containers("init", waiting, "master")
     except ValueError as error:
         raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error

@@ -63,6 +63,7 @@ async def follow(
 
     def show(kind: str, event: Json) -> None:
         take(kind, event["object"], event["type"] == "DELETED")
+        # Kopf gives what comes of a list no type.
         if event["type"] is None:
             listed()
 
@@ -70,6 +71,8 @@ async def follow(
         stop, began = threading.Event(), loop.time()
 
         def hand_over(kind: str, event: Json, stop: threading.Event = stop) -> None:
+            # A life that ends as the server was set back shows versions above all that are to
+            # come: taken in they would stay.
             if not stop.is_set():
                 loop.call_soon_threadsafe(show, kind, event)
 
@@ -77,6 +80,7 @@ async def follow(
         ending = asyncio.create_task(_pass_on(anew, stop))
         lasting = loop.call_later(BACKOFF.last, failing, "")
         try:
+            # A thread cannot be cancelled: `stop` ends it.
             await asyncio.shield(life)
         except Exception as error:  # noqa: BLE001 -- whatever it is, jobs are to be followed
             failures = 1 if loop.time() - began > BACKOFF.last else failures + 1

@@ -279,6 +279,7 @@ def own_context(name: str) -> ssl.SSLContext:
     """Return a context with a certificate of its own, which lives as long as this process."""
     context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
     pair = self_signed(name, time.time(), LIFETIME, hosts=(name, "localhost"))
+    # Python's ssl takes certificates from files alone; they are gone when it has read them.
     with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
         files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
         files.write(pair)

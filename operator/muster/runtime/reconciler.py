@@ -151,9 +151,12 @@ class Reconciler:
         self._under_way[key] = Haste()
         try:
             with self._under_way[key].of_task():
+                # What was decided before this pass began may be waiting for its status.
                 self.hurry(key)
                 return await self._pass(key)
         except Exception as error:
+            # Counted, no more: the queue has pauses of its own, but pods may have been made of
+            # which nothing has been seen, as `_revives` has to know.
             self._soon(key)
             if not _is_trouble(error):
                 await self._not_understood(key, error)
@@ -174,6 +177,8 @@ class Reconciler:
             haste.hurry()
 
     async def _pass(self, key: str) -> float | None:
+        # Both before anything is awaited: the status is written against the very version that the
+        # job was read from.
         job, seen = self._store.jobs.get(key), self._store.jobs.find(key)
         if job is None or seen is None:
             self._retries.pop(key, None)
@@ -296,6 +301,8 @@ class Reconciler:
             if len(lanes) == 1:
                 await follow(batch)
             else:
+                # What one lane raises cancels the others. What these had sent may be carried out
+                # all the same: the next pass meets it under its name.
                 async with asyncio.TaskGroup() as tasks:
                     for lane in lanes.values():
                         tasks.create_task(follow(lane))
@@ -345,6 +352,8 @@ class Reconciler:
                 stored = await self._kube.create(
                     path, document, urgency, partial(self._stays, job)
                 )
+                # Inside: where the block ends the pod has to be known, or its room counts as come
+                # free.
                 self._take(job, stored)
         except UnwantedError:
             # The next pass knows why.
@@ -378,6 +387,7 @@ class Reconciler:
 
     def _compare(self, job: Job, kind: str, sent: Json, stored: Json) -> None:
         """Take note of what the server has left out of a group, or what is beside it; say it."""
+        # Only of groups: their API is somebody else's, and may know fewer fields than are sent.
         if kind not in self._groups or "spec" not in sent:
             return
         left, known = sent["spec"], self._dropped.get(kind, frozenset())
@@ -443,6 +453,8 @@ class Reconciler:
             turn.refused.append(events.of_failed_deletion(action, error.message))
             return False
         turn.done.append(action)
+        # The server answers with a Status where the object is gone at once, else with the object
+        # as it goes; a watch that is behind may show it once more.
         if left is None or left.get("kind") == "Status":
             self._store.gone(action.kind, action.namespace, action.name, action.uid)
         else:
@@ -480,10 +492,14 @@ class Reconciler:
             stored = await self._kube.patch(path, exactly, body, PriorityLevel.STATUS)
         except ApiError as error:
             if error.code == 409:
+                # The watch is behind: the next pass would derive the same of the same version, and
+                # be refused again.
                 await self._read_anew(job)
                 return False
             raise
         if stored is None:
+            # No watch need have shown its end: without this the next pass would do the same once
+            # more.
             self._store.jobs.forget(job.key, job.uid)
             return False
         self._store.put(stored)
@@ -591,6 +607,7 @@ async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping
     """
     for part in framework.pods.companions:
         view = next((v for v in there if v.kind == part.kind), None)
+        # By the names of its keys, as nothing else of a Secret is kept.
         if part.keys and (view is None or set(view.content["data"]) != set(part.keys)):
             made = await asyncio.to_thread(ssh_keys)
             values = (base64.b64encode(value).decode() for value in made)

@@ -46,6 +46,8 @@ class Stock:
         if wants is None:
             return None
         marks = np.ones(len(wants[0].made), np.bool_)
+        # What is given away is gone everywhere; the wants of this shape then take theirs one after
+        # the other, as kube-scheduler's volume binder does.
         gone = dict.fromkeys(self._given.values(), marks.copy())
         for want in wants:
             marks &= self._served(want, gone)
@@ -54,6 +56,8 @@ class Stock:
     def _served(self, want: Want, gone: dict[str, BoolArray]) -> BoolArray:
         """Return (N,) where the want is met; what is used up where is added to `gone`."""
         given = self._given.get(want.claim)
+        # An empty name is a volume still to be made: the first task has chosen where, and others
+        # of the claim must be able to reach it.
         if given == "" and want.domain is not None:
             there: BoolArray = want.made & (want.domain == self._place[want.claim])
             return there
@@ -62,6 +66,8 @@ class Stock:
         met = np.zeros(len(want.made), np.bool_)
         for volume, reach in want.options:
             used = gone.get(volume)
+            # Each node gets the first volume that can be had there, and only there it is used up:
+            # on another node the same volume is still free for the next want.
             here = reach & ~met if used is None else reach & ~met & ~used
             gone[volume] = here if used is None else here | used
             met |= here
@@ -161,6 +167,8 @@ class _Ledger:
     def room(self, shape: int, *, future: bool) -> IntArray:
         """Return (N,) how many more tasks of the shape the node takes."""
         volumes, own = self.driver.volumes.get(shape, ()), self.driver.own.get(shape, 0)
+        # A volume that the node has already is attached once for all its users there, as
+        # kube-scheduler counts it.
         lacking = np.full(len(self._held), len(volumes))
         for volume in volumes:
             lacking[self._where(volume, future=future)] -= 1
@@ -176,6 +184,7 @@ class _Ledger:
 
     def change(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool) -> None:
         """Count (M,) tasks on (M,) nodes, as going where they are `leaving`."""
+        # Unlike fancy assignment this adds up where a node stands in several rows.
         np.add.at(
             self._ending if leaving else self._held,
             nodes,
@@ -185,6 +194,8 @@ class _Ledger:
             users = self._users.setdefault(volume, Counter())
             going = self._going.setdefault(volume, Counter())
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
+                # Out before the change and in behind it: whether the volume holds a place, and
+                # whether all its users are going, may both have changed.
                 self._mark(volume, node, -1)
                 (going if leaving else users)[node] += count
                 self._mark(volume, node, 1)
@@ -295,6 +306,9 @@ class AffinityState:
             self.stock.add(shape, nodes, counts)
         self.attached.add(shape, nodes, counts, leaving=leaving)
         for owner, tally, amount in self._counted_by.get(shape, ()):
+            # Whoever is promised counts at once for those that keep away or spread, and only ahead
+            # for those that must be near: nobody may be placed now beside a pod that may never
+            # come.
             late = promised and tally.term.link not in _ALLOWED
             change = -counts * amount if late else counts * amount
             tally.add(nodes, change, leaving=leaving or late)
@@ -395,6 +409,8 @@ class AffinityState:
         tallies = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.FOND]
         if not tallies:
             return None
+        # Brought to 0 - 100 as kube-scheduler's NormalizeScore of InterPodAffinity does, by the
+        # least and the most of all nodes; a node without the label counts as 0.
         total = np.sum([tally.here() for tally in tallies], axis=0)
         least, most = total.min(), total.max()
         scale = 100 / (most - least) if most > least else 0.0
@@ -423,6 +439,8 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
     if not near:
         return None
     if _first(near, future=future):
+        # Even the first must go where it has a domain of each term, else nobody could ever be near
+        # it.
         marks = [tally.term.domain >= 0 for tally in near]
     else:
         marks = [tally.here(future=future) > 0 for tally in near]
@@ -448,6 +466,8 @@ def _all(marks: list[BoolArray]) -> BoolArray:
 
 def _first(near: list[_Tally], *, future: bool) -> bool:
     """Say whether a task would be the first of pods that count for each other."""
+    # As kube-scheduler's required affinity: only when no pod anywhere matches any term, and the
+    # pod matches all terms itself, may it go first.
     alone = not any(tally.holds(future=future).any() for tally in near)
     return bool(near[0].term.itself) and alone
 
@@ -460,6 +480,8 @@ def _free(tally: _Tally, *, future: bool) -> BoolArray:
 def _even(tally: _Tally, *, future: bool) -> BoolArray:
     term, domains = tally.term, tally.domains
     counts, here = tally.holds(future=future), tally.here(future=future)
+    # Too few domains count as if there were an empty one, which is what kube-scheduler makes of
+    # minDomains.
     fewest = int(counts[domains].min()) if len(domains) >= term.least_domains else 0
     allowed: BoolArray = (term.domain >= 0) & (here + term.itself - fewest <= term.skew)
     return allowed

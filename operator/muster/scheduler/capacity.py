@@ -42,6 +42,8 @@ class TopK:
         self._rank = rank
         """(N,): the caller's, who reports every change."""
         self._at_hand = np.zeros(len(rank), np.bool_)
+        # Invariant: all that is not at hand has a rank behind this one, as changes only ever add
+        # to what is at hand.
         self._last: tuple[float, int] | None = None
         """Rank and position of the last of those picked; None: they are to be picked anew."""
 
@@ -55,6 +57,7 @@ class TopK:
 
     def first(self, wanted: int) -> IntArray:
         """Return up to `wanted` positions, best rank first, equal ranks by position."""
+        # One argmax, or a partition of few nodes, costs less than the bookkeeping.
         if wanted == 1 or 2 * max(POOL, wanted) > len(self._rank):
             return best(self._rank, wanted)
         last = self._last
@@ -69,8 +72,11 @@ class TopK:
         if len(nodes) > 4 * max(POOL, 2 * wanted):
             return None
         rank, (edge, position) = self._rank[nodes], last
+        # Those that were changed and have fallen behind the edge cannot be told from the ones that
+        # are not at hand.
         ahead = (rank > edge) | ((rank == edge) & (nodes <= position))
         nodes = nodes[ahead]
+        # With an edge of NOWHERE all that fit are at hand, so too few of them are all there are.
         if len(nodes) < wanted and edge > NOWHERE:
             return None
         found: IntArray = nodes[best(rank[ahead], wanted)]
@@ -78,6 +84,8 @@ class TopK:
 
     def _pick(self, count: int) -> tuple[float, int]:
         """Put the best at hand, and no others."""
+        # A partition finds the count-th best in linear time; of those equal to it only the first
+        # by position belong to the best, as ties go by node name.
         edge = float(np.partition(self._rank, -count)[-count])
         self._at_hand = self._rank > edge
         (equal,) = (self._rank == edge).nonzero()
@@ -190,7 +198,11 @@ class Capacity:
         self.affinity: Final = AffinityState(terms, wants, drivers.values())
         self.within: Mapping[int, BoolArray] = {}
         """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
+        # May be negative: pods of others may have been put there beyond what the node has. It is
+        # kept so that what frees goes first to that debt.
         self.idle = nodes.allocatable - nodes.used
+        # Scorers that forbid nodes do so only where more is held than there is, so that without
+        # one the ranks need not be known for capacities to be right.
         self.overfull: Final = bool((self.idle < 0).any())
         """Some node holds more than it has."""
         self.load = nodes.load.copy()

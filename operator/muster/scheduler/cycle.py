@@ -52,6 +52,9 @@ def schedule(
     if not any(gang.missing or gang.ready < gang.min_member for gang in snapshot.gangs):
         return ()
     session = Session(snapshot, policy.openers(around))
+    # The order is that of rights: members of gangs that were whole, then room that others have
+    # already left, then what is still to be evicted for an earlier promise, then a time that was
+    # told; what is left the policy gives away.
     protect(session)
     keep(session)
     resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
@@ -260,6 +263,8 @@ class _Future:
         """Go on to when something ends, or changes by itself; say whether anything does."""
         holds = (gang.hold_until or 0.0 for gang in self._gangs.values())
         holds_end = (time for time in holds if time > self.now)
+        # The end of a hold counts as well: room that was kept for missing members comes free by it
+        # without anybody ending.
         then = min((*self._ends.values(), *holds_end), default=UNLIMITED)
         if then == UNLIMITED:
             return False

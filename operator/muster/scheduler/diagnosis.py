@@ -112,11 +112,14 @@ def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
     columns = np.flatnonzero(request).tolist()
+    # With what is kept for the reservation: that is told as a reason of its own, not as a lack.
     capacity = session.fit(tasks, kept=True).capacity[suits]
     tied = session.room.affinity.barred(tasks.pod_set.shape)
     if tied is not None:
         capacity = np.where(tied[0][suits] > 0, 0, capacity)
     free = session.room.free(ALL if len(suits) == len(codes) else suits)
+    # Behind all those that fit: a node lacks something for the next task even if it has taken
+    # some.
     short = [free[:, c] < (capacity + 1) * request[c] for c in columns]
     blocked = suits[~np.logical_or.reduce(short)]
     if tied is not None:
@@ -165,6 +168,7 @@ def _free(session: Session, suits: BoolArray) -> FloatArray:
     """Return (R,) what is free on (N,) nodes together."""
 
     def free() -> FloatArray:
+        # What a node holds beyond what it has must not make up for what is free on another.
         room = np.maximum(session.room.free(suits), 0)
         total: FloatArray = room.sum(axis=0, dtype=np.float64)
         return total
@@ -212,6 +216,7 @@ def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Re
             if not empty.matching:
                 reason = Reason.NO_MATCHING_NODE
         missing += max(count - empty.capacity, 0)
+        # Tasks that other roles could give instead count for what is missing.
         missing -= max(min(empty.capacity, tasks.coming + len(tasks.pod_set.held)) - count, 0)
     if missing > 0:
         return reason

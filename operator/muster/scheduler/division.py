@@ -51,6 +51,7 @@ class Tree:
                 used[parent] = total
             if total > 0:
                 parts = self._weights[children] / self._weights[children].sum()
+                # As Slurm's fair-share factor: 2 to the power of minus usage over share.
                 excess = np.minimum(used[children] / total / parts, MOST_EXCESS)
                 merits[children] = 0.5**excess
         return merits
@@ -83,6 +84,7 @@ class Tree:
             hand = self._deserved[children]
             caps = np.minimum(self._capability[children], hand)
             sure = np.minimum(self._guarantee[children], self._capability[children])
+            # A guarantee holds against a cap that was set lower by hand: it is the stronger word.
             caps = np.where(idle[children, None], 0.0, np.maximum(caps, sure))
             least = np.where(hand < UNLIMITED, caps, sure)
             whole = self.total if parent < 0 else parts[parent]
@@ -134,6 +136,8 @@ class Tree:
             most = np.minimum(caps[children], self.ceilings[children])
             if self._staked:
                 kept = self.kept[children]
+                # What a queue does not lend it keeps though it does not ask for it: to the others
+                # it is as if it did.
                 most = np.minimum(np.maximum(most, kept), self.ceilings[children])
                 promised = np.maximum(self._guarantee[children], kept)
                 sure[children] = np.minimum(np.maximum(sure[children], promised), most)
@@ -147,6 +151,8 @@ class Tree:
         occupied = np.maximum(held, self.kept)
         for parent, children in reversed(self._groups):
             if parent >= 0:
+                # A division keeps for itself what its parts do not keep by themselves, not in
+                # addition to that.
                 whole = np.maximum(occupied[children].sum(axis=0), self.kept[parent])
                 occupied[parent] = whole
         return occupied
@@ -171,6 +177,7 @@ def _groups(parents: Sequence[int]) -> list[tuple[int, IntArray]]:
     children: dict[int, list[int]] = {}
     for row, parent in enumerate(parents):
         children.setdefault(parent, []).append(row)
+    # The list grows while it is walked: breadth first, so that parents come before their parts.
     order = [-1]
     for row in order:
         order += [child for child in children.get(row, ()) if child in children]
@@ -197,6 +204,8 @@ def _level(
     caps, sure, least = bounds
     if not least.any():
         return fill(caps, weights, total)
+    # There is not even enough for what is promised: guarantees first, then the rest of the
+    # promises, each in proportion.
     if least.sum() >= total:
         first, more = float(sure.sum()), least - sure
         if first >= total:
@@ -206,6 +215,7 @@ def _level(
     lifted = np.zeros(len(caps), np.bool_)
     given = least.copy()
     # Whoever is lifted to the least lowers the level for the others, never raises it.
+    # Ends after at most as many rounds as there are parts, as each round lifts one at least.
     while True:
         rest = max(total - float(least[lifted].sum()), 0.0)
         given[~lifted] = fill(caps[~lifted], weights[~lifted], rest)
@@ -223,6 +233,8 @@ def fill(caps: FloatArray, weights: FloatArray, total: float) -> FloatArray:
     """
     given = np.zeros(len(caps))
     weight = float(weights.sum())
+    # Whoever is satisfied first leaves more for the others, so in this order one pass finds the
+    # level; no search for it is needed.
     for i in np.argsort(caps / weights, kind="stable").tolist():
         given[i] = min(caps[i], total * weights[i] / weight)
         total -= given[i]

@@ -30,6 +30,7 @@ class Domains:
 
     def sums(self, values: IntArray) -> FloatArray:
         """Return (D,) the sums of (N,) values over the nodes of each domain."""
+        # Nodes without the label have -1, so all is moved up by one and the first sum left out.
         sums = np.bincount(self.domain + 1, values, self.size + 1)[1:]
         return sums.astype(np.float64)
 
@@ -37,6 +38,7 @@ class Domains:
         """Return (N,) the nodes of these domains."""
         chosen = np.zeros(self.size + 1, np.bool_)
         chosen[domains] = True
+        # One element more than domains: -1 looks up the last one, which is never chosen.
         nodes: BoolArray = chosen[self.domain]
         return nodes
 
@@ -100,6 +102,8 @@ class Room:
             return
         nodes = np.flatnonzero(domains.within(np.array(chosen)))
         columns = np.flatnonzero(gang.lacking())
+        # Two domains are equal if the same tasks fit on the same numbers of nodes with the same
+        # free room, whichever node that is.
         rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])[nodes]
         own = domains.domain[nodes]
         order = np.lexsort((*rows.T, own))

@@ -56,6 +56,8 @@ class Claim:
         """(M, R): what goes with each; with the end of a gang, all that is left of it by then."""
         victims, units = self.victims, self.units
         amounts = victims.amount[units]
+        # An end has no tasks of its own where each task is a unit; what goes by it is whatever its
+        # gang has left then.
         ends = np.flatnonzero(victims.whole[units] & (victims.count[units] == 0))
         if len(ends):
             gangs = victims.gang[units]
@@ -204,6 +206,8 @@ class Rules:
 
     def _order(self, name: str) -> Callable[..., Order]:
         asked = self._asked[name]
+        # A list within: tuples are made from lists faster than from generators, and this runs for
+        # each gang each time it is compared.
         return lambda subject: tuple([answer(subject) for answer in asked])
 
     def _first(self, name: str) -> Callable[..., Any]:
@@ -242,7 +246,12 @@ class Rules:
         tiers = self._answering(name)
         if not tiers:
             return units[:0]
+        # Twice, as a plugin's answer depends on what has gone before: first which could go each
+        # alone, then how many of these in their order, so that what some plugin forbids does not
+        # count as gone before others.
         alone = [_answers(tier, Claim(gang, victims, units, together=False)) for tier in tiers]
+        # Which tier decides must not depend on how many units were offered: a shorter list of the
+        # same candidates could otherwise fall through to a later tier.
         first, going = _decided(alone)
         if first and among is not None and len(among) > len(units):
             whole = Claim(gang, victims, among, together=False)
@@ -273,6 +282,8 @@ class Rules:
 
     def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:
         """Yield from which queues it may have room back; the first plugin's answer counts."""
+        # Answers of two plugins could not be combined: each is a list that widens step by step,
+        # and the steps of two need not match.
         for answer in self._asked["reach"][:1]:
             yield from answer(gang, amount)
 

@@ -90,10 +90,13 @@ class Levels:
         self._parties: dict[int, tuple[GangState, Sequence[Party]]] = {}
         """By the id of the state, which is kept as well so that it is nobody else's."""
         if self.default is None and labels:
+            # The widest one that is named: a merely preferred level keeps nothing out, so all of
+            # them are tried from the narrowest on.
             self.default = Topology(labels[-1])
 
     def parties(self, gang: GangState) -> Sequence[Party]:
         """Return the parties of a gang that ask for anything, the roles in their order."""
+        # By state, not by gang: a look ahead has states of its own with other placements.
         known = self._parties.get(id(gang))
         if known is None:
             known = self._parties[id(gang)] = gang, self._made(gang)

@@ -134,6 +134,7 @@ class Nodes:
 
         Else a queue would be charged with what it holds there, of a total without it.
         """
+        # A node that shrank may hold more than it has; the surplus is nobody's to share.
         used = np.minimum(self.used, self.allocatable)
         each = np.where(self.usable[:, None], self.allocatable, used)
         total: FloatArray = each.sum(axis=0, dtype=np.float64)
@@ -142,6 +143,8 @@ class Nodes:
 
 def times(counts: IntArray | int, amounts: IntArray) -> IntArray:
     """Return so many times the amounts, at most CEILING."""
+    # Capped before the product is taken: a large count times a large amount would wrap around to a
+    # negative number, and a full node look free.
     product: IntArray = np.minimum(amounts, CEILING // np.maximum(counts, 1)) * counts
     return product
 
@@ -375,6 +378,7 @@ class Gang:
 
         An estimate that has run out is doubled until it lies ahead.
         """
+        # A duration of 0 is a valid document, and doubling 0 would never end.
         start, length = now if self.started is None else self.started, max(self.duration, 1.0)
         while start + length <= now:
             length *= 2

@@ -88,6 +88,8 @@ class Found:
 def solve(puzzle: Puzzle, work: int) -> Found:
     """Place what is wanted, if a way is found within so much work."""
     spent = len(puzzle.free)
+    # States are told apart by numbers of 64 bits: beyond MOST two could get the same, and one of
+    # them would be lost.
     names = math.prod((puzzle.wanted + 1).tolist())
     if spent * STAGE > work or names > MOST:
         return Found(None, spent)
@@ -246,6 +248,8 @@ class _Search:
         self._last: Final = int(stages.wanted.argmax())
         others = np.delete(stages.wanted, self._last) + 1
         places = np.concatenate(([1], np.cumprod(others[:-1]))) if len(others) else others
+        # A state's name is a number in mixed radix; the last kind has the place value 1, so that
+        # states which differ in it alone are neighbours and the first of them leaves least.
         self._places: Final = np.insert(places, self._last, 0) * (int(stages.wanted.max()) + 1)
         self._places[self._last] = 1
 
@@ -300,6 +304,8 @@ def _weights(shares: FloatArray) -> FloatArray:
     `shares`: (K, R) which part of all that is asked for it takes, by resource.
     """
     columns = np.unique(shares[:, shares.any(axis=0)], axis=1).T
+    # A sum of resources bounds more than each by itself: a node may have room enough of one or of
+    # the other, but patterns rarely use up both.
     pairs = [one + other for one, other in itertools.combinations(columns, 2)]
     kinds = np.eye(len(shares))
     return np.array([*kinds, *columns, *pairs, columns.sum(axis=0)]).T
@@ -321,6 +327,8 @@ def _patterns(
         ends = np.cumsum(_most(asks, rows, left, limits, kind) + 1)
         every = max(every, -(-int(ends[-1]) // GRID))
         ways = np.arange(0, ends[-1], every)
+        # Ways are numbered through all patterns; this tells from which one each comes, and the
+        # difference to its start how many tasks are added.
         index = np.searchsorted(ends, ways, side="right")
         starts = np.concatenate(([0], ends[:-1]))
         rows, left = _add(asks, rows[index], left[index], kind, ways - starts[index])
@@ -328,6 +336,7 @@ def _patterns(
     most = _most(asks, rows, left, limits, kinds[-1])
     rows, left = _add(asks, rows, left, kinds[-1], most)
     more = [_most(asks, rows, left, limits, kind) for kind in kinds]
+    # A pattern with room for one more task is never better than the one that has it.
     rows = rows[np.max(more, axis=0) == 0]
     every = max(every, -(-len(rows) // PATTERNS))
     if every > 1:

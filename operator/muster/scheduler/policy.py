@@ -195,6 +195,8 @@ def _arguments(key: str, owner: str, row: Action | Plugin, value: object) -> Map
 def _parser(row: Action | Plugin, name: str) -> Callable[[str], Any] | None:
     for known, parser in row.arguments.items():
         open_ended = known.endswith(".") and name.startswith(known)
+        # The bare prefix of an open-ended name is no argument: there must be something behind its
+        # dot.
         if open_ended != (name == known):
             return parser
     return None

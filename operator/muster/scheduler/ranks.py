@@ -37,6 +37,8 @@ def _numbered(session: Session, gang: GangState, given: Sequence[Given]) -> Sequ
         if levels is None:
             continue
         last = _before(session, first.pod_set, index, last)
+        # Only of the very next role: it begins where this one ends, so its domains are left for
+        # last.
         ahead = {nodes[row] for later in runs[at + 1 : at + 2] for row in later}
         order = _Order(levels, last, ahead)
         for row, node in zip(rows, _assigned(session, given, rows, order), strict=True):
@@ -58,6 +60,7 @@ def _before(session: Session, pod_set: PodSet, first: int, last: int) -> int:
     """Return where the member before that one is, else where the role before it ended."""
     index = session.snapshot.nodes.index
     held = [(i, index[node]) for i, node in pod_set.held if i < first and node in index]
+    # The highest index below the first: ranks go on from there.
     return max(held)[1] if held else last
 
 

@@ -108,6 +108,8 @@ class Session:
             axis=0, dtype=np.float64
         )
         """(R,): what the usable nodes have."""
+        # Slots for pods are plenty and the same for all; as a resource they would dominate the
+        # shares of gangs with many small tasks.
         self.total[PODS] = 0
         self.queues: Final = _queues(snapshot)
         self.started: Final[list[GangState]] = []
@@ -133,6 +135,8 @@ class Session:
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self._met: dict[frozenset[HostPort], Mapping[int, int]] = {}
+        # The plugins look at the session when they are opened, so all that they may ask for stands
+        # above this line, and `new_state` below needs their task order.
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
         self.gangs: Final = [
             self.new_state(gang)
@@ -144,6 +148,8 @@ class Session:
         """Those of them for which others may be evicted at present."""
         self._respected = UNLIMITED
         """Gangs of no higher priority leave other schedulers the room that these keep."""
+        # At first all of them are kept: who never says its priority, as members on their way home,
+        # must not take that room.
         self.respect(-UNLIMITED)
         self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
@@ -179,6 +185,8 @@ class Session:
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
+        # A gang that still lacks its minimum is refused as a whole by `unfit`; only of one that is
+        # whole the tasks beyond what it had are left out one by one.
         if not (queue is None or queue.free or state.need) and queue.shut_by is not None:
             for tasks in state.tasks:
                 state.shut += tasks.shut()
@@ -242,6 +250,8 @@ class Session:
         for within in self.rules.regions(gang):
             self.room.within = within
             if shunned is not None:
+                # The region still counts: to shun nodes must not widen what the gang is confined
+                # to.
                 self.room.within = {**within, shape: within.get(shape, ~shunned) & ~shunned}
             picks = self.fit(tasks).choose(wanted)
             if picks.order or (within and gang.spec.lies and self.tire(gang, REGION)):
@@ -256,6 +266,7 @@ class Session:
     def place(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Give the next tasks of the pod set their nodes."""
         gang.placements.append((tasks, tasks.taken, picks.order))
+        # Noted with the step, as the reservation may have been released when the step is undone.
         lent = self.room.until is not None and not self.lasting(tasks)
         self._apply(_Step(gang, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
 
@@ -266,6 +277,8 @@ class Session:
 
     def recall(self, gang: GangState) -> None:
         """Give up all that is promised to the gang."""
+        # Last first, as `undo` then puts them back in the order in which they were made; and as a
+        # new step rather than by deletion, since marks are positions in the log.
         for step in self._steps[::-1]:
             if isinstance(step, _Step) and step.gang is gang and step.promise:
                 gang.promises.remove((step.tasks, step.picks.order))
@@ -294,9 +307,13 @@ class Session:
             self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas, nominations=()
         )
         made = Session(seen, self._tiers)
+        # The same ledgers, not copies: what is tried ahead costs as much of this cycle as what is
+        # tried now.
         made.room.effort, made.room.payers = self.room.effort, self.room.payers
         made.room.packed = self.room.packed
         made.ahead = made.room.releasing = True
+        # Room is in `used` already; ports and neighbours are counted apart from it, so the new
+        # session has to hear of each step.
         for step in self._steps:
             if isinstance(step, _Step):
                 made.join(step, -1 if step.recalled else 1)
@@ -401,6 +418,8 @@ class Session:
         gang.allocated += amount
         if gang.queue is not None:
             gang.queue.take(amount)
+        # Last, since it only counts who is where: `charge` and `taken` above must see the tasks in
+        # the same state both ways.
         self.join(step, sign)
 
     def join(self, step: _Step, sign: int) -> None:
@@ -413,6 +432,7 @@ class Session:
             self.room.block(shape, picks.nodes, sign * ports)
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
+        # Steps name tasks, not units: these are the same in both numberings.
         victims, tasks = self._held, step.tasks
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)

@@ -35,6 +35,7 @@ def place(session: Session, gang: GangState, slicing: Slicing) -> bool:
     for number, wants in _slices(gang, slicing):
         options = _domains(session, slicing, wants, held.get(number), last, soon=soon)
         done = _put(session, gang, slicing, wants, options, soon=soon)
+        # Slices that fit now stay placed; from the first that does not on all are promised.
         if done < 0 and session.room.releasing and not soon:
             soon = True
             options = _domains(session, slicing, wants, held.get(number), last, soon=True)
@@ -70,6 +71,8 @@ def usable(slicing: Slicing, capacity: IntArray) -> IntArray:
     """Return (N,) how many ranks whole slices have room for, told on one node of each domain."""
     labelled = slicing.domain >= 0
     sums = np.bincount(slicing.domain[labelled], capacity[labelled], slicing.size)
+    # The sum stands on the first node of its domain and 0 on the others, so that it adds up as
+    # capacities of nodes do.
     found, first = np.unique(slicing.domain, return_index=True)
     room = np.zeros_like(capacity)
     whole = sums.astype(np.int64) // slicing.length * slicing.length

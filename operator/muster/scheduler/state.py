@@ -59,6 +59,7 @@ class PodSetState:
 
     def shut(self) -> int:
         """Leave out the tasks that had no node before; return how many these are."""
+        # Who had a node comes back to it even here: a closed queue lets what runs be mended.
         before = self.pod_set.waiting
         self.waiting = [index for index in before if index in self.pod_set.previous]
         return len(before) - len(self.waiting)
@@ -157,6 +158,8 @@ class GangState:
         """How many tasks the gang lacks to be whole; 0 if it is."""
         spec = self.spec
         need = max(spec.min_member + self.more - self.ready, 0)
+        # The sum over roles can be larger than what the total lacks: extras of one role stand in
+        # for none of another.
         return max(need, sum(self.lacks().values())) if spec.leasts else need
 
     @property
@@ -209,6 +212,7 @@ class GangState:
         need = self.need - promised * self.promised
         if not self.spec.leasts:
             return need
+        # Of what is needed beyond the minimum of each role, any role may give all of it.
         lacks = self.lacks(promised=promised)
         any_role = need - sum(lacks.values())
         return max(lacks.get(tasks.pod_set.role, 0) + any_role, 0)
@@ -217,6 +221,8 @@ class GangState:
         """Return which tasks, and how many of each, would make the gang just whole."""
         need, demand = self.need, []
         lacks = dict(self.lacks()) if self.spec.leasts else {}
+        # Minimums of roles are served first, so that earlier roles do not use up in extras what a
+        # later one must have.
         need -= sum(lacks.values())
         for tasks in self.tasks:
             own = min(lacks.get(tasks.pod_set.role, 0), tasks.coming) if lacks else 0
@@ -247,6 +253,8 @@ class GangState:
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:
             first = seen.get(id(tasks), 0)
+            # Promises go first to those that wait and then to those whose pod is ending, in the
+            # same order as `PodSetState.coming` counts them.
             coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
             kept += (
                 (tasks, index, node) for index, node in zip(coming[first:], nodes, strict=False)

@@ -43,6 +43,8 @@ class Victims:
         self.node: Final[IntArray] = np.array([known(node, -1) for _, node in held], np.int64)
         """(M,): -1 if the node is gone."""
         sizes = np.array(counts, np.int64)
+        # `ready` counts tasks that have succeeded too, which hold nothing: hence the clip to what
+        # is there.
         above = [gang.ready - gang.min_member for gang in self.gangs]
         self.surplus: Final[IntArray] = np.clip(np.array(above, np.int64), 0, sizes)
         """(G,): tasks above the minimum that are left."""
@@ -82,6 +84,8 @@ class Victims:
         gang, left = self.gangs[owner], Counter[str]()
         for pod_set in gang.pod_sets:
             left[pod_set.role] += len(pod_set.held) + pod_set.succeeded
+        # A gang that lacks members of a role is not whole: what it has beyond in others it would
+        # need to be mended.
         whole = all(left[role] >= least for role, least in gang.leasts.items())
         kept, marks = Counter(gang.leasts), list[bool]()
         for pod_set in gang.pod_sets:
@@ -105,6 +109,7 @@ class Victims:
         base = np.bincount(self._holder, ~single, gangs) > 0
         sizes = ends + base + singles
         starts = np.cumsum(sizes) - sizes
+        # Numbered through all gangs by one running sum, then less the singles of the gangs before.
         ranks = np.cumsum(single) - 1
         ranks -= (np.cumsum(singles) - singles)[self._holder]
         others = (starts + ends)[self._holder]
@@ -122,13 +127,18 @@ class Victims:
             free = (self.surplus > 0) & (self.surplus < counts)
             free &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
             self._twin = self
+            # Made before anything is evicted, or not at all: the numbers of units would not be
+            # those of the marks.
             if free.any() and not self.evicted.any():
+                # A shallow copy on purpose: `held`, `surplus` and `left` are one for both, and are
+                # changed in place.
                 self._twin = copy.copy(self)
                 self._twin._number_singly(free, counts)  # noqa: SLF001 -- its own
         return self._twin
 
     def _number_singly(self, free: BoolArray, counts: IntArray) -> None:
         """Make a unit of each task of the (G,) gangs that are free to choose, and of their end."""
+        # What was worked out by the units of the other numbering came along with the copy.
         for derived in ("node_lost", "turn"):
             self.__dict__.pop(derived, None)
         single = free[self._holder] | (self.surplus == counts)[self._holder]
@@ -162,6 +172,8 @@ class Victims:
         """(U,): the node of its last task that has one, else -1."""
         known = self.node >= 0
         self.at[unit[known]] = self.node[known]
+        self._gone: IntArray = np.zeros(units, np.int64)
+        """(U,): how many of its tasks are taken away in this cycle."""
         self.evicted: BoolArray = np.zeros(units, np.bool_)
         """(U,): taken away in this cycle, all of it or a part."""
         self.priority: FloatArray = self._of_gangs(gang.priority for gang in self.gangs)
@@ -189,8 +201,12 @@ class Victims:
         self.held[owners] -= sign * amounts
         self.surplus[owners] -= sign * counts
         self.left[owners] -= sign * counts
-        for numbered in (self, self.singly):
-            numbered.evicted[numbered.unit[tasks]] = sign > 0
+        for numbered in {self, self.singly}:
+            units = numbered.unit[tasks]
+            # Of what is one unit here several may have gone one by one in the other numbering: it
+            # is there again when the last of them is.
+            np.add.at(numbered._gone, units, sign)  # noqa: SLF001 -- its own
+            numbered.evicted[units] = numbered._gone[units] > 0  # noqa: SLF001 -- its own
             numbered.evicted[numbered.ends] = self.left[numbered.gang[numbered.ends]] == 0
         return owners, counts, amounts
 
@@ -220,6 +236,7 @@ class Victims:
         """(U,): its place if the least loss goes first, then the youngest; equal ones share it."""
         keys = (self.whole, self.gang, -self.created, self.loss)
         order = np.lexsort(keys)
+        # Equal ones share a place, so that keys behind this one can still tell them apart.
         differ = np.any([np.diff(key[order].astype(np.float64)) != 0 for key in keys], axis=0)
         turn: IntArray = np.zeros(len(order), np.int64)
         turn[order[1:]] = np.cumsum(differ)

@@ -60,6 +60,8 @@ class AwayNodes:
         if after is None:
             self._drop(inhabited)
             if before is not None and inhabited(before.name):
+                # What was known of it stays until the server has been asked: a list may have
+                # lacked it.
                 self.vanished(before.name)
             elif before is not None:
                 self._nodes.pop(before.name, None)
@@ -99,6 +101,8 @@ class AwayNodes:
             absence = None if pod.terminal else self._nodes.get(pod.node)
             if absence is None:
                 continue
+            # Who has begun to delete it waits for a kubelet that does not answer: there is no time
+            # to be waited for any more.
             at = -math.inf if absence.fenced or pod.deleting else self._end(job, pod, absence)
             if now >= at:
                 forced = job is not None and job.replaces_unreachable

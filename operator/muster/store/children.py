@@ -115,6 +115,8 @@ class Children:
             if after.owner is not None:
                 self._of.setdefault(after.owner, {})[after.kind, after.name] = after
         elif isinstance(before, BatchView) and before.end and self._is_job(before.owner):
+            # With ttlSecondsAfterFinished it may go before a pass has seen its end: the launcher
+            # of a job would be made, and run, once more.
             assert before.owner is not None
             self._past.setdefault(before.owner, {})[before.kind, before.name] = before
         if before != after:

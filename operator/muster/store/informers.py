@@ -15,7 +15,7 @@ from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
 from muster.kube import resources
-from muster.kube.client import UNREACHABLE, ApiError, Kube
+from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
 from muster.store.podgroups import Groups
@@ -131,7 +131,7 @@ class Informers:
         while True:
             try:
                 return await self.read_jobs()
-            except UNREACHABLE as error:
+            except BROKEN as error:
                 log.warning("cannot list the jobs: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
@@ -159,6 +159,8 @@ class Informers:
             try:
                 await informer.read()
             except ApiError as error:
+                # One kind that is not served, or may not be read, keeps no other one from being
+                # read.
                 log.warning("cannot list %s: %s", informer.resource.plural, error.message)
 
 
@@ -239,6 +241,8 @@ class GroupInformers:
         """Follow the groups until their API vanishes."""
         self._use(api)
         followed = [*self._informers, *self._queues()]
+        # Before the first list is in: jobs are told no more that the API is missing, and `synced`
+        # waits for the list.
         self._turned()
         tasks = [asyncio.create_task(informer.run()) for informer in followed]
         try:
@@ -255,6 +259,7 @@ class GroupInformers:
             # Nobody need wait for them any more.
             for informer in self._informers:
                 informer.synced.set()
+            # Nor look at them: who is not run any more would pass for a watch that hangs.
             self._informers = []
 
     def _queues(self) -> Iterator[Informer]:
@@ -270,7 +275,7 @@ class GroupInformers:
             try:
                 self._kinds = await self._served()
                 return self._backend.served(self._kinds)
-            except (ApiError, *UNREACHABLE) as error:
+            except (ApiError, *BROKEN) as error:
                 log.warning("cannot look for the API of the gang scheduler: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
@@ -283,6 +288,8 @@ class GroupInformers:
             except ApiError as error:
                 if error.code != 404:
                     raise
+                # Not served. Of any other answer, such as that of a busy server, that is not to be
+                # concluded: all groups would be taken for gone.
                 continue
             found |= {
                 (version, text(mapping(entry).get("kind")))

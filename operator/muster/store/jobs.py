@@ -39,10 +39,13 @@ class _JobEntry:
         if before.job is not None and self._ask() == before._ask():
             read = status.read(self.document.get("status"))
             self.job = replace(before.job, status=read)
+            # What was read refers to parts of that very spec: beside the new one it would be kept
+            # twice.
             self.document["spec"] = before.document.get("spec")
 
     def _ask(self) -> tuple[Framework, Json]:
         """Return what the job asks for, and by which rules it is read."""
+        # All else of the metadata may say something, as annotations and the deletion do.
         metadata = {**self.document["metadata"], "resourceVersion": ""}
         asked = {**self.document, "metadata": metadata, "status": None}
         return self.framework.chosen(self.document), asked
@@ -146,6 +149,8 @@ class Jobs:
         assert entry is not None
         key = entry.key
         if before is not None and (after is None or after.uid != before.uid):
+            # Deleted and applied again between two looks: what was kept for the one before ends
+            # with it.
             self._end(key, before)
         if after is None:
             del self._jobs[key], self._arrivals[key]
@@ -153,6 +158,7 @@ class Jobs:
             if before is not None:
                 after.follow(before)
             self._jobs[key] = after
+            # A job that changes keeps its place among those of its second.
             self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
         self._enqueue(key)
         self._trigger()
@@ -184,6 +190,7 @@ class Jobs:
         if entry.job is None:
             job = load(entry.framework, entry.document, self._domain, self._home)
             entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
+            # One that became invalid while it ran goes on, as its templates say.
             if job.problems and job.status.start_time is None:
                 _lighten(entry, entry.job)
         return entry.job
@@ -206,6 +213,8 @@ class Jobs:
 
     def refuse(self, job: Job, refusal: Refusal) -> None:
         """Remember that the server refused a child of this generation of a job that is there."""
+        # A request may be answered after the job has gone: what is remembered goes with a job, and
+        # would stay for ever without one.
         if self._is_there(job.key, job.uid):
             self._refusals[job.key] = (job.generation, refusal)
             self._enqueue(job.key)
@@ -229,6 +238,8 @@ class Jobs:
         if owner is None or owner.group != names.GROUP:
             return None
         key = f"{owner.kind}/{owner.namespace}/{owner.name}"
+        # By the uid as well: a name in an owner reference is anybody's to write, and a job that is
+        # deleted and applied again must not get the pods of the one before.
         return key if self._is_there(key, owner.uid) else None
 
     def _is_there(self, key: str, uid: str) -> bool:

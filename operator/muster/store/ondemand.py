@@ -65,6 +65,7 @@ class Companions:
         except ApiError as error:
             if error.code != 404:
                 raise
+            # That it is missing is not remembered: the pass that learns of it makes it.
             self._found.get(job.key, {}).pop(part.kind, None)
             return None
         return self._keep(job, part.kind, document)
@@ -111,6 +112,8 @@ class Strangers:
 
         Raises ApiError and connection errors.
         """
+        # While one is in the way it makes no difference which others are: each pass asks for one,
+        # however many were met.
         for path in list(self._met.get(job.key, ())):
             try:
                 self.meet(job, path, await self._kube.get(path))
@@ -166,6 +169,7 @@ class GoneNodes:
         """Ask for ever."""
         news = asyncio.Queue[str]()
         self._store.away.vanished = news.put_nowait
+        # Those that went before anybody listened: while a process before this one worked, say.
         for name in self._store.doubted_nodes():
             news.put_nowait(name)
         async with asyncio.TaskGroup() as tasks:
@@ -201,6 +205,7 @@ class GoneNodes:
         items = found.get("items")
         if not isinstance(items, list):  # it is no list at all
             return False
+        # The watch may have shown it while the question was under way: that is the newer word.
         if self._store.knows_node(name):
             return True
         if items:

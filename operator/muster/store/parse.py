@@ -92,8 +92,11 @@ def pod(document: Json) -> PodView:
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         ended=_ended(status, containers),
+        # Of all pods of the cluster, which name a few classes: each is kept once.
         priority_class=sys.intern(spec.get("priorityClassName") or ""),
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
+        # Whoever takes the gates away may have added to it: until the pod has its node it counts,
+        # and not that of its template.
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
@@ -104,7 +107,7 @@ def pod(document: Json) -> PodView:
 
 
 def _service(name: str, spec: Json) -> str:
-    return sys.intern(spec.get("subdomain") or "") if spec.get("hostname") == name else ""
+    return sys.intern(edge.text(spec.get("subdomain"))) if spec.get("hostname") == name else ""
 
 
 def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
@@ -119,6 +122,7 @@ def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
         phase=edge.text((document.get("status") or {}).get("phase")) or "Pending",
         node=edge.text(spec.get("nodeName")),
         created=epoch(metadata.get("creationTimestamp") or ""),
+        service=_service(metadata["name"], spec),
     )
     return PodEntry(view, cautious.use(document))
 
@@ -271,6 +275,7 @@ def _ended(status: Json, containers: Iterable[Json]) -> float:
     if status.get("phase") != "Failed":
         return 0.0
     states = ((each.get("state") or {}).get("terminated") or {} for each in containers)
+    # A pod that the kubelet turned away has no container that ended, only a time of its start.
     times = [state.get("finishedAt") or "" for state in states]
     return max(map(epoch, (*times, status.get("startTime") or "")))
 

@@ -42,6 +42,7 @@ def needed(
     found = accesses(permissions.needed(backend, frameworks), namespaces)
     if lease is not None:
         namespace, name = lease
+        # By no name: a role cannot grant creations by it, as they are judged before there is one.
         found.append(Access(LEASES, namespace, "create"))
         found += (Access(LEASES, namespace, verb, name) for verb in ("get", "update"))
     return tuple(dict.fromkeys(found))
@@ -93,6 +94,8 @@ class Losses:
             try:
                 missing = await access.missing(self._kube, self._needed)
             except (ApiError, FencedError, *BROKEN) as error:
+                # Without an answer nothing is concluded: what was missing counts as missing until
+                # there is one.
                 log.warning("permissions could not be tried: %s", error)
                 self._doubt.set()
             else:
@@ -151,6 +154,7 @@ class Grants:
 
     async def _look_at_volumes(self) -> None:
         """Ask whether claims can be served; a gang with such a claim says so if not."""
+        # Before it is asked: a refusal meanwhile asks once more.
         self._doubtful = False
         asked = self._store.backend.delayed_binding
         found = await self._sentence(asked, DELAYED, DELAYED) if asked else ""
@@ -209,6 +213,8 @@ class Grants:
         try:
             missing = await access.missing(self._kube, access.accesses(asked, self._namespaces))
         except ApiError as error:
+            # Where reviews are refused nobody can know: what is not permitted is refused when it
+            # is tried.
             log.warning("permissions for %s could not be tried: %s", purpose, error.message)
             return ""
         except FencedError as error:

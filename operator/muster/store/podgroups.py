@@ -29,6 +29,7 @@ class ForeignPods:
         self.enqueue = enqueue
         self._members: dict[str, dict[str, Member]] = {}
         self._key_of: dict[tuple[str, str], str] = {}
+        # By controller, so that a change of a budget costs no look at all gangs.
         self._keys_by: dict[Owner, Counter[str]] = {}
         self._revisions: dict[str, int] = {}
         self._changes = 0
@@ -84,6 +85,8 @@ class ForeignPods:
     def _drop(self, member: Member) -> None:
         pod, ask = member
         members = self._members.get(ask.group, {})
+        # Its name may have a new pod by now, of which an end that is shown late takes nothing
+        # away.
         if pod.name in members and members[pod.name][0].uid == pod.uid:
             del members[pod.name]
             self._key_of.pop((pod.namespace, pod.name), None)
@@ -155,6 +158,8 @@ class Groups:
         """Take groups from that API; return where to."""
         kind = api.api_version, api.kind
         self.api = api
+        # Anew, not cleared: it reads objects as those of this API, and nothing of another is left
+        # in it.
         self._groups = Collection(
             parse.group_of(*kind),
             self._changed,
@@ -215,6 +220,7 @@ class PodGroups:
             return found or self.others[LEGACY].get(namespace, name)
         if dialect == podgroups.PLUGINS:
             return self.others[podgroups.PLUGINS].get(namespace, name)
+        # All pods of such a gang have one controller, which the budget names too.
         members = self._pods.members(key) if self._budgets else ()
         owner = members[0][0].owner if members and dialect != podgroups.LIGHTWEIGHT else None
         return self._budgets.get(owner) if owner else None
@@ -225,6 +231,8 @@ class PodGroups:
         if group is None or before == after:
             return
         if group.kind == "PodGroup":
+            # One of that name may hold gangs of either dialect; where there is none, that costs
+            # nothing.
             for dialect in (podgroups.OWN, podgroups.PLUGINS):
                 self._pods.bump(f"{dialect}/{group.namespace}/{group.name}")
         elif group.owner:

@@ -258,6 +258,8 @@ class Store:
 
     def _parse_queue(self, document: Json) -> QueueInput:
         metadata = document["metadata"]
+        # Beside the value that is compared: what is written of shares and use must ask for no
+        # cycle, which would have more to write.
         self.queue_status[metadata["name"]] = metadata["uid"], edge.mapping(document.get("status"))
         return queues.parse_queue(document)
 
@@ -275,12 +277,16 @@ class Store:
         if self.backend.embedded:
             used = None if before is None else before.use
             uses = None if after is None else after.use
+            # In this order: whether the pod was expected is known while its room is assumed, its
+            # own use counts from `pod_changed` on, and `arrived` gives the assumed room back only
+            # then.
             friend = used is None and uses is not None and self.columns.lets_start(uses)
             self.columns.pod_changed(used, uses)
             self.foreign.changed(
                 None if before is None else before.member, None if after is None else after.member
             )
             if new is not None and new.node and new.phase == "Failed":
+                # Pods of one owner count once: it may be his program that fails, and not the node.
                 job = new.uid if new.owner is None else new.owner.uid
                 self.suspects.note(new.node, new.namespace, job, new.ended)
             if new is not None and new.node:
@@ -300,6 +306,7 @@ class Store:
 
     def _group_changed(self, before: GroupView | None, after: GroupView | None) -> None:
         if before != after:
+            # Its owner may have changed with it: who has lost it has to know, too.
             self._enqueue_owner(before)
             self._enqueue_owner(after)
             self._enqueue_namesake(before)

@@ -47,6 +47,8 @@ class Takeover:
         """Find what belongs to a job of another operator's. Raises ApiError, connection errors."""
         if not job.status.inherited:
             return
+        # Of hundreds of jobs that are taken over one reads their namespace, and the others wait
+        # for it.
         lock = self._under_way.setdefault(job.namespace, asyncio.Lock())
         async with lock:
             now = time.monotonic()
@@ -54,6 +56,7 @@ class Takeover:
             for kind, resource in self._followed():
                 if (job.namespace, kind) not in self._read:
                     await self._sweep(kind, resource, job.namespace)
+                    # Not before: what could not be read is read by the next pass.
                     self._read[job.namespace, kind] = now
 
     async def look_at_all(self) -> None:
@@ -71,6 +74,7 @@ class Takeover:
         if not self._store.backend.embedded:
             kinds["Pod"] = resources.PODS
         for kind, resource in kinds.items():
+            # What this account may not follow is not looked for either: nobody would show its end.
             if self._store.collections[kind].complete:
                 yield kind, resource
         api = self._store.groups.api

@@ -89,6 +89,23 @@ def test_a_better_role_takes_the_room_of_extras_of_its_gang(rank, gone):
     assert evicted(gang).get("team/a", set()) == gone
 
 
+def test_extras_are_judged_by_their_own_role():
+    """Also where each role has a minimum, so that extras of one stand before those of another."""
+    roles = [
+        make_role(role="a", held=((0, "n1"), (1, "n2")), cpu=4, priority=10),
+        make_role(role="c", replicas=1, cpu=4, priority=5),
+        make_role(role="b", held=tuple((i, "n1") for i in range(3)), cpu=1, priority=0),
+    ]
+    gang = make_gang(roles=roles, min_member=3, leasts={"a": 1, "b": 2, "c": 0})
+    nodes = [make_node(name="n1", cpu=7), make_node(name="n2", cpu=4)]
+    pods = [make_pod(name=f"a-{i}", node=f"n{i + 1}", cpu=4) for i in range(2)]
+    pods += [make_pod(name=f"b-{i}", node="n1", cpu=1) for i in range(3)]
+    snapshot = make_snapshot(nodes=nodes, pods=pods, gangs=[gang], queues=[make_queue()])
+    session = Session(snapshot, POLICY.openers())
+    preempt(session)
+    assert session.evictions() == {}
+
+
 @pytest.mark.parametrize(("grace", "evicts"), [(30, ()), (2**31, ("team/low",))])
 def test_nobody_waits_for_years(grace, evicts):
     """A gang that may evict another does, instead of waiting for a pod that takes its time."""

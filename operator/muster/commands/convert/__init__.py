@@ -151,7 +151,7 @@ def _refers(document: Json, runtime: Json) -> bool:
     meta, own = mapping(runtime.get("metadata")), mapping(document.get("metadata"))
     if (runtime.get("kind"), meta.get("name")) != (kind, name):
         return False
-    where = {meta.get("namespace"), own.get("namespace")} - {None}
+    where = {text(meta.get("namespace")), text(own.get("namespace"))} - {""}
     return kind != trainer.RUNTIMES[0] or len(where) < 2
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from muster.api import schema
-from muster.api.edge import mapping, sequence
+from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 
 _T = TypeVar("_T")
@@ -60,9 +60,9 @@ class Fields:
         self.drop(name)
         return value
 
-    def peek(self, name: str) -> object:
-        """Return a field without taking it."""
-        return self._left.get(name)
+    def peek(self, name: str) -> str:
+        """Return a text without taking it."""
+        return text(self._left.get(name))
 
     def texts(self, name: str) -> dict[str, str]:
         """Return the texts of a field that holds nothing but these, as labels do."""

@@ -328,11 +328,16 @@ def _laid(below: Any, above: Any, name: str = "") -> Any:
     key = _KEYS.get(name)
     if key is None or not isinstance(below, list) or not isinstance(above, list):
         return above
-    found = {mapping(each).get(key): each for each in below}
-    for each in above:
-        which = mapping(each).get(key)
+    found = {_which(each, key, index): each for index, each in enumerate(below)}
+    for index, each in enumerate(above, start=len(below)):
+        which = _which(each, key, index)
         found[which] = _laid(found.get(which), each)
     return list(found.values())
+
+
+def _which(item: object, key: str, index: int) -> str | int:
+    """Return what tells an item from the others: its name, or its place if it has none."""
+    return text(mapping(item).get(key)) or index
 
 
 def write(source: Fields) -> list[Json]:

@@ -41,6 +41,8 @@ def honour(session: Session) -> None:
     ]
     if not told:
         return
+    # One at a time, as there is one reservation; the order of gangs makes the choice the same
+    # whatever order they came in.
     when, _, gang = min(told)
     higher = (g for g in session.gangs if g.need and g.spec.priority > gang.spec.priority)
     if gang.promised or any(not diagnosis.stuck(session, other) for other in higher):
@@ -48,6 +50,7 @@ def honour(session: Session) -> None:
     # Before that it waits for what it is not due, like all others.
     early = when > session.snapshot.now
     waits = early and session.rules.overused(session.queues[gang.spec.queue])
+    # `_start` may have reserved for it by itself; `renew` leaves that alone.
     if waits or not _start(session, gang):
         reserve.renew(session, gang, attempt, when)
 
@@ -77,6 +80,8 @@ def _take_turns(
     queues = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(queues)
     while queues:
+        # The heap is of queues, and inside each of gangs: kube-batch's two priority queues, where
+        # each placement moves its queue back.
         name = best(session, queues)
         heap = waiting[name]
         # Nothing comes back to a queue in this action, so no other gang of it can be due more.
@@ -112,6 +117,8 @@ def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
     """Return the gangs that can be tried; refuse the others."""
     found: list[GangState] = []
     for gang in gangs:
+        # Those with promises have their room, those that lost tasks to somebody must not fetch
+        # them back in the same cycle, and protected ones were tried before all actions.
         if gang.promised or gang.lost or (gang.protected and gang.need):
             continue
         if not _open(gang) and session.rules.ready(gang):
@@ -137,6 +144,8 @@ def by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
 def best(session: Session, queues: list[tuple[Order, str]]) -> str:
     """Take the best queue from a heap of such entries; return its name."""
     while True:
+        # A key only grows while a queue waits in the heap, so that a stale one is always too early
+        # and never too late: to look again at the top is enough.
         key, name = heapq.heappop(queues)
         queue = session.queues[name]
         # What went to another part of the same division made this one's place a later one.
@@ -209,6 +218,8 @@ def start_now(session: Session, gang: GangState) -> bool:
     possible = sum(min(int(session.fit(t).capacity.sum()), t.left) for t in gang.tasks if t.left)
     if possible < gang.need:
         return False
+    # With this off nothing is promised: what is ending counts neither as room nor as a way to be
+    # whole.
     session.room.releasing, before = False, session.room.releasing
     try:
         _attempt(session, gang)
@@ -226,6 +237,8 @@ def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
         session.room.within = {}
         if failed is None or gang.promised:
             return failed
+        # Only what failed everywhere says what the cluster lacks; a failure inside of one region
+        # is about that region.
         if not within and session.rules.slices(gang) is None:
             failure = failed
         if within and gang.spec.lies:
@@ -286,6 +299,8 @@ def _in_slices(
 def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Try one way after the other to place what the gang lacks."""
     failure = None
+    # Cheapest and most faithful first: the given order with the policy's scores, and only then
+    # ways that ignore these.
     for order, tight in STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]:
         with session.all_or_nothing(gang):
             failed = _fill(session, gang, order(session, gang), tight=tight)
@@ -346,6 +361,7 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
         session.place(gang, tasks, picks)
     if len(picks.order) < count:
         _turn_down(session, gang, tasks, diagnosis.obstacles(session, tasks))
+        # Room never comes back within this action, so that this role need not be asked again.
         tasks.closed = True
     return bool(_open(gang))
 
@@ -372,6 +388,8 @@ def _fill(
             session.place(gang, tasks, picks)
         if len(picks.order) < wanted and failed is None:
             failed = (tasks, diagnosis.obstacles(session, tasks))
+    # Behind all that can be had at once: a promise takes from what is ending before it takes from
+    # what is free.
     for tasks in [*order, *order] if tied else order:
         wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         if wanted <= 0 or not _admitted(session, gang, [(tasks, wanted)]):
@@ -483,6 +501,7 @@ def _options(session: Session, gang: GangState, tasks: PodSetState) -> list[tupl
     domain = loose[0].domain
     capacity = session.fit(tasks, future=future).capacity
     held = np.bincount(domain[domain >= 0], weights=capacity[domain >= 0])
+    # Best fit: the domain that is left with least is the one that others can do with least.
     fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= wanted]
     return [(shape, domain == d) for d in fitting]
 

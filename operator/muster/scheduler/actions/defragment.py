@@ -95,6 +95,7 @@ def defragment(session: Session, arguments: Parsed) -> None:
     past = session.snapshot.moves
     if past is None or not any(map(_is_fragmented, session.gangs)):
         return
+    # A gang moves as it is, its minimum together: which tasks could stay is not asked.
     session.singly = False
     recent = [move for move in past if move.at > session.snapshot.now - HOUR]
     # Else two gangs could send each other to and fro.
@@ -120,6 +121,8 @@ def _asking(session: Session) -> Iterator[GangState]:
     if len(session.victims.gang) <= MANY:
         yield from first
         return
+    # To look for moves takes long there. The first one is looked at in every cycle; which of the
+    # others goes by the clock, as a cycle remembers nothing of the one before.
     gangs = list(first)
     yield from gangs[:1]
     if later := gangs[1:]:
@@ -168,6 +171,8 @@ def _find(
     everything = mark(victims, units)
     question = trial_of(session, gang).narrowed(everything)
     simple = isinstance(question, Slots)
+    # A try costs about this much, so that the number of tries goes by what they cost and not by
+    # the size of the cluster.
     size = len(units) + (0 if simple else len(session.snapshot.nodes.names))
     work = SIMPLE_WORK if simple else WORK
     trial = Counted(question, iter(range(max(work // max(size, 1), FEWEST))))
@@ -191,11 +196,14 @@ def _movable(session: Session, gang: GangState, pinned: Collection[str]) -> Bool
         "movable",
         lambda: np.array([_can_move(session, other) for other in victims.gangs], np.bool_),
     )
+    # Who was given nodes, or is promised some, in this very cycle is not where the snapshot has
+    # it.
     able = np.array([g.key not in pinned and id(g) not in busy for g in victims.gangs], np.bool_)
     able &= can_move
     gone = np.zeros(len(able), np.bool_)
     gone[victims.gang[victims.node_lost | victims.evicted]] = True
     movable: BoolArray = (able & ~gone)[victims.gang] & others(session, gang)
+    # Room for one is no reason to override a budget, as an eviction by priority might be.
     movable &= ~victims.critical & ~victims.guarded & (victims.priority <= gang.spec.priority)
     return movable
 
@@ -311,13 +319,17 @@ def _least(node: IntArray, lack: IntArray, amount: FloatArray, price: FloatArray
 
     Exact where all prices are the same.
     """
+    # On each node the cheapest per amount first: the greedy order of a knapsack. Its last item
+    # overshoots, so that it errs upwards: a node may look dearer than it is.
     order = np.lexsort((price / np.maximum(amount, 1e-9), node))
     node, amount, price = node[order], amount[order], price[order]
     starts = np.flatnonzero(np.diff(node, prepend=-1))
     place = np.repeat(starts, np.diff(np.append(starts, len(node))))
     got, paid = np.cumsum(amount), np.cumsum(price)
+    # Running sums of all rows, less what came before the first row of each node.
     got, paid = got - (got - amount)[place], paid - (paid - price)[place]
     least = np.full(len(lack), np.inf)
+    # Written backwards, so that of several rows of a node the first that is enough stays.
     enough = np.flatnonzero(got >= lack[node])[::-1]
     least[node[enough]] = paid[enough]
     least[lack <= 0] = 0
@@ -417,6 +429,7 @@ def _needed(
         _, spared, chosen = heapq.heappop(heap)
         yield chosen
         gangs = np.unique(victims.gang[chosen]).tolist()
+        # The next best set lacks at least one gang of this one; each branch forbids one of them.
         for gang in gangs if len(gangs) <= TOO_MANY * most else ():
             look(tuple(sorted((*spared, gang))))
 

@@ -63,6 +63,8 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     for gang in session.asking:
         taken = gang.promised or gang.lost or gang.protected or gang.spec.polite
         wants = gang.left and not gang.need if extras else gang.need
+        # Who was itself a victim in this cycle evicts nobody, so that two cannot send each other
+        # to and fro.
         if not wants or taken or diagnosis.unfit(session, gang) is not None:
             continue
         # Who may not have pods by a quota need not have room.
@@ -98,6 +100,8 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     if not open_.any():
         session.memory[rank] = True
         return False
+    # A try refuses the gang anew, in a cluster where others have gone; what is told is what is
+    # true of the one there is.
     reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
     chosen = _choice(session, gang, open_, rank)
     found = (
@@ -162,6 +166,8 @@ def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     waiting = {
         other.spec.queue for other in session.gangs if other.need and other.queue is not queue
     }
+    # Grow over its due it may with room that no other queue is waiting for: else that one would
+    # reclaim it, and the evictions were for nothing.
     queues = (session.queues.get(name) for name in waiting)
     return all(other is None or session.rules.overused(other) for other in queues)
 
@@ -195,11 +201,14 @@ def usefulness(session: Session, gang: GangState) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
     victims, lacking = session.victims, gang.lacking()
     suits, full = _suits(session, gang), _lacks_slots(session, gang)
+    # Slots are nearly always there: counted as a need they would make of many small pods the most
+    # useful victims.
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
     weights = np.zeros(len(lacking))
     weights[columns] = 1 / lacking[columns]
     each = (victims.request @ weights)[victims.pod_set] * suits[victims.node]
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
+    # As useful as all of the need: without them the gang fits nowhere, however much room there is.
     parts[_in_the_way(session, gang, suits)] += 1
     return parts
 
@@ -262,6 +271,8 @@ def _carry_out(session: Session, gang: GangState, chosen: BoolArray, hook: str) 
 
 def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     """Let it stand that the (U,) chosen units go for the gang."""
+    # What was in the way may have been a limit of the queue alone: then there is nothing to wait
+    # for.
     if session.rules.ready(gang) and gang.placements and gang not in session.started:
         session.started.append(gang)
     gang.evicts, gang.reserved, gang.eta = True, False, None
@@ -349,6 +360,8 @@ class Slots(Trial):
         self._narrow: Final = some is not None
         self._unit: Final = victims.unit[members]
         self._fit: Final = session.fit(tasks, future=True)
+        # Only nodes with victims can change: the free room of all others is one number, taken off
+        # the need once and for all.
         self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
         self._free: Final = self._room(self._nodes)
         self._columns: Final = np.flatnonzero(tasks.shape.request).tolist()
@@ -356,6 +369,8 @@ class Slots(Trial):
         capacity = self._fit.capacity
         self._wanted: Final = gang.need - int(capacity.sum() - capacity[self._nodes].sum())
         self._lacking: Final[FloatArray] = gang.lacking()
+        # Where the limits allow the gang as it is, what goes cannot make it worse; only else each
+        # set has to be asked about.
         self._limited: Final = session.rules.admissible(gang, self._lacking) is not None
 
     def _room(self, nodes: Some) -> IntArray:
@@ -368,6 +383,8 @@ class Slots(Trial):
             return self.narrowed(chosen).fits(chosen)
         if self._limited and not self._admissible(chosen):
             return False
+        # Freed room is summed by node and column with bincount, and the slots of the nodes with
+        # victims counted anew: a trial costs as many steps as there are victims, not nodes.
         members = chosen[self._unit]
         place, free = self._place[members], self._free.copy()
         for column in self._columns:
@@ -385,12 +402,16 @@ class Slots(Trial):
             return super().enough(victims, order)
         turns = _turns(victims, order)[self._unit]
         going = np.flatnonzero(turns < len(order))
+        # By node, and on each in the order in which they go: then the running sum of a node's rows
+        # is what is free there after each of them.
         going = going[np.lexsort((turns[going], self._place[going]))]
         place = self._place[going]
         first = np.diff(place, prepend=-1) > 0
         free = self._free[place]
         for column in self._columns:
             freed = np.cumsum(self._requests[going, column])
+            # The running sum is of all rows; what had been freed before the first row of a node is
+            # taken off, and a running maximum carries that value on to the node's other rows.
             before = np.where(first, freed - self._requests[going, column], -np.inf)
             freed -= np.maximum.accumulate(before)
             free[:, column] += np.minimum(freed, FREED).astype(np.int64)
@@ -415,6 +436,8 @@ class Slots(Trial):
             left[:, column] += np.minimum(freed[places] - own, FREED).astype(np.int64)
         held = self._fit.hold(self._nodes, free)
         lost = held[places] - self._fit.hold(self._nodes[places], left)
+        # Exact for one unit that stays alone: what several would cost together on one node may be
+        # more, so the caller still tries.
         lost = np.bincount(owners, lost, len(units) + 1)[:-1]
         return np.flatnonzero(lost <= int(held.sum()) - self._wanted)
 
@@ -432,6 +455,8 @@ class Slots(Trial):
     def _admissible(self, chosen: BoolArray) -> bool:
         """Say whether the queue's limits allow the gang once these are gone."""
         session, victims, queue = self._session, self._session.victims, self._gang.spec.queue
+        # Where limits hang together, what others give back may matter to this queue: that is seen
+        # only with all of it done.
         if session.snapshot.intertwined:
             mark = session.mark()
             session.evict(self._gang, chosen, "")
@@ -504,6 +529,8 @@ class Ways:
         self.useful: Final = useful
         self.freed: Final = with_gang(victims, useful)
         """(U,): the same; of the end of a gang all that the gang would free."""
+        # Else the end of a gang, whose rate is a mean, might come before some of its single tasks,
+        # and nobody would be taken singly.
         rates = _not_before_own(victims, victims.loss / np.maximum(self.freed, 1e-12))
         sums = np.bincount(victims.gang, useful, len(victims.gangs)).astype(np.float64)
         self._keys: Final[Sequence[FloatArray]] = (victims.loss, rates, -sums[victims.gang])
@@ -520,11 +547,16 @@ class Ways:
         """
         opened = np.zeros(len(self._open), np.bool_)
         opened[units] = True
+        # Fewer units than before leave the order as it was, more of them do not: heads that were
+        # kept might lack the new ones.
         if (opened & ~self._open).any():
             self._firsts.clear()
         self._open = opened
+        # To empty node after node wastes least: each task needs its room in one piece.
         keys: list[FloatArray] = [*self._keys]
         if nearness is not None and len(self.victims.ends):
+            # How near each node is has changed with the last gang; the other orders depend on the
+            # units alone.
             self._firsts.pop(len(keys), None)
             keys.append(np.where(self.victims.whole, np.inf, nearness))
         return [self._growing(units, key, way) for way, key in enumerate(keys)]
@@ -532,6 +564,9 @@ class Ways:
     def _growing(self, units: IntArray, key: FloatArray, way: int) -> Iterator[IntArray]:
         order = self._first(units, key, way, LONG)
         freed = np.cumsum(self.freed[order])
+        # More than enough by the sums, since room lies in pieces and some may not go; where it is
+        # still too little four times as many are looked at, so that the sum of all looks stays
+        # linear.
         count = int(np.searchsorted(freed, PLENTY)) + FEW
         while count < len(units):
             yield self._first(units, key, way, count)[:count]
@@ -548,7 +583,10 @@ class Ways:
                 return known
         victims = self.victims
         keys = (victims.guarded, key, victims.turn)
+        # Four times as many, so that the next and longer look finds its units here.
         found = first(units, keys, 4 * count)
+        # The last key counts most: guarded units behind all others, then this order's own key,
+        # then turn; of equal ones the more useful, then the last by position.
         order = np.lexsort((-found, -self.useful[found], *(k[found] for k in keys[::-1])))
         self._firsts[way] = found[order]
         return found[order]
@@ -626,6 +664,9 @@ def price(victims: Victims, chosen: BoolArray) -> Price:
     ages = [victims.gangs[gang].created for gang in gangs.tolist()]
     lost = round(float(victims.lost[units].sum()), 6)
     guarded = np.unique(victims.gang[units[victims.guarded[units]]])
+    # Compared from the left: budgets as kube-scheduler's preemption has them, then work lost, then
+    # how many gangs are hit, then the younger ones. Rounded, so that the order of a sum decides
+    # nothing.
     return len(guarded), lost, len(gangs), -sum(ages)
 
 
@@ -642,6 +683,7 @@ def _lawful(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
 
     The end of a gang of which something else may not go is left out, too.
     """
+    # Before the plugins are asked, as those count what goes before each unit.
     order = _capped(victims, order)
     going = allowed(order)
     stays = np.zeros(len(victims.gangs), np.bool_)
@@ -677,6 +719,8 @@ def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray:
     stays, chosen = np.ones(len(units), np.bool_), mark(victims, units)
     trial = trial.narrowed(chosen)
     dear, some = victims.loss[units[spare]], units[spare]
+    # As a stack the chunk on top is looked at next: the first half, which holds the dearer units,
+    # is pushed last.
     chunks = [spare[np.lexsort((~victims.whole[some], -dear, ~victims.guarded[some]))]]
     while chunks:
         chunk = chunks.pop()
@@ -719,12 +763,14 @@ def _search(
         tries -= 1
         if trial.fits(chosen) and taken:
             offer = (price(victims, chosen), chosen)
+            # The rules last: they ask every plugin, and most sets are not cheaper.
             cheaper = best is None or offer[0] < best[0]
             if cheaper and len(_lawful(victims, picked, allowed)) == len(picked):
                 best = offer
             continue
         rest = mark(victims, np.array((*taken, *order[depth:].tolist()), np.int64))
         if depth < len(order) and trial.fits(rest):
+            # "Goes" lies on top: a first solution soon makes all dearer branches end.
             stack.append((depth + 1, taken))
             stack.append((depth + 1, (*taken, int(order[depth]))))
     return best

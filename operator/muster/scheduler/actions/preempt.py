@@ -26,10 +26,14 @@ def preempt(session: Session) -> None:
     """
     if not session.rules.asks(HOOK):
         return
+    # Any of the tasks of a gang may be those above its minimum, so that what frees the right node
+    # can go.
     session.singly = True
     for gang in starving(session):
+        # Overdue ones first, and alone if they are enough: they have had what they asked for.
         if not (gang.spec.misled and claim(session, gang, OVERDUE)):
             claim(session, gang, LESSER)
+    # Behind the starving ones: extras never come before anybody's minimum.
     for gang in sorted(session.asking, key=session.order):
         if session.rules.ready(gang) and not (gang.promised or gang.lost or gang.spec.polite):
             for tasks in gang.tasks:
@@ -93,11 +97,9 @@ def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
 def _own_extras(session: Session, gang: GangState, tasks: PodSetState) -> IntArray:
     """Return the units of the gang above its minimum that rank below the tasks, last first."""
     victims = session.victims
-    units = np.flatnonzero(victims.own(gang.spec) & ~victims.whole & ~victims.evicted)
-    first = np.searchsorted(victims.unit, units)
-    ranks = np.array(
-        [victims.pod_sets[pod_set].priority for pod_set in victims.pod_set[first].tolist()]
-    )
-    if not len(units):
-        return units
-    return units[ranks < tasks.pod_set.priority][::-1]
+    extras = victims.own(gang.spec) & ~victims.whole & ~victims.evicted
+    # By the tasks: the extras of one role may stand before the minimum of another.
+    ranks = np.array([pod_set.priority for pod_set in victims.pod_sets])[victims.pod_set]
+    lower = extras[victims.unit] & (ranks < tasks.pod_set.priority)
+    units: IntArray = np.unique(victims.unit[lower])[::-1]
+    return units

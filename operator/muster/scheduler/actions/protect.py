@@ -32,6 +32,7 @@ def protect(session: Session) -> None:
     for gang in gangs:
         gang.protected = True
     at_fault = [_at_fault(session, gang) for gang in gangs]
+    # All go home before any goes elsewhere, so that nobody takes the home of another's member.
     for gang, faulty in zip(gangs, at_fault, strict=True):
         _go_home(session, gang, faulty)
     for gang, faulty in zip(gangs, at_fault, strict=True):
@@ -42,6 +43,8 @@ def protect(session: Session) -> None:
     for gang in gangs:
         _hold(session, gang)
         if gang.placements:
+            # A gang that is mended in part starts these members all the same: it was whole, and
+            # the rest of it runs.
             session.started.append(gang)
 
 
@@ -68,6 +71,8 @@ def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(gang, tasks, picks)
         going = tasks.pod_set.returning
+        # Its own pod is still ending there, so the room is not free yet; promised now, nobody else
+        # takes it when it is.
         homes = positions(session, tasks.pod_set.previous, going)
         sound = [i for i, at in zip(going, homes, strict=True) if at < 0 or not faulty[at]]
         _keep_home(session, gang, tasks, sound)
@@ -140,6 +145,7 @@ def _choose(
 def _hold(session: Session, gang: GangState) -> None:
     """Keep room for members that could not be placed: home, then soon free, then the nearest."""
     for tasks in gang.tasks:
+        # Even where there is no room at present: what comes free there is for this member first.
         _keep_home(session, gang, tasks, tasks.waiting[tasks.taken :])
         for choose in (_soon, _nearest):
             wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
@@ -185,6 +191,8 @@ def welcome(
         allowed = affinity.open(shape, future=future) if node >= 0 else None
         if allowed is not None:
             if allowed[node]:
+                # Each is counted while the next is looked at, as two of them might not be welcome
+                # together; in the end all are taken back.
                 taken.append(node)
                 affinity.add(shape, np.array([node]), one)
             else:
@@ -227,8 +235,11 @@ def keep(session: Session) -> None:
     waiting.sort(key=session.order)
     for gang in waiting:
         with session.all_or_nothing(gang):
+            # The limits may have changed since the promise; over them nobody gets in, whatever was
+            # evicted.
             if session.rules.admissible(gang, gang.lacking()) is None:
                 _return(session, gang)
+    # Behind all of `keep`: what is free beside what is kept is known only when all of it is kept.
     for gang in waiting:
         _start_now(session, gang)
         gang.evicts = gang.promised > 0
@@ -262,6 +273,8 @@ def _return(session: Session, gang: GangState) -> None:
     mark = session.mark()
     for tasks in gang.tasks:
         if tasks.pod_set.nominated:
+            # Refused only for a time, as one on its way to its new nodes: it keeps them and is
+            # placed later.
             if gang.spec.refusal is None:
                 _put_back(session, gang, tasks)
             _reserve(session, gang, tasks)

@@ -39,11 +39,14 @@ def _take_back(session: Session, gang: GangState) -> bool:
 
 def _more(session: Session, gang: GangState) -> None:
     """Evict for as many tasks beyond the gang's minimum as its queue is due and can get."""
+    # Asked for together with what it has above the minimum, so that `need` is just the extras.
     surplus, count = gang.ready - gang.spec.min_member, gang.left
     gang.more = surplus + count
     while count and not _take_back(session, gang):
         # Where it is not due so many, the next fewer; else it may be that there is not so much.
         due = any(True for _ in session.rules.reach(gang, gang.lacking()))
+        # Each claim is a search, so it is halved; what is due is a sum, and can be asked one by
+        # one.
         count = count // 2 if due else count - 1
         gang.more = surplus + count
     gang.more = 0

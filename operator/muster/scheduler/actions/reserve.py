@@ -106,6 +106,8 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
         return
+    # Else room would be kept beyond a queue's due while another waits for its own: the reservation
+    # would undo the shares.
     if _above(session, gang) and any(_below(session, other) for other in session.gangs):
         return
     tries.add(key)
@@ -180,6 +182,7 @@ class _Search:
         self._session, self._gang, self._attempt = session, gang, attempt
         self._departures = departures
         room = session.room
+        # What is ending counts as free: it goes without anybody's end, and long before.
         self._now = room.idle + room.ending - room.promised
 
     def run(self, *, patience: bool) -> None:
@@ -189,6 +192,8 @@ class _Search:
         short: those who lie in turns would delay the gang for ever.
         """
         ends = self._departures.ends
+        # Drained at once, though a time might be found: the time is made of ends that are not
+        # believed any more.
         doubt = self._departures.unreliable or self._gang.spec.misled
         if patience and doubt and self._drain():
             return
@@ -238,11 +243,15 @@ class _Search:
 
     def _free(self, first: int, last: int, free: IntArray) -> IntArray:
         later = free + self._departures.left(first, last, free)
+        # Nodes on which more is held than they have would else seem to get more than there is of
+        # them.
         limited: IntArray = np.minimum(later, self._session.snapshot.nodes.allocatable)
         return limited
 
     def _first(self, known: int) -> tuple[int, IntArray, _Kept] | None:
         """Return the fewest tenants that must leave, what is free then, and what to keep."""
+        # Two bisections: by sums first, which is a look at columns and a lower bound; only from
+        # there on by placing the gang.
         possible = self._fewest(0, known, self._now, lambda _, free: self._may_fit(free) or None)
         if not known or possible is None:
             return None
@@ -288,6 +297,8 @@ class _Search:
         for tasks in self._gang.tasks:
             suits = self._session.barred(tasks.pod_set.shape)[0] == 0
             capacity = slots(free, tasks.shape.request)
+            # An upper bound on what fits: pod sets are looked at as if each had all nodes to
+            # itself, so that no time is too late by it.
             possible += min(int(capacity[suits].sum()), tasks.coming)
         return possible >= self._gang.need
 
@@ -304,6 +315,8 @@ class _Search:
         dream.scorer = self._scorer(early=early)
         copy = dream.gangs[0]
         self._attempt(dream, copy)
+        # Only what is placed counts; there is nothing left that could still end, so a promise
+        # would be one of nothing.
         if not dream.rules.ready(copy):
             return None
         kept, closed = np.zeros_like(free), dict[int, BoolArray]()
@@ -353,9 +366,13 @@ def _departures(session: Session) -> _Departures | None:
         amounts.append(counts[:, None] * tasks.shape.request)
         leavers.append(partial(list, [(tasks.pod_set, where, counts)]))
     length = np.concatenate(lengths)
+    # The last key is the first: by end, then by owner, so that equal ends give the same order
+    # whatever order gangs came in.
     order = np.lexsort((np.array(owners), np.array(ends)))
     bounds = np.concatenate(([0], np.cumsum(length)))
     sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
+    # The rows of each tenant moved to where the sorted order has it: its new place plus how far
+    # its old start lies from its new one.
     rows = np.arange(bounds[-1]) + np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
     return _Departures(
         ends=np.array(ends)[order],

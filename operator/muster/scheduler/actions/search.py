@@ -46,6 +46,8 @@ def place(session: Session, gang: GangState) -> bool:
     if any(tasks.shape.tied for tasks, _ in left) and _try(session, gang, left):
         return True
     given = all(count <= tasks.left for tasks, count in demand)
+    # With the given roles first: the puzzle is smaller without spare tasks, and the answer is what
+    # was asked for.
     if given and _pack(session, gang, demand, 0):
         return True
     return spare > 0 and _pack(session, gang, left, spare)
@@ -54,6 +56,8 @@ def place(session: Session, gang: GangState) -> bool:
 def _try(session: Session, gang: GangState, left: Demand) -> bool:
     """Place as many of the tasks as are needed, role by role."""
     key = (__name__, gang.spec.namespace)
+    # One iterator for the namespace in this cycle, of which each gang's slice takes: both bounds
+    # hold with one counter.
     budget = session.memory.setdefault(key, iter(range(ALL_STEPS)))
     steps = itertools.islice(budget, STEPS)
     for mix in itertools.islice(_splits(gang.need, [count for _, count in left]), MIXES):
@@ -122,6 +126,8 @@ def _riddle(session: Session, demand: Demand, spare: int) -> _Riddle | None:
     nodes = np.flatnonzero(np.max(rooms, axis=0))
     kinds: dict[object, list[tuple[PodSetState, int]]] = {}
     for (tasks, count), room in zip(demand, rooms, strict=True):
+        # Roles with equal requests and equal nodes are one kind: the fewer kinds, the fewer
+        # states.
         alike = (tasks.shape.request.tobytes(), room[nodes].tobytes())
         alone = tasks.shape.tied or tasks.shape.ports
         kinds.setdefault(tasks if alone else alike, []).append((tasks, count))
@@ -153,6 +159,7 @@ def _apart(session: Session, kinds: Sequence[PodSetState], nodes: IntArray) -> B
         for term in tasks.shape.affinity:
             if term.link is Link.APART and term.adds.get(other.pod_set.shape):
                 domains = term.domain[nodes]
+                # The puzzle knows nodes only: a term over racks or zones cannot be said in it.
                 if len(np.unique(domains[domains >= 0])) < np.count_nonzero(domains >= 0):
                     return None
                 apart[i, j] = apart[j, i] = True
@@ -169,6 +176,8 @@ def _carry_out(session: Session, gang: GangState, riddle: _Riddle, counts: IntAr
             if not len(own):
                 continue
             nodes, each = np.unique(own, return_counts=True)
+            # The puzzle knew neither limits of queues nor what tasks placed a moment ago mean to
+            # these; so all of it is checked once more.
             room = session.fit(tasks).capacity[nodes]
             lawful = not tasks.shape.tied or _legal(session, tasks, own.tolist())
             lawful &= session.rules.barrier(gang, [(tasks, len(own))]) is None

@@ -68,6 +68,8 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         has = allocatable > 0
         usage = 100 * stack.used[:, columns] / np.where(has, allocatable, 1)
         values = usage if curve == _DIAGONAL else _bend(usage, curve)
+        # Over all weighted resources of the node, requested or not: else a task that wants only
+        # cpu would be packed where devices are free, and keep those from who needs them.
         parts = weights * has
         ranks: FloatArray = total * (values * parts).sum(axis=1)
         ranks /= np.maximum(parts.sum(axis=1), 1e-9)

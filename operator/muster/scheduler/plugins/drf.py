@@ -39,7 +39,11 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         left = victims.held[gangs] - amounts
         if claim.together:
             left -= victims.before(gangs, amounts)
+        # Nothing is left of a gang that goes whole, so its share counts as 0: drf alone ends none
+        # for a claimant that takes anything.
         left[victims.whole[claim.units]] = 0
+        # With what it lacks: the comparison is of both as they would be afterwards, as
+        # kube-batch's drf does.
         own = float(shares((claim.gang.allocated + claim.gang.lacking())[None, :])[0])
         return np.where(own <= shares(left) + EQUAL, YES, NO)
 

@@ -32,7 +32,9 @@ def answer(_session: Session, _arguments: Parsed) -> Hooks:
 def _evictable(claim: Claim) -> Answers:
     victims = claim.victims
     gangs, single = victims.gang[claim.units], ~victims.whole[claim.units]
+    # Together each counts those of its gang that go before it; alone each may be the first.
     before = victims.before(gangs, single[:, None])[:, 0] if claim.together else 0
+    # A veto, not a no: below its minimum no other tier may take a task singly. Whole gangs may go.
     return np.where(single & (before >= victims.surplus[gangs]), VETO, YES)
 
 

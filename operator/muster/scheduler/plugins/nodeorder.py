@@ -39,6 +39,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         result: FloatArray = 100 * least + 50 * (most - least) * (cpu + memory)
         if balanced:
             even = (1 - np.abs(cpu - memory)) * (100 * balanced)
+            # As kube-scheduler's BalancedAllocation had it: a full node is not balanced.
             even[np.maximum(cpu, memory) >= 1] = 0
             result += even
         return result

@@ -59,6 +59,7 @@ class Standing:
         self._session = session
         snapshot = session.snapshot
         every = (*snapshot.divisions.values(), *snapshot.queues.values())
+        # A lending limit of one queue bounds all others: what it keeps unused is no room for them.
         self._lends = any((q.stake.lending < UNLIMITED).any() for q in every if q.stake)
         bounded = {queue.name for queue in every if _is_bounded(queue)}
         # What bounds a division bounds all that is below it.
@@ -89,9 +90,12 @@ class Standing:
 
     def overused(self, queue: QueueState) -> bool:
         """Say whether it holds its due of all that it lacks."""
+        # Only of what it still lacks: a queue that has all its cpu is not held back by that while
+        # it waits for devices.
         lacks = self._asking[queue.spec.name].request > queue.allocated
         lacks[PODS] = False
         held, owed = queue.allocated[lacks], self.due(queue)[lacks]
+        # In every resource, as kube-batch's overused: one alone may well be short.
         return bool(held.any() and (held >= owed).all())
 
     def within(self, gang: GangState, amount: FloatArray, freed: Freed) -> bool:
@@ -101,6 +105,7 @@ class Standing:
         )
 
     def _stays(self, queue: QueueState, amount: FloatArray, freed: Freed) -> bool:
+        # What comes free inside of a division does not make it grow.
         for name, free in freed.items():
             other = self._session.queues.get(name)
             if other is not None and queue in other.lineage:
@@ -120,10 +125,14 @@ class Standing:
         paths, reclaimable = self._paths
         own = [self._tree.place[each.spec] for each in gang.queue.lineage[::-1]]
         depth = min(len(own), paths.shape[1])
+        # How many levels from the top both ways have in common: a product along the row stays 1
+        # until the first difference.
         common = (paths[:, :depth] == own[:depth]).cumprod(axis=1).sum(axis=1)
         there = (common < len(own)) & reclaimable[np.arange(len(paths)), common]
         if not self._stays(gang.queue, amount, {}):
             return
+        # First from siblings: within one division its due stays what it is, whoever of its parts
+        # holds it.
         yield there & (common >= len(own) - 1)
         wanted = np.flatnonzero(amount > 0)
         wanted = wanted[wanted != PODS]
@@ -168,6 +177,8 @@ class Standing:
         for other in self._session.queues.values():
             for each in other.lineage:
                 held[tree.place[each.spec]] = each.allocated
+        # Compared with what it would be after: a queue over a limit already is no reason to refuse
+        # who does not make it worse.
         before = tree.occupied(held)
         for each in lineage:
             held[tree.place[each.spec]] += amount
@@ -264,6 +275,7 @@ def _less(queue: Queue, idle: FloatArray) -> Queue:
 def _share(allocated: FloatArray, due: FloatArray) -> float:
     held = allocated > 0
     held[PODS] = False
+    # It holds what it is not due at all: last of all.
     if (due[held] <= 0).any():
         return float("inf")
     return float((allocated[held] / due[held]).max(initial=0))

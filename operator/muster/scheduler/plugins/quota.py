@@ -23,6 +23,8 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     def affordable(gang: GangState, demand: Demand) -> Refusal | None:
         wanted: Counter[str] = Counter()
         for tasks, count in demand:
+            # Only pods still to be created: those that exist were charged by the API server when
+            # they were.
             fresh = tasks.fresh(tasks.taken, count) if tasks.pod_set.charge else 0
             for key, each in tasks.pod_set.charge.items():
                 wanted[key] += fresh * each
@@ -42,6 +44,7 @@ def _refusal(gang: GangState, key: str, quota: Quota, amount: int, left: int) ->
     by = (f"resourcequota/{quota.name}",)
     name = quota.name.rpartition("/")[2]
     held = sum(len(pod_set.held) * pod_set.charge.get(key, 0) for pod_set in gang.spec.pod_sets)
+    # Even with the rest of the namespace gone it would be too much: time does not help.
     if held + amount > quota.hard:
         sentence = (
             f'the gang takes {asks} {quota.resource}, resource quota "{name}" allows {whole}'

@@ -134,6 +134,8 @@ def _hold(
 
 def _around(levels: Sequence[Level], home: BoolArray) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
+    # Members that are there settle it: in their own domain first, at the narrowest level that has
+    # room.
     for level in (level.domains for level in levels):
         yield level.within(level.domain[home & (level.domain >= 0)])
 
@@ -154,6 +156,7 @@ def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
 
     for i, level in enumerate(levels):
         held = share(level, everywhere)
+        # The tightest first, so that larger domains stay whole for larger gangs.
         order = np.argsort(held, kind="stable")
         large = list(room.differing(gang, level, order[held[order] >= 1].tolist(), most))
         # Where the gang must lie in one, each is tried; else the tightest, and the emptiest.
@@ -188,6 +191,7 @@ def _few(
         held = share(level, nodes)
         order = np.argsort(-held, kind="stable")
         sums = np.cumsum(held[order])
+        # Shares of 1 may come out a little less as a sum.
         count = int(np.searchsorted(sums, 1 - 1e-9)) + 1
         if count > len(order):
             continue

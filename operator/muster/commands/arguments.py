@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that ask a live cluster, or tell it something: their words and flags.
+
+What carries them out is imported when it is called for: completion asks for the words alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from typing import Any, Final
+
+LISTED: Final = ("jobs", "gangs", "queues", "nodes")
+Subparsers = argparse._SubParsersAction  # noqa: SLF001 -- argparse has no other name for it
+Ask = Callable[[Any, Any, str, argparse.Namespace], Any]
+"""(module, connection, namespace, arguments) -> what is to be printed, as it comes."""
+
+
+def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    """Add the commands; after parsing, `args.run(args)` is the exit code."""
+    _add_list(subparsers)
+    _add_control(subparsers)
+
+
+def _where(*, everywhere: bool = False) -> argparse.ArgumentParser:
+    """Return the flags that all have: which cluster, and where in it."""
+    where = argparse.ArgumentParser(add_help=False)
+    add = where.add_argument
+    add("-n", "--namespace", default="", help="namespace (that of the kubeconfig's context)")
+    if everywhere:
+        add("-A", "--all-namespaces", action="store_true", help="all namespaces")
+    add("--context", default="", help="context of the kubeconfig")
+    add("--kubeconfig", default="", metavar="FILE", help="kubeconfig file ($KUBECONFIG)")
+    return where
+
+
+def _does(parser: argparse.ArgumentParser, module: str, ask: Ask) -> None:
+    """Have a command carried out by a module of this package."""
+    parser.set_defaults(run=_run, module=f"{__package__}.{module}", ask=ask)
+
+
+def _run(args: argparse.Namespace) -> int:
+    live, module = (importlib.import_module(m) for m in (f"{__package__}.live", args.module))
+    everywhere = getattr(args, "all_namespaces", False)
+    place = live.Place(args.namespace, everywhere, args.kubeconfig, args.context)
+    code: int = live.run(lambda kube, where: args.ask(module, kube, where, args), place)
+    return code
+
+
+def _add_list(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    listed = subparsers.add_parser(
+        "list",
+        parents=[_where(everywhere=True)],
+        help="show jobs, gangs, queues or nodes",
+        epilog="jobs: of all kinds. gangs: what starts together, those that wait first, and why. "
+        "queues: what they hold and are due. nodes: their GPUs, and who holds them.",
+    )
+    listed.add_argument("what", choices=LISTED)
+    listed.add_argument("-o", "--output", choices=("text", "wide", "json", "yaml"), default="text")
+    _does(listed, "lists", lambda lists, kube, where, args: lists.SHOWN[args.what](
+        kube, where, args.output
+    ))  # fmt: skip
+
+
+def _add_control(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    waited = {"suspend": "until no pod is left", "resume": "until it runs"}
+    for name, text in (
+        ("suspend", "take a job's pods down, and start none"),
+        ("resume", "let a suspended job start"),
+        ("restart", "take a job down, and let it start again"),
+    ):
+        parser = subparsers.add_parser(name, parents=[_where()], help=text)
+        parser.add_argument("job", metavar="JOB", help="NAME or KIND/NAME")
+        if name in waited:
+            parser.add_argument("-w", "--wait", action="store_true", help=waited[name])
+    _does(
+        subparsers.choices["suspend"],
+        "control",
+        lambda control, kube, where, args: control.suspend(kube, where, args.job, wait=args.wait),
+    )
+    _does(
+        subparsers.choices["resume"],
+        "control",
+        lambda control, kube, where, args: control.resume(kube, where, args.job, wait=args.wait),
+    )
+    _does(
+        subparsers.choices["restart"],
+        "control",
+        lambda control, kube, where, args: control.restart(kube, where, args.job),
+    )
+    _add_queue(subparsers)
+
+
+def _add_queue(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    queue = subparsers.add_parser("queue", help="stop or resume what a queue lets in")
+    actions = queue.add_subparsers(metavar="ACTION", required=True)
+    stop = actions.add_parser("stop", parents=[_where()], help="let nothing new in")
+    stop.add_argument("--drain", action="store_true", help="nor have anything of it evicted")
+    begin = actions.add_parser("resume", parents=[_where()], help="let gangs in again")
+    for parser in (stop, begin):
+        parser.add_argument("queue", metavar="QUEUE")
+    _does(
+        stop,
+        "control",
+        lambda control, kube, _where, args: control.stop(kube, args.queue, drain=args.drain),
+    )
+    _does(
+        begin,
+        "control",
+        lambda control, kube, _where, args: control.queue(kube, args.queue),
+    )

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster as its user may see it: connect, list, find a job, say what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, Json
+from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks.base import Framework
+from muster.kube.auth import ConfigurationError, connect
+from muster.kube.client import BROKEN, OPENED, ApiError, Kube
+from muster.kube.informer import EXPIRED, pages
+from muster.kube.resources import NODES, QUEUES, Resource
+
+TRIES: Final = 2
+"""Somebody sits before it: a server that cannot be reached is told at once."""
+WIDTH: Final = 16
+FAILED, INTERRUPTED = 2, 130
+WRITES: Final = ("create", "update", "patch", "delete")
+_FORBIDDEN: Final = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)".* '
+    r'(in the namespace "(?P<namespace>[^"]+)"|at the cluster scope)'
+)
+_OF_ALL: Final = (NODES.plural, QUEUES.plural)
+"""What is in no namespace, so that no role of a namespace is about it."""
+
+
+class RefusedError(Exception):
+    """What was asked for cannot be done; the message names the thing and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which cluster is meant, and where in it."""
+
+    namespace: str = ""
+    """Empty: that of the context."""
+    everywhere: bool = False
+    """All namespaces."""
+    kubeconfig: str = ""
+    context: str = ""
+
+    def within(self, kube: Kube) -> str:
+        """Return the namespace that is meant; empty: all of them."""
+        return "" if self.everywhere else self.namespace or kube.namespace
+
+
+Command = Callable[[Kube, str], AsyncGenerator[str, None]]
+"""Yields what is to be printed, as it comes; the text is the namespace, empty for all."""
+
+
+def run(command: Command, place: Place) -> int:
+    """Print what a command says of the cluster; return the exit code."""
+    try:
+        asyncio.run(_print(command, place))
+    except ApiError as error:
+        return _complain(explained(error))
+    except (RefusedError, ConfigurationError, OSError, *BROKEN) as error:
+        return _complain(str(error) or f"no answer came: {type(error).__name__}")
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return INTERRUPTED
+    return 0
+
+
+def _complain(text: str) -> int:
+    sys.stderr.write(f"muster: {text}\n")
+    return FAILED
+
+
+async def _print(command: Command, place: Place) -> None:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    # What has been begun is undone or told, whoever ends it.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    kube = await connect(place.kubeconfig, "", place.context or None, WIDTH, TRIES)
+    try:
+        async with contextlib.aclosing(command(kube, place.within(kube))) as said:
+            async for text in said:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+    finally:
+        await kube.close()
+
+
+def explained(error: ApiError) -> str:
+    """Return what the server says, and what somebody can do about it who may not do that."""
+    return error.message + _cure(error)
+
+
+def _cure(error: ApiError) -> str:
+    denied = _FORBIDDEN.search(error.message) if error.unpermitted else None
+    if denied is None:
+        return ""
+    role = "edit" if denied["verb"] in WRITES else "view"
+    if denied["namespace"]:
+        where = f"a RoleBinding to the ClusterRole {role} in namespace {denied['namespace']}"
+        return f"; {where} would allow it"
+    if denied["resource"] in _OF_ALL or role == "edit":
+        return f"; an administrator's ClusterRoleBinding to {denied['verb']} them would allow it"
+    return "; -n NAMESPACE asks for one namespace alone"
+
+
+async def listed(kube: Kube, resource: Resource, namespace: str, **params: str) -> list[Json]:
+    """Return a collection. Raises ApiError, connection errors."""
+    found = pages(kube, resource.path(namespace), params)
+    return [document async for page in found for document in page.get("items") or ()]
+
+
+async def served(kube: Kube, resource: Resource, namespace: str, **params: str) -> list[Json]:
+    """Return a collection, none where it is not served. Raises ApiError, connection errors."""
+    try:
+        return await listed(kube, resource, namespace, **params)
+    except ApiError as error:
+        if error.code == 404:
+            return []
+        raise
+
+
+def resource_of(framework: Framework) -> Resource:
+    """Return where the jobs of a kind are."""
+    return Resource(names.GROUP, framework.version, framework.plural)
+
+
+async def jobs(
+    kube: Kube, namespace: str, kind: str = "", **params: str
+) -> list[tuple[Job, Json]]:
+    """Return the jobs there, of one kind or all, by namespace, kind and name.
+
+    Raises ApiError and connection errors.
+    """
+    rows = [row for row in FRAMEWORKS.values() if not kind or is_kind(kind, row.kind)]
+    asked = (served(kube, resource_of(row), namespace, **params) for row in rows)
+    found = zip(rows, await asyncio.gather(*asked), strict=True)
+    read = [_read(row, document) for row, documents in found for document in documents]
+    return sorted(read, key=lambda pair: (pair[0].namespace, pair[0].kind, pair[0].name))
+
+
+def _read(framework: Framework, document: Json) -> tuple[Job, Json]:
+    # Items of a list do not carry what is the same for all.
+    whole = {"apiVersion": framework.api_version, "kind": framework.kind, **document}
+    return load(framework, whole), whole
+
+
+async def queues(kube: Kube) -> list[Json]:
+    """Return all queues, by name. Raises ApiError, connection errors."""
+    found = await served(kube, QUEUES, "")
+    return sorted(found, key=lambda document: str(document["metadata"]["name"]))
+
+
+async def follow(kube: Kube, job: Job) -> AsyncIterator[Job]:
+    """Yield a job as it is, and whenever it has changed. Raises RefusedError once it is gone."""
+    row, only = FRAMEWORKS[job.kind], {"fieldSelector": f"metadata.name={job.name}"}
+    path = resource_of(row).path(job.namespace)
+    while True:
+        documents = await listed(kube, resource_of(row), job.namespace, **only)
+        if not documents or documents[0]["metadata"]["uid"] != job.uid:
+            raise RefusedError(f"{named(job)} has been deleted")
+        yield load(row, documents[0])
+        since = {**only, "resourceVersion": documents[0]["metadata"]["resourceVersion"]}
+        async for document in _changes(kube, path, since):
+            yield load(row, document)
+
+
+async def _changes(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
+    """Yield what a watch shows of an object, until it ends or the object does.
+
+    Whatever ends it, the next look tells whether the server is there.
+    """
+    try:
+        async with contextlib.aclosing(kube.watch(path, params)) as events:
+            async for event in events:
+                if event["type"] in ("DELETED", "ERROR"):
+                    return
+                if event["type"] != OPENED["type"]:
+                    yield event["object"]
+    except BROKEN:
+        return
+    except ApiError as error:
+        if error.code != EXPIRED:
+            raise
+
+
+def named(job: Job) -> str:
+    """Return a job as the commands take it, and kubectl."""
+    return f"{job.kind.lower()}/{job.name}"
+
+
+def is_kind(spelled: str, kind: str) -> bool:
+    """Say whether that is meant: in any case, in the plural, with the API group behind it."""
+    word = spelled.lower().partition(".")[0]
+    return kind.lower() in (word, word.removesuffix("s"))
+
+
+async def find(kube: Kube, namespace: str, what: str) -> Job:
+    """Return the job that is called NAME or KIND/NAME. Raises RefusedError and others."""
+    kind, slash, name = what.rpartition("/")
+    if not name or (slash and not any(is_kind(kind, each) for each in FRAMEWORKS)):
+        kinds = ", ".join(map(str.lower, FRAMEWORKS))
+        raise RefusedError(f"{what}: write NAME or KIND/NAME; kinds are {kinds}")
+    found = await _called(kube, namespace, kind, name)
+    if not found:
+        raise RefusedError(await _nowhere(kube, namespace, what, kind, name))
+    if len(found) > 1:
+        raise RefusedError(f"{name} is more than one job: {', '.join(map(named, found))}")
+    return found[0]
+
+
+async def _called(kube: Kube, namespace: str, kind: str, name: str) -> list[Job]:
+    found = await jobs(kube, namespace, kind, fieldSelector=f"metadata.name={name}")
+    return [job for job, _ in found]
+
+
+async def _nowhere(kube: Kube, namespace: str, what: str, kind: str, name: str) -> str:
+    """Return that there is no such job, and in which namespaces there is one."""
+    told = f"no job {what} in namespace {namespace}"
+    try:
+        others = [job.namespace for job in await _called(kube, "", kind, name)]
+    except ApiError:
+        return f"{told}; `muster list jobs` shows those that are there"
+    if others:
+        return f"{told}; there is one in {', '.join(others)}: -n {others[0]}"
+    return f"{told}, nor in any other; `muster list jobs -A` shows all that there are"

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster report`: what became of the devices that jobs asked for, read from what is left of them.
+
+That is the jobs' status, their pods, and the events of pods that are gone. Nobody keeps more.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+from muster import frameworks
+from muster.api import edge, names, owner, podtemplate, quantity
+from muster.api.edge import mapping, parse_time, sequence, text
+from muster.api.model import Job, Json
+from muster.commands import accounting
+from muster.commands.accounting import History, Life, Place, Row, Run, State
+from muster.commands.questions import Answer, connected
+from muster.frameworks import Framework
+from muster.kube import resources
+from muster.kube.client import ApiError, Kube
+from muster.kube.resources import Resource
+from muster.runtime.settings import Settings
+
+EVENTS = Resource("", "v1", "events")
+GPU: Final = "/gpu"
+"""With it end the names of the resources that count where none is named."""
+EVICTIONS: Final = frozenset({"EvictionByEvictionAPI", "PreemptionByScheduler"})
+"""Reasons of the condition DisruptionTarget of a pod that has to make room."""
+Named = tuple[str, str]
+"""Namespace and name."""
+
+
+async def report(
+    settings: Settings, namespace: str, since: float, resource: str, by: str, style: str
+) -> Answer:
+    """Return what became of the devices in the last `since` seconds.
+
+    `resource`: empty for every kind of GPU; `by`: job, queue or namespace; `style`: text, csv or
+    json. The complaint says what was not read.
+    """
+    async with connected(settings) as kube:
+        reader = _Reader(kube, namespace, settings.default_queue, _counted(resource))
+        histories = await reader.read()
+    now = time.time()
+    rows = [accounting.row(history, now - since, now) for history in histories]
+    rows = sorted((r for r in rows if r.total), key=lambda r: (r.namespace, r.kind, r.job))
+    what = resource or "GPU"
+    if style == "json":
+        told = _json(rows, what, now - since, now)
+    else:
+        told = {"csv": _csv, "text": _table}[style](accounting.summed(rows, BY[by]))
+    if style == "text":
+        none = "" if rows else f"no job asked for {what}\n"
+        told = f"{what}-seconds of the last {since / 3600:g} h\n{none or told}"
+    return Answer(told, complaint="; ".join(reader.unread))
+
+
+BY: Final[Mapping[str, Callable[[Row], Row]]] = {
+    "job": lambda row: Row(row.kind, row.namespace, row.job, row.queue),
+    "queue": lambda row: Row(queue=row.queue),
+    "namespace": lambda row: Row(namespace=row.namespace),
+}
+"""What a row is of."""
+NAMES: Final = ("kind", "namespace", "job", "queue")
+
+
+def _counted(resource: str) -> Callable[[Mapping[str, int]], float]:
+    """Return what says how much of the resource is in some amounts."""
+
+    def amount(amounts: Mapping[str, int]) -> float:
+        counted = (r for r in amounts if (r == resource if resource else r.endswith(GPU)))
+        return sum(quantity.number(r, amounts[r]) for r in counted)
+
+    return amount
+
+
+def _cells(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yield a header, the rows, without columns that say nothing, and the sum."""
+    total = accounting.summed(rows, lambda _row: Row())
+    named = [name for name in NAMES if any(getattr(row, name) for row in rows)]
+    yield [*named, *State, "total"]
+    for each in (*rows, *total):
+        of = [getattr(each, name) for name in named]
+        yield [*of, *(f"{each.seconds[state]:.0f}" for state in State), f"{each.total:.0f}"]
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    """Return the rows without their sum, which a spreadsheet would count once more."""
+    found = list(_cells(rows))
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(found[: len(rows) + 1])
+    return out.getvalue()
+
+
+def _table(rows: Sequence[Row]) -> str:
+    cells = list(_cells(rows))
+    words = len(cells[0]) - len(State) - 1
+    if rows and words:
+        cells[-1][0] = "all"
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if place < words else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in cells
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _json(rows: Sequence[Row], resource: str, since: float, until: float) -> str:
+    def listed(key: Callable[[Row], Row]) -> list[Json]:
+        return [
+            {**{n: getattr(row, n) for n in NAMES if getattr(row, n)}, **_amounts(row)}
+            for row in accounting.summed(rows, key)
+        ]
+
+    made = {
+        "resource": resource,
+        "since": edge.format_time(since),
+        "until": edge.format_time(until),
+        **{f"{name}s": listed(key) for name, key in BY.items()},
+        "total": next(iter(map(_amounts, accounting.summed(rows, lambda _row: Row()))), {}),
+    }
+    return json.dumps(made, indent=2) + "\n"
+
+
+def _amounts(row: Row) -> Json:
+    seconds = {str(state): round(row.seconds[state], 3) for state in State}
+    return {"seconds": seconds, "total": round(row.total, 3)}
+
+
+class _Reader:
+    """Reads what is left of the jobs, in one namespace or in all."""
+
+    def __init__(
+        self, kube: Kube, namespace: str, queue: str, counted: Callable[[Mapping[str, int]], float]
+    ) -> None:
+        self._kube, self._namespace = kube, namespace
+        self._queue, self._counted = queue, counted
+        self.unread: list[str] = []
+        """What could not be read, in sentences."""
+
+    async def read(self) -> list[History]:
+        """Return the jobs' histories, of one's own namespace if not of all.
+
+        Raises ApiError where not even those are shown.
+        """
+        jobs = [(row, job) for row in frameworks.FRAMEWORKS.values()
+                for job in await self._jobs(row)]  # fmt: skip
+        pods = await self._known(resources.PODS, labelSelector=names.JOB_NAME)
+        events = []
+        for reason in (names.Event.SCHEDULED, names.Event.EVICT):
+            selector = f"involvedObject.kind=Pod,reason={reason}"
+            events += await self._known(EVENTS, fieldSelector=selector)
+        remains = Remains(pods, events)
+        return [history(row, job, remains, self._queue, self._counted) for row, job in jobs]
+
+    async def _jobs(self, row: Framework) -> list[Job]:
+        resource = Resource(names.GROUP, row.version, row.plural)
+        given = {"kind": row.kind, "apiVersion": resource.api_version}
+        try:
+            found = await self._list(resource)
+        except ApiError as error:
+            if error.code == 403 and not self._namespace:
+                self._namespace = here = self._kube.namespace
+                self.unread.append(f"of namespace {here} alone: this account may not list others")
+                return await self._jobs(row)
+            if error.code != 404:
+                raise
+            found = []
+        return [frameworks.load(row, {**given, **document}) for document in found]
+
+    async def _list(self, resource: Resource, **params: str) -> list[Json]:
+        found = await self._kube.get(resource.path(self._namespace), **params)
+        return sequence(found.get("items"))
+
+    async def _known(self, resource: Resource, **params: str) -> list[Json]:
+        """Return what may be read; without it more is unknown, which is told once."""
+        try:
+            return await self._list(resource, **params)
+        except ApiError as error:
+            told = f"{resource.plural} were not read, so that more is unknown: {error.message}"
+            if told not in self.unread:
+                self.unread.append(told)
+            return []
+
+
+class Remains:
+    """The pods that are there, and what events tell of those that are gone."""
+
+    def __init__(self, pods: Sequence[Json], events: Sequence[Json]) -> None:
+        self._pods: defaultdict[Named, list[Json]] = defaultdict(list)
+        self._gone: defaultdict[Named, dict[str, Life]] = defaultdict(dict)
+        self._evicted: dict[str, float] = {}
+        """Pod by uid -> when it was evicted."""
+        there = set()
+        for pod in pods:
+            metadata = mapping(pod.get("metadata"))
+            there.add(text(metadata.get("uid")))
+            maker = owner.controller(dict(metadata))
+            batch = maker is not None and maker.kind == names.BATCH_JOB
+            named = maker.name if maker is not None and batch else text(metadata.get("name"))
+            self._pods[text(metadata.get("namespace")), named].append(pod)
+        for event in events:
+            self._take(event, there)
+
+    def _take(self, event: Json, there: Container[str]) -> None:
+        about = mapping(event.get("involvedObject"))
+        uid, key = text(about.get("uid")), (text(about.get("namespace")), text(about.get("name")))
+        times = (event.get(name) for name in ("eventTime", "lastTimestamp", "firstTimestamp"))
+        at = next((found for found in map(parse_time, times) if found is not None), None)
+        if at is None or not uid:
+            return
+        evicted = event.get("reason") == names.Event.EVICT
+        if evicted:
+            self._evicted[uid] = at
+        if uid not in there:
+            # Where nothing says since when, it is since whatever was before.
+            known = self._gone[key].get(uid, Life(at, at, gone=True))
+            begins = min(known.created, at)
+            ended = at if evicted else known.ended
+            self._gone[key][uid] = replace(
+                known, created=begins, placed=begins, ended=ended, preempted=ended is not None
+            )
+
+    def of(self, job: Job, name: str, container: str) -> tuple[Life, ...]:
+        """Return the pods of a job on the place of that name, in order."""
+        key = job.namespace, name
+        found = [life for life in self._gone[key].values() if life.created >= job.created]
+        for pod in self._pods[key]:
+            maker = owner.controller(pod["metadata"])
+            if maker == job.as_owner or (maker and maker.kind == names.BATCH_JOB):
+                uid = text(pod["metadata"].get("uid"))
+                found.append(life(pod, container, evicted=uid in self._evicted))
+        ordered = sorted(found, key=lambda one: one.created)
+        return tuple(_until(one, after) for one, after in pairwise((*ordered, None)) if one)
+
+
+def _until(one: Life, after: Life | None) -> Life:
+    """Return a life that nobody saw end as ended by the next one's beginning."""
+    return replace(one, ended=after.created) if after and one.ended is None else one
+
+
+def history(
+    row: Framework,
+    job: Job,
+    remains: Remains,
+    queue: str,
+    counted: Callable[[Mapping[str, int]], float],
+) -> History:
+    """Return what is known of a job. `queue`: that of jobs that name none."""
+    status = job.status
+    ran, held = (
+        status.condition(names.Condition.RUNNING),
+        status.condition(names.Condition.SUSPENDED),
+    )
+    suspended = held is not None and held.status == "True"
+    container = row.of_version(job.api_version).pods.container
+    return History(
+        kind=job.kind,
+        namespace=job.namespace,
+        name=job.name,
+        queue=job.run_policy.scheduling.queue or queue,
+        created=job.created,
+        ended=_end(job) if status.finished else None,
+        started=status.start_time,
+        ran=None if ran is None or suspended else ran.transitioned,
+        restarted=any(replica.restarts for replica in status.replicas.values()),
+        suspended=held.transitioned if held and suspended else None,
+        resumed=None if held is None or suspended else held.transitioned,
+        places=tuple(
+            Place(amount, remains.of(job, replica.pod_name(job.name, index), container))
+            for replica in job.replicas
+            if (amount := counted(_requests(replica.template)))
+            for index in range(replica.replicas)
+        ),
+    )
+
+
+def _end(job: Job) -> float | None:
+    """Return when a job ended; other operators do not all write it down."""
+    ends = (
+        job.status.condition(end) for end in (names.Condition.SUCCEEDED, names.Condition.FAILED)
+    )
+    said = (end.transitioned for end in ends if end is not None and end.status == "True")
+    return job.status.completion_time or next(said, None)
+
+
+def _requests(template: Json) -> Mapping[str, int]:
+    try:
+        return podtemplate.requests(template.get("spec") or {})
+    except ValueError:
+        return {}  # no job of which a pod could be made
+
+
+def life(pod: Json, container: str, *, evicted: bool) -> Life:
+    """Return a pod that is there; of its containers that of the name counts, else the first."""
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
+    spec = mapping(pod.get("spec"))
+    wanted = [mapping(c).get("name") for c in sequence(spec.get("containers"))]
+    main = container if container in wanted else (*wanted, container)[0]
+    conditions = {text(c.get("type")): c for c in map(mapping, sequence(status.get("conditions")))}
+    created = parse_time(metadata.get("creationTimestamp")) or 0.0
+    bound, must = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
+    since = parse_time(bound.get("lastTransitionTime")) if bound.get("status") == "True" else None
+    containers = [mapping(c) for c in sequence(status.get("containerStatuses"))]
+    shown = next((c for c in containers if c.get("name") == main), {})
+    runs = tuple(_runs(shown))
+    over = status.get("phase") in ("Succeeded", "Failed")
+    return Life(
+        created=created,
+        placed=(since or created) if spec.get("nodeName") else None,
+        started=parse_time(status.get("startTime")),
+        runs=runs,
+        ended=(runs[-1].ends if runs else created) if over else None,
+        failed=status.get("phase") == "Failed",
+        preempted=evicted or must.get("reason") in EVICTIONS,
+        unseen=edge.within(shown.get("restartCount"), 0, 2**31) > 1,
+    )
+
+
+def _runs(container: Mapping[str, Any]) -> Iterator[Run]:
+    """Yield the runs of a container that are known: the last and the one before."""
+    for state in (mapping(container.get("lastState")), mapping(container.get("state"))):
+        ended, runs = mapping(state.get("terminated")), mapping(state.get("running"))
+        begins = parse_time(ended.get("startedAt") or runs.get("startedAt"))
+        if begins is not None:
+            yield Run(begins, parse_time(ended.get("finishedAt")), bool(ended.get("exitCode")))

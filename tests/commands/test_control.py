@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs and queues are stopped and let go, with the operator at work in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import rehearsal
+from muster.commands import control
+from muster.commands.live import RefusedError
+from rehearsal import Process
+from terminal import client, collect, said, stored
+from world import tfjob
+
+CONTAINER = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+WORKER = {
+    "replicas": 2,
+    "template": {
+        "metadata": {"annotations": {"run": "forever"}},
+        "spec": {"containers": [CONTAINER]},
+    },
+}
+
+
+def job(**more):
+    """Return a job."""
+    return tfjob(name="mnist", Worker=WORKER) | more
+
+
+def with_operator(story, *documents):
+    """Let a story come to pass with the job and an operator at work."""
+
+    async def played(server, _dice):
+        stored(server, *documents or [job()])
+        operator = asyncio.create_task(Process(server).run())
+        try:
+            return await story(server)
+        finally:
+            operator.cancel()
+            await asyncio.gather(operator, return_exceptions=True)
+
+    return rehearsal.play(played, 1, {"n1": 8})
+
+
+async def runs(server):
+    """Return the uids of the pods once the job runs."""
+    await until(lambda: state(server) == "Running")
+    return uids(server)
+
+
+async def until(question):
+    """Return when the answer is yes."""
+    while not question():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def state(server):
+    """Return the state of the job."""
+    return server.objects["tfjobs", "team", "mnist"].get("status", {}).get("state", "")
+
+
+def uids(server):
+    """Return the uids of the pods that there are."""
+    return {found["metadata"]["uid"] for (p, _, _), found in server.objects.items() if p == "pods"}
+
+
+def is_suspended(server):
+    """Say whether the job is meant to be."""
+    spec = server.objects["tfjobs", "team", "mnist"]["spec"]
+    return spec.get("runPolicy", {}).get("suspend", False)
+
+
+def test_a_job_is_suspended_and_resumed():
+    """Its pods are waited for where that is asked for; what is so already is said."""
+
+    async def story(server):
+        kube = client(server)
+        await runs(server)
+        down = await collect(control.suspend(kube, "team", "mnist", wait=True))
+        assert down.splitlines()[0] == "tfjob/mnist is suspended"
+        assert down.splitlines()[-1] == "  no pod is left"
+        assert "2 pods still run" in down
+        assert (state(server), uids(server)) == ("Suspended", set())
+        again = await collect(control.suspend(kube, "team", "mnist", wait=False))
+        assert again == "tfjob/mnist is suspended already\n"
+        up = await collect(control.resume(kube, "team", "mnist", wait=True))
+        assert up.splitlines()[0] == "tfjob/mnist is resumed"
+        assert up.splitlines()[-1] == "  Running: 2/2 running"
+        assert (state(server), len(uids(server))) == ("Running", 2)
+        again = await collect(control.resume(kube, "team", "mnist", wait=False))
+        assert again == "tfjob/mnist is not suspended\n"
+
+    with_operator(story)
+
+
+def test_a_job_is_restarted():
+    """All its pods go before it is let start again."""
+
+    async def story(server):
+        before = await runs(server)
+        told = await collect(control.restart(client(server), "team", "mnist"))
+        assert told.splitlines()[-2:] == ["  no pod is left", "tfjob/mnist starts again"]
+        assert not is_suspended(server)
+        assert not uids(server) & before
+        await runs(server)
+
+    with_operator(story)
+
+
+def test_a_restart_that_is_interrupted_leaves_no_job_suspended():
+    """Whoever does not wait finds it at work, from wherever it was."""
+
+    async def story(server):
+        await runs(server)
+        restart = asyncio.create_task(collect(control.restart(client(server), "team", "mnist")))
+        await until(lambda: is_suspended(server))
+        restart.cancel()
+        with pytest.raises(RefusedError, match="interrupted: tfjob/mnist is resumed"):
+            await restart
+        assert not is_suspended(server)
+        await runs(server)
+
+    with_operator(story)
+
+
+def test_a_job_that_goes_meanwhile():
+    """Ends the wait with a sentence."""
+
+    async def story(server):
+        await runs(server)
+        wait = asyncio.create_task(
+            collect(control.suspend(client(server), "team", "mnist", wait=True))
+        )
+        await until(lambda: is_suspended(server))
+        server.lose("tfjobs", "team", "mnist")
+        with pytest.raises(RefusedError, match="tfjob/mnist has been deleted"):
+            await wait
+
+    with_operator(story)
+
+
+KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "team-queue"}}
+OVER = {"state": "Succeeded", "conditions": [{"type": "Succeeded", "status": "True"}]}
+ELSEWHERE = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        (job(status=OVER), r"is over \(Succeeded\): apply it anew"),
+        (job(metadata={"name": "mnist", **KUEUE}), "is in Kueue's queue team-queue"),
+        (job(spec=ELSEWHERE), "is managed by kueue.x-k8s.io/multikueue"),
+    ],
+)
+def test_who_else_has_the_say(document, told):
+    """A job that is over, or that somebody else starts and stops, is left alone."""
+    with pytest.raises(RefusedError, match=told):
+        said(lambda kube, where: control.suspend(kube, where, "mnist", wait=False), document)
+
+
+def test_a_suspended_job_is_not_restarted():
+    """It may be suspended for a reason."""
+    held = job(spec={"runPolicy": {"suspend": True}})
+    with pytest.raises(RefusedError, match="`muster resume tfjob/mnist -n team` starts it"):
+        said(lambda kube, where: control.restart(kube, where, "mnist"), held)
+
+
+QUEUE = {"kind": "Queue", "metadata": {"name": "a"}, "spec": {"weight": 2}}
+
+
+def test_a_queue_is_stopped_and_resumed():
+    """Closed, or Draining; its other terms stay."""
+
+    async def story(server, _dice):
+        kube = client(server)
+        stored(server, QUEUE | {"status": {"running": 1, "pending": 2}})
+        spec = server.objects["queues", "", "a"]["spec"]
+        assert await collect(control.stop(kube, "a", drain=False)) == (
+            "queue a is Closed: 1 running, 2 waiting\n"
+        )
+        assert "Closed already" in await collect(control.stop(kube, "a", drain=False))
+        assert "is Draining: " in await collect(control.stop(kube, "a", drain=True))
+        assert "is Open: " in await collect(control.queue(kube, "a"))
+        assert server.objects["queues", "", "a"]["spec"] == {**spec, "state": "Open"}
+        with pytest.raises(RefusedError, match="no queue b; there are a"):
+            await collect(control.queue(kube, "b"))
+
+    rehearsal.play(story, 1, {})

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How commands find what they are about, and what they say where that cannot be done."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster import cli
+from muster.commands import live
+from muster.kube.client import ApiError
+from terminal import said
+from world import tfjob
+
+FORBIDDEN = 'tfjobs.kubeflow.org is forbidden: User "eve" cannot {} {}'
+
+
+def found(what, *documents, namespace="team"):
+    """Return the key of the job that is found."""
+
+    async def command(kube, where):
+        yield (await live.find(kube, where, what)).key
+
+    return said(command, *documents, namespace=namespace)
+
+
+def job(name, kind="TFJob", namespace="team"):
+    """Return a job."""
+    return {**tfjob(name=name), "kind": kind, "metadata": {"name": name, "namespace": namespace}}
+
+
+@pytest.mark.parametrize(
+    "what", ["mnist", "tfjob/mnist", "TFJobs/mnist", "tfjobs.kubeflow.org/mnist"]
+)
+def test_a_job_by_its_name(what):
+    """With or without its kind, as kubectl spells it, in any case."""
+    jobs = job("mnist"), job("other"), job("mnist", namespace="elsewhere")
+    assert found(what, *jobs) == "TFJob/team/mnist"
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("twice", "twice is more than one job: pytorchjob/twice, tfjob/twice"),
+        ("pytorchjob/away", "no job pytorchjob/away in namespace team, nor in any other; "),
+        ("away", "no job away in namespace team; there is one in a, b: -n a"),
+        ("deployment/web", "write NAME or KIND/NAME; kinds are tfjob, "),
+        ("tfjob/", "tfjob/: write NAME or KIND/NAME"),
+    ],
+)
+def test_what_is_no_job(what, told):
+    """Which ones may be meant, and where there is one."""
+    jobs = job("twice"), job("twice", "PyTorchJob"), job("away", namespace="b")
+    with pytest.raises(live.RefusedError) as raised:
+        found(what, *jobs, job("away", namespace="a"))
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "where", "cure"),
+    [
+        ("list", 'in the namespace "a"', "a RoleBinding to the ClusterRole view in namespace a"),
+        ("patch", 'in the namespace "a"', "a RoleBinding to the ClusterRole edit in namespace a"),
+        ("list", "at the cluster scope", "-n NAMESPACE asks for one namespace alone"),
+    ],
+)
+def test_who_may_not_is_told_what_is_missing(asked, where, cure):
+    """In the server's words, then which role has it."""
+    resource = 'resource "tfjobs" in API group "kubeflow.org"'
+    text = FORBIDDEN.format(asked, f"{resource} {where}")
+    assert cure in live.explained(ApiError(403, "Forbidden", text, None))
+
+
+def test_nodes_are_an_administrators():
+    """No role of a namespace has them."""
+    text = FORBIDDEN.format("list", 'resource "nodes" in API group "" at the cluster scope')
+    told = live.explained(ApiError(403, "Forbidden", text, None))
+    assert told.endswith("; an administrator's ClusterRoleBinding to list them would allow it")
+    assert live.explained(ApiError(404, "NotFound", "gone", None)) == "gone"
+
+
+def test_a_cluster_that_is_none(tmp_path, capsys):
+    """Is a sentence, with code 2."""
+    file = tmp_path / "config"
+    file.write_text("apiVersion: v1\nkind: Config\n")
+    assert cli.main(["list", "jobs", f"--kubeconfig={file}"]) == 2
+    assert capsys.readouterr().err.startswith("muster: no connection to a cluster")
