@@ -8,6 +8,7 @@ from collections import Counter
 
 import rehearsal
 from muster.api import names
+from muster.kube.flowcontrol import PriorityLevel
 from rehearsal import Process
 from world import of_kind
 
@@ -21,7 +22,7 @@ class Counted(Process):
     def __init__(self, server):
         """Count from the start."""
         super().__init__(server)
-        self.writes = Counter()
+        self.writes, self.levels = Counter(), {}
         serve = server.serve
 
         def counting(method, path, params, body):
@@ -30,6 +31,13 @@ class Counted(Process):
             return serve(method, path, params, body)
 
         server.serve = counting
+        create = self.kube.create
+
+        async def levelled(path, body, urgency, *rest):
+            self.levels[body["kind"]] = urgency
+            return await create(path, body, urgency, *rest)
+
+        self.kube.create = levelled
 
 
 def test_little_more_than_one_write_a_pod():
@@ -62,9 +70,12 @@ def test_little_more_than_one_write_a_pod():
         await asyncio.sleep(5)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return process.writes
+        return process
 
-    writes = rehearsal.play(story, 1, {f"n{n}": 110 for n in range(10)})
+    process = rehearsal.play(story, 1, {f"n{n}": 110 for n in range(10)})
+    writes = process.writes
     assert writes["POST", "pods"] == PODS
     assert writes["POST", "services"] == 1
     assert writes.total() <= PODS + 10, writes
+    # Pods that come after it must not wait behind the services of others.
+    assert process.levels["Service"] is PriorityLevel.GROUP
