@@ -416,6 +416,9 @@ def chosen(labels, params):
     selector = params.get("labelSelector", "")
     if selector.startswith("!"):
         return selector[1:] not in labels
+    if "=" in selector:
+        key, value = selector.split("=")
+        return labels.get(key) == value
     return not selector or selector in labels
 
 
@@ -441,15 +444,17 @@ class Answer:
 class Session:
     """A client's connections to the server; `open` until its process has died."""
 
+    timeout = aiohttp.ClientTimeout(total=60)
+
     def __init__(self, server):
         """Begin."""
         self.server, self.open = server, True
 
     @contextlib.asynccontextmanager
-    async def request(self, method, url, *, data, headers, params):
+    async def request(self, method, url, *, data, headers, params, **limits):
         """Give the answer to a request, if its process lives to see it."""
         server, dice = self.server, self.server.dice
-        del headers
+        del headers, limits
         fault = ""
         if dice.random() < server.trouble:
             fault = dice.choice(("cut", "lose", "500", "done 500", "429", "twice", "late", "lose"))

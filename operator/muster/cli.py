@@ -24,6 +24,8 @@ ANCESTORS = {
 """Programs that the image answers to -> the command that `muster` is, called by such a name."""
 
 
+COMPLETE = "__complete"
+"""The command by which shells, and kubectl, ask what may come next."""
 _SNAPSHOT = "a snapshot in place of the live cluster"
 
 
@@ -33,6 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = _words(program, arguments)
     if words and words[0] in COMMANDS:
         return _run(words[0], words[1:])
+    if words[:1] == [COMPLETE]:
+        completion = importlib.import_module("muster.commands.completion")
+        print(completion.answer(_parser(), words[1:]), end="")
+        return 0
     args, rest = _parser().parse_known_args(words)
     if rest and args.run not in (_render, _ask, _dashboard):
         _parser().error(f"unrecognized arguments: {' '.join(rest)}")
@@ -49,6 +55,8 @@ def _words(program: str, arguments: Sequence[str]) -> list[str]:
     flags_alone = bool(arguments) and arguments[0].startswith("-")
     asks_for_help = arguments[:1] in (["-h"], ["--help"], ["--version"])
     called = Path(program).name
+    if called.startswith("kubectl_complete-"):
+        return [COMPLETE, *arguments]
     command = next((ANCESTORS[name] for name in ANCESTORS if called.startswith(name)), "")
     if flags_alone and not asks_for_help:
         command = command or "run"

@@ -117,6 +117,15 @@ def test_a_search_that_was_cut_short_goes_further_at_its_next_turn() -> None:
     assert quarantine.pass_by([hard], now + 600)[0].effort == 0
 
 
+def test_nobody_is_looked_at_for_longer_than_he_rests() -> None:
+    """Whatever he asks for: the others have their share of the time."""
+    quarantine, hard = Quarantine(), make_gang(key="a/hard")
+    for _ in range(9):
+        quarantine.rest([hard], [make_decision(hard, effort=cells.LARGEST)], NOW)
+    assert quarantine.pass_by([hard], NOW + 600)[0].effort == cells.LARGEST
+    assert cells.LARGEST * cells.PAUSE == cells.LONGEST_REST
+
+
 def test_who_was_put_off_has_its_turn_at_once() -> None:
     """Nothing has to change for that. Who got in, or keeps room, does not rest."""
     put_off, placed = make_gang(key="a/late"), make_gang(key="a/placed")

@@ -20,6 +20,7 @@ from muster.allocator.verdict import (
     is_news,
     of_gang,
     released,
+    unnamed,
 )
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
@@ -86,6 +87,22 @@ def test_a_discreet_verdict():
         told = replace(said, message=text, summary=text, blocked_by=(SOMEBODY, "TFJob/team/own"))
         assert discreet(said, "TFJob/team/mnist") == told
     assert Cause("preempt", SOMEBODY).sentence == f"preempt: evicted for {SOMEBODY}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "TFJob/other/one", "TFJob other/one", "pod-group/other/one", "pod-group other/one",
+        "PodGroup.scheduling.x-k8s.io/other/one", "PodGroup.scheduling.x-k8s.io other/one",
+        "odd-kind/other/one.two", "PodGroup/other/One_2",
+    ],
+)  # fmt: skip
+def test_every_kind_of_gang_is_left_unnamed(key):
+    """Other people's groups are called by what names them, apart or not."""
+    for sentence in ("1/2 placed: kept for {}", "preempt: evicted for {}; Only 3/4 nodes", "{}"):
+        assert unnamed(sentence.format(key), "team".__eq__) == sentence.format(SOMEBODY)
+        own = sentence.format(key.replace("other/", "team/"))
+        assert unnamed(own, "team".__eq__) == own
 
 
 def test_a_job_of_another_scheduler():

@@ -4,46 +4,176 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from contextlib import asynccontextmanager
 
 import aiohttp
+import pytest
+import yaml
 
 import halls
+from builders_scheduler import make_node
+from commands.test_questions import PATHS, Served
 from muster import cli
 from muster.cluster import recording
-from muster.commands import dashboard
+from muster.commands import dashboard, questions
+from muster.kube.client import OPENED, ApiError
+from muster.runtime import dashboard as page
 from muster.runtime.settings import Settings
+from world import tfjob
 
 
-def test_the_page_of_a_snapshot(tmp_path, capsys):
-    """On this machine, with what it saw and when."""
+@asynccontextmanager
+async def served(cluster, capsys):
+    """Run the command; give a function that asks for a path, with or without a body."""
+    serving = asyncio.create_task(dashboard.run(Settings(), str(cluster), 0))
+    told = ""
+    while "http" not in told:
+        await asyncio.sleep(0.01)
+        told += capsys.readouterr().out
+        assert not serving.done(), serving.exception()
+    url = re.search(r"http://localhost:\d+/", told)[0]
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(path="", body=None, kind="application/yaml"):
+            method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": kind})
+            async with session.request(method, url + path, data=body, headers=headers) as answer:
+                return answer.status, await answer.text()
+
+        yield ask
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return a snapshot file of the small hall."""
     taken, seen = halls.small()
-    file = tmp_path / "saw.json"
-    file.write_text(recording.dump(taken, seen.decisions))
+    made = tmp_path / "saw.json"
+    made.write_text(recording.dump(taken, seen.decisions))
+    return made
+
+
+def job(workers, gpu="8", name="fresh"):
+    """Return a job as people write one."""
+    resources = {"limits": {"nvidia.com/gpu": gpu}}
+    container = {"name": "tensorflow", "image": "i", "resources": resources}
+    template = {"spec": {"containers": [container]}}
+    return tfjob(name=name, Worker={"replicas": workers, "template": template})
+
+
+def test_the_page_of_a_snapshot(file, capsys):
+    """On this machine, with what it saw and when; the decisions are made again."""
 
     async def story():
-        serving = asyncio.create_task(dashboard.run(Settings(), str(file), 0))
-        told = ""
-        while "http" not in told:
-            await asyncio.sleep(0.01)
-            told += capsys.readouterr().out
-        url = re.search(r"http://localhost:\d+/", told)[0]
-        async with aiohttp.ClientSession() as session:
-            async with session.get(url + "api/view") as answer:
-                shown = await answer.json()
-            async with session.get(url) as answer:
-                assert answer.status == 200
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        return shown
+        async with served(file, capsys) as ask:
+            assert (await ask())[0] == 200
+            return json.loads((await ask("api/view"))[1])
 
     shown = asyncio.run(story())
     assert (shown["live"], shown["words"]) == (
         False, "A snapshot of 2026-09-21T14:13:20Z: time stands still.",
     )  # fmt: skip
+    assert (shown["tries"], shown["logs"], shown["keepsDecisions"]) == (True, False, False)
     assert len(shown["view"]["nodes"]) == 24
-    # The decisions are made again, as the file holds them.
     assert shown["view"]["gangs"]["PyTorchJob/language/rlhf-round-3"]["state"] == "Reserved"
+
+
+def test_a_job_is_tried_on_the_page(file, capsys):
+    """In the words of `muster simulate`; nothing but a job is an answer, nor from other pages."""
+
+    async def story():
+        async with served(file, capsys) as ask:
+            fits = await ask("api/whatif", yaml.safe_dump(job(1, gpu="2")))
+            waits = await ask("api/whatif", yaml.safe_dump(job(3, gpu="16")))
+            assert (fits[0], waits[0]) == (200, 200)
+            assert fits[1].startswith("TFJob/team/fresh: fits now, 1 of 1 pods")
+            assert waits[1].startswith("TFJob/team/fresh: waiting, impossible as things are")
+            for text in ("", "a: [", "kind: TFJob", "[1, 2]", "kind: Other", "\x00", "null"):
+                status, told = await ask("api/whatif", text)
+                assert (status, bool(told)) == (400, True), text
+            assert (await ask("api/whatif", "a: 1", "text/plain"))[0] == 415
+
+    asyncio.run(story())
+
+
+class Cluster(Served):
+    """Shows what comes, and a log."""
+
+    def __init__(self, *documents):
+        """Begin with these."""
+        super().__init__(*documents)
+        self.comes = asyncio.Queue()
+        self.asked = []
+
+    async def watch(self, path, _params):
+        """Yield what comes of the jobs; nothing of others does."""
+        yield OPENED
+        while path == PATHS["TFJob"]:
+            yield await self.comes.get()
+        await asyncio.Event().wait()
+
+    async def text(self, path, **params):
+        """Return a log."""
+        self.asked.append((path, params))
+        if path.endswith("/one-worker-0/log"):
+            return "step 1\n"
+        raise ApiError(403, "Forbidden", "you may not read logs", None)
+
+
+def test_the_page_of_a_cluster(monkeypatch, capsys):
+    """Follows it, tries jobs on it, and reads logs by one's own rights."""
+    monkeypatch.setattr(dashboard, "PAUSE", 0.01)
+    monkeypatch.setattr(page, "PAUSE", 0.01)
+    monkeypatch.setattr(page, "SHARE", 0)
+    metadata = {"name": "one", "uid": "9", "generation": 1}
+    first = job(1, gpu="1", name="one")
+    first["metadata"] |= metadata
+    second = job(9, gpu="1", name="two")
+    second["metadata"] |= {"uid": "10", "resourceVersion": "2", "generation": 1}
+    owner = {"kind": "TFJob", "name": "one", "uid": "9", "controller": True,
+             "apiVersion": "kubeflow.org/v1"}  # fmt: skip
+    labels = {"training.kubeflow.org/replica-type": "worker",
+              "training.kubeflow.org/replica-index": "0"}  # fmt: skip
+    pods = [
+        {"kind": "Pod", "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+         "spec": {"nodeName": "n1", "containers": first["spec"]["tfReplicaSpecs"]["Worker"][
+             "template"]["spec"]["containers"]}, "status": {"phase": "Running"}}
+        for name in ("one-worker-0",)
+    ]  # fmt: skip
+    cluster = Cluster({"kind": "Node", **make_node(gpu=4)}, first, *pods)
+
+    async def connect(*_args):
+        return cluster
+
+    monkeypatch.setattr(questions, "connect", connect)
+
+    async def story():
+        async with served("live", capsys) as ask:
+            shown = {}
+            while not shown:
+                status, text = await ask("api/view")
+                shown = json.loads(text) if status == 200 else {}
+                await asyncio.sleep(0.01)
+            assert shown["view"]["nodes"]["n1"]["held"][0][:4] == [
+                "TFJob/team/one", "worker", "0", 1.0,
+            ]  # fmt: skip
+            cluster.comes.put_nowait({"type": "ADDED", "object": second})
+            while "TFJob/team/two" not in shown["view"]["gangs"]:
+                shown = json.loads((await ask("api/view"))[1])
+                await asyncio.sleep(0.01)
+            assert shown["view"]["gangs"]["TFJob/team/two"]["state"] == "Waiting"
+            log = "api/log?key=TFJob/team/one&pod="
+            assert await ask(log + "one-worker-0") == (200, "step 1\n")
+            assert cluster.asked[-1][1]["container"] == "tensorflow"
+            # A name of a pod that is not the job's is asked of nobody.
+            assert (await ask(log + "other"))[0] == 404
+            assert len(cluster.asked) == 1
+            status, told = await ask("api/whatif", yaml.safe_dump(job(2, gpu="1")))
+            assert (status, told.startswith("TFJob/team/fresh: fits now")) == (200, True)
+
+    asyncio.run(asyncio.wait_for(story(), 20))
 
 
 def test_what_cannot_be_shown_is_a_sentence(tmp_path, capsys):

@@ -70,9 +70,11 @@ def test_who_may_not_is_told_what_is_missing(asked, where, cure):
     assert cure in live.explained(ApiError(403, "Forbidden", text, None))
 
 
-def test_nodes_are_an_administrators():
-    """No role of a namespace has them."""
-    text = FORBIDDEN.format("list", 'resource "nodes" in API group "" at the cluster scope')
+@pytest.mark.parametrize("resource", ["nodes", "pods", "queues"])
+def test_what_is_read_of_the_whole_cluster_is_an_administrators(resource):
+    """No role of a namespace has it, and no flag asks for less."""
+    where = f'resource "{resource}" in API group "" at the cluster scope'
+    text = FORBIDDEN.format("list", where)
     told = live.explained(ApiError(403, "Forbidden", text, None))
     assert told.endswith("; an administrator's ClusterRoleBinding to list them would allow it")
     assert live.explained(ApiError(404, "NotFound", "gone", None)) == "gone"

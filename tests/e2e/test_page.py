@@ -17,8 +17,9 @@ import pytest
 import halls
 from muster.commands.snapshot import empty_store
 from muster.runtime import dashboard
-from muster.runtime.dashboard import Dashboard, Source
+from muster.runtime.dashboard import Dashboard, Guard, Source
 from muster.scheduler import policy
+from runtime.test_dashboard import Server
 
 pytestmark = [
     pytest.mark.e2e,
@@ -30,7 +31,8 @@ LLAMA = "JAXJob%2Flanguage%2Fllama-70b"
 CHURN = "XGBoostJob/ranking/churn"
 READ = {
     "now": "document.querySelectorAll('#grid .node').length === 24",
-    "waiting": "document.querySelectorAll('#waiting .gang').length === 5",
+    "waiting": "document.querySelectorAll('#waiting .gang').length === 5"
+    " && document.querySelector('#waiting').innerText.includes('if nothing else comes')",
     "queues": "document.querySelectorAll('#queues .queue').length === 3",
     "timeline": "document.querySelectorAll('#timeline .row').length === 11",
 }
@@ -54,6 +56,7 @@ async def watched(folder: Path) -> None:
             await by_ear(page, base)
             await live(page, base, now)
             assert page.errors == []
+            await log_in(page, source)
     finally:
         await runner.cleanup()
 
@@ -118,6 +121,24 @@ async def by_ear(page: browser.Page, base: str) -> None:
     await page.until(READ["queues"])
     told = await page.names()
     assert any(name.startswith("research holds 104 of 92 GPU due") for name in told["image"])
+
+
+async def log_in(page: browser.Page, source: Source) -> None:
+    """Say who one is where that is asked; see one's own jobs, and others without names."""
+    guard = Guard(Server(good={"vision"}))
+    runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, guard))
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/#/waiting"
+        await page.ask("Page.navigate", url=url)
+        await page.until("document.querySelector('#login[open]') !== null")
+        await page.get("document.getElementById('token').value = 'good'")
+        await page.get("document.querySelector('#login button').click()")
+        await page.until("document.querySelectorAll('#waiting .stranger').length === 4")
+        told = await page.get("document.body.innerText")
+        assert "sam-distill" in told
+        assert "llama" not in told
+    finally:
+        await runner.cleanup()
 
 
 async def live(page: browser.Page, base: str, now: list[halls.Seen]) -> None:

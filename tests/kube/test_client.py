@@ -266,6 +266,31 @@ def test_a_watch_that_falls_silent_is_broken(monkeypatch: pytest.MonkeyPatch) ->
     tell(stream(then=15), story)
 
 
+def test_a_log_comes_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blank ones, one that nothing ends, and one without end in parts."""
+    monkeypatch.setattr(client, "LONGEST_LINE", 8)
+
+    async def story(kube: Kube) -> None:
+        found = [line async for line in kube.lines(TEAM)]
+        assert (found[:3], found[-1]) == (["a b", "", "c"], "end")
+        assert "".join(found) == "a bc0123456789end"
+
+    tell(stream("a ", "b\n\nc\n", "0123456789", "\nend"), story)
+
+
+def test_a_log_that_nobody_may_read() -> None:
+    """Is an error as any."""
+
+    async def serve(_request: web.Request) -> web.StreamResponse:
+        return web.json_response({"reason": "Forbidden", "message": "no"}, status=403)
+
+    async def story(kube: Kube) -> None:
+        with pytest.raises(ApiError, match="no"):
+            [line async for line in kube.lines(TEAM)]
+
+    tell(serve, story)
+
+
 def test_watches_take_no_connection_from_others() -> None:
     """There may be as many as there are namespaces and kinds."""
 

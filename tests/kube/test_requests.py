@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import aiohttp
 import pytest
@@ -34,7 +35,8 @@ def play(answers, story):
 
     async def answer(request):
         asked.append((request.method, await request.text()))
-        return left.pop(0)
+        found = left.pop(0)
+        return found if isinstance(found, web.Response) else await found
 
     async def run():
         runner = web.ServerRunner(web.Server(answer))
@@ -52,6 +54,17 @@ def play(answers, story):
             await runner.cleanup()
 
     return asyncio.run(run()), asked
+
+
+async def late(seconds):
+    """Show an object so much later."""
+    await asyncio.sleep(seconds)
+    return stored()
+
+
+def narrow(kube):
+    """Let one request be under way at a time, as where all connections are taken."""
+    kube.session._connector._limit = 1
 
 
 async def refused(writing):
@@ -169,6 +182,22 @@ def test_just_that_object_is_deleted(answers, gone):
     assert told == (None if gone else 409)
     sent = json.loads(asked[0][1])
     assert (sent["preconditions"], sent["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
+
+
+def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all():
+    """Somebody else may lead by the time at which there is one."""
+
+    async def story(kube):
+        narrow(kube)
+        slow = asyncio.create_task(kube.get(PATH))
+        await asyncio.sleep(0.05)
+        kube.lease_until = time.monotonic() + 0.2
+        with pytest.raises(FencedError):
+            await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
+        await slow
+
+    _, asked = play([late(0.6)], story)
+    assert [method for method, _ in asked] == ["GET"]
 
 
 def test_who_does_not_lead_writes_nothing_but_the_lease():

@@ -265,6 +265,64 @@ def test_who_may_look_sees_what_he_may_see():
     asyncio.run(story())
 
 
+def test_what_was_decided_names_no_stranger():
+    """Not even those that are gone, whom nobody here knows any more; who sees all sees all."""
+    server = Server(admin={"*"}, tenant={"ranking"})
+    verdict = {"state": "Waiting", "reason": "Fragmented", "message": "behind TFJob/gone/secret"}
+    entry = {"at": "2026-01-01T00:00:00Z", "gang": CHURN, "verdict": verdict}
+    entry |= {"evictions": [{"gang": "TFJob/gone/secret"}], "moves": [{"gang": "TFJob/x/secret"}]}
+    entry |= {"placements": [{"role": "worker", "index": 0, "node": "gpu-c-4"}]}
+
+    async def story():
+        async with served(Hall(why=lambda _key: json.dumps([entry])), Guard(server)) as ask:
+            async with ask(f"/api/why?key={CHURN}", "admin") as answer:
+                assert await answer.json() == [entry]
+            async with ask(f"/api/why?key={CHURN}", "tenant") as answer:
+                text = await answer.text()
+        assert "secret" not in text
+        (told,) = json.loads(text)
+        assert told["verdict"] == {"state": "Waiting", "reason": "Fragmented"}
+        assert told["placements"] == entry["placements"]
+
+    asyncio.run(story())
+
+
+def test_conditions_of_ones_own_job_name_no_stranger():
+    """Though whoever wrote them may have."""
+    document = tfjob(name="mine")
+    document["metadata"] |= {"namespace": "ranking", "uid": "u", "resourceVersion": "1"}
+    condition = {"type": "Running", "status": "False", "reason": "GangReleased", "message":
+                 "evicted for JAXJob language/llama-70b"}  # fmt: skip
+    document["status"] = {"conditions": [condition]}
+
+    async def story():
+        hall = Hall()
+        hall.store.jobs.show("TFJob", document, gone=False)
+        guard, path = Guard(Server(tenant={"ranking"})), "/api/gang?key=TFJob/ranking/mine"
+        async with served(hall, guard) as ask, ask(path, "tenant") as answer:
+            (told,) = (await answer.json())["conditions"]
+        assert told["message"] == "evicted for a job of another namespace"
+
+    asyncio.run(story())
+
+
+def test_people_of_many_rights_are_told_to_wait(monkeypatch):
+    """Each kind of rights has a view of its own, which is kept while somebody looks at it."""
+    monkeypatch.setattr(dashboard, "MOST_GROUPS", 1)
+    server = Server(one={"ranking"}, other={"vision"})
+
+    async def story():
+        async with served(Hall(), Guard(server)) as ask:
+            for token, status in (("one", 200), ("one", 200), ("other", 503)):
+                async with ask("/api/view", token) as answer:
+                    assert answer.status == status
+            monkeypatch.setattr(dashboard, "IDLE", 0.0)
+            async with ask("/api/view", "other") as answer:
+                assert answer.status == 200
+
+    asyncio.run(story())
+
+
 def test_a_right_that_is_taken_away_ends_the_page(monkeypatch):
     """As soon as the server is asked again."""
     monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)

@@ -184,8 +184,8 @@ class Binder:
         try:
             await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            if error.code == 404:
-                return
+            if error.code in (404, 409):
+                return  # gone, or another pod has its name by now
             if error.by_budget:
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
@@ -193,6 +193,8 @@ class Binder:
                 return
             # Whoever refuses it for another reason means it: a policy, or a role that is missing.
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
+            if error.passing("POST"):
+                return  # a server in trouble has refused nothing
             event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
             self._recorder.emit(about, "Warning", event, text, once=True, of=cause.sentence)
             # Asked again every other second, the same would be answered.

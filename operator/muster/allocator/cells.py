@@ -32,6 +32,9 @@ second change."""
 PAUSE, LONGEST_REST = 0.001, 600.0
 """Seconds for which a gang rests for each term that was looked at, in vain: twenty times as long
 as that takes, about. If others of its namespace rest, as many times that, up to so long."""
+LARGEST: Final = int(LONGEST_REST / PAUSE)
+"""Terms that are looked at for a gang at the most: with more, nobody else would have his share of
+the time while it rests."""
 SEARCH: Final = 20.0
 """Seconds after which what has not been looked at one by one is left out as a whole."""
 PAIRS: Final = 8
@@ -146,11 +149,12 @@ class Quarantine:
     def _grant(self, decision: Decision) -> None:
         """Give a gang twice as much at its next turn if it was looked at for as long as it may.
 
-        Whatever there is to be found is found in the end, and it rests for as much longer.
+        Whatever can be found in a fair share of the time is found in the end, as it rests for as
+        much longer.
         """
         had = max(EFFORT, self._efforts.get(decision.gang, 0))
         if decision.effort >= had:
-            self._efforts[decision.gang] = 2 * had
+            self._efforts[decision.gang] = min(2 * had, LARGEST)
 
 
 class Turns:

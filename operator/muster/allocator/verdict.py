@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,8 +17,13 @@ from muster.scheduler.model import namespace_of
 
 SOMEBODY: Final = "a job of another namespace"
 """A gang of which no more is said to those who are not in its namespace."""
-_KEY: Final = re.compile(r"\b[A-Z][A-Za-z]*/[-a-z0-9]+/[-.a-z0-9]*[a-z0-9]")
-"""A gang's key in a sentence."""
+_KEY: Final = re.compile(
+    r"(?<![\w./-])(?:[A-Za-z][\w.-]*/|(?:[A-Z][\w.-]*|pod-group) )[-a-z0-9]+/[-.\w]*\w"
+)
+"""A gang's key in a sentence, its kind before a slash or apart; that of other people's groups need
+not look like one."""
+_COUNT: Final = re.compile(r".*[/ ]\d+/\d+")
+"""So many of so many look alike."""
 LATE: Final = "members were missing for too long; it starts anew"
 
 
@@ -74,16 +80,23 @@ def called(other: str, to: str) -> str:
 
 def discreet(verdict: Verdict, to: str) -> Verdict:
     """Return what may be said to a gang that may not know the names of other namespaces' gangs."""
-
-    def name(key: re.Match[str]) -> str:
-        return called(key[0], to)
-
+    own = namespace_of(to)
     return replace(
         verdict,
-        message=_KEY.sub(name, verdict.message),
-        summary=_KEY.sub(name, verdict.summary),
+        message=unnamed(verdict.message, own.__eq__),
+        summary=unnamed(verdict.summary, own.__eq__),
         blocked_by=tuple(dict.fromkeys(called(other, to) for other in verdict.blocked_by)),
     )
+
+
+def unnamed(text: str, visible: Callable[[str], bool]) -> str:
+    """Return a sentence without the names of gangs of namespaces that are not to be known."""
+
+    def name(key: re.Match[str]) -> str:
+        known = visible(namespace_of(key[0].replace(" ", "/", 1))) or _COUNT.fullmatch(key[0])
+        return key[0] if known else SOMEBODY
+
+    return _KEY.sub(name, text)
 
 
 def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Verdict:

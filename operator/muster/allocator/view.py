@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muster.allocator.verdict import ETA_SLACK, SOMEBODY
+from muster.allocator.verdict import ETA_SLACK, SOMEBODY, unnamed
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
@@ -375,7 +375,10 @@ def detail(
 
 def _pod(pod: PodView) -> Json:
     bad = next((end for end in (*pod.ends, *pod.past_failures) if end.exit_code != 0), None)
-    why = (bad.reason, bad.message) if bad else (pod.reason or pod.doubt[0], pod.message)
+    why = (pod.reason or pod.doubt[0], pod.message)
+    if bad is not None:
+        code = "" if bad.exit_code is None else f" (exit code {bad.exit_code})"
+        why = f"{bad.reason}{code}", bad.message
     return {
         "name": pod.name,
         "role": pod.role,
@@ -399,17 +402,16 @@ def seen_by(view: View, visible: Collection[str], alias: Callable[[str], str]) -
     Of others he sees how much of each node is theirs, and their places in the queues, under an
     `alias` each that says nothing of their names.
     """
-    hidden: dict[str, list[str]] = {}
-    for key in view["gangs"]:
-        if namespace_of(key) not in visible:
-            hidden.setdefault(namespace_of(key), []).append(key)
-    for keys in hidden.values():
-        keys.sort(key=len, reverse=True)
+    strangers = hidden(view, visible)
+
+    def discreet(text: str) -> str:
+        return unnamed(without(text, strangers), visible.__contains__)
+
     return {
         **view,
         "nodes": {name: _node_for(doc, visible) for name, doc in view["nodes"].items()},
         "gangs": {
-            key if own else alias(key): _gang_for(doc, hidden) if own else _stranger(doc)
+            key if own else alias(key): _gang_for(doc, discreet) if own else _stranger(doc)
             for key, doc in view["gangs"].items()
             if (own := namespace_of(key) in visible) or "position" in doc
         },
@@ -437,23 +439,34 @@ def _stranger(document: Json) -> Json:
     return {key: document[key] for key in ("queue", "state", "position")}
 
 
-def _gang_for(document: Json, hidden: Mapping[str, Sequence[str]]) -> Json:
+def _gang_for(document: Json, discreet: Callable[[str], str]) -> Json:
     if "reason" not in document:
         return document
-    told: Json = {key: _unnamed(document[key], hidden) for key in _TOLD if key in document}
+    told: Json = {key: discreet(document[key]) for key in _TOLD if key in document}
     for key in _LISTED:
         if key in document:
-            told[key] = list(dict.fromkeys(_unnamed(text, hidden) for text in document[key]))
+            told[key] = list(dict.fromkeys(map(discreet, document[key])))
     return {**document, **told}
 
 
 _TOLD: Final = ("message", "summary")
 _LISTED: Final = ("behind", "helps")
+Names = Mapping[str, Sequence[str]]
+"""Keys of gangs, by namespace."""
 
 
-def _unnamed(text: str, hidden: Mapping[str, Sequence[str]]) -> str:
-    """Return a sentence without the names of these gangs, which are by namespace."""
+def hidden(view: View, visible: Collection[str]) -> Names:
+    """Return the gangs of other namespaces, those first in whose keys others may be."""
+    found: dict[str, list[str]] = {}
+    for key in sorted(view["gangs"], key=len, reverse=True):
+        if namespace_of(key) not in visible:
+            found.setdefault(namespace_of(key), []).append(key)
+    return found
+
+
+def without(text: str, strangers: Names) -> str:
+    """Return a sentence without the names of these gangs."""
     for namespace in set(_NAMESPACE.findall(text)):
-        for key in hidden.get(namespace, ()):
+        for key in strangers.get(namespace, ()):
             text = text.replace(key, SOMEBODY).replace(key.replace("/", " ", 1), SOMEBODY)
     return text

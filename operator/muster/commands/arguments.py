@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,7 +22,26 @@ Ask = Callable[[Any, Any, str, argparse.Namespace], Any]
 def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the commands; after parsing, `args.run(args)` is the exit code."""
     _add_list(subparsers)
+    _add_logs(subparsers)
     _add_control(subparsers)
+    shown = subparsers.add_parser(
+        "top",
+        parents=[_where()],
+        help="show live how many GPUs are held, and by whom",
+        epilog="All nodes are looked at, whatever the namespace. Ctrl-C ends it.",
+    )
+    shown.add_argument("--once", action="store_true", help="one picture, as into a file")
+    _does(
+        shown,
+        "top",
+        lambda top, kube, where, args: top.top(
+            kube, where, once=args.once or not sys.stdout.isatty()
+        ),
+    )
+    shells = ("bash", "zsh", "fish")
+    made = subparsers.add_parser("completion", help="print what completes commands in a shell")
+    made.add_argument("shell", choices=shells)
+    made.set_defaults(run=_complete)
 
 
 def _where(*, everywhere: bool = False) -> argparse.ArgumentParser:
@@ -48,6 +69,12 @@ def _run(args: argparse.Namespace) -> int:
     return code
 
 
+def _complete(args: argparse.Namespace) -> int:
+    completion = importlib.import_module(f"{__package__}.completion")
+    sys.stdout.write(completion.SHELLS[args.shell])
+    return 0
+
+
 def _add_list(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     listed = subparsers.add_parser(
         "list",
@@ -61,6 +88,36 @@ def _add_list(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     _does(listed, "lists", lambda lists, kube, where, args: lists.SHOWN[args.what](
         kube, where, args.output
     ))  # fmt: skip
+
+
+def _add_logs(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    logs = subparsers.add_parser(
+        "logs",
+        parents=[_where()],
+        help="print what all ranks of a job print",
+        epilog="Without --tail it is 20 lines of each rank, or all of one.",
+    )
+    add = logs.add_argument
+    add("job", metavar="JOB", help="NAME or KIND/NAME")
+    add("-f", "--follow", action="store_true", help="go on until the job is over")
+    add("--rank", action="append", default=[], help="such as worker-0, or a number; repeatable")
+    add("-c", "--container", default="", help="container (the one in which the framework runs)")
+    add("--tail", type=int, metavar="LINES", help="the last lines of each rank")
+    add("-p", "--previous", action="store_true", help="of the containers before these")
+
+    def ask(module: Any, kube: Any, where: str, args: argparse.Namespace) -> Any:
+        asked = module.Asked(
+            args.rank, args.container, args.tail, args.previous, args.follow, in_colour()
+        )
+        return module.logs(kube, where, args.job, asked)
+
+    _does(logs, "logs", ask)
+
+
+def in_colour() -> bool:
+    """Say whether what is printed goes to a terminal that shows colours."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and sys.stdout.isatty()
 
 
 def _add_control(subparsers: Subparsers[argparse.ArgumentParser]) -> None:

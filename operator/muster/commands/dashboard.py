@@ -7,23 +7,31 @@ import asyncio
 import time
 from typing import Final
 
+from muster import frameworks
 from muster.allocator.policyfile import PolicyFile
 from muster.allocator.view import Seen
 from muster.api import edge
+from muster.api.model import Job, PodView
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
-from muster.commands import snapshot
+from muster.cluster.recording import Recording
+from muster.commands import questions, render, snapshot
 from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
+from muster.frameworks.base import container_name
+from muster.kube import resources
 from muster.kube.client import Kube
 from muster.runtime import dashboard
 from muster.runtime.dashboard import Dashboard, Source
 from muster.runtime.settings import Settings
 from muster.scheduler import cycle, policy
+from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import Callbacks
 
 PAUSE: Final = 1.0
 """Seconds in which changes are gathered."""
+LINES: Final = 300
+"""Of a log."""
 SHARE: Final = 3
 """So many times as long as it takes to look, it is not looked again."""
 
@@ -62,7 +70,31 @@ def _of_file(file: str) -> Source:
     chosen = policy.parse(saw.policy) if saw.policy else policy.DEFAULT
     store = snapshot.empty_store(tuple(saw.rules.scheduler_names))
     words = f"A snapshot of {edge.format_time(saw.now)}: time stands still."
-    return Source(lambda: seen, lambda: chosen, store, title=file, live=False, words=words)
+
+    async def what_if(text: str) -> str:
+        return await _tried(saw, text)
+
+    return Source(
+        lambda: seen,
+        lambda: chosen,
+        store,
+        what_if=what_if,
+        title=file,
+        live=False,
+        words=words,
+    )
+
+
+async def _tried(saw: Recording, text: str) -> str:
+    """Return what `muster simulate` says. Raises ValueError."""
+    try:
+        documents = list(render.parsed(text, "the job"))
+        answer = await asyncio.to_thread(questions.tried, saw, documents, "")
+    except render.UnreadableError as error:
+        raise ValueError(str(error)) from error
+    if not answer.text:
+        raise ValueError("there is no job in it")
+    return answer.text
 
 
 class _Eye:
@@ -78,7 +110,13 @@ class _Eye:
         self._informers = Informers(kube, self._store)
         words = f"Read from outside, {FROM_OUTSIDE.partition(' (')[0]}."
         self.source = Source(
-            lambda: self._seen, self._policy.get, self._store, title="the cluster", words=words
+            lambda: self._seen,
+            self._policy.get,
+            self._store,
+            what_if=self._what_if,
+            log=self._log,
+            title="the cluster",
+            words=words,
         )
 
     async def follow(self) -> None:
@@ -96,7 +134,24 @@ class _Eye:
                 await self._changed.wait()
 
     async def _look(self) -> None:
-        settings, chosen = self._settings, self._policy.get()
-        rules = GangRules.of(settings, {})
-        _, _, saw = snapshot.look(self._store, rules, settings.member_hold, chosen, time.time())
+        _, chosen, (_, _, saw) = self._sees()
         self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))
+
+    def _sees(self) -> tuple[GangRules, Policy, snapshot.Look]:
+        chosen, rules = self._policy.get(), GangRules.of(self._settings, self._store.classes)
+        hold = self._settings.member_hold
+        return rules, chosen, snapshot.look(self._store, rules, hold, chosen, time.time())
+
+    async def _what_if(self, text: str) -> str:
+        rules, chosen, look = self._sees()
+        return await _tried(
+            recording.take(self._store.columns, *look[:2], rules, look[2], chosen), text
+        )
+
+    async def _log(self, job: Job, pod: PodView) -> str:
+        """Return the end of the log of the container that decides, by one's own rights."""
+        asked = {"tailLines": str(LINES)}
+        for replica in job.replicas:
+            if replica.role == pod.role:
+                asked["container"] = container_name(frameworks.of(job), replica)
+        return await self._kube.text(resources.PODS.path(pod.namespace, pod.name, "log"), **asked)

@@ -19,7 +19,7 @@ from muster.frameworks.base import Framework
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, OPENED, ApiError, Kube
 from muster.kube.informer import EXPIRED, pages
-from muster.kube.resources import NODES, QUEUES, Resource
+from muster.kube.resources import QUEUES, Resource
 
 TRIES: Final = 2
 """Somebody sits before it: a server that cannot be reached is told at once."""
@@ -30,8 +30,8 @@ _FORBIDDEN: Final = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)".* '
     r'(in the namespace "(?P<namespace>[^"]+)"|at the cluster scope)'
 )
-_OF_ALL: Final = (NODES.plural, QUEUES.plural)
-"""What is in no namespace, so that no role of a namespace is about it."""
+_SPACED: Final = frozenset({"podgroups", *(row.plural for row in FRAMEWORKS.values())})
+"""What commands ask of one namespace, where they are told which; all else is of all."""
 
 
 class RefusedError(Exception):
@@ -105,7 +105,7 @@ def _cure(error: ApiError) -> str:
     if denied["namespace"]:
         where = f"a RoleBinding to the ClusterRole {role} in namespace {denied['namespace']}"
         return f"; {where} would allow it"
-    if denied["resource"] in _OF_ALL or role == "edit":
+    if denied["resource"] not in _SPACED or role == "edit":
         return f"; an administrator's ClusterRoleBinding to {denied['verb']} them would allow it"
     return "; -n NAMESPACE asks for one namespace alone"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Final
 from muster.allocator import view
 from muster.allocator.policyfile import PolicyFile
 from muster.api import edge, names, quantity
-from muster.api.model import Job
+from muster.api.model import Job, Json
 from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
@@ -90,9 +90,15 @@ async def simulate(
     else:
         seen, _ = recording.load(read(cluster))
     documents = [document for file in files for document in render.documents(file)]
+    return tried(seen, documents, namespace, as_json=as_json)
+
+
+def tried(
+    seen: Recording, documents: Iterable[Json], namespace: str, *, as_json: bool = False
+) -> Answer:
+    """Say whether these jobs would fit what was seen, and where. Raises OfferError."""
     seen, keys = with_offers(seen, documents, namespace)
-    decisions = seen.decide()
-    return _answer(seen, keys, decisions, as_json=as_json)
+    return _answer(seen, keys, seen.decide(), as_json=as_json)
 
 
 async def explain(

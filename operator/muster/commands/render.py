@@ -127,9 +127,17 @@ def documents(file: str) -> Iterator[Json]:
     """Yield the documents of a YAML file, `-` for standard input. Raises UnreadableError."""
     try:
         written = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        found = list(yaml.safe_load_all(written))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise UnreadableError(f"{file}: {error}") from error
+    yield from parsed(written, file)
+
+
+def parsed(written: str, called: str) -> Iterator[Json]:
+    """Yield the documents of a YAML text, which is `called` so. Raises UnreadableError."""
+    try:
+        found = list(yaml.safe_load_all(written))
+    except yaml.YAMLError as error:
+        raise UnreadableError(f"{called}: {error}") from error
     for document in found:
         listed = mapping(document).get("items")
         yield from map(dict, map(mapping, [document] if listed is None else sequence(listed)))

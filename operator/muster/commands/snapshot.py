@@ -22,6 +22,8 @@ from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import NOBODY, Callbacks, Store
 
+Look = tuple[Sequence[GangInput], Sequence[QueueInput], Snapshot]
+"""What goes into a snapshot, and it."""
 log = logging.getLogger(__name__)
 
 
@@ -59,9 +61,7 @@ async def read_optional(informers: Informers) -> None:
             log.warning("%s is not looked at: %s", permission.purpose, error.message)
 
 
-def look(
-    store: Store, rules: GangRules, hold: float, chosen: Policy, now: float
-) -> tuple[Sequence[GangInput], Sequence[QueueInput], Snapshot]:
+def look(store: Store, rules: GangRules, hold: float, chosen: Policy, now: float) -> Look:
     """Return what a cycle sees of what is known."""
     rules = rules.knowing(store.classes)
     found = list(inputs(store, rules, hold, now))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -64,6 +65,27 @@ def _told(document: Json) -> Json:
 def plain(text: str) -> str:
     """Return a text without what would steer a terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+_COLOURS: Final = (36, 32, 33, 35, 34, 91, 92, 93, 94, 95, 96)
+_COLOURED: Final = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def coloured(text: str, place: int) -> str:
+    """Put a text into one of the colours of a terminal."""
+    return f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m"
+
+
+def line_of(text: str) -> str:
+    """Return a line that a program wrote, as a terminal would end up to show it.
+
+    Its colours stay, and of a progress bar the last state.
+    """
+    last = text.rstrip("\r").rpartition("\r")[2].expandtabs()
+    parts = _COLOURED.split(last)
+    # Every second part is a colour.
+    kept = (part if index % 2 else plain(part) for index, part in enumerate(parts))
+    return "".join(kept) + ("\x1b[0m" if len(parts) > 1 else "")
 
 
 def span(seconds: float) -> str:

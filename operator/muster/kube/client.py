@@ -46,6 +46,7 @@ WATCH_SECONDS = 75
 """After which the server is asked to end each watch."""
 SILENCE = 85.0
 """Seconds of silence after which a watch is a broken one: the server should have ended it."""
+LONGEST_LINE = 2**16
 OPENING = 64
 """Watches that are being opened at once."""
 OPENED: Final[Json] = {"type": "OPENED", "object": {}}
@@ -225,6 +226,27 @@ class Kube:
                 raise _error(response, await response.read())
             told = response.headers.get("Date")
         return parsedate_to_datetime(told).timestamp() if told else None
+
+    async def lines(self, path: str, **params: str) -> AsyncGenerator[str, None]:
+        """Yield the lines of a log as they come, for as long as they do; very long ones in parts.
+
+        Raises ApiError and connection errors.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        async with self._watching.get(
+            self.host + path, params=params, timeout=timeout
+        ) as response:
+            if response.status >= 400:
+                raise _error(response, await response.read())
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *whole, rest = (rest + chunk).split(b"\n")
+                if len(rest) > LONGEST_LINE:
+                    whole, rest = [*whole, rest], b""
+                for line in whole:
+                    yield line.decode(errors="replace")
+            if rest:
+                yield rest.decode(errors="replace")
 
     async def create(
         self,
@@ -426,10 +448,11 @@ class Kube:
 
     async def _exchange(self, request: _Request) -> Json:
         headers, method, path, body = {}, request.method, request.path, None
+        timeout = self.session.timeout
         if request.document is not None:
             # Here, after the queue and before each try: what waited may have outlived the lease.
-            if time.monotonic() > self.lease_until and not path.startswith(LEASE_PREFIX):
-                raise FencedError(f"not the leader any more: {method} {path}")
+            if not path.startswith(LEASE_PREFIX):
+                timeout = self._within_lease(timeout, f"{method} {path}")
             headers["Content-Type"] = request.content_type
             # Not before its turn: hundreds that wait would take a megabyte each.
             body = to_json(request.document)
@@ -440,6 +463,7 @@ class Kube:
                 data=body,
                 headers=headers,
                 params=request.params or None,
+                timeout=timeout,
             ) as response:
                 content = await response.read()
         except BROKEN:
@@ -458,6 +482,19 @@ class Kube:
         if response.status >= 400:
             raise self._noted(_error(response, content))
         return _document(content)
+
+    def _within_lease(self, usual: aiohttp.ClientTimeout, what: str) -> aiohttp.ClientTimeout:
+        """Return the time limits of a write, which leaves while this process leads or not at all.
+
+        Raises FencedError.
+        """
+        left = self.lease_until - time.monotonic()
+        if left == math.inf:
+            return usual
+        if left <= 0:
+            raise FencedError(f"not the leader any more: {what}")
+        # To wait for a connection, or to make one, may take longer than that.
+        return aiohttp.ClientTimeout(usual.total, connect=left, sock_connect=usual.sock_connect)
 
     def _noted(self, error: ApiError) -> ApiError:
         if error.unpermitted and time.monotonic() >= self._warm:

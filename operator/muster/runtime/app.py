@@ -167,7 +167,11 @@ class Operator:
             TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
         )
         if (page := self._page()) is not None:
-            runners.append(await dashboard.serve(settings.dashboard_bind, page))
+            try:
+                runners.append(await dashboard.serve(settings.dashboard_bind, page))
+            except OSError as error:
+                # Jobs are not to wait for it.
+                log.warning("the page is not served: %s", error)
         code = await self._work() if await self._permitted() else 0
         for runner in runners:
             await runner.cleanup()
@@ -176,15 +180,12 @@ class Operator:
 
     def _page(self) -> Dashboard | None:
         """Return what answers for the page, None if it is not served."""
-        loop = self.loop
-        if loop is None or self.settings.dashboard_bind == "0":
+        loop, settings = self.loop, self.settings
+        if loop is None or settings.dashboard_bind == "0":
             return None
-        source = Source(
-            lambda: loop.seen, self.policy.get, self.store, loop.decision_log.decisions
-        )
-        return Dashboard(
-            source, None if self.settings.dashboard_auth == "none" else Guard(self.kube)
-        )
+        why = loop.decision_log.decisions
+        source = Source(lambda: loop.seen, self.policy.get, self.store, why)
+        return Dashboard(source, None if settings.dashboard_auth == "none" else Guard(self.kube))
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

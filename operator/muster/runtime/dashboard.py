@@ -22,12 +22,12 @@ from importlib import resources
 from typing import Final
 
 from aiohttp import web
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from muster.allocator import view
 from muster.allocator.view import Seen, View
-from muster.api.model import Job, Json
-from muster.kube.client import NOT_WRITTEN, Kube
+from muster.api.model import Job, Json, PodView
+from muster.kube.client import NOT_WRITTEN, ApiError, Kube
 from muster.kube.tokens import Bearers, Viewer, may_get
 from muster.runtime import metrics
 from muster.scheduler import cycle
@@ -59,6 +59,7 @@ SILENCE: Final = 15.0
 """Seconds after which it is said that there is nothing new."""
 PATIENCE: Final = 30.0
 """Seconds in which a page must take in what it is sent."""
+ASKED: Final = "application/yaml"
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ASSETS: Final = {
     "": ("index.html", "text/html"),
@@ -85,6 +86,10 @@ class Source:
     store: Store
     why: Callable[[str], str] | None = None
     """The decisions on a gang, as JSON, by its key."""
+    what_if: Callable[[str], Awaitable[str]] | None = None
+    """What would come of jobs that are written so, in words. Raises ValueError."""
+    log: Callable[[Job, PodView], Awaitable[str]] | None = None
+    """The end of the log of a job's pod. Raises ApiError."""
     title: str = ""
     """Of what it tells, in two words."""
     live: bool = True
@@ -123,13 +128,13 @@ class _Group:
     number: int = 0
     patches: deque[bytes] = field(default_factory=deque)
     """The differences that led to `number`, one each."""
+    looked: float = 0.0
+    """When somebody did last."""
     whole: bytes = b""
     """The view as it is sent, if it has been asked for."""
 
     def take(self, whole: View, name: Callable[[str], str]) -> None:
         """Take in another view of all."""
-        if whole is self.source:
-            return
         shown = whole
         if self.visible is not None:
             shown = view.seen_by(whole, self.visible, name)
@@ -184,17 +189,22 @@ class Dashboard:
             web.get("/api/events", self._events),
             web.get("/api/gang", self._detail),
             web.get("/api/why", self._why),
+            web.get("/api/log", self._log),
+            web.post("/api/whatif", self._what_if),
         ]
 
     async def _view(self, request: web.Request) -> web.Response:
         group = await self._group(request)
-        about = {
-            "version": f"{self._began}-{group.number}",
-            "words": self._source.words,
-            "live": self._source.live,
-            "keepsDecisions": self._source.why is not None,
-        }
-        body = await asyncio.to_thread(group.text, about)
+        async with self._making:
+            about = {
+                "version": f"{self._began}-{group.number}",
+                "words": self._source.words,
+                "live": self._source.live,
+                "keepsDecisions": self._source.why is not None,
+                "tries": self._source.what_if is not None,
+                "logs": self._source.log is not None,
+            }
+            body = await asyncio.to_thread(group.text, about)
         headers = {**HEADERS, "Content-Encoding": "gzip"}
         return web.Response(body=body, content_type="application/json", headers=headers)
 
@@ -242,7 +252,7 @@ class Dashboard:
 
     async def _detail(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
-        await self._allowed(request, key)
+        group = await self._allowed(request, key)
         seen, store = self._source.seen(), self._source.store
         gang = next((g for g in seen.snapshot.gangs if g.key == key), None) if seen else None
         job = store.jobs.get(key)
@@ -251,23 +261,60 @@ class Dashboard:
         else:
             pods = [pod for pod, _ in store.foreign.members(key)] if key in store.foreign else []
         shown = view.detail(job, pods, gang, seen.snapshot.nodes if seen else None)
+        if group.visible is not None:
+            strangers = view.hidden(self._whole, group.visible)
+            for each in shown.get("conditions", ()):
+                each["message"] = view.without(each["message"], strangers)
         return web.Response(body=to_json(shown), content_type="application/json", headers=HEADERS)
 
     async def _why(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
-        await self._allowed(request, key)
+        group = await self._allowed(request, key)
         if self._source.why is None:
             raise web.HTTPNotFound(text="nobody has kept what was decided\n")
-        text = await asyncio.to_thread(self._source.why, key)
-        return web.Response(text=text, content_type="application/json", headers=HEADERS)
+        found = from_json(await asyncio.to_thread(self._source.why, key))
+        if group.visible is not None:
+            # It names gangs that nobody here knows any more.
+            found = [_bare(entry) for entry in found]
+        return web.Response(body=to_json(found), content_type="application/json", headers=HEADERS)
 
-    async def _allowed(self, request: web.Request, key: str) -> None:
-        """Raise HTTPNotFound unless who asks may see that gang, whether it is there or not."""
+    async def _log(self, request: web.Request) -> web.Response:
+        key, name = request.query.get("key", ""), request.query.get("pod", "")
+        await self._allowed(request, key)
+        job = self._source.store.jobs.get(key)
+        pods = (
+            {} if job is None else {p.name: p for p in self._source.store.own_pods(job).values()}
+        )
+        if self._source.log is None or job is None or name not in pods:
+            raise web.HTTPNotFound(text="no such log is known here\n")
+        try:
+            return web.Response(text=await self._source.log(job, pods[name]), headers=HEADERS)
+        except ApiError as error:
+            raise web.HTTPBadGateway(text=f"{error.message}\n") from error
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        """Say what would come of a job. Nothing is written anywhere."""
+        await self._group(request)
+        if self._source.what_if is None:
+            raise web.HTTPNotFound(text="jobs are not tried here: muster dashboard does\n")
+        # What pages of the web send unasked is of other types.
+        if request.content_type != ASKED:
+            raise web.HTTPUnsupportedMediaType(text=f"send {ASKED}\n")
+        try:
+            return web.Response(
+                text=await self._source.what_if(await request.text()), headers=HEADERS
+            )
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
+
+    async def _allowed(self, request: web.Request, key: str) -> _Group:
+        """Return who asks. Raises HTTPNotFound, also where it is there, unless he may see it."""
         group = await self._group(request)
         hidden = group.visible is not None and namespace_of(key) not in group.visible
         known = key in group.shown["gangs"] or key in group.shown["jobs"]
         if key.count("/") != 2 or hidden or not known:
             raise web.HTTPNotFound(text="no such gang is known here\n")
+        return group
 
     async def _group(self, request: web.Request) -> _Group:
         """Return those who may see what who asks may see, with a fresh view.
@@ -282,12 +329,21 @@ class Dashboard:
             viewer = await self._guard.viewer(request.headers.get("Authorization", ""))
         await self._refresh()
         visible = None if viewer is None else await self._visible(viewer)
-        if visible not in self._groups and len(self._groups) >= MOST_GROUPS:
-            del self._groups[next(iter(self._groups))]
-        group = self._groups.setdefault(visible, _Group(visible))
+        group = self._groups.get(visible) or self._new_group(visible)
+        group.looked = self._looked
         # One at a time: two would take in the same difference twice.
         async with self._making:
-            await asyncio.to_thread(group.take, self._whole, self._alias)
+            if group.source is not self._whole:
+                await asyncio.to_thread(group.take, self._whole, self._alias)
+        return group
+
+    def _new_group(self, visible: frozenset[str] | None) -> _Group:
+        oldest = min(self._groups.values(), key=lambda group: group.looked, default=None)
+        if oldest is not None and len(self._groups) >= MOST_GROUPS:
+            if self._looked - oldest.looked < IDLE:
+                raise web.HTTPServiceUnavailable(text="too many look who may see different jobs\n")
+            del self._groups[oldest.visible]
+        group = self._groups[visible] = _Group(visible)
         return group
 
     async def _visible(self, viewer: Viewer) -> frozenset[str] | None:
@@ -354,6 +410,16 @@ class Dashboard:
     def _alias(self, key: str) -> str:
         """Return what a gang is called to those who may not know its name."""
         return f"~{hashlib.blake2b(key.encode(), key=self._secret, digest_size=6).hexdigest()}"
+
+
+def _bare(entry: Json) -> Json:
+    """Return a decision without what may name others."""
+    verdict = {key: entry["verdict"][key] for key in _PLAIN if key in entry["verdict"]}
+    placed = entry.get("placements", [])
+    return {"at": entry["at"], "verdict": verdict, "placements": placed}
+
+
+_PLAIN: Final = ("state", "reason", "placed", "total", "position")
 
 
 def _is(one: object, other: object) -> bool:

@@ -12,7 +12,8 @@ const state = {
 const colours = new Map(); // job -> its number, in the order in which they were seen
 const tiles = new Map(); // node -> its element
 const drawn = new Map(); // node -> what was drawn of it
-const VIEWS = ["now", "waiting", "queues", "timeline"];
+const VIEWS = ["now", "waiting", "queues", "timeline", "whatif"];
+const byName = new Intl.Collator("en", { numeric: true });
 const OVER = { Succeeded: "good", Failed: "bad" };
 const TONES = {
   Running: "good", Placed: "good", Succeeded: "good", Waiting: "warn", Queued: "warn", Restarting: "warn",
@@ -30,6 +31,12 @@ function el(name, attributes = {}, ...children) {
   }
   made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
   return made;
+}
+// What is drawn anew leaves the focus where it was.
+function swap(box, ...children) {
+  const spot = box.contains(document.activeElement) ? document.activeElement.dataset.spot : undefined;
+  box.replaceChildren(...children);
+  if (spot !== undefined) box.querySelector(`[data-spot="${CSS.escape(spot)}"]`)?.focus({ preventScroll: true });
 }
 const chip = (text, tone = "") => el("span", { class: `chip ${tone}` }, text);
 const swatch = (key) => el("i", { class: "c", style: { background: colour(key) }, "aria-hidden": "true" });
@@ -65,9 +72,9 @@ function lasting(seconds) {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 }
-function clock(seconds) {
+function clock(seconds, exact) {
   const at = new Date(seconds * 1000), today = new Date(now() * 1000).toDateString() === at.toDateString();
-  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(exact ? { second: "2-digit" } : {}) });
   return today ? time : `${at.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
 }
 function until(seconds) {
@@ -126,12 +133,12 @@ function paint(node) {
     const faded = state.focus && part.key !== state.focus;
     const base = part.key ? colour(part.key) : `var(--${part.kind})`;
     const look = faded ? `color-mix(in oklch, ${base} 22%, var(--free))` : base;
-    const end = Math.min(100, at + part.amount / node.size * 100);
+    const end = Math.min(100, at + part.amount / (node.size || 1) * 100);
     stops.push(`${look} ${at.toFixed(2)}% ${end.toFixed(2)}%`);
     at = end;
   }
   stops.push(`var(--free) ${at.toFixed(2)}% 100%`);
-  const step = 100 / node.size;
+  const step = 100 / (node.size || 1);
   // A line between two devices; CPUs are too many to be told apart.
   const lines = node.size <= 32 ? `repeating-linear-gradient(90deg, transparent 0 calc(${step}% - var(--gap-line)), var(--card) calc(${step}% - var(--gap-line)) ${step}%), ` : "";
   return `${lines}linear-gradient(90deg, ${stops.join(", ")})`;
@@ -148,7 +155,7 @@ function matches(name, node) {
 }
 function drawNow(changed) {
   const { nodes } = state.view, grid = byId("grid");
-  const names = Object.keys(nodes).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const names = Object.keys(nodes).sort(byName.compare);
   const shown = names.filter((name) => matches(name, nodes[name]));
   const size = shown.length > 2000 ? "packed" : shown.length > 300 ? "dense" : "";
   grid.className = `grid ${size}`;
@@ -196,14 +203,11 @@ function holdings() {
 function drawLegend() {
   const all = holdings(), most = 60;
   const items = all.slice(0, most).map(([key, amount]) => el("li", {}, el("button", {
-    "aria-pressed": state.focus === key ? "true" : "false", title: `${key}: press to point out, twice to open`,
+    "data-spot": key, "aria-pressed": state.focus === key ? "true" : "false", title: `${key}: press to point out, twice to open`,
     onclick: () => { state.focus = state.focus === key ? "" : key; drawNow(); }, ondblclick: () => go(key),
   }, swatch(key), el("span", {}, short(key)), el("span", { class: "num" }, number(amount)))));
   if (all.length > most) items.push(el("li", { class: "dim" }, `and ${all.length - most} more`));
-  const list = byId("legend");
-  const spot = document.activeElement && list.contains(document.activeElement) ? [...list.children].indexOf(document.activeElement.parentElement) : -1;
-  list.replaceChildren(...items);
-  if (spot >= 0 && list.children[spot]) list.children[spot].firstChild.focus();
+  swap(byId("legend"), ...items);
 }
 function rove(target) {
   for (const each of byId("grid").querySelectorAll('[tabindex="0"]')) each.tabIndex = -1;
@@ -264,12 +268,12 @@ function waiting() {
 function drawWaiting() {
   const all = waiting(), most = 200;
   if (!all.length) {
-    byId("waiting").replaceChildren(el("p", { class: "none" }, el("b", {}, "Nobody waits."), "Every job that was sent has its place."));
+    swap(byId("waiting"), el("p", { class: "none" }, el("b", {}, "Nobody waits."), "Every job that was sent has its place."));
     return;
   }
   const held = holdings(), cards = all.slice(0, most).map(([key, gang]) => gang.least === undefined ? stranger(gang) : waitingCard(key, gang, held));
   if (all.length > most) cards.push(el("p", { class: "none" }, `and ${all.length - most} more behind them`));
-  byId("waiting").replaceChildren(...cards);
+  swap(byId("waiting"), ...cards);
 }
 function stranger(gang) {
   return el("article", { class: "card gang stranger" }, place(gang), el("p", {}, "a job of another namespace ", el("span", { class: "dim" }, `in queue ${gang.queue}`)));
@@ -290,7 +294,7 @@ function waitingCard(key, gang, held) {
   if (lacking) for (const [other, amount] of held.slice(0, 4)) if (!(gang.behind || []).includes(other)) way.push(person(other, `holds ${number(amount)} ${device(head)}`));
   for (const [text, count] of Object.entries(gang.ruledOut || {})) way.push(el("li", {}, `${count} ${count === 1 ? "node" : "nodes"}: ${text}`));
   return el("article", { class: "card gang", "data-gang": key }, place(gang),
-    el("h2", {}, el("button", { onclick: () => go(key) }, short(key)), " ", el("span", { class: "dim mono" }, space(key))),
+    el("h2", {}, el("button", { "data-spot": key, onclick: () => go(key) }, short(key)), " ", el("span", { class: "dim mono" }, space(key))),
     el("p", { class: "when" }, when, el("small", {}, remark)),
     el("p", { class: "sentence" }, gang.summary || gang.message || gang.state),
     el("div", { class: "facts" }, chip(gang.state, TONES[gang.state]), gang.reason ? chip(gang.reason, "warn") : "", chip(`waits ${lasting(now() - gang.created)}`), chip(`asks ${needs(gang).join(", ")}`),
@@ -300,18 +304,18 @@ function waitingCard(key, gang, held) {
 function person(key, remark) {
   const known = key in state.view.gangs, gang = state.view.gangs[key] || {};
   const note = [remark, gang.ends ? until(gang.ends) : ""].filter(Boolean).join(", ");
-  return el("li", {}, known ? swatch(key) : "", el("span", {}, known ? el("button", { class: "link", onclick: () => go(key) }, short(key)) : key, note ? el("span", { class: "dim" }, ` ${note}`) : ""));
+  return el("li", {}, known ? swatch(key) : "", el("span", {}, known ? el("button", { class: "link", "data-spot": `${remark} ${key}`, onclick: () => go(key) }, short(key)) : key, note ? el("span", { class: "dim" }, ` ${note}`) : ""));
 }
 
 // Queues.
 
 function drawQueues() {
   const { queues, head } = state.view, names = Object.keys(queues);
-  if (!names.length) { byId("queues").replaceChildren(el("p", { class: "none" }, el("b", {}, "No queue is in use."), "Queues are shown once a gang is in one.")); return; }
+  if (!names.length) { swap(byId("queues"), el("p", { class: "none" }, el("b", {}, "No queue is in use."), "Queues are shown once a gang is in one.")); return; }
   const depth = (name, seen = 0) => queues[name] && queues[name].parent && seen < 9 ? 1 + depth(queues[name].parent, seen + 1) : 0;
   const path = (name, seen = 0) => queues[name] && queues[name].parent && seen < 9 ? `${path(queues[name].parent, seen + 1)}/${name}` : name;
   const total = Object.values(state.view.nodes).reduce((sum, node) => sum + (node.device === head.device ? node.size : 0), 0);
-  byId("queues").replaceChildren(...names.sort((a, b) => path(a) < path(b) ? -1 : 1).map((name) => queueCard(name, queues[name], total, depth(name))));
+  swap(byId("queues"), ...names.sort((a, b) => path(a) < path(b) ? -1 : 1).map((name) => queueCard(name, queues[name], total, depth(name))));
 }
 function queueCard(name, queue, total, depth) {
   const what = state.view.head.device, of = (amounts) => amounts[what] || 0;
@@ -349,13 +353,13 @@ function drawTimeline() {
   const shown = all.filter((life) => (life.ended || Infinity) > from && (!state.find || life.key.toLowerCase().includes(state.find)));
   shown.sort((a, b) => (a.began || Infinity) - (b.began || Infinity) || a.came - b.came);
   const spans = el("div", { class: "spans", role: "group", "aria-label": "How far back" }, [[900, "15 min"], [3600, "1 h"], [21600, "6 h"]].map(([span, text]) =>
-    el("button", { "aria-pressed": state.span === span ? "true" : "false", onclick: () => { state.span = span; drawTimeline(); } }, text)));
+    el("button", { "data-spot": text, "aria-pressed": state.span === span ? "true" : "false", onclick: () => { state.span = span; drawTimeline(); } }, text)));
   const sign = (word, style) => el("span", {}, el("i", { class: "c", style }), word);
   const waits = { background: "repeating-linear-gradient(135deg, var(--others) 0 2px, transparent 2px 6px)", border: "1px solid var(--others)" };
   const key = el("p", { class: "key", "aria-hidden": "true" }, sign("waits", waits), sign("runs", { background: "var(--accent)" }), sign("is expected", { background: "var(--accent)", opacity: ".38" }));
   const place = (time) => Math.max(0, Math.min(100, (time - from) / (to - from) * 100));
   const most = 250, rows = shown.slice(-most).map((life) => row(life, place, at, from, to));
-  byId("timeline").replaceChildren(el("div", { class: "tools" }, spans, key), rows.length ? el("div", { class: "card" }, axis(from, to, place, at), el("ul", {}, rows)) : el("p", { class: "none" }, "Nothing was there in this time."),
+  swap(byId("timeline"), el("div", { class: "tools" }, spans, key), rows.length ? el("div", { class: "card" }, axis(from, to, place, at), el("ul", {}, rows)) : el("p", { class: "none" }, "Nothing was there in this time."),
     shown.length > most ? el("p", { class: "none" }, `the youngest ${most} of ${shown.length}`) : "");
 }
 function axis(from, to, place, at) {
@@ -377,17 +381,17 @@ function row(life, place, at, from, to) {
   if (life.waits && life.eta) { bar("wait plan", at, life.eta, {}); bar("plan", Math.max(life.eta, at), life.lasts ? life.eta + life.lasts : to, fill); }
   const words = [life.word, began ? `began ${clock(began)} after ${lasting(began - life.came)}` : `waits ${lasting(end - life.came)}`,
     life.ended ? `ended ${clock(life.ended)}` : life.ends ? until(life.ends) : life.eta ? `starts about ${clock(life.eta)}` : ""].filter(Boolean).join(", ");
-  return el("li", { class: "row", title: `${life.key}: ${words}` }, el("div", { class: "who" }, swatch(life.key), el("button", { class: "link", onclick: () => go(life.key), "aria-label": `${short(life.key)}: ${words}` }, short(life.key)), life.tone === "bad" ? chip("failed", "bad") : ""),
+  return el("li", { class: "row", title: `${life.key}: ${words}` }, el("div", { class: "who" }, swatch(life.key), el("button", { class: "link", "data-spot": life.key, onclick: () => go(life.key), "aria-label": `${short(life.key)}: ${words}` }, short(life.key)), life.tone === "bad" ? chip("failed", "bad") : ""),
     el("div", { class: "lane", "aria-hidden": "true" }, bars, el("u", { style: { left: `${place(at)}%` } })));
 }
 
 // One job.
 
 const go = (key) => { if (!key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
-let detail = null, decided = null, asked = 0;
+let detail = null, decided = null, log = null, asked = 0;
 async function openSheet(key) {
   const sheet = byId("sheet");
-  if (state.open !== key) { detail = decided = null; state.open = key; }
+  if (state.open !== key) { detail = decided = log = null; state.open = key; }
   drawSheet();
   if (!sheet.open) sheet.showModal();
   await ask(key);
@@ -408,22 +412,21 @@ function drawSheet() {
   const pair = (name, value) => value ? [el("dt", {}, name), el("dd", {}, value)] : [];
   const facts = gang || {}, past = job || {}, began = facts.started || past.started;
   const body = [
-    el("div", { class: "head" }, swatch(key), el("h2", { id: "sheet-title" }, short(key), el("div", { class: "dim mono" }, `${key.split("/")[0]} in ${space(key)}`)), el("button", { class: "close", "aria-label": "Close", onclick: () => sheet.close() }, "×")),
+    el("div", { class: "head" }, swatch(key), el("h2", { id: "sheet-title" }, short(key), el("div", { class: "dim mono" }, `${key.split("/")[0]} in ${space(key)}`)), el("button", { class: "close", "data-spot": "close", "aria-label": "Close", onclick: () => sheet.close() }, "×")),
     el("p", { class: "facts" }, chip(word, TONES[word]), facts.state && facts.state !== word ? chip(facts.state, TONES[facts.state]) : "", past.restarts ? chip(`${past.restarts} pods restarted`, "warn") : ""),
     facts.message ? el("p", { class: "card sentence" }, facts.message) : "",
-    past.wrong ? el("p", { class: "failed" }, past.wrong) : "",
+    past.wrong && past.wrong !== past.failed ? el("p", { class: "failed" }, past.wrong) : "",
     failure(past),
     el("h3", {}, "In short"),
     el("dl", { class: "pairs" }, pair("Queue", facts.queue && `${facts.queue}${facts.position ? `, position ${facts.position}` : ""}`), pair("Asks", needs(facts).join(", ")), pair("Roles", (facts.roles || []).map(([role, total, has]) => `${role || "pods"}: ${has} of ${total} placed`).join(", ")),
-      pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", `${clock(past.created || facts.created || 0)}`), pair("Began", began ? clock(began) : ""), pair("Ended", past.ended ? clock(past.ended) : ""),
+      pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", clock(past.created || facts.created || 0, true)), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
       pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
-    ...placement(key), ...pods(), ...conditions(), ...decisions(),
+    ...placement(key), ...pods(), ...logged(), ...conditions(), ...decisions(),
   ];
-  const top = sheet.scrollTop, focus = document.activeElement && document.activeElement.className;
-  sheet.replaceChildren(...body.flat().filter(Boolean));
+  const top = sheet.scrollTop;
+  swap(sheet, ...body.flat().filter(Boolean));
   sheet.scrollTop = top;
-  if (focus === "close") sheet.querySelector(".close").focus();
 }
 function failure(past) {
   if (!past.failed) return "";
@@ -449,16 +452,32 @@ function table(title, columns, rows) {
 function pods() {
   const order = (pod) => [pod.role, pod.index === null ? 0 : pod.index];
   const all = ((detail && detail.pods) || []).sort((a, b) => order(a)[0] < order(b)[0] ? -1 : order(a)[0] > order(b)[0] ? 1 : order(a)[1] - order(b)[1]);
-  const rows = all.slice(0, 300).map((pod) => [el("span", { class: "mono" }, pod.name), chip(pod.phase === "Running" && !pod.ready ? "Running, not ready" : pod.phase, { Running: "good", Succeeded: "good", Failed: "bad" }[pod.phase] || "warn"),
-    pod.node || "", pod.restarts ? `${pod.restarts}` : "", clock(pod.since), [pod.reason, pod.message].filter(Boolean).join(": ")]);
+  const rows = all.slice(0, 300).map((pod) => [podOf(pod), chip(pod.phase === "Running" && !pod.ready ? "Running, not ready" : pod.phase, { Running: "good", Succeeded: "good", Failed: "bad" }[pod.phase] || "warn"),
+    pod.node || "", pod.restarts ? `${pod.restarts}` : "", clock(pod.since, true), [pod.reason, pod.message].filter(Boolean).join(": ")]);
   return table(`Pods: ${all.length}`, ["Pod", "Phase", "Node", "Restarts", "Since", "Why"], rows);
 }
+function podOf(pod) {
+  if (!state.logs) return el("span", { class: "mono" }, pod.name);
+  return el("button", { class: "link mono", "data-spot": `pod ${pod.name}`, title: "Show its log", "aria-label": `${pod.name}: show its log`, onclick: () => readLog(pod.name) }, pod.name);
+}
+async function readLog(name) {
+  const key = state.open, query = `key=${encodeURIComponent(key)}&pod=${encodeURIComponent(name)}`;
+  let text = "";
+  try { text = await (await load(`api/log?${query}`)).text() || "It has written nothing."; } catch (error) { text = error.message; }
+  if (state.open !== key) return;
+  log = { name, text };
+  drawSheet();
+  const shown = byId("sheet").querySelector(".log");
+  shown.scrollTop = shown.scrollHeight;
+  shown.scrollIntoView({ block: "nearest" });
+}
+const logged = () => log ? [el("h3", {}, `The end of the log of ${log.name}`), el("pre", { class: "log", tabindex: "0", role: "log" }, log.text)] : [];
 function conditions() {
-  const rows = ((detail && detail.conditions) || []).map((each) => [chip(each.type, each.status === "True" ? TONES[each.type] || "plan" : ""), each.status, clock(each.since), `${each.reason}${each.message ? `: ${each.message}` : ""}`]);
+  const rows = ((detail && detail.conditions) || []).map((each) => [chip(each.type, each.status === "True" ? TONES[each.type] || "plan" : ""), each.status, clock(each.since, true), `${each.reason}${each.message ? `: ${each.message}` : ""}`]);
   return table("Conditions", ["Condition", "Status", "Since", "Why"], rows);
 }
 function decisions() {
-  const rows = (decided || []).slice(-20).reverse().map((each) => [clock(Date.parse(each.at) / 1000), each.verdict.state, each.verdict.message || each.verdict.summary || (each.placements ? `${each.placements.length} pods placed` : "")]);
+  const rows = (decided || []).slice(-20).reverse().map((each) => [clock(Date.parse(each.at) / 1000, true), each.verdict.state, each.verdict.summary || each.verdict.message || each.verdict.reason || (each.placements ? `${each.placements.length} pods placed` : "")]);
   return table("What was decided", ["At", "State", "Why"], rows);
 }
 
@@ -467,9 +486,9 @@ function decisions() {
 class Refused extends Error {
   constructor(status, text) { super(text); this.status = status; }
 }
-async function load(path) {
-  const token = sessionStorage.getItem("token");
-  const answer = await fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {}, cache: "no-store" });
+async function load(path, { headers = {}, ...more } = {}) {
+  const token = sessionStorage.getItem("token"), known = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { ...more, headers: { ...headers, ...known }, cache: "no-store" });
   if (!answer.ok) throw new Refused(answer.status, (await answer.text()).trim());
   return answer;
 }
@@ -480,12 +499,14 @@ function pulse(word, kind) {
 }
 async function begin() {
   const answer = await load("api/view"), whole = await answer.json(), date = Date.parse(answer.headers.get("Date"));
-  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, namespaces: whole.namespaces, live: whole.live });
+  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, logs: whole.logs, namespaces: whole.namespaces, live: whole.live });
   if (date) state.skew = Math.abs(date - Date.now()) > 2000 ? (date - Date.now()) / 1000 : 0;
   const words = [whole.words, whole.namespaces ? `You see the jobs of ${whole.namespaces.join(", ") || "no namespace that has any"}; what others hold and where they wait is shown without names.` : ""].filter(Boolean).join(" ");
   byId("words").textContent = words;
   byId("words").hidden = !words;
+  byId("link-whatif").hidden = !whole.tries;
   draw();
+  if (state.open) { drawSheet(); ask(state.open).catch(() => {}); }
 }
 async function follow() {
   const answer = await load(`api/events?from=${encodeURIComponent(state.version)}`);
@@ -516,17 +537,18 @@ function take(event) {
   later(changes);
   return true;
 }
-const pending = new Set();
+const pending = new Set(); // nodes and jobs that are to be drawn anew
 let drawing = false;
 function later(changes) {
-  for (const name of Object.keys(changes.nodes || {})) pending.add(name);
+  for (const documents of Object.values(changes)) for (const key of Object.keys(documents)) pending.add(key);
   if (drawing) return;
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
-    draw(new Set(pending));
+    const changed = new Set(pending);
     pending.clear();
-    if (state.open && ((changes.gangs || {})[state.open] || (changes.jobs || {})[state.open])) ask(state.open).catch(() => {});
+    draw(changed);
+    if (changed.has(state.open)) { drawSheet(); ask(state.open).catch(() => {}); }
   });
 }
 function draw(changed) {
@@ -536,7 +558,6 @@ function draw(changed) {
   if (state.tab === "waiting") drawWaiting();
   if (state.tab === "queues") drawQueues();
   if (state.tab === "timeline") drawTimeline();
-  if (state.open) drawSheet();
 }
 async function run() {
   for (;;) {
@@ -600,6 +621,18 @@ byId("grid").addEventListener("click", (event) => {
   hover(event);
 });
 byId("find").addEventListener("input", (event) => { state.find = event.target.value.trim().toLowerCase(); drawNow(); });
+byId("try").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const shown = byId("answer");
+  let text = "", tone = "bad";
+  try {
+    text = await (await load("api/whatif", { method: "POST", body: byId("offer").value, headers: { "Content-Type": "application/yaml" } })).text();
+    tone = /^\S+: fits now/m.test(text) ? "good" : "warn";
+  } catch (error) { text = error.message; }
+  shown.textContent = text;
+  shown.className = `card ${tone}`;
+  shown.hidden = false;
+});
 byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#/job/")) location.hash = `/${state.tab}`; });
 byId("sheet").addEventListener("click", (event) => { if (event.target === byId("sheet") && event.offsetX < 0) byId("sheet").close(); });
 window.addEventListener("hashchange", route);
