@@ -84,6 +84,7 @@ LABELS = (
 )  # fmt: skip
 NOTES = (
     names.GROUP_NAME, names.GROUP_MIN_MEMBER, names.ESTIMATED_SECONDS, names.RESTART,
+    names.SERVICE,
     "volume.kubernetes.io/selected-node", "pv.kubernetes.io/bind-completed",
     "volume.beta.kubernetes.io/storage-class", "storageclass.kubernetes.io/is-default-class",
 )  # fmt: skip

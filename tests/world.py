@@ -74,7 +74,7 @@ class World:
         )
 
     def _companions(self, job):
-        named = {(part.kind, part.name(job)) for part in of(job).pods.companions}
+        named = {(part.kind, part.name(job)) for part in of(job).companions}
         named |= {(kind, names.flat(job.name)) for kind in self.backend.companions}
         return [o for key, o in self.objects.items() if key in named]
 

@@ -13,7 +13,7 @@ import yaml
 from muster import cli, gang
 from muster.commands import render
 from muster.controller.model import Context
-from muster.frameworks import FRAMEWORKS
+from muster.frameworks import FRAMEWORKS, load
 from world import World, of_kind, tfjob, unbound
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
@@ -35,15 +35,16 @@ def rendered(capsys, *words):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("backend", gang.BACKENDS)
 def test_every_example_becomes_a_gang_of_its_pods(capsys, example, backend):
-    """All pods, a service each where the kind has them, and the group of the gang scheduler."""
+    """All pods, a service each or one for all, and the group of the gang scheduler."""
     words = ["-f", str(example), f"--gang-scheduler-name={backend}"]
     found = Counter(document["kind"] for document in rendered(capsys, *words))
     text = example.read_text()
     jobs = [d for d in yaml.safe_load_all(text) if d["kind"] in FRAMEWORKS]
     assert sum(found[kind] for kind in FRAMEWORKS) == len(jobs)
     assert found["Pod"] > 0
+    loaded = [load(FRAMEWORKS[job["kind"]], job) for job in jobs]
     if all(FRAMEWORKS[job["kind"]].pods.services for job in jobs):
-        assert found["Pod"] == found["Service"]
+        assert found["Service"] == sum(1 if job.service else job.total for job in loaded)
     else:
         assert found["ConfigMap"] == len(jobs)
     assert bool(found["PodGroup"] + found["PodDisruptionBudget"]) == (backend != "none")

@@ -14,8 +14,8 @@ from muster.api.status import Verdict
 from muster.cluster import gangs
 from muster.controller.jobpods import job_pods
 from muster.controller.model import Context, Create, Emit, Observed
-from muster.controller.templates import labels
 from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks.base import labels
 from world import World, tfjob
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}

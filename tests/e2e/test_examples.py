@@ -334,6 +334,7 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-dynamic-workers": dynamic_workers,
     "tfjob-min-available": min_available,
     "pytorchjob-simple": together("pytorch-simple", 3),
+    "pytorchjob-one-service": together("pytorch-one-service", 4),
     "pytorchjob-topology": on_one_node,
     "pytorchjob-slices": in_slices,
     "pytorchjob-min-available": min_of_roles,

@@ -134,6 +134,9 @@ class Job:
     options: Mapping[str, Any]
     """The kind's own spec fields by their YAML names, defaults applied, e.g. `successPolicy`."""
     status: JobStatus
+    service: str = ""
+    """Name of the one service under which its pods are found by their host names; empty: each
+    has one of its own, or none."""
     problems: tuple[Problem, ...] = ()
     notices: tuple[Notice, ...] = ()
 
@@ -161,6 +164,11 @@ class Job:
     def replaces_unreachable(self) -> bool:
         """Say whether its author knows that what does not answer does not run."""
         return self.annotations.get(names.REPLACE_UNREACHABLE) == names.REPLACE_BY_FORCE
+
+    @property
+    def under(self) -> str:
+        """What follows a pod's name in that by which others of its namespace find it."""
+        return f".{self.service}" if self.service else ""
 
     def replica(self, type_: str) -> Replica | None:
         """Return the role of that name (canonical spelling), or None."""
@@ -246,6 +254,8 @@ class PodView:
     """That batch Job is held back and has no pod."""
     completed: float | None = None
     """When that batch Job came to a good end."""
+    service: str = ""
+    """The service under which it is found by its own name; empty: its host name is another."""
     group: str = ""
     """Name in `spec.schedulingGroup`: Kubernetes' own gangs."""
     gang_had: int = 0

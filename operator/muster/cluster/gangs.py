@@ -15,8 +15,7 @@ from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.queues import QueueInput, amounts
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
-from muster.controller.templates import labels
-from muster.frameworks.base import Waiting
+from muster.frameworks.base import Waiting, labels
 from muster.gang import GangFacts, demand, standing
 from muster.scheduler.model import UNLIMITED, Link, Refusal, Topology
 

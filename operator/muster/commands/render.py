@@ -219,7 +219,7 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
         configs=_children("ConfigMap", kinds),
         batches=tuple(map(parse.batch, kinds.get(names.BATCH_JOB, ()))),
         companions=tuple(
-            view for part in framework.pods.companions for view in _children(part.kind, kinds)
+            view for part in framework.companions for view in _children(part.kind, kinds)
         ),
         secrets={key: "" for part in framework.pods.companions for key in part.keys},
         autoscalers=_children(names.AUTOSCALER, kinds),

@@ -18,8 +18,7 @@ from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate
 from muster.controller.model import Action, Create
 from muster.controller.scope import Scope
-from muster.controller.templates import labels
-from muster.frameworks.base import End, Framework, Outcome, Progress
+from muster.frameworks.base import End, Framework, Outcome, Progress, labels
 
 Conditions = tuple[Condition, ...]
 _EXCLUDES: Final = {

@@ -13,8 +13,7 @@ from muster.api import edge, names
 from muster.api.model import Json, ObjectView
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
-from muster.controller.templates import labels
-from muster.frameworks.base import Companion
+from muster.frameworks.base import Companion, labels
 from muster.gang.base import owner
 
 
@@ -24,12 +23,13 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
     `lasting`: the job is suspended, and only those are made that it keeps.
     """
     there = {(view.kind, view.name): view for view in scope.observed.companions}
-    for part in scope.framework.pods.companions:
+    for part in scope.framework.companions:
         content = _content(scope, part)
-        if content is None:
-            continue
         view = there.get((part.kind, part.name(scope.job)))
-        if view is None:
+        if content is None:
+            if view is not None and part.leaves:
+                yield from _removal(scope, view)
+        elif view is None:
             if scope.refusal is None and (part.lasting or not lasting):
                 yield Create(_document(scope, part, content))
         elif scope.owns(view) and not view.deleting:
@@ -148,5 +148,9 @@ def _patch(view: ObjectView, body: Json) -> Patch:
 def autoscaler_removal(scope: Scope) -> Iterator[Delete]:
     """Yield the deletion of the job's autoscaler, if there is one."""
     for view in scope.observed.autoscalers:
-        if scope.owns(view) and not view.deleting:
-            yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid)
+        yield from _removal(scope, view)
+
+
+def _removal(scope: Scope, view: ObjectView) -> Iterator[Delete]:
+    if scope.owns(view) and not view.deleting:
+        yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid)

@@ -13,8 +13,7 @@ from muster.api.model import BatchView, GroupView, Job, ObjectView, PodView, Rep
 from muster.api.owner import Owner
 from muster.api.status import ReplicaStatus
 from muster.controller.model import Observed
-from muster.controller.templates import labels
-from muster.frameworks.base import Framework, container_name
+from muster.frameworks.base import Framework, container_name, labels
 
 FIRST_RETRYABLE: Final = 128
 """Exit codes from here on are retried under ExitCode; smaller ones are the program's verdict."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job still means that became invalid while it ran: its pods tell what its spec does not.
+"""What a job means that was changed while it ran: its pods tell what its document does not.
 
 Nothing is kept of the spec as it was: an operator that starts later reads the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from muster.api import names
@@ -14,6 +14,18 @@ from muster.api.model import Job, PodView, Replica, RunPolicy
 from muster.controller.jobpods import on_its_place
 from muster.controller.model import Observed
 from muster.frameworks.base import Framework
+
+
+def as_made(job: Job, framework: Framework, pods: Iterable[PodView]) -> Job:
+    """Return the job under whose service its pods were made, whatever it asks by now.
+
+    What it asks holds again once none of them is left: they know each other's names.
+    """
+    if not framework.pods.services:
+        return job
+    me, one = job.as_owner, names.flat(job.name)
+    found = {pod.service == one for pod in pods if pod.owner == me}
+    return replace(job, service=one if True in found else "") if found else job
 
 
 def of_invalid(observed: Observed, framework: Framework) -> Job:

@@ -220,13 +220,16 @@ def _nodes(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
 def service_writes(
     scope: Scope, builders: Mapping[str, PodBuilder], fresh: Iterable[Create]
 ) -> Iterator[Action]:
-    """Yield the missing services of pods that exist or are being created, and the surplus."""
+    """Yield the missing services of pods that exist or are being created, and the surplus.
+
+    All are surplus of a job whose pods are found under one.
+    """
     if not scope.framework.pods.services:
         return
     pods = {pod.name for pod in scope.roster.own} | {c.doc["metadata"]["name"] for c in fresh}
     taken = {view.name for view in scope.observed.services}
     wanted: set[str] = set()
-    for builder in builders.values():
+    for builder in () if scope.job.service else builders.values():
         for index in range(builder.replica.replicas):
             name = builder.name(index)
             wanted.add(name)

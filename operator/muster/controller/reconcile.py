@@ -57,10 +57,11 @@ def reconcile(
 
     Nothing for a job that is being deleted or that somebody else manages.
     """
-    job = observed.job
+    job = meaning.as_made(observed.job, framework, observed.pods)
     # Whoever is named in managedBy writes its status, too: nothing may be said about it here.
     if not policies.is_ours(job, framework):
         return []
+    observed = replace(observed, job=job)
     if job.problems:
         observed = replace(observed, job=meaning.of_invalid(observed, framework))
     scope = scope_of(observed, framework, backend, context)

@@ -107,14 +107,23 @@ def _counting(facts: GangFacts, job: Job, framework: Framework, late: int) -> Ga
 
 def _sorted(observed: Observed, framework: Framework) -> Observed:
     """Return what is observed with the companions apart from the children of pods."""
-    named = {(part.kind, part.name(observed.job)) for part in framework.pods.companions}
-    if not named:
+    job = observed.job
+    wanted = {(part.kind, part.name(job)): part.wanted(job) for part in framework.companions}
+    if not wanted:
         return observed
     kinds = (observed.services, observed.configs)
     services, configs = (
-        tuple(view for view in views if (view.kind, view.name) not in named) for views in kinds
+        tuple(view for view in views if (view.kind, view.name) not in wanted) for views in kinds
     )
-    return replace(observed, services=services, configs=configs)
+    named = (v for views in kinds for v in views if (v.kind, v.name) in wanted)
+    there = {view.uid: view for view in (*observed.companions, *named)}
+    companions = tuple(
+        view
+        for view in there.values()
+        # One of somebody else is in the way of what is wanted, and of nothing else.
+        if wanted.get((view.kind, view.name), True) or view.owner == job.as_owner
+    )
+    return replace(observed, services=services, configs=configs, companions=companions)
 
 
 def _later(job: Job, framework: Framework, roster: JobPods) -> int:

@@ -14,7 +14,7 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Job, Json, Replica
 from muster.controller.model import Context
-from muster.frameworks.base import Framework, framework_container, with_port
+from muster.frameworks.base import Framework, framework_container, labels, with_port
 from muster.gang import GangBackend, demand
 from muster.gang.base import owner
 
@@ -40,8 +40,6 @@ class PodBuilder:
     replica: Replica
     first: int
     """The index label of its first pod."""
-    hostnames: bool
-    """Does each pod have the name of its place as host name?"""
     batch: Json
     """Fields of the batch Job that makes the pod, where one does."""
     identity: Mapping[str, str]
@@ -92,7 +90,7 @@ class PodBuilder:
         spec = {**self.spec, "containers": self._containers(index)}
         if node and self.on_node:
             spec["nodeName"] = node
-        if self.hostnames:
+        if self.job.service:
             spec["hostname"] = self.name(index)
         labels = {**self.labels, **self._index(index)}
         if index in self.masters:
@@ -174,6 +172,7 @@ def pod_builder(
         **spec,
         **_init_containers(spec, more),
         **({"priorityClassName": named} if named else {}),
+        **({"subdomain": job.service} if job.service else {}),
         **link.spec,
         "restartPolicy": str(policy),
     }
@@ -183,7 +182,6 @@ def pod_builder(
         job=job,
         replica=replica,
         first=framework.roles.first(job),
-        hostnames=framework.pods.hostnames,
         batch=framework.roles.batch_spec(job) if replica.batch else {},
         identity=identity,
         metadata={
@@ -215,14 +213,6 @@ def pod_builders(
 ) -> Mapping[str, PodBuilder]:
     """Return the builder of every role, by role, in canonical order."""
     return {r.role: pod_builder(job, framework, r, backend, context) for r in job.replicas}
-
-
-def labels(job: Job, framework: Framework) -> dict[str, str]:
-    """Return the labels by which everything of the job is found."""
-    return {
-        names.OPERATOR_NAME: framework.operator.name,
-        names.JOB_NAME: names.flat(job.name),
-    }
 
 
 def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Json]:

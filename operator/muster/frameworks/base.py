@@ -111,6 +111,8 @@ class Companion:
     wanted: Callable[[Job], bool] = lambda _job: True
     lasting: bool = False
     """It is there also while the job is suspended."""
+    leaves: bool = False
+    """It goes once it is not wanted any more."""
 
     def name(self, job: Job) -> str:
         """Return the name of that object of a job."""
@@ -299,8 +301,10 @@ class Pods:
     """What must be there before the pods, in the order of creation."""
     services: bool = True
     """Does each pod have a service of its name?"""
-    hostnames: bool = False
-    """Is each pod's host name the name of its place?"""
+    one_service: bool = False
+    """Are they all found by their host names under one service, whatever the job asks?"""
+    early: Callable[[Job], bool] = lambda _job: False
+    """Does that service name pods that are not ready?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +377,12 @@ class Framework:
         return self.api.spec_field
 
     @property
+    def companions(self) -> tuple[Companion, ...]:
+        """What must be there before the pods: the job's service, if it has one, then its own."""
+        named = self.pods.services or self.pods.one_service
+        return (*((_service(self),) if named else ()), *self.pods.companions)
+
+    @property
     def version(self) -> str:
         """The version whose rules these are, e.g. `v1`."""
         return self.own_version or self.api.versions[0]
@@ -396,6 +406,40 @@ class Framework:
     def of_version(self, api_version: str) -> Framework:
         """Return the rules of that version, else these."""
         return next((row for row in self.variants if row.api_version == api_version), self)
+
+
+def _service(framework: Framework) -> Companion:
+    """Return the headless service that names all pods of a job which has one for all."""
+
+    def content(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
+        spec = {
+            "selector": labels(job, framework),
+            "publishNotReadyAddresses": framework.pods.early(job),
+        }
+        return {"spec": spec}
+
+    return Companion(
+        "v1",
+        "Service",
+        content=content,
+        fixed=lambda _job: {"spec": {"clusterIP": "None"}},
+        wanted=lambda job: bool(job.service),
+        lasting=True,
+        leaves=True,
+    )
+
+
+def labels(job: Job, framework: Framework) -> dict[str, str]:
+    """Return the labels by which everything of the job is found."""
+    return {
+        names.OPERATOR_NAME: framework.operator.name,
+        names.JOB_NAME: names.flat(job.name),
+    }
+
+
+def beyond(job: Job, domain: str) -> str:
+    """Return what follows a pod's name in that by which all of the cluster find it."""
+    return f"{job.under}.{job.namespace}.svc{'.' + domain if domain else ''}"
 
 
 def unsupported(path: str, value: object, supported: Iterable[str]) -> Problem:

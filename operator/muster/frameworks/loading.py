@@ -15,7 +15,7 @@ from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.jobs import MOST_REPLICAS
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
 from muster.frameworks import sizes
-from muster.frameworks.base import Framework, unsupported
+from muster.frameworks.base import Framework, beyond, unsupported
 
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
 _FINALIZERS: Final = (
@@ -52,6 +52,7 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
         run_policy=_run_policy(policy, _leasts(_texts(meta.get("annotations")))),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
+        service=_service(framework, meta),
         notices=(
             *_ignored(names.Event.LEGACY_FIELD_IGNORED, map(_OVERRULED.format, overruled)),
             *_ignored(names.Event.FINALIZERS_IGNORED, _held(framework, readable)),
@@ -103,7 +104,8 @@ def _problems(
     if own and framework.spec.first_breach:
         return
     reported = {problem.path for problem in own}
-    others = (*of_name(framework, job), *written, *of_values(framework, job))
+    hosts = _host_names(framework, job, domain or "cluster.local")
+    others = (*of_name(framework, job), *written, *of_values(framework, job), *hosts)
     yield from (problem for problem in others if problem.path not in reported)
     roles = spec.get(framework.spec_field)
     # A kind's own rules may count on every role: one that could not be read is not in the job.
@@ -174,6 +176,13 @@ def _scheduling(raw: Mapping[str, Any], by_role: Mapping[str, int]) -> Schedulin
     )
 
 
+def _service(framework: Framework, meta: Mapping[str, Any]) -> str:
+    """Return the name of the one service of a job that has one for all its pods."""
+    asked = mapping(meta.get("annotations")).get(names.SERVICE) == names.SERVICE_OF_JOB
+    one = framework.pods.one_service or (asked and framework.pods.services)
+    return names.flat(text(meta.get("name"))) if one else ""
+
+
 def _texts(value: object) -> dict[str, str]:
     return {key: item for key, item in mapping(value).items() if isinstance(item, str)}
 
@@ -213,7 +222,7 @@ def of_name(framework: Framework, job: Job) -> Iterator[Problem]:
         detail = f'Invalid value: "{job.name}": should match: {",".join(reasons)}'
         yield Problem("metadata.name", detail)
         return
-    if not (framework.pods.services or framework.pods.hostnames):
+    if not (framework.pods.services or framework.pods.one_service):
         return
     children = [r.pod_name(job.name, max(r.replicas - 1, 0)) for r in job.replicas]
     longest = max(children, key=len, default=job.name)
@@ -374,8 +383,39 @@ def _annotations(framework: Framework, job: Job) -> Iterator[Problem]:
     for where, given in parts:
         for key, wrong in topology.problems(given):
             yield Problem(f"{where}.annotations[{key}]", wrong)
+    asked = job.annotations.get(names.SERVICE, names.SERVICE_OF_JOB)
+    if asked != names.SERVICE_OF_JOB:
+        where = f"metadata.annotations[{names.SERVICE}]"
+        yield unsupported(where, asked, (names.SERVICE_OF_JOB,))
     for wrong in _least_problems(job):
         yield Problem(f"metadata.annotations[{names.MIN_AVAILABLE}]", wrong)
+
+
+LONGEST_HOST_NAME: Final = 64
+"""Characters that Linux grants a host name (HOST_NAME_MAX)."""
+
+
+def _host_names(framework: Framework, job: Job, domain: str) -> Iterator[Problem]:
+    """Yield what templates say of the names by which one service for all pods finds them."""
+    if not (framework.pods.services and job.service):
+        return
+    for replica in job.replicas:
+        path = f"spec.{framework.spec_field}[{replica.type}].template.spec"
+        spec, last = replica.template["spec"], max(replica.replicas - 1, 0)
+        for field in ("hostname", "subdomain"):
+            if spec.get(field):
+                asked = f"{names.SERVICE}: {names.SERVICE_OF_JOB}"
+                yield Problem(
+                    f"{path}.{field}",
+                    f"Forbidden: annotation {asked} gives each pod its own; take one of them away",
+                )
+        host = f"{replica.pod_name(job.name, last)}{beyond(job, domain)}"
+        if spec.get("setHostnameAsFQDN") is True and len(host) > LONGEST_HOST_NAME:
+            detail = (
+                f'Invalid value: true: the host name would be "{host}" and Linux allows '
+                f"{LONGEST_HOST_NAME} characters; use shorter names"
+            )
+            yield Problem(f"{path}.setHostnameAsFQDN", detail)
 
 
 def _least_problems(job: Job) -> Iterator[str]:

@@ -24,8 +24,8 @@ MIN_UP_TO_MAX: Final = Rule(
 
 
 def first_of(job: Job, type_: str) -> str:
-    """Return the host name of a role's first pod."""
-    return names.child(job.name, type_.lower(), 0)
+    """Return the name by which the others find a role's first pod."""
+    return f"{names.child(job.name, type_.lower(), 0)}{job.under}"
 
 
 def port_of(framework: Framework, job: Job, type_: str) -> int:

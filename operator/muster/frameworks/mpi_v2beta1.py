@@ -24,8 +24,7 @@ _FORMS: Final = {"OpenMPI": "{host} slots={slots}"}
 
 
 def _host(job: Job, pod: str, domain: str) -> str:
-    end = f".{domain}" if domain else ""
-    return f"{pod}.{names.flat(job.name)}.{job.namespace}.svc{end}"
+    return f"{pod}{base.beyond(job, domain)}"
 
 
 def _doubles(job: Job) -> bool:
@@ -45,14 +44,6 @@ def _config(job: Job, domain: str, pods: Sequence[PodView]) -> Json:
     return {"data": {"hostfile": hosts, "discover_hosts.sh": mpi.script(up)}}
 
 
-def _service(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
-    selector = {
-        names.OPERATOR_NAME: MPI_V2BETA1.operator.name,
-        names.JOB_NAME: names.flat(job.name),
-    }
-    return {"spec": {"selector": selector, "publishNotReadyAddresses": _doubles(job)}}
-
-
 def _template(job: Job, replica: Replica, domain: str) -> Json:
     """Return the template with host name, keys, list of hosts and what runs by default."""
     leads = replica.type == LAUNCHER
@@ -63,7 +54,7 @@ def _template(job: Job, replica: Replica, domain: str) -> Json:
         volumes.append(mpi.config_volume(f"{names.flat(job.name)}{mpi.CONFIG_SUFFIX}", items))
         mounts.append({"name": mpi.CONFIG, "mountPath": mpi.MOUNT})
     own = replica.template["spec"]
-    spec: Json = {"volumes": volumes, "subdomain": names.flat(job.name)}
+    spec: Json = {"volumes": volumes}
     # With the host's network a pod asks the host's DNS, which knows no service of the cluster.
     if own.get("hostNetwork"):
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
@@ -291,13 +282,6 @@ MPI_V2BETA1: Final = base.Framework(
         environment=_environment,
         template=_template,
         companions=(
-            base.Companion(
-                "v1",
-                "Service",
-                content=_service,
-                fixed=lambda _job: {"spec": {"clusterIP": "None"}},
-                lasting=True,
-            ),
             base.Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config, lasting=True),
             base.Companion(
                 "v1",
@@ -309,7 +293,8 @@ MPI_V2BETA1: Final = base.Framework(
             ),
         ),
         services=False,
-        hostnames=True,
+        one_service=True,
+        early=_doubles,
     ),
     life=base.Life(
         outcome=_outcome,

@@ -47,7 +47,7 @@ def too_large(
         )
         yield Problem(path, detail)
         return
-    for companion in framework.pods.companions:
+    for companion in framework.companions:
         limit = MOST_DATA if companion.kind == "ConfigMap" else LARGEST - SPARE
         if companion.wanted(job) and (size := _size(companion, job, domain)) > limit:
             detail = (

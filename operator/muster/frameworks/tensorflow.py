@@ -24,9 +24,7 @@ def _compact(value: object) -> str:
 def _address(job: Job, replica: Replica, domain: str) -> Callable[[int], str]:
     """Return index -> host and port of a role's pods."""
     start = f"{names.flat(job.name)}-{replica.role}-"
-    end = (
-        f".{job.namespace}.svc{'.' + domain if domain else ''}:{base.port_of(TENSORFLOW, replica)}"
-    )
+    end = f"{base.beyond(job, domain)}:{base.port_of(TENSORFLOW, replica)}"
     return lambda index: f"{start}{index}{end}"
 
 

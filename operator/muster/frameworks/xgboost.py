@@ -16,8 +16,9 @@ _ADDRESSES: Final = "WORKER_ADDRS"
 
 
 def _addresses(job: Job) -> str:
-    """Return the host names of the workers: all pods but one, the master."""
-    return ",".join(names.child(job.name, WORKER.lower(), i) for i in range(job.total - 1))
+    """Return the names by which the workers are found: all pods but one, the master."""
+    workers = (names.child(job.name, WORKER.lower(), i) for i in range(job.total - 1))
+    return ",".join(f"{name}{job.under}" for name in workers)
 
 
 def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:

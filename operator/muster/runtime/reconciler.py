@@ -338,7 +338,10 @@ class Reconciler:
         job, document = turn.job, action.doc
         kind, metadata = document["kind"], document["metadata"]
         resource = observe.resource(self._store, document["apiVersion"], kind)
-        urgency = self._urgencies.get(kind, PriorityLevel.GROUP)
+        # For the service of one pod nobody waits; that of a job comes before its pods.
+        early = kind == "Service" and names.REPLICA_INDEX not in metadata["labels"]
+        level = PriorityLevel.GROUP
+        urgency = level if early else self._urgencies.get(kind, level)
         path = resource.path(metadata["namespace"])
         try:
             with self._room(turn, document) as given:

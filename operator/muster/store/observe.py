@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from muster.api import names
 from muster.api.model import BatchView, Job, ObjectView
-from muster.controller import templates
+from muster.controller import meaning, templates
 from muster.controller.model import Observed
 from muster.frameworks.base import Framework
 from muster.kube import resources
@@ -31,8 +31,10 @@ def observe(
         return (*found, *strangers.children(job, kind, wanted))
 
     def companions() -> Iterator[ObjectView]:
-        for part in framework.pods.companions:
-            if (part.api_version, part.kind) not in ondemand.RESOURCES:
+        made = meaning.as_made(job, framework, there.values())
+        for part in framework.companions:
+            watched = (part.api_version, part.kind) not in ondemand.RESOURCES
+            if watched and part.wanted(made):
                 name = part.name(job)
                 yield from (v for v in children(part.kind, (name,)) if v.name == name)
         for kind in store.backend.companions:

@@ -100,9 +100,14 @@ def pod(document: Json) -> PodView:
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
+        service=_service(metadata["name"], spec),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
         gang_had=edge.count((metadata.get("annotations") or {}).get(names.GANG_HAD)),
     )
+
+
+def _service(name: str, spec: Json) -> str:
+    return sys.intern(edge.text(spec.get("subdomain"))) if spec.get("hostname") == name else ""
 
 
 def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
@@ -117,6 +122,7 @@ def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
         phase=edge.text((document.get("status") or {}).get("phase")) or "Pending",
         node=edge.text(spec.get("nodeName")),
         created=epoch(metadata.get("creationTimestamp") or ""),
+        service=_service(metadata["name"], spec),
     )
     return PodEntry(view, cautious.use(document))
 

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from muster import frameworks
 from muster.api import names, owner
 from muster.api.model import Job, Json
-from muster.controller.templates import labels
+from muster.frameworks.base import labels
 from muster.gang import Update
 from muster.kube import resources
 from muster.kube.client import BROKEN, ApiError, Exactly, Kube
