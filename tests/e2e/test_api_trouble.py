@@ -73,14 +73,14 @@ FAULTS = {"busy": ("429", "500", "503", "409"), "lost": ("cut", "lose", "tear")}
 def test_jobs_get_through_an_api_server_in_trouble(
     api: Api, proxied: Operator, proxy: faults.Proxy, kind: str
 ) -> None:
-    """A third of all writes and a tenth of the reads fail: nothing is doubled or miscounted.
+    """A quarter of all writes and a tenth of the reads fail: nothing is doubled or miscounted.
 
     What else may go wrong beside it is told in test_faults.
     """
     add_nodes(api, {"cpu": "16"}, {"cpu": "16"})
     since, pods_since = api.revision("TFJob"), api.revision("Pod")
     before = created_pods(proxied)
-    writes = faults.sometimes(7, 0.33, *FAULTS[kind], only="POST PATCH PUT DELETE")
+    writes = faults.sometimes(7, 0.25, *FAULTS[kind], only="POST PATCH PUT DELETE")
     reads = faults.sometimes(11, 0.1, *FAULTS[kind], only="GET")
     proxy.choose = lambda request: writes(request) or reads(request)
     for index in range(6):
