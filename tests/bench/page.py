@@ -17,8 +17,9 @@ import psutil
 
 import halls
 from muster.commands.snapshot import empty_store
-from muster.runtime import app, dashboard
-from muster.runtime.dashboard import Dashboard, Source
+from muster.dashboard import server as dashboard
+from muster.dashboard.server import Dashboard, Source
+from muster.runtime import app
 from muster.scheduler import policy
 
 NODES, GANGS = 10_000, 2_000

@@ -18,8 +18,8 @@ from commands.test_questions import PATHS, Served
 from muster import cli
 from muster.cluster import recording
 from muster.commands import dashboard, questions
+from muster.dashboard import server as page
 from muster.kube.client import OPENED, ApiError
-from muster.runtime import dashboard as page
 from muster.runtime.settings import Settings
 from world import tfjob
 

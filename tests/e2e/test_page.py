@@ -13,13 +13,13 @@ from pathlib import Path
 
 import browser
 import pytest
+from runtime.test_dashboard import Server
 
 import halls
 from muster.commands.snapshot import empty_store
-from muster.runtime import dashboard
-from muster.runtime.dashboard import Dashboard, Guard, Source
+from muster.dashboard import server as dashboard
+from muster.dashboard.server import Dashboard, Guard, Source
 from muster.scheduler import policy
-from runtime.test_dashboard import Server
 
 pytestmark = [
     pytest.mark.e2e,

@@ -20,7 +20,8 @@ from muster.allocator.decisionlog import DecisionLog
 from muster.api import names
 from muster.controller.model import Emit
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.metrics import Addresses, Metrics, Probes, serve, start
+from muster.kube.serving import start
+from muster.runtime.metrics import Addresses, Metrics, Probes, serve
 from muster.store.jobs import Jobs
 from world import tfjob
 

@@ -17,11 +17,11 @@ from muster.cluster.gangs import GangRules
 from muster.cluster.recording import Recording
 from muster.commands import questions, render, snapshot
 from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
+from muster.dashboard import server as dashboard
+from muster.dashboard.server import Dashboard, Source
 from muster.frameworks.base import container_name
 from muster.kube import resources
 from muster.kube.client import Kube
-from muster.runtime import dashboard
-from muster.runtime.dashboard import Dashboard, Source
 from muster.runtime.settings import Settings
 from muster.scheduler import cycle, policy
 from muster.scheduler.policy import Policy

@@ -25,6 +25,8 @@ from muster.api import names
 from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
+from muster.dashboard import server
+from muster.dashboard.server import Dashboard, Guard, Source
 from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
@@ -36,8 +38,7 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import dashboard, handlers, health, logs, metrics
-from muster.runtime.dashboard import Dashboard, Guard, Source
+from muster.runtime import handlers, health, logs, metrics
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
@@ -168,7 +169,7 @@ class Operator:
         )
         if (page := self._page()) is not None:
             try:
-                runners.append(await dashboard.serve(settings.dashboard_bind, page))
+                runners.append(await server.serve(settings.dashboard_bind, page))
             except OSError as error:
                 # Jobs are not to wait for it.
                 log.warning("the page is not served: %s", error)

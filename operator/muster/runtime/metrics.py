@@ -6,14 +6,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-import ssl
-import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -26,11 +22,9 @@ from muster.allocator.decisionlog import BusyError
 from muster.allocator.metrics import SECONDS, CycleMetrics
 from muster.api.model import Job
 from muster.frameworks.base import Framework
-from muster.kube.certificates import PairFiles, self_signed
+from muster.kube import serving
 
 log = logging.getLogger(__name__)
-LIFETIME: Final = 10 * 365 * 24 * 3600.0
-"""Seconds for which the certificate of the metrics is good."""
 LABELS = ("job_namespace", "framework")
 TRANSITIONS = {
     "Created": "created",
@@ -261,30 +255,18 @@ async def serve(
                            (addresses.health, health)):  # fmt: skip
         if address != "0":
             routes.setdefault(address, []).extend(shown)
-    tls = None if guard is None else await asyncio.to_thread(own_context, "muster-metrics")
+    tls = None if guard is None else await asyncio.to_thread(serving.own_context, "muster-metrics")
     runners = [
-        await start(address, shown, tls if address == addresses.metrics else None)
+        await serving.start(address, shown, tls if address == addresses.metrics else None)
         for address, shown in routes.items()
     ]
     if pages and addresses.debug != "0":
         try:
             shown = [_page(path, page) for path, page in pages.items()]
-            runners.append(await start(addresses.debug, shown, None))
+            runners.append(await serving.start(addresses.debug, shown, None))
         except OSError as error:
             log.warning("pages for debugging are not served on %s: %s", addresses.debug, error)
     return runners
-
-
-def own_context(name: str) -> ssl.SSLContext:
-    """Return a context with a certificate of its own, which lives as long as this process."""
-    context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
-    pair = self_signed(name, time.time(), LIFETIME, hosts=(name, "localhost"))
-    # Python's ssl takes certificates from files alone; they are gone when it has read them.
-    with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
-        files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
-        files.write(pair)
-        context.load_cert_chain(*files)
-    return context
 
 
 def _probe(ask: Callable[[], str]) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -305,22 +287,3 @@ def _page(path: str, page: Page) -> web.RouteDef:
             return web.Response(text=f"{error}\n", status=503)
 
     return web.get(path, answer)
-
-
-async def start(
-    address: str, handlers: list[web.RouteDef], tls: ssl.SSLContext | None, largest: int = 2**20
-) -> web.AppRunner:
-    """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken."""
-    app = web.Application(client_max_size=largest)
-    app.add_routes(handlers)
-    # Unpacked in the event loop before anybody is asked who sends it: 1 MB would hold up for
-    # seconds all that works there.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
-    await runner.setup()
-    host, _, port = address.rpartition(":")
-    try:
-        await web.TCPSite(runner, host.strip("[]") or None, int(port), ssl_context=tls).start()
-    except OSError:
-        await runner.cleanup()
-        raise
-    return runner

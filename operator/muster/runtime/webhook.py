@@ -20,8 +20,8 @@ from muster.api.edge import mapping, text
 from muster.api.model import Json
 from muster.frameworks import loading
 from muster.frameworks.base import Framework
+from muster.kube import serving
 from muster.kube.admission import Admission
-from muster.runtime import metrics
 
 LARGEST: Final = 3 * 2**20
 """Bytes of a question; the API server stores no object that is half as large."""
@@ -79,7 +79,7 @@ class Endpoint:
 
     async def _listen(self) -> web.AppRunner:
         routes = [web.post("/{path:.*}", self._serve)]
-        return await metrics.start(self._address, routes, self.admission.context, LARGEST)
+        return await serving.start(self._address, routes, self.admission.context, LARGEST)
 
     async def _serve(self, request: web.Request) -> web.Response:
         if self._asking >= MOST:

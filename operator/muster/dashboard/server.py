@@ -27,9 +27,9 @@ from pydantic_core import to_json
 from muster.allocator import view
 from muster.allocator.view import Seen, View
 from muster.api.model import Job, Json, PodView
+from muster.kube import serving
 from muster.kube.client import NOT_WRITTEN, ApiError, Kube
 from muster.kube.tokens import Bearers, Viewer, may_get
-from muster.runtime import metrics
 from muster.scheduler import cycle
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import Policy
@@ -468,7 +468,7 @@ async def _send(response: web.StreamResponse, data: bytes) -> None:
 
 
 def _asset(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    body = resources.files("muster.runtime").joinpath("page", name).read_bytes()
+    body = resources.files("muster.dashboard").joinpath("page", name).read_bytes()
 
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
@@ -479,5 +479,5 @@ def _asset(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Respon
 async def serve(address: str, dashboard: Dashboard) -> web.AppRunner:
     """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
     local = address.rpartition(":")[0] in LOOPBACK
-    tls = None if local else await asyncio.to_thread(metrics.own_context, "muster-dashboard")
-    return await metrics.start(address, dashboard.routes(), tls)
+    tls = None if local else await asyncio.to_thread(serving.own_context, "muster-dashboard")
+    return await serving.start(address, dashboard.routes(), tls)

@@ -13,9 +13,9 @@ import pytest
 
 import halls
 from muster.commands.snapshot import empty_store
+from muster.dashboard import server as dashboard
+from muster.dashboard.server import Dashboard, Guard, Source
 from muster.kube.client import ApiError
-from muster.runtime import dashboard
-from muster.runtime.dashboard import Dashboard, Guard, Source
 from muster.scheduler import policy
 from world import tfjob
 
