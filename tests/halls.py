@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machine halls as the page shows them: a small one with a story, and large ones."""
+"""Machine halls as the page shows them: a small one with a story, large ones, and who may look."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from builders_scheduler import make_columns, make_gang, make_node, make_pod, mak
 from muster.allocator.view import Seen
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
+from muster.kube.client import ApiError
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Topology
 from seen import RULES
@@ -134,3 +135,27 @@ def devices(node):
         pods = sum(int(run[-1]) - int(run[0]) + 1 for run in runs)
         count[key] = count.get(key, 0) + amount * pods
     return count
+
+
+class Server:
+    """An API server that knows tokens by what their bearers may list; `*` is everything."""
+
+    def __init__(self, **bearers):
+        """Know these."""
+        self.bearers, self.asked, self.broken = bearers, 0, False
+
+    async def create(self, path, body, _urgency):
+        """Answer a review."""
+        self.asked += 1
+        spec = body["spec"]
+        if "tokenreviews" in path:
+            known = spec["token"] in self.bearers
+            return {"status": {"authenticated": known, "user": {"username": spec["token"]}}}
+        if self.broken and "resourceAttributes" in spec:
+            raise ApiError(500, "InternalError", "no answer", None)
+        may = self.bearers[spec["user"]]
+        if "nonResourceAttributes" in spec:
+            return {"status": {"allowed": may is not None}}
+        return {
+            "status": {"allowed": "*" in may or spec["resourceAttributes"].get("namespace") in may}
+        }

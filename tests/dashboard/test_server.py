@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 import halls
+from halls import Server
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
-from muster.kube.client import ApiError
 from muster.scheduler import policy
 from world import tfjob
 
@@ -45,30 +45,6 @@ class Hall:
         """Return what the last cycle saw."""
         self.looked += 1
         return self.seen
-
-
-class Server:
-    """An API server that knows tokens by what their bearers may list; `*` is everything."""
-
-    def __init__(self, **bearers):
-        """Know these."""
-        self.bearers, self.asked, self.broken = bearers, 0, False
-
-    async def create(self, path, body, _urgency):
-        """Answer a review."""
-        self.asked += 1
-        spec = body["spec"]
-        if "tokenreviews" in path:
-            known = spec["token"] in self.bearers
-            return {"status": {"authenticated": known, "user": {"username": spec["token"]}}}
-        if self.broken and "resourceAttributes" in spec:
-            raise ApiError(500, "InternalError", "no answer", None)
-        may = self.bearers[spec["user"]]
-        if "nonResourceAttributes" in spec:
-            return {"status": {"allowed": may is not None}}
-        return {
-            "status": {"allowed": "*" in may or spec["resourceAttributes"].get("namespace") in may}
-        }
 
 
 @asynccontextmanager

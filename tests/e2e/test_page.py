@@ -13,9 +13,9 @@ from pathlib import Path
 
 import browser
 import pytest
-from runtime.test_dashboard import Server
 
 import halls
+from halls import Server
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
