@@ -54,7 +54,7 @@ Choose = Callable[[Request], str]
 
 an HTTP status, `page` (nonsense with status 200), `cut`: the server was never asked;
 `done <status>`, `done page`, `lose` (no answer), `tear` (half an answer): it was, and did it;
-`twice`: it was asked twice, and the second answer counts;
+`twice`: it was asked twice at once, and the worse answer counts;
 `late <seconds>`; `hang <seconds>` (done, and silent for so long, then cut);
 `event <status>`, `blank`, `babble`: a watch that begins with an error, an empty line, nonsense."""
 
@@ -162,8 +162,7 @@ class Proxy:
             await asyncio.sleep(float(value))
         if word in ("late", "hang", "done") or value in PASSED:
             if fault == "twice":
-                async with self._ask(incoming, body) as first:
-                    await first.read()
+                return await self._double(incoming, body, asked)
             return await self._forward(incoming, body, asked, fault)
         self._note(asked, 0, fault)
         if fault == "cut":
@@ -180,6 +179,17 @@ class Proxy:
             headers=_kept(incoming.headers),
             skip_auto_headers=("Content-Type",),
         )
+
+    async def _double(self, incoming: web.Request, body: bytes, asked: Request) -> web.Response:
+        # At once: what is made of the first must not be over when the second one comes.
+        async def once() -> tuple[int, dict[str, str], bytes]:
+            async with self._ask(incoming, body) as answer:
+                return answer.status, dict(_kept(answer.headers)), await answer.read()
+
+        answers = await asyncio.gather(once(), once())
+        status, headers, content = max(answers, key=lambda answer: answer[0])
+        self._note(asked, status, "twice")
+        return web.Response(status=status, headers=headers, body=content)
 
     async def _forward(
         self, incoming: web.Request, body: bytes, asked: Request, fault: str
