@@ -37,7 +37,7 @@ ASKED = os.environ.get("MUSTER_HOSTILE", "")
 """`whole` or `sample`; empty: neither."""
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.long,
+    pytest.mark.punctual,
     pytest.mark.skipif(not ASKED, reason="`make hostile` runs it"),
 ]
 
