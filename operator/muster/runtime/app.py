@@ -279,23 +279,26 @@ class Operator:
         await self.informers.synced()
         # A standby is ready too: a rolling update waits for it before it stops the leader.
         self.problem = ""
-        if leader is not None:
-            await leader.acquire()
-            # Again: what was granted meanwhile, and the jobs as the leader before left them.
-            await self.informers.synced()
+        if leader is None:
+            await self._act()
+        else:
+            await leader.lead(self._succeed)
+
+    async def _succeed(self) -> None:
+        """Work as the leader."""
+        # Again: what was granted meanwhile, and the jobs as the leader before left them.
+        await self.informers.synced()
+        await self._act()
+
+    async def _act(self) -> None:
+        """Do all that one process alone may do, for ever."""
         log.info("working: gang scheduler %s", self.backend.name)
         self.metrics.leads.set(1)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(self._decide()),
-                tasks.create_task(self.recorder.run()),
-                tasks.create_task(self._audit()),
-            ]
-            if leader is not None:
-                await leader.hold()
-                for task in running:
-                    task.cancel()
+            tasks.create_task(self._decide())
+            tasks.create_task(self.recorder.run())
+            tasks.create_task(self._audit())
 
     async def _audit(self) -> None:
         while True:
