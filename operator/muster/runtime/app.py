@@ -56,10 +56,6 @@ log = logging.getLogger(__name__)
 PASSES_AT_ONCE = 1024
 """A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
-RELIST_PAUSE = 1.0
-"""Seconds for all jobs of a list to come in before the audit that follows it."""
-AUDIT_SECONDS = 300.0
-"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 SWITCH_SECONDS = 0.0005
 """How long a thread keeps the interpreter while another waits for it. The loop lets go of it with
 each request that it sends; at Python's 5 ms a busy thread, Kopf's say, would let it send 200 a
@@ -298,18 +294,7 @@ class Operator:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._decide())
             tasks.create_task(self.recorder.run())
-            tasks.create_task(self._audit())
-
-    async def _audit(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AUDIT_SECONDS):
-                    await self._relisted.wait()
-                await asyncio.sleep(RELIST_PAUSE)
-            # Before the list: jobs that come in during it ask for another one.
-            self._relisted.clear()
-            with contextlib.suppress(*BROKEN):
-                await self.informers.read_jobs()
+            tasks.create_task(self.informers.audit_jobs(self._relisted))
 
     async def _decide(self) -> None:
         """Reconcile and schedule, with all before them that other operators have left."""
