@@ -21,6 +21,10 @@ class Server:
         """Answer so."""
         self.allowed, self.broken = allowed, broken
         self.asked, self.inside, self.most = [], 0, 0
+        self.knows = {"good"}
+        self.stuck = asyncio.Event()
+        """Set: strangers get an answer."""
+        self.stuck.set()
 
     async def create(self, path, body, _urgency):
         """Answer a review."""
@@ -32,8 +36,10 @@ class Server:
             raise ApiError(403, "Forbidden", "you may not ask", None)
         self.asked.append((path.rsplit("/", 1)[1], body["spec"]))
         if "tokenreviews" in path:
-            known = body["spec"]["token"] == "good"
-            return {"status": {"authenticated": True, "user": READER} if known else {}}
+            if known := body["spec"]["token"] in self.knows:
+                return {"status": {"authenticated": True, "user": READER}}
+            await self.stuck.wait()
+            return {"status": {"authenticated": known}}
         return {"status": {"allowed": self.allowed}}
 
 
@@ -115,3 +121,27 @@ def test_strangers_keep_nobody_from_being_known():
 
     asyncio.run(flood())
     assert [spec for _, spec in server.asked].count({"token": "good"}) == 1
+
+
+def test_who_is_known_is_asked_about_anew_beside_strangers(monkeypatch):
+    """Once his minute is up; who may not look any more is a stranger from then on."""
+    monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
+    server = Server()
+    guard = TokenGuard(server, "/metrics")
+
+    async def flood():
+        assert await guard.judge("Bearer good") is HTTPStatus.OK
+        server.stuck.clear()
+        strangers = [asyncio.create_task(guard.judge(f"Bearer {i}")) for i in range(KEPT)]
+        async with asyncio.timeout(10.0):
+            assert await guard.judge("Bearer good") is HTTPStatus.OK
+            server.allowed = False
+            assert await guard.judge("Bearer good") is HTTPStatus.FORBIDDEN
+        again = asyncio.create_task(guard.judge("Bearer good"))
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        assert not any(each.done() for each in strangers)
+        server.stuck.set()
+        await asyncio.gather(again, *strangers)
+
+    asyncio.run(flood())
