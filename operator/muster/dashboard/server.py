@@ -476,7 +476,7 @@ def _asset(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Respon
     return answer
 
 
-async def serve(address: str, dashboard: Dashboard) -> web.AppRunner:
+async def serve(address: str, dashboard: Dashboard) -> serving.Server:
     """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
     local = address.rpartition(":")[0] in LOOPBACK
     tls = None if local else await asyncio.to_thread(serving.own_context, "muster-dashboard")
