@@ -25,12 +25,12 @@ class Hall:
     def __init__(self, encrypted):
         """Answer at once until told otherwise."""
         self.tls = serving.own_context("hall") if encrypted else None
-        self.answers, self.writers, self.asked = asyncio.Event(), [], 0
+        self.answers, self.writers, self.asked = asyncio.Event(), [], asyncio.Semaphore(0)
         self.answers.set()
 
     async def answer(self, _request):
         """Answer, once it is time."""
-        self.asked += 1
+        self.asked.release()
         await self.answers.wait()
         return web.Response(text="here")
 
@@ -48,14 +48,17 @@ class Hall:
     async def ask_in_time(self):
         """Return a connection that has asked: on a busy machine the first ones may be too late."""
         while True:
-            before = self.asked
             with contextlib.suppress(ConnectionError):
                 visitor = await self.come()
                 visitor[1].write(ASKS)
-                while self.asked == before and not visitor[1].is_closing():
-                    await asyncio.sleep(0.001)
-            if self.asked > before:
-                return visitor
+                parts = [
+                    asyncio.create_task(part) for part in (self.asked.acquire(), ended(visitor))
+                ]
+                await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+                parts[1].cancel()
+                if parts[0].done():
+                    return visitor
+                parts[0].cancel()
 
 
 @asynccontextmanager
@@ -119,8 +122,7 @@ def test_who_asks_stays(encrypted, monkeypatch):
             asking = [await hall.come(KUBELET) for _ in range(MOST - 1)]
             for _, writer in asking:
                 writer.write(ASKS)
-            while hall.asked < len(asking):
-                await asyncio.sleep(0.001)
+                await hall.asked.acquire()
             crowd = [await hall.come(silent=True) for _ in range(MOST)]
             await asyncio.gather(*map(ended, crowd[:-1]))
             hall.answers.set()
