@@ -6,12 +6,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import json
 import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from muster import frameworks
+from muster.api import names
 from muster.runtime import handlers
 
 
@@ -69,3 +76,145 @@ def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(asyncio.wait_for(follow(), 10))
     assert told == ["OSError: no", "OSError: no", ""]
     assert lives == [0, 0, 0, 1, 2]
+
+
+JOBS = f"{handlers.KINDS}/v1/tfjobs"
+EXTENSIONS, _, CRDS = handlers.DEFINITIONS.rpartition("/")
+DEFINITION = {
+    "metadata": {"name": f"tfjobs.{names.GROUP}", "resourceVersion": "5"},
+    "spec": {"group": names.GROUP},
+}
+JOB = {"metadata": {"name": "seen", "namespace": "team", "uid": "1"}}
+
+
+def kind(plural: str, name: str) -> dict[str, object]:
+    """Return how a server tells that it serves something."""
+    verbs = ["get", "list", "watch"]
+    return {"name": plural, "kind": name, "singularName": "", "namespaced": True, "verbs": verbs}
+
+
+@dataclass
+class Server:
+    """One that may serve TFJobs before it tells so."""
+
+    told: bool = False
+    listing: Callable[[], Awaitable[object]] = asyncio.Event().wait
+    """Called before the definitions are listed."""
+    asked: Counter[str] = field(default_factory=Counter)
+    hears: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when Kopf has asked what is served."""
+    follows: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when Kopf has asked for jobs."""
+    events: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """What happens to the definition."""
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request."""
+        path, watch = request.path, "watch" in request.query
+        self.asked[path] += not watch
+        versions = {"/api/v1": kind("namespaces", "Namespace")}
+        versions[EXTENSIONS] = kind(CRDS, "CustomResourceDefinition")
+        if self.told:
+            versions[f"{handlers.KINDS}/v1"] = kind("tfjobs", "TFJob")
+        if path == "/apis":
+            self.hears.set()
+            return web.json_response({"groups": [_group(each) for each in versions]})
+        if path in versions or path == "/api":
+            return web.json_response({"versions": ["v1"], "resources": [versions.get(path)]})
+        if path == handlers.DEFINITIONS and not watch:
+            await self.listing()
+        elif path == JOBS:
+            self.follows.set()
+        items = [JOB] if path == JOBS and self.told else []
+        if not watch:
+            status = 200 if self.told or path != JOBS else 404
+            answer = {"metadata": {"resourceVersion": "5"}, "items": items}
+            return web.json_response(answer, status=status)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            event = await (asyncio.Queue() if path == JOBS else self.events).get()
+            line = json.dumps({"type": event, "object": DEFINITION})
+            await response.write(line.encode() + b"\n")
+
+
+def _group(path: str) -> dict[str, object]:
+    group, version = path.split("/")[-2:]
+    one = {"groupVersion": f"{group}/{version}", "version": version}
+    return {"name": group, "versions": [one], "preferredVersion": one}
+
+
+def follow(
+    server: Server,
+    story: Callable[[asyncio.Event], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Follow the TFJobs of a server while a story goes on; it is given what a job sets."""
+    monkeypatch.setattr(handlers, "SETTLED", 0.2)
+
+    async def run() -> None:
+        shown = asyncio.Event()
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", server.serve)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        door = kube()
+        door.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        take = lambda *_: shown.set()  # noqa: E731
+        rows = [frameworks.FRAMEWORKS["TFJob"]]
+        following = handlers.follow(
+            door, rows, (), take, lambda: None, lambda _: None, asyncio.Event()
+        )
+        task = asyncio.create_task(following)
+        await story(shown)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await runner.cleanup()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_kopf_hears_of_a_kind_before_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks what is served too early then, and never again."""
+    server = Server(listing=_at_once)
+
+    async def story(shown: asyncio.Event) -> None:
+        await server.hears.wait()
+        server.hears.clear()
+        server.events.put_nowait("ADDED")
+        await server.hears.wait()
+        server.told = True
+        await shown.wait()
+
+    follow(server, story, monkeypatch)
+
+
+def test_a_kind_that_comes_while_kopf_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the question what is served, before the list of definitions."""
+    server = Server()
+
+    async def come() -> None:
+        server.told = True
+
+    server.listing = come
+    follow(server, lambda shown: shown.wait(), monkeypatch)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_nothing_comes_or_goes(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then Kopf is left alone, with kinds that are not served, too."""
+    server = Server(told=told)
+    server.listing = server.follows.wait if told else _at_once
+
+    async def story(_shown: asyncio.Event) -> None:
+        await server.hears.wait()
+        await asyncio.sleep(4 * handlers.SETTLED)
+
+    follow(server, story, monkeypatch)
+    assert server.asked["/apis"] == 1
+
+
+async def _at_once() -> None:
+    return None
