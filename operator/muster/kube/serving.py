@@ -160,6 +160,8 @@ class _Visit(asyncio.Protocol):
 
     async def _encrypt(self, tls: ssl.SSLContext) -> None:
         loop, safe = asyncio.get_running_loop(), None
+        if self._wire.is_closing():
+            return
         try:
             safe = await loop.start_tls(
                 self._wire, self, tls, server_side=True, ssl_handshake_timeout=PATIENCE
