@@ -56,7 +56,9 @@ def test_the_page_does_what_it_says(env: dict[str, str]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "rank 2 met all 3, their sum is 3" in done.stdout
+    assert len(re.findall(r"^rank 2 met all 3, their sum is 3$", done.stdout, re.MULTILINE)) == 1
+    followed = re.findall(r"^(\S+) \| rank \d met all 3", done.stdout, re.MULTILINE)
+    assert sorted(followed) == ["master-0", "worker-0", "worker-1"], done.stdout
     assert re.search(
         r"rank 0: the sum of all ranks is 1, .*'mpi-worker-0', 'mpi-worker-1'", done.stdout
     )
