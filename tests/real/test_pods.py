@@ -39,7 +39,7 @@ else:
             peer = socket.create_connection((host, port))
             break
         except OSError as error:
-            print("again:", error)
+            print("no such name:" if isinstance(error, socket.gaierror) else "again:", error)
             tries += 1
             time.sleep(0.2)
     peer.sendall(b"%d" % rank)
@@ -137,12 +137,16 @@ def await_event(api: Api, job: str, words: str) -> None:
 
 
 def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
-    """Every rank saw all others; the sum is right; logs are read by kubectl and SDK."""
+    """Every rank saw all others; the sum is right; logs are read by kubectl and SDK.
+
+    The master's name is known before a worker begins.
+    """
     api.create(pytorchjob("meet", image, MEET))
     api.wait_condition("meet", "Succeeded", of="PyTorchJob")
     for rank, pod in enumerate(("meet-master-0", "meet-worker-0", "meet-worker-1")):
         said = api.kubectl("logs", "-n", api.namespace, pod)
         assert f"rank {rank} of 3: sum 3, tries" in said
+        assert said.count("no such name") <= 1
     sdk = venvs.python("kubeflow-training", *RELEASE)
     argv = [str(sdk), "-c", SDK, str(api.cluster.kubeconfig), api.namespace]
     read = json.loads(subprocess.check_output(argv, text=True).splitlines()[-1])
