@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
     assert machine.left(before) == {}
 
 
+@pytest.fixture
+def _images(machine: None) -> Iterator[None]:
+    """Make the images beside all that comes before them: most of either is waiting."""
+    argv = [sys.executable, "-m", "muster", "local", "images", "base", "muster"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        yield
+
+
+@pytest.mark.usefixtures("_images")
 def test_the_page_does_what_it_says(env: dict[str, str]) -> None:
     """A gang meets, mpirun reaches its workers; logs and exit codes are read, and all is gone."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
