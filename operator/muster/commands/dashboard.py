@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Final
 
-from muster import frameworks
 from muster.allocator.policyfile import PolicyFile
 from muster.allocator.view import Seen
 from muster.api import edge
-from muster.api.model import Job, PodView
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
 from muster.cluster.recording import Recording
@@ -19,8 +18,6 @@ from muster.commands import questions, render, snapshot
 from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
-from muster.frameworks.base import container_name
-from muster.kube import resources
 from muster.kube.client import Kube
 from muster.runtime.settings import Settings
 from muster.scheduler import cycle, policy
@@ -30,8 +27,6 @@ from muster.store.store import Callbacks
 
 PAUSE: Final = 1.0
 """Seconds in which changes are gathered."""
-LINES: Final = 300
-"""Of a log."""
 SHARE: Final = 3
 """So many times as long as it takes to look, it is not looked again."""
 
@@ -114,7 +109,7 @@ class _Eye:
             self._policy.get,
             self._store,
             what_if=self._what_if,
-            log=self._log,
+            read=self._read,
             title="the cluster",
             words=words,
         )
@@ -148,10 +143,6 @@ class _Eye:
             recording.take(self._store.columns, *look[:2], rules, look[2], chosen), text
         )
 
-    async def _log(self, job: Job, pod: PodView) -> str:
-        """Return the end of the log of the container that decides, by one's own rights."""
-        asked = {"tailLines": str(LINES)}
-        for replica in job.replicas:
-            if replica.role == pod.role:
-                asked["container"] = container_name(frameworks.of(job), replica)
-        return await self._kube.text(resources.PODS.path(pod.namespace, pod.name, "log"), **asked)
+    async def _read(self, _authorization: str, path: str, asked: Mapping[str, str]) -> str:
+        """Read by one's own rights: whoever looks sits at this machine."""
+        return await self._kube.text(path, **asked)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ssl
 import tempfile
 import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -29,12 +30,24 @@ def own_context(name: str) -> ssl.SSLContext:
     return context
 
 
+Beside = Callable[[web.Application], AsyncIterator[None]]
+
+
 async def start(
-    address: str, handlers: list[web.RouteDef], tls: ssl.SSLContext | None, largest: int = 2**20
+    address: str,
+    handlers: list[web.RouteDef],
+    tls: ssl.SSLContext | None,
+    largest: int = 2**20,
+    beside: Beside | None = None,
 ) -> web.AppRunner:
-    """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken."""
+    """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken.
+
+    `beside` begins before the first question and is gone on with after the last one.
+    """
     app = web.Application(client_max_size=largest)
     app.add_routes(handlers)
+    if beside is not None:
+        app.cleanup_ctx.append(beside)
     # Unpacked in the event loop before anybody is asked who sends it: 1 MB would hold up for
     # seconds all that works there.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
