@@ -162,24 +162,54 @@ function drawNow(changed) {
   const size = shown.length > 2000 ? "packed" : shown.length > 300 ? "dense" : "";
   grid.className = `grid ${size}`;
   grid.style.setProperty("--gap-line", size === "packed" ? "0.5px" : size ? "1px" : "2px");
-  const layout = `${size} ${shown.join(" ")}`;
+  // Blocks of whole rows, of tiles 44 px wide that are 3 px apart.
+  const block = size === "packed" ? 4 * Math.max(1, Math.floor((grid.clientWidth + 3) / 47)) : shown.length;
+  const layout = `${size} ${block} ${shown.join(" ")}`;
   if (grid.layout !== layout) {
+    if (grid.layout === undefined || grid.layout.split(" ", 1)[0] !== size) tiles.clear();
     grid.layout = layout;
-    const blocks = [];
-    for (let at = 0; at < shown.length; at += 250) blocks.push(el("div", { class: "block", role: "presentation" }, shown.slice(at, at + 250).map(tile)));
-    grid.replaceChildren(...blocks);
-    const first = grid.querySelector(".node");
-    if (first && !grid.contains(document.activeElement)) rove(first);
-    for (const name of tiles.keys()) if (!(name in nodes)) { tiles.delete(name); drawn.delete(name); }
+    for (const name of tiles.keys()) if (!(name in nodes)) tiles.delete(name);
+    for (const name of drawn.keys()) if (!tiles.has(name)) drawn.delete(name);
+    lay(shown, block);
   }
   for (const name of changed ? shown.filter((each) => changed.has(each)) : shown) refresh(name);
   byId("no-nodes").hidden = shown.length > 0;
   drawLegend();
 }
+// A screen of thousands of nodes is drawn at once, what is below it when there is nothing else to do.
+const SCREEN = 1600;
+let below = [];
+function lay(names, size) {
+  const blocks = [], grid = byId("grid");
+  for (let at = 0; at < names.length; at += size) {
+    const block = el("div", { class: "block", role: "presentation" });
+    block.names = names.slice(at, at + size);
+    blocks.push(block);
+  }
+  const made = Math.ceil(SCREEN / size);
+  below = blocks.slice(made).reverse();
+  blocks.slice(0, made).forEach(fill);
+  grid.replaceChildren(...blocks);
+  const first = grid.querySelector(".node");
+  if (first && !grid.contains(document.activeElement)) rove(first);
+  if (below.length) idle(goOn);
+}
+const idle = (work) => requestIdleCallback(work, { timeout: 500 });
+function goOn(left) {
+  do { if (below.length) fill(below.pop()); } while (below.length && left.timeRemaining() > 8);
+  if (below.length) idle(goOn);
+}
+function fill(block) {
+  block.append(...block.names.map(tile));
+  block.names.forEach(refresh);
+}
+function fillAll() {
+  while (below.length) fill(below.pop());
+}
 function tile(name) {
   if (!tiles.has(name)) {
-    const made = el("button", { class: "node", tabindex: "-1", "data-node": name }, el("b", {}, el("span", {}, name), el("span")), el("i"));
-    tiles.set(name, made);
+    const words = byId("grid").classList.length > 1 ? "" : el("b", {}, el("span", {}, name), el("span"));
+    tiles.set(name, el("button", { class: "node", tabindex: "-1", "data-node": name }, words, el("i")));
   }
   return tiles.get(name);
 }
@@ -189,7 +219,7 @@ function refresh(name) {
   if (!made || was && was.node === node && was.mark === mark) return;
   drawn.set(name, { node, mark });
   const taken = parts(node).reduce((sum, part) => sum + part.amount, 0);
-  made.firstChild.lastChild.textContent = `${number(taken)}/${number(node.size)}`;
+  if (made.children.length > 1) made.firstChild.lastChild.textContent = `${number(taken)}/${number(node.size)}`;
   made.lastChild.style.background = paint(node);
   made.setAttribute("aria-label", tell(name, node));
   made.classList.toggle("off", Boolean(node.unusable));
@@ -216,6 +246,7 @@ function rove(target) {
   target.tabIndex = 0;
 }
 function step(event) {
+  if (below.length && event.key.length > 1) fillAll();
   const all = [...byId("grid").querySelectorAll(".node")], at = all.indexOf(event.target);
   if (at < 0) return;
   const top = (each) => each.getBoundingClientRect().top;
@@ -726,7 +757,7 @@ byId("try").addEventListener("submit", async (event) => {
 byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#/job/")) location.hash = `/${state.tab}`; });
 byId("sheet").addEventListener("click", (event) => { if (event.target === byId("sheet") && event.offsetX < 0) byId("sheet").close(); });
 window.addEventListener("hashchange", route);
-window.addEventListener("resize", () => { if (state.tab === "timeline") drawTimeline(); });
+window.addEventListener("resize", () => { if (["now", "timeline"].includes(state.tab)) draw(new Set()); });
 setInterval(() => { if (state.live && !document.hidden && state.tab !== "now") draw(new Set()); }, 10000);
 show();
 route();
