@@ -163,7 +163,8 @@ def holdings(
     amounts = dict(zip(snapshot.resources, request, strict=False))
     for at, indices in found.items():
         # A gang may know more columns than it had when it was taken in, but no fewer.
-        yield at, indices, amounts.get(drawn[at], 0), math.floor(since[at])
+        came = min(since[at], snapshot.now)  # what is promised alone has not begun at all
+        yield at, indices, amounts.get(drawn[at], 0), math.floor(came)
 
 
 def ranges(indices: Iterable[int]) -> str:

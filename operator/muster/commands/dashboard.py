@@ -15,7 +15,7 @@ from muster.cluster import recording
 from muster.cluster.gangs import GangRules
 from muster.cluster.recording import Recording
 from muster.commands import questions, render, snapshot
-from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
+from muster.commands.questions import FROM_OUTSIDE, LIVE, Asked, connected, read
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.kube.client import Kube
@@ -84,7 +84,7 @@ async def _tried(saw: Recording, text: str) -> str:
     """Return what `muster simulate` says. Raises ValueError."""
     try:
         documents = list(render.parsed(text, "the job"))
-        answer = await asyncio.to_thread(questions.tried, saw, documents, "")
+        answer = await asyncio.to_thread(questions.tried, saw, documents, Asked())
     except render.UnreadableError as error:
         raise ValueError(str(error)) from error
     if not answer.text:

@@ -472,11 +472,13 @@ function runs(slots) {
   return found;
 }
 function axis(from, to, place, at) {
-  const step = [60, 120, 300, 600, 900, 1800, 3600, 7200].find((each) => (to - from) / each <= (innerWidth < 720 ? 5 : 9)) || 14400;
+  // A time is 64 px wide at the most, the word "now" half of it: none is written over another, or beside the card.
+  const wide = Math.max(120, innerWidth < 720 ? innerWidth - 52 : Math.min(innerWidth, 1480) - 340), half = 32 / wide * 100;
+  const step = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400].find((each) => (to - from) / each <= wide / 70) || 28800;
   const marks = [];
   for (let time = Math.ceil(from / step) * step; time < to; time += step) {
-    // What is close to the word "now" would be written over it.
-    if (Math.abs(place(time) - place(at)) > (innerWidth < 720 ? 9 : 4)) marks.push(el("span", { class: place(time) < 4 ? "first" : place(time) > 96 ? "last" : "", style: { left: `${place(time)}%` } }, hour(time)));
+    const spot = place(time);
+    if (spot > half && spot < 100 - half && Math.abs(spot - place(at)) > 1.5 * half) marks.push(el("span", { style: { left: `${spot}%` } }, hour(time)));
   }
   marks.push(el("span", { style: { left: `${place(at)}%`, color: "var(--bad)", fontWeight: "600" } }, "now"));
   return el("div", { class: "axis" }, el("b"), el("div", { "aria-hidden": "true" }, marks));
