@@ -224,7 +224,7 @@ def _table(
         possible = decision.verdict.ever_possible
         return _start(decision.verdict, foretold.get(key)) if possible else "never as things are"
 
-    columns = [
+    columns: list[Column[str]] = [
         Column("GANG", str),
         Column("STATE", lambda key: told(lambda v: str(v.state))(key) or str(GangPhase.RUNNING)),
         Column("QUEUE", lambda key: queue_of[key]),
