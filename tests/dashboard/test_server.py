@@ -39,9 +39,19 @@ class Hall:
 
     def __init__(self, seen=SEEN, **more):
         """Show this."""
-        self.seen = seen
+        self.seen, self.looked = seen, 0
         self.store = empty_store(("muster",))
-        self.source = Source(lambda: self.seen, lambda: policy.DEFAULT, self.store, **more)
+        self.source = Source(self.look, lambda: policy.DEFAULT, self.store, **more)
+
+    def look(self):
+        """Return what the last cycle saw."""
+        self.looked += 1
+        return self.seen
+
+    def goes_on(self, seen):
+        """Have a cycle see this."""
+        self.seen = seen
+        self.source.past.saw(seen.snapshot)
 
     def brings(self, name="mine"):
         """Show a job, with a pod."""
@@ -139,14 +149,14 @@ def test_nothing_is_made_for_nobody(monkeypatch):
         hall = Hall()
         async with served(hall) as ask:
             await asyncio.sleep(0.02)
-            assert made == []
+            assert (hall.looked, made) == (0, [])
             for _ in range(3):
                 async with ask("/api/view") as answer:
                     assert answer.status == 200
             assert len(made) == 1
-            hall.seen = replace(SEEN)
+            looked = hall.looked
             await asyncio.sleep(0.2)
-            assert len(made) == 1
+            assert hall.looked == looked
             made.clear()
             async with ask("/api/view"):
                 assert len(made) == 1
@@ -469,11 +479,12 @@ def test_who_held_what_before_is_told():
 
     async def story():
         hall = Hall()
+        hall.goes_on(SEEN)
         async with served(hall, Guard(server)) as ask:
             while (told := await past(ask, "admin"))["since"] is None:
                 pass
             assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
-            hall.seen = halls.without(SEEN, CHURN)
+            hall.goes_on(halls.without(SEEN, CHURN))
             while not (later := await past(ask, "admin", told["version"]))["rows"]:
                 pass
             assert later["rows"][0][1:4] == ["gpu-c-4", CHURN, "worker"]
@@ -504,13 +515,13 @@ def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
         hall = Hall()
         async with served(hall) as ask:
             for _ in range(3):
-                hall.seen = replace(SEEN)
+                hall.goes_on(SEEN)
                 await asyncio.sleep(0.03)
                 async with ask("/api/view") as answer:
                     assert answer.status == 200
             assert len(caplog.records) == 1
             broken.clear()
-            hall.seen = replace(SEEN)
+            hall.goes_on(SEEN)
             told = {"since": None}
             while told["since"] is None:
                 async with ask("/api/past") as answer:

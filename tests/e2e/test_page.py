@@ -153,12 +153,14 @@ def test_the_demos_story_is_watched_to_its_end(
         await ends("first")
         await page.until(f"{sheet}.includes('second-worker-3') && {sheet}.includes('Running')")
         await asyncio.to_thread(api.wait_pods, 4, "Running", "second")
+        held = f"(node) => node.held.some((row) => row[0] === '{second}')"
+        await page.until(f"Object.values(state.view.nodes).some({held})")
         await ends("second")
         await page.until("document.querySelector('#sheet .chip').innerText === 'Succeeded'")
         await page.get("location.hash = '/timeline'")
         await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
         lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
-        await page.until(f"/: 4 first from .*2 second from/s.test({lanes}.join())")
+        await page.until(f"/: 4 first from .* to .*2 second from .* to /s.test({lanes}.join())")
         await page.ask("Page.navigate", url="about:blank")
 
     watch(story)

@@ -15,19 +15,40 @@ from muster.scheduler.model import Gang, PodSet, Snapshot, namespace_of
 
 KEPT: Final = 50_000
 """Rows that are kept at the most: 15 MB."""
+BEHIND: Final = 16
+"""Snapshots that wait to be worked in; of more the oldest are passed over."""
 Row = tuple[int, str, str, str, str, float, int, int]
 """Its number, which grows; node, gang, role, tasks as in a view, devices of each, since, until."""
 
 
 class Past:
-    """Keeps what gangs have given back. Told of snapshots by one thread, asked by any."""
+    """Keeps what gangs have given back. What cycles saw is worked in by one thread."""
 
     def __init__(self) -> None:
+        self._saw: deque[Snapshot] = deque(maxlen=BEHIND)
         self._rows: deque[Row] = deque()
         self._number = 0
         self._last: Snapshot | None = None
         self.since = math.inf
         """From when on all is known."""
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._rows, self._last, self.since = deque(), None, math.inf
+
+    def saw(self, snapshot: Snapshot) -> None:
+        """Take note of what a cycle saw, which costs it nothing."""
+        self._saw.append(snapshot)
+
+    @property
+    def behind(self) -> bool:
+        """Whether something is to be worked in."""
+        return bool(self._saw)
+
+    def catch_up(self) -> None:
+        """Work in what was seen since."""
+        while self._saw:
+            self.take(self._saw.popleft())
 
     def take(self, snapshot: Snapshot) -> None:
         """Take in what a cycle saw: what is held no more has been until then."""

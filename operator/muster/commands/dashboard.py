@@ -131,6 +131,7 @@ class _Eye:
     async def _look(self) -> None:
         _, chosen, (_, _, saw) = self._sees()
         self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))
+        self.source.past.saw(saw)
 
     def _sees(self) -> tuple[GangRules, Policy, snapshot.Look]:
         chosen, rules = self._policy.get(), GangRules.of(self._settings, self._store.classes)

@@ -109,6 +109,8 @@ class Source:
 
     Raises what a request raises.
     """
+    past: Past = field(default_factory=Past)
+    """What is told of each cycle."""
     title: str = ""
     """Of what it tells, in two words."""
     live: bool = True
@@ -201,7 +203,6 @@ class Dashboard:
         self._making, self._telling = asyncio.Lock(), asyncio.Lock()
         self._groups: dict[frozenset[str] | None, _Group] = {}
         self._pages = 0
-        self._past = Past()
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._secret = secrets.token_bytes(16)
         self._began = secrets.token_hex(4)
@@ -303,7 +304,7 @@ class Dashboard:
 
     async def _ended(self, request: web.Request) -> web.Response:
         """Tell who held what before, from behind what he knows already on."""
-        group, known, past = await self._group(request), self._known(request), self._past
+        group, known, past = await self._group(request), self._known(request), self._source.past
 
         def told() -> Json:
             rows = past.after(known)
@@ -508,18 +509,16 @@ class Dashboard:
         await asyncio.gather(noting, return_exceptions=True)
 
     async def _note(self) -> None:
-        noted, failed = None, False
+        past, failed = self._source.past, False
         while True:
             await asyncio.sleep(PAUSE)
-            seen = self._source.seen()
-            if seen is None or seen is noted:
+            if not past.behind:
                 continue
-            noted = seen
             try:
-                await asyncio.to_thread(self._past.take, seen.snapshot)
+                await asyncio.to_thread(past.catch_up)
             except Exception:
                 # Anew, so that it knows what it says that it knows. That is told once.
-                self._past = Past()
+                past.forget()
                 if not failed:
                     log.exception("nobody knows who held what before")
                 failed = True

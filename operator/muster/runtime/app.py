@@ -189,6 +189,7 @@ class Operator:
             # Where nobody is asked who he is, nobody's rights are known.
             read=self.kube.text_for if guard else None,
         )
+        loop.onlooker = source.past.saw
         return Dashboard(source, guard)
 
     def _take_signals(self) -> None:
