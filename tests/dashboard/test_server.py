@@ -544,9 +544,12 @@ def test_what_is_read_is_read_by_the_rights_of_who_looks():
             raise ApiError(403, "Forbidden", "you may not", None)
         if who == "Bearer slow":
             raise TimeoutError
+        if who == "Bearer odd":
+            return "<html>"
         return "step 1\n" if path.endswith("/log") else json.dumps({"items": [EVENT]})
 
-    server = Server(good={"vision"}, blind={"vision"}, slow={"vision"}, other={"ranking"})
+    mine = {"vision"}
+    server = Server(good=mine, blind=mine, slow=mine, odd=mine, other={"ranking"})
     spaces = "/api/v1/namespaces/vision"
 
     async def story():
@@ -573,6 +576,8 @@ def test_what_is_read_is_read_by_the_rights_of_who_looks():
                 for path in ("happened?", "log?pod=mine-worker-0&"):
                     async with ask(f"/api/{path}{key}", token) as answer:
                         assert answer.status == status, (token, path)
+            async with ask(f"/api/happened?{key}", "odd") as answer:
+                assert answer.status == 502
             # No name of a pod that is not the job's is asked for.
             before = len(asked)
             for path in ("log", "happened"):

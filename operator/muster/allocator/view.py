@@ -404,7 +404,7 @@ def _decided(entry: Json, visible: Collection[str], discreet: Callable[[str], st
     return {**entry, **own, "verdict": {**said, **told, "blocked_by": list(dict.fromkeys(named))}}
 
 
-def happened(listing: Json) -> list[Json]:
+def happened(listing: Mapping[str, Any]) -> list[Json]:
     """Return the events of a list, as the server has them, oldest first."""
     found = [
         {

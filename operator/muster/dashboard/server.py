@@ -29,6 +29,7 @@ from muster import frameworks
 from muster.allocator import view
 from muster.allocator.past import Past, seen_by
 from muster.allocator.view import Seen, View
+from muster.api.edge import mapping
 from muster.api.model import Job, Json, PodView
 from muster.frameworks.base import container_name
 from muster.kube import resources, serving
@@ -355,7 +356,10 @@ class Dashboard:
             raise web.HTTPNotFound(text="no such events are known here\n")
         asked = {"fieldSelector": f"involvedObject.uid={one.uid}", "limit": str(MOST_EVENTS)}
         text = await self._read(request, resources.EVENTS.path(one.namespace), asked)
-        return await self._told(lambda: view.happened(from_json(text)))
+        try:
+            return await self._told(lambda: view.happened(mapping(from_json(text))))
+        except ValueError as error:
+            raise web.HTTPBadGateway(text="what came is no list of events\n") from error
 
     async def _asked(self, request: web.Request) -> tuple[Job | None, PodView | None]:
         """Return the job that is asked about, and the pod of it."""
