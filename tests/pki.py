@@ -70,7 +70,9 @@ class Authority:
         addresses = ["127.0.0.1", "::1", "10.96.0.1"]
         alternatives: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
         alternatives += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in addresses]
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        usage = x509.ExtendedKeyUsage(
+            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
         extensions = ((usage, False), (x509.SubjectAlternativeName(alternatives), False))
         return self._issue(name, extensions)

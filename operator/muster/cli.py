@@ -189,7 +189,9 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("-n", "--namespace", default="", help="namespace of the jobs")
     where.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
-    where.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    where.add_argument("-A", "--all-namespaces", action="store_true", help="all gangs, one a line")
+    outputs = ("text", "wide", "json", "yaml")
+    where.add_argument("-o", "--output", choices=outputs, default="text", help="wide: one a line")
     explain = subparsers.add_parser(
         "explain",
         parents=[where],
@@ -197,13 +199,8 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         epilog="Code 0: placed, 1: it waits or has failed, 2: no such gang. "
         "Flags of `muster run` count.",
     )
-    explain.add_argument("what", metavar="KIND/NAME")
-    explain.set_defaults(
-        run=_ask,
-        ask=lambda questions, chosen, args: questions.explain(
-            chosen, args.what, args.cluster, args.namespace, as_json=args.output == "json"
-        ),
-    )
+    explain.add_argument("what", metavar="KIND/NAME", nargs="?", default="", help="none: all")
+    explain.set_defaults(run=_ask, ask=_explain)
     tried = subparsers.add_parser(
         "simulate",
         parents=[where],
@@ -268,11 +265,20 @@ def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     return doctor.doctor(chosen, flags.parse, args.namespace, as_json=args.output == "json")
 
 
+def _asked(questions: Any, args: argparse.Namespace) -> Any:
+    return questions.Asked(args.cluster, args.namespace, args.all_namespaces, args.output)
+
+
+def _explain(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    if args.what and args.all_namespaces:
+        raise FlagError("KIND/NAME is of one namespace, -A of all")
+    return questions.explain(chosen, args.what, _asked(questions, args))
+
+
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     if args.replay:
         return questions.replay(args.replay)
-    as_json = args.output == "json"
-    return questions.simulate(chosen, args.filename, args.cluster, args.namespace, as_json=as_json)
+    return questions.simulate(chosen, args.filename, _asked(questions, args))
 
 
 def _ask(args: argparse.Namespace) -> int:

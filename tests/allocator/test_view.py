@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from dataclasses import replace
 
@@ -45,6 +46,15 @@ def test_every_device_of_a_node_is_somebodys_or_free(shown):
     ]
     assert shown["nodes"]["gpu-c-8"]["unusable"]
     assert "unusable" not in node
+
+
+def test_a_node_that_is_promised_alone_is_held_since_now():
+    """The pod of the task has not begun, and nobody knows when it does."""
+    role = make_role(held=[(0, "n1"), (1, "n2")], started=[50.0, math.inf], cpu=1)
+    gang = make_gang(key="TFJob/team/a", roles=[role], started=50.0)
+    nodes = view.make(halls.saw([make_node(name="n1"), make_node(name="n2")], [gang], ())[1],
+                      (), {})["nodes"]  # fmt: skip
+    assert [nodes[name]["held"][0][4] for name in ("n1", "n2")] == [50, 1000]
 
 
 def test_a_node_without_devices_shows_its_cpus():

@@ -15,6 +15,7 @@ from muster import cli
 from muster.api import edge
 from muster.cluster import recording
 from muster.commands import questions
+from muster.commands.questions import Asked
 from muster.kube.client import ApiError
 from muster.runtime.settings import Settings
 from seen import seen
@@ -32,10 +33,9 @@ def saved(tmp_path):
     return str(file)
 
 
-def explain(saved, what, **more):
+def explain(saved, what, namespace="team", **more):
     """Return the answer of `muster explain` on the file."""
-    ask = questions.explain(Settings(), what, saved, "team", **({"as_json": False} | more))
-    return asyncio.run(ask)
+    return asyncio.run(questions.explain(Settings(), what, Asked(saved, namespace, **more)))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,42 @@ def test_a_gang_is_found_by_kind_and_name(saved, what, code, words):
     answer = explain(saved, what)
     assert answer.code == code
     assert words in answer.text
+
+
+def test_all_gangs_are_told_one_line_each(saved, capsys):
+    """Who waits first; of one namespace, or of all; as a table or for programs."""
+    answer = explain(saved, "")
+    assert answer.code == 1
+    title, waits, runs = (line.split() for line in answer.text.splitlines())
+    assert title == ["GANG", "STATE", "QUEUE", "POSITION", "STARTS", "STANDING"]
+    assert waits[:4] == ["TFJob/team/waits", "Waiting", "default", "1"]
+    assert "never as things are" in answer.text
+    assert runs[:3] == ["TFJob/team/runs", "Running", "default"]
+    assert explain(saved, "", namespace="other").text == "no gangs\n"
+    assert "cpu" in explain(saved, "", output="wide").text.splitlines()[1]
+    told = json.loads(explain(saved, "", output="json").text)
+    assert [each["verdict"]["state"] for each in told] == ["Waiting", "Running"]
+    assert yaml.safe_load(explain(saved, "", output="yaml").text) == told
+    assert cli.main(["explain", "-A", "--cluster", saved]) == 1
+    assert capsys.readouterr().out == answer.text
+    assert cli.main(["explain", "tfjob/waits", "-A", "--cluster", saved]) == 2
+
+
+def test_a_job_is_tried_among_all(saved, tmp_path, capsys):
+    """Where everybody would stand with it there; the code is about the job alone."""
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job(workers=1, cpu="2")))
+    words = ["simulate", "-n", "team", "-f", str(file), "--cluster", saved]
+    assert cli.main([*words, "-A"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["TFJob/team/waits", "Waiting"], ["TFJob/team/runs", "Running"],
+        ["TFJob/team/mnist", "Placed"],
+    ]  # fmt: skip
+    assert cli.main([*words, "-o", "wide"]) == 0
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["TFJob/team/mnist", "Placed"],
+    ]  # fmt: skip
 
 
 def test_a_gang_that_is_not_there(saved):
@@ -80,7 +116,7 @@ def test_the_start_of_a_gang_behind_the_first(tmp_path):
 
 def test_programs_read_json(saved):
     """The decision as the recording has it."""
-    (decision,) = json.loads(explain(saved, "tfjob/waits", as_json=True).text)
+    (decision,) = json.loads(explain(saved, "tfjob/waits", output="json").text)
     assert decision["verdict"]["reason"] == "NoNodeLargeEnough"
 
 
@@ -196,16 +232,16 @@ def answers(tmp_path, document, *cluster, live):
         return asyncio.run(question)
 
     def simulated(where):
-        return ask(questions.simulate(settings, [str(file)], where, "team", as_json=True))
+        return ask(questions.simulate(settings, [str(file)], Asked(where, "team", output="json")))
 
     live(*cluster)
     found = [simulated("live")]
     saved.write_text(ask(questions.snapshot(settings, "live")).text)
     found.append(simulated(str(saved)))
     live(*cluster, document)
-    found.append(ask(questions.explain(settings, name, "live", "team", as_json=True)))
+    found.append(ask(questions.explain(settings, name, Asked("live", "team", output="json"))))
     saved.write_text(ask(questions.snapshot(settings, "live")).text)
-    found.append(ask(questions.explain(settings, name, str(saved), "team", as_json=True)))
+    found.append(ask(questions.explain(settings, name, Asked(str(saved), "team", output="json"))))
     assert ask_replay(saved) == 0
     return [(answer.code, *_verdict(answer)) for answer in found]
 
@@ -324,7 +360,7 @@ def asked_of(monkeypatch, server):
         return server
 
     monkeypatch.setattr(questions, "connect", connect)
-    return asyncio.run(questions.explain(Settings(), "tfjob/mnist", "live", "", as_json=False))
+    return asyncio.run(questions.explain(Settings(), "tfjob/mnist", Asked()))
 
 
 def failed_job(**first):

@@ -12,10 +12,12 @@ import aiohttp
 import pytest
 
 import halls
+from builders_scheduler import make_pod
 from halls import Server
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
+from muster.kube.client import ApiError
 from muster.scheduler import policy
 from world import tfjob
 
@@ -45,6 +47,24 @@ class Hall:
         """Return what the last cycle saw."""
         self.looked += 1
         return self.seen
+
+    def goes_on(self, seen):
+        """Have a cycle see this."""
+        self.seen = seen
+        self.source.past.saw(seen.snapshot)
+
+    def brings(self, name="mine"):
+        """Show a job, with a pod."""
+        document = tfjob(name=name)
+        document["metadata"] |= {"namespace": "vision", "uid": "u-1", "resourceVersion": "1"}
+        self.store.jobs.show("TFJob", document, gone=False)
+        owner = {"kind": "TFJob", "name": name, "uid": "u-1", "controller": True,
+                 "apiVersion": "kubeflow.org/v1"}  # fmt: skip
+        pod = {"kind": "Pod", **make_pod(name=f"{name}-worker-0", namespace="vision", uid="p-1")}
+        labels = {"training.kubeflow.org/replica-type": "worker",
+                  "training.kubeflow.org/replica-index": "0"}  # fmt: skip
+        pod["metadata"] |= {"ownerReferences": [owner], "resourceVersion": "2", "labels": labels}
+        self.store.put(pod)
 
 
 @asynccontextmanager
@@ -444,5 +464,129 @@ def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
             await asyncio.sleep(0.3)
             async with ask("/api/view") as answer:
                 assert answer.status == 200
+
+    asyncio.run(story())
+
+
+def test_who_held_what_before_is_told():
+    """By who has watched meanwhile, from what he knows on; to a tenant without others' names."""
+    server = Server(admin={"*"}, tenant={"vision"})
+
+    async def past(ask, token, version=""):
+        async with ask(f"/api/past?from={version}", token) as answer:
+            assert answer.status == 200
+            return await answer.json()
+
+    async def story():
+        hall = Hall()
+        hall.goes_on(SEEN)
+        async with served(hall, Guard(server)) as ask:
+            while (told := await past(ask, "admin"))["since"] is None:
+                pass
+            assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
+            hall.goes_on(halls.without(SEEN, CHURN))
+            while not (later := await past(ask, "admin", told["version"]))["rows"]:
+                pass
+            assert later["rows"][0][1:4] == ["gpu-c-4", CHURN, "worker"]
+            assert (await past(ask, "admin", later["version"]))["rows"] == []
+            # From another process's number on nothing is known.
+            assert (await past(ask, "admin", "other-1"))["rows"] == later["rows"]
+            seen = await past(ask, "tenant")
+            assert seen["rows"][0][1:6] == ["gpu-c-4", "", "", "0", 2.0]
+            assert "churn" not in json.dumps(seen)
+            async with ask("/api/past") as answer:
+                assert answer.status == 401
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
+    """That is said once, and no more is told than is known since."""
+    take, broken = dashboard.Past.take, [True]
+
+    def maybe(past, snapshot):
+        if broken:
+            raise ValueError("odd")
+        take(past, snapshot)
+
+    monkeypatch.setattr(dashboard.Past, "take", maybe)
+
+    async def story():
+        hall = Hall()
+        async with served(hall) as ask:
+            for _ in range(3):
+                hall.goes_on(SEEN)
+                await asyncio.sleep(0.03)
+                async with ask("/api/view") as answer:
+                    assert answer.status == 200
+            assert len(caplog.records) == 1
+            broken.clear()
+            hall.goes_on(SEEN)
+            told = {"since": None}
+            while told["since"] is None:
+                async with ask("/api/past") as answer:
+                    told = await answer.json()
+
+    asyncio.run(story())
+
+
+EVENT = {"reason": "Queued", "message": "waits", "type": "Normal", "count": 3,
+         "lastTimestamp": "2026-09-21T14:13:20Z"}  # fmt: skip
+
+
+def test_what_is_read_is_read_by_the_rights_of_who_looks():
+    """Events of a job and of its pods, and logs, with his header; what he may not, he is told."""
+    asked = []
+
+    async def read(who, path, params):
+        asked.append((who, path, params))
+        if who == "Bearer blind":
+            raise ApiError(403, "Forbidden", "you may not", None)
+        if who == "Bearer slow":
+            raise TimeoutError
+        if who == "Bearer odd":
+            return "<html>"
+        return "step 1\n" if path.endswith("/log") else json.dumps({"items": [EVENT]})
+
+    mine = {"vision"}
+    server = Server(good=mine, blind=mine, slow=mine, odd=mine, other={"ranking"})
+    spaces = "/api/v1/namespaces/vision"
+
+    async def story():
+        hall = Hall(read=read)
+        hall.brings()
+        async with served(hall, Guard(server)) as ask:
+            key = "key=TFJob/vision/mine"
+            async with ask(f"/api/happened?{key}", "good") as answer:
+                assert await answer.json() == [
+                    {"at": 1_790_000_000, "type": "Normal", "reason": "Queued",
+                     "message": "waits", "count": 3},
+                ]  # fmt: skip
+            async with ask(f"/api/happened?{key}&pod=mine-worker-0", "good") as answer:
+                assert answer.status == 200
+            async with ask(f"/api/log?{key}&pod=mine-worker-0", "good") as answer:
+                assert await answer.text() == "step 1\n"
+            events, of_pod, log = asked
+            selector = {"fieldSelector": "involvedObject.uid=u-1", "limit": "200"}
+            assert events == ("Bearer good", f"{spaces}/events", selector)
+            assert of_pod[2]["fieldSelector"] == "involvedObject.uid=p-1"
+            assert log[:2] == ("Bearer good", f"{spaces}/pods/mine-worker-0/log")
+            assert log[2]["container"] == "tensorflow"
+            for token, status in (("blind", 502), ("slow", 502), ("other", 404), ("", 401)):
+                for path in ("happened?", "log?pod=mine-worker-0&"):
+                    async with ask(f"/api/{path}{key}", token) as answer:
+                        assert answer.status == status, (token, path)
+            async with ask(f"/api/happened?{key}", "odd") as answer:
+                assert answer.status == 502
+            # No name of a pod that is not the job's is asked for.
+            before = len(asked)
+            for path in ("log", "happened"):
+                async with ask(f"/api/{path}?{key}&pod=../../x", "good") as answer:
+                    assert answer.status == 404
+            assert len(asked) == before
+        async with served(hall := Hall()) as ask:
+            hall.brings()
+            async with ask(f"/api/happened?{key}") as answer:
+                assert answer.status == 404
 
     asyncio.run(story())

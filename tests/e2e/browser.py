@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Page:
@@ -108,6 +108,7 @@ async def opened(folder: Path) -> AsyncIterator[Page]:
     assert CHROMIUM is not None
     switches = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                 "--no-first-run", "--disable-background-networking", "--remote-debugging-port=0",
+                "--in-process-gpu", "--disable-extensions", "--disable-component-update",
                 f"--user-data-dir={folder}")  # fmt: skip
     quiet = asyncio.subprocess.DEVNULL
     browser = await asyncio.create_subprocess_exec(

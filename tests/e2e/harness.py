@@ -543,6 +543,8 @@ class Operator:
     health: int = field(default_factory=free_port)
     metrics: int = field(default_factory=free_port)
     debug: int = field(default_factory=free_port)
+    page: int = 0
+    """Where it serves the page; 0: nowhere."""
     process: ForkServerProcess | None = None
     command: str = "run"
     outage: bool = False
@@ -558,6 +560,7 @@ class Operator:
             f"--metrics-bind-address=127.0.0.1:{self.metrics}",
             f"--health-probe-bind-address=127.0.0.1:{self.health}",
             f"--debug-bind-address=127.0.0.1:{self.debug}",
+            *([f"--dashboard-bind-address=127.0.0.1:{self.page}"] if self.page else ()),
             *self.flags,
         ]
         self.log.touch()
@@ -747,7 +750,8 @@ class Operators:
     ) -> Operator:
         config = account_config(cluster, self._folder, overlay)
         log = self._folder / f"operator-{next(self._numbers)}.log"
-        made = Operator(through.config(config) if through else config, log, flags)
+        page = free_port() if overlay == "embedded" else 0
+        made = Operator(through.config(config) if through else config, log, flags, page=page)
         made.command = "scheduler" if overlay == "scheduler" else "run"
         return made
 

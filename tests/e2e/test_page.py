@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a real browser: each view, wide and narrow, light and dark, by mouse and by keys.
+"""The page in a real browser: the demo's story to its end, each view by eye, by keys and by ear.
 
 With MUSTER_PICTURES the pictures of the documentation are made anew.
 """
@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import browser
 import pytest
+import yaml
+from gangs import wait_reason
+from harness import Api, Operator, add_nodes, tfjob
 
 import halls
 from halls import Server
@@ -29,72 +34,202 @@ DOCS = Path(__file__).parents[2] / "docs"
 WIDE, NARROW = (1440, 860), (390, 844)
 LLAMA = "JAXJob%2Flanguage%2Fllama-70b"
 CHURN = "XGBoostJob/ranking/churn"
-READ = {
+THERE = "typeof state === 'object' && state.version !== ''"
+VIEWS = {
     "now": "document.querySelectorAll('#grid .node').length === 24",
     "waiting": "document.querySelectorAll('#waiting .gang').length === 5"
     " && document.querySelector('#waiting').innerText.includes('if nothing else comes')",
     "queues": "document.querySelectorAll('#queues .queue').length === 3",
     "timeline": "document.querySelectorAll('#timeline .row').length === 11",
+    f"job/{LLAMA}": "document.querySelector('#sheet[open]')?.textContent.includes('rack-b (7)')",
 }
-NOTHING_BESIDE = "document.documentElement.scrollWidth <= innerWidth"
+NOTHING_BESIDE = "document.documentElement.scrollWidth <= innerWidth && scrollY === 0"
+OVER_EACH_OTHER = """(() => {
+  const found = [];
+  for (let later = 0; later < 1800; later += 90) {
+    state.skew = later;
+    drawTimeline();
+    const marks = [...document.querySelectorAll('.axis span')];
+    const boxes = marks.map((mark) => mark.getBoundingClientRect()).sort((a, b) => a.x - b.x);
+    if (boxes.some((box, i) => i && boxes[i - 1].right > box.left)) found.push(later);
+  }
+  state.skew = 0;
+  return found;
+})()"""
+"""Gives when, in the next half hour, times of the timeline would be written over each other."""
+FAINT = """((dark) => {
+  const light = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).map(Number).slice(0, 3).map((value) => value / 255);
+    const [r, g, b] = parts.map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const behind = (element) => {
+    const colour = element ? getComputedStyle(element).backgroundColor : 'rgb(255, 255, 255)';
+    return colour.endsWith(', 0)') ? behind(element.parentElement) : light(colour);
+  };
+  const found = dark === behind(document.body) < .1 ? [] : ['the page'];
+  for (const each of document.querySelectorAll('body *')) {
+    const own = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !each.checkVisibility()) continue;
+    const [more, less] = [light(getComputedStyle(each).color), behind(each)].sort((a, b) => b - a);
+    if ((more + .05) / (less + .05) < 4.5) found.push(`${each.className}: ${each.textContent}`);
+  }
+  return found;
+})"""
+"""Gives the texts that stand out less from what is behind them than WCAG asks for, and `the page`
+if that is light where it is to be dark."""
+SPOKEN = ("button", "link", "image", "textbox", "searchbox", "dialog", "group", "table")
+Story = Callable[[browser.Page], Awaitable[None]]
 
 
-async def watched(folder: Path) -> None:
-    """Go through the page as somebody who looks at it for the first time."""
-    _, seen = halls.small(time.time())
-    now = [seen]
-    source = Source(lambda: now[0], lambda: policy.DEFAULT, empty_store(("muster",)))
-    runner = await dashboard.serve("127.0.0.1:0", Dashboard(source))
-    base = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    try:
-        async with browser.opened(folder / "profile") as page:
-            for size in (WIDE, NARROW):
-                for dark in (False, True):
-                    await each_view(page, base, size, folder, dark=dark)
-            await page.look(*WIDE)
-            await by_keys(page, base)
-            await by_ear(page, base)
-            await live(page, base, now)
+@pytest.fixture(scope="module")
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Story], None]]:
+    """Give what plays a story in the browser, one for all, that nothing may complain in."""
+    with asyncio.Runner() as runner:
+        opening = browser.opened(tmp_path_factory.mktemp("profile"))
+        page = runner.run(opening.__aenter__())
+
+        def play(story: Story) -> None:
+            page.errors.clear()
+            runner.run(story(page))
             assert page.errors == []
-            await log_in(page, source)
+
+        yield play
+        runner.run(opening.__aexit__(None, None, None))
+
+
+@asynccontextmanager
+async def shown(
+    page: browser.Page, seen: list[halls.Seen], guard: Guard | None = None
+) -> AsyncIterator[str]:
+    """Serve the last of what is seen; give where."""
+    source = Source(lambda: seen[-1], lambda: policy.DEFAULT, empty_store(("muster",)))
+    runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, guard))
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
     finally:
+        await page.ask("Page.navigate", url="about:blank")
         await runner.cleanup()
 
 
-async def each_view(
-    page: browser.Page, base: str, size: tuple[int, int], folder: Path, *, dark: bool
+async def log_in(page: browser.Page, token: str) -> None:
+    """Say who one is, as one is asked to."""
+    await page.until("document.querySelector('#login[open]') !== null")
+    assert all("401" in error for error in page.errors), page.errors
+    page.errors.clear()
+    await page.get(f"document.getElementById('token').value = '{token}'")
+    await page.get("document.querySelector('#login button').click()")
+
+
+def test_the_demos_story_is_watched_to_its_end(
+    api: Api, operator: Operator, watch: Callable[[Story], None]
 ) -> None:
-    """Look at every view, and at one job."""
-    await page.look(*size, dark=dark)
-    await page.ask("Page.navigate", url=base)
-    for view, there in READ.items():
-        await page.until("typeof state === 'object' && state.version !== ''")
-        await page.get(f"location.hash = '/{view}'")
-        await page.until(f"!document.getElementById('{view}').hidden && {there}")
-        assert await page.get(f"{NOTHING_BESIDE} && scrollY === 0"), (view, size)
-        await picture(page, folder / f"{view}-{size[0]}{'-dark' if dark else ''}.png")
-    await page.get(f"location.hash = '/job/{LLAMA}'")
-    await page.until("document.querySelector('#sheet[open]')?.textContent.includes('rack-b (7)')")
-    assert await page.get(NOTHING_BESIDE), size
-    await picture(page, folder / f"job-{size[0]}{'-dark' if dark else ''}.png")
+    """On the operator's page: a job waits behind another, starts as that ends, and succeeds."""
+    config = yaml.safe_load(api.cluster.kubeconfig.read_text())
+    token = config["users"][0]["user"]["token"]
+    add_nodes(api, *[{"nvidia.com/gpu": "4"}] * 4)
+    for name, workers, gpus in (("first", 3, "4"), ("second", 4, "2")):
+        api.create(tfjob(name, workers=workers, resources={"nvidia.com/gpu": gpus}, run="forever"))
+        if name == "first":
+            api.wait_pods(3, "Running", "first")
+    wait_reason(api, "second", "NotEnoughResources")
+    second = f"TFJob/{api.namespace}/second"
+    sheet = "document.querySelector('#sheet[open]')?.innerText"
+
+    async def ends(job: str) -> None:
+        for pod in await asyncio.to_thread(api.pods, job):
+            await asyncio.to_thread(api.finish, pod["metadata"]["name"])
+
+    async def story(page: browser.Page) -> None:
+        await page.look(*WIDE)
+        await page.ask("Page.navigate", url=f"http://127.0.0.1:{operator.page}/#/waiting")
+        await log_in(page, token)
+        card = f"document.querySelector('[data-gang=\"{second}\"]')"
+        await page.until(f"{card}?.innerText.includes('0/4 placed')")
+        assert "first" in await page.get(f"{card}.innerText")
+        # By the rights of who looks, whose token the operator passes on.
+        await page.get(f"{card}.querySelector('button').click()")
+        await page.until(f"{sheet}?.includes('TFJobCreated')")
+        await ends("first")
+        await page.until(f"{sheet}.includes('second-worker-3') && {sheet}.includes('Running')")
+        await asyncio.to_thread(api.wait_pods, 4, "Running", "second")
+        held = f"(node) => node.held.some((row) => row[0] === '{second}')"
+        await page.until(f"Object.values(state.view.nodes).some({held})")
+        await ends("second")
+        await page.until("document.querySelector('#sheet .chip').innerText === 'Succeeded'")
+        await page.get("location.hash = '/timeline'")
+        await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
+        lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
+        await page.until(f"/: 4 first from .* to .*2 second from .* to /s.test({lanes}.join())")
+        await page.ask("Page.navigate", url="about:blank")
+
+    watch(story)
 
 
-async def picture(page: browser.Page, file: Path) -> None:
-    """Keep what is seen, which is more than one colour."""
-    seen = await page.picture()
-    assert len(seen) > 10_000
-    await asyncio.to_thread(file.write_bytes, seen)
+def test_each_view_is_read_by_everybody(watch: Callable[[Story], None], tmp_path: Path) -> None:
+    """At two widths, in two colours; all that a picture says has words."""
+    seen = [halls.small(time.time())[1]]
+
+    async def story(page: browser.Page) -> None:
+        async with shown(page, seen) as base:
+            await page.look(*WIDE)
+            await page.ask("Page.navigate", url=base)
+            await page.until(THERE)
+            for view, there in VIEWS.items():
+                await page.get(f"location.hash = '/{view}'")
+                await page.until(there)
+                await each_look(page, view, tmp_path)
+            await by_keys(page)
+            await live(page, seen)
+            await many(page)
+
+    watch(story)
+    if os.environ.get("MUSTER_PICTURES"):
+        for view, kept in (("now", "dashboard"), ("waiting", "dashboard-waiting")):
+            (DOCS / f"{kept}.png").write_bytes((tmp_path / f"{view}.png").read_bytes())
 
 
-async def by_keys(page: browser.Page, base: str) -> None:
+async def each_look(page: browser.Page, view: str, folder: Path) -> None:
+    """Look at a view in each size and colour, and listen to it."""
+    for dark in (True, False):
+        await page.look(*WIDE, dark=dark)
+        assert await page.get(f"{FAINT}({str(dark).lower()})") == [], (view, dark)
+    for size in (NARROW, WIDE):
+        await page.look(*size)
+        await page.until(NOTHING_BESIDE)
+        if view == "timeline":
+            assert await page.get(OVER_EACH_OTHER) == [], size
+    if os.environ.get("MUSTER_PICTURES"):
+        seen = await page.picture()
+        (folder / f"{view.partition('/')[0]}.png").write_bytes(seen)
+    told = await page.names()
+    nameless = [role for role in SPOKEN if not all(told.get(role, ()))]
+    assert nameless == [], view
+    words = {name for names in told.values() for name in names}
+    for needed in HEARD.get(view, ()):
+        assert any(name.startswith(needed) for name in words), (view, needed)
+
+
+HEARD = {
+    "now": ("Views", "gpu-a-7: 8 GPU, held: 4 weather, 1 other pods; 3 free",
+            "gpu-c-8: 8 GPU, 8 free; not usable"),
+    "waiting": ("Position 1 in queue research",),
+    "queues": ("research holds 104 of 92 GPU due",),
+    "timeline": ("llama-70b: Running, began ",),
+}  # fmt: skip
+"""View -> what a screen reader says of it, among other things."""
+
+
+async def by_keys(page: browser.Page) -> None:
     """From node to node by arrows, into a job by Enter, back by Escape."""
-    await page.ask("Page.navigate", url=f"{base}?keys#/now")
-    await page.until("typeof state === 'object' && " + READ["now"])
+    await page.get("location.hash = '/now'")
+    await page.until("!document.getElementById('sheet').open")
     await page.get("document.querySelector('#grid [tabindex=\"0\"]').focus()")
     await page.press("ArrowRight", 39)
     await page.press("ArrowDown", 40)
     await page.press("ArrowUp", 38)
     assert await page.get("document.activeElement.dataset.node") == "gpu-a-2"
+    assert await page.get("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     tip = await page.get("document.getElementById('tip').innerText")
     assert "vit-pretrain-worker-8-15" in tip
     assert "since" in tip
@@ -105,46 +240,8 @@ async def by_keys(page: browser.Page, base: str) -> None:
     await page.until("!document.getElementById('sheet').open && location.hash === '#/now'")
 
 
-async def by_ear(page: browser.Page, base: str) -> None:
-    """Everything that a picture says has words."""
-    await page.ask("Page.navigate", url=f"{base}?ear#/now")
-    await page.until("typeof state === 'object' && " + READ["now"])
-    found = await page.names()
-    nodes = [name for name in found["button"] if name.startswith("gpu-")]
-    assert len(nodes) == 24
-    assert "gpu-a-7: 8 GPU, held: 4 weather, 1 other pods; 3 free" in nodes
-    assert "gpu-c-8: 8 GPU, 8 free; not usable" in nodes
-    assert all(found["button"])
-    assert all(found["link"])
-    assert "Views" in found["navigation"]
-    await page.get("location.hash = '/queues'")
-    await page.until(READ["queues"])
-    told = await page.names()
-    assert any(name.startswith("research holds 104 of 92 GPU due") for name in told["image"])
-
-
-async def log_in(page: browser.Page, source: Source) -> None:
-    """Say who one is where that is asked; see one's own jobs, and others without names."""
-    guard = Guard(Server(good={"vision"}))
-    runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, guard))
-    try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}/#/waiting"
-        await page.ask("Page.navigate", url=url)
-        await page.until("document.querySelector('#login[open]') !== null")
-        await page.get("document.getElementById('token').value = 'good'")
-        await page.get("document.querySelector('#login button').click()")
-        await page.until("document.querySelectorAll('#waiting .stranger').length === 4")
-        told = await page.get("document.body.innerText")
-        assert "sam-distill" in told
-        assert "llama" not in told
-    finally:
-        await runner.cleanup()
-
-
-async def live(page: browser.Page, base: str, now: list[halls.Seen]) -> None:
+async def live(page: browser.Page, seen: list[halls.Seen]) -> None:
     """See a gang go, without another look; the mouse finds whose each cell is."""
-    await page.ask("Page.navigate", url=f"{base}?live#/now")
-    await page.until("typeof state === 'object' && " + READ["now"])
     where = "document.querySelector('[data-node=gpu-c-4] i').getBoundingClientRect()"
     box = await page.get(f"(({{x, y, width, height}}) => [x, y, width, height])({where})")
     at = {"x": box[0] + box[2] * 4.5 / 8, "y": box[1] + box[3] / 2}
@@ -152,16 +249,38 @@ async def live(page: browser.Page, base: str, now: list[halls.Seen]) -> None:
     await page.until(
         "document.querySelector('#tip .here')?.innerText.includes('churn-worker-0-1')"
     )
-    now[0] = halls.without(now[0], CHURN)
+    seen.append(halls.without(seen[-1], CHURN))
     await page.until("!document.getElementById('legend').innerText.includes('churn')")
     label = await page.get("document.querySelector('[data-node=gpu-c-4]').ariaLabel")
     assert "churn" not in label
     await page.until("document.getElementById('pulse').innerText === 'live'")
 
 
-def test_the_page_is_read_by_everybody(tmp_path: Path) -> None:
-    """Each view, at two widths, in two colours; by keys, by ear, and live."""
-    asyncio.run(watched(tmp_path))
-    if os.environ.get("MUSTER_PICTURES"):
-        for made, kept in (("now-1440", "dashboard"), ("waiting-1440", "dashboard-waiting")):
-            (DOCS / f"{kept}.png").write_bytes((tmp_path / f"{made}.png").read_bytes())
+async def many(page: browser.Page) -> None:
+    """Of thousands of nodes those on the screen come first, and the last by one key."""
+    await page.get("""window.requestIdleCallback = () => {};
+        for (let i = 0; i < 2400; i += 1) state.view.nodes[`z-${i}`] = state.view.nodes['gpu-a-1'];
+        drawNow()""")
+    count = "document.querySelectorAll('#grid .node').length"
+    assert 1000 < await page.get(count) < 2400
+    await page.get("document.querySelector('#grid [tabindex=\"0\"]').focus()")
+    await page.press("End", 35)
+    assert await page.get("document.activeElement.dataset.node") == "z-2399"
+    assert await page.get(count) == 2424
+    assert "vit-pretrain" in await page.get("document.activeElement.ariaLabel")
+
+
+def test_a_tenant_logs_in(watch: Callable[[Story], None]) -> None:
+    """Where it is asked who one is; he sees his own jobs, and others without names."""
+
+    async def story(page: browser.Page) -> None:
+        seen = [halls.small(time.time())[1]]
+        async with shown(page, seen, Guard(Server(good={"vision"}))) as base:
+            await page.ask("Page.navigate", url=f"{base}#/waiting")
+            await log_in(page, "good")
+            await page.until("document.querySelectorAll('#waiting .stranger').length === 4")
+            told = await page.get("document.body.innerText")
+            assert "sam-distill" in told
+            assert "llama" not in told
+
+    watch(story)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection to the API server costs."""
+"""What a connection to the API server costs, and whose rights it shows there."""
 
 from __future__ import annotations
 
@@ -9,21 +9,50 @@ import json
 import ssl
 import tracemalloc
 from asyncio import sslproto
+from contextlib import asynccontextmanager
+from types import MappingProxyType
 
-from muster.kube import auth
+import pytest
+
+from muster.kube import auth, client
+from muster.kube.client import ApiError, GarbledError
 from pki import Authority
 
 MANY = 32
 
 
-async def _held(host, folder):
-    """Return the bytes that the buffers of each end of a connection hold."""
+@asynccontextmanager
+async def _connected(folder, answer, who):
+    """Give the door to a server that takes certificates, as `who` of the kubeconfig."""
     authority = Authority("test")
     identity, cert, key = authority.server(), folder / "cert", folder / "key"
     cert.write_bytes(identity.certificate)
     key.write_bytes(identity.key)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
+    context.load_verify_locations(cadata=authority.certificate.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    vouched = base64.b64encode(authority.certificate).decode()
+    of_server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": vouched}
+    config = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": of_server}],
+        "users": [{"name": "u", "user": who}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    (folder / "config").write_text(json.dumps(config))
+    kube = await auth.connect(str(folder / "config"))
+    try:
+        yield kube
+    finally:
+        await kube.close()
+        server.close()
+
+
+async def _held(folder):
+    """Return the bytes that the buffers of each end of a connection hold."""
     come, all_there = [], asyncio.Event()
 
     async def answer(reader, writer):
@@ -34,28 +63,15 @@ async def _held(host, folder):
         await all_there.wait()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
-    server = await asyncio.start_server(answer, host, 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    vouched = base64.b64encode(authority.certificate).decode()
-    of_server = {"server": f"https://{host}:{port}", "certificate-authority-data": vouched}
-    config = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": of_server}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }
-    (folder / "config").write_text(json.dumps(config))
-    kube = await auth.connect(str(folder / "config"))
-    tracemalloc.start()
-    try:
-        await asyncio.gather(*(kube.get("/") for _ in range(MANY)))
-        found = tracemalloc.take_snapshot()
-    finally:
-        tracemalloc.stop()
-        await kube.close()
-        for writer in come:
-            writer.close()
-        server.close()
+    async with _connected(folder, answer, {"token": "t"}) as kube:
+        tracemalloc.start()
+        try:
+            await asyncio.gather(*(kube.get("/") for _ in range(MANY)))
+            found = tracemalloc.take_snapshot()
+        finally:
+            tracemalloc.stop()
+            for writer in come:
+                writer.close()
     wanted = tracemalloc.Filter(inclusive=True, filename_pattern=sslproto.__file__)
     kept = found.filter_traces([wanted]).statistics("filename")
     return sum(each.size for each in kept) / MANY / 2
@@ -63,4 +79,61 @@ async def _held(host, folder):
 
 def test_a_connection_holds_little(tmp_path):
     """A slow server has hundreds of them open."""
-    assert 0 < asyncio.run(_held("127.0.0.1", tmp_path)) < 64 * 1024
+    assert 0 < asyncio.run(_held(tmp_path)) < 64 * 1024
+
+
+def _story(folder, story, own=MappingProxyType({"token": "own"}), body=b"{}",
+           status="200 OK", more=""):  # fmt: skip
+    """Play a story; return who has asked the server: a certificate, and a header."""
+    asked = []
+
+    async def answer(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = (line.partition(": ") for line in head.split("\r\n"))
+        who = [value for name, _, value in lines if name.lower() == "authorization"]
+        asked.append((bool(writer.get_extra_info("peercert")), *who))
+        head = f"HTTP/1.1 {status}\r\n{more}Content-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        writer.close()
+
+    async def run():
+        async with _connected(folder, answer, dict(own)) as kube:
+            await story(kube)
+
+    asyncio.run(run())
+    return asked
+
+
+def test_what_is_read_for_others_is_read_by_their_rights(tmp_path):
+    """A server would go by this process's certificate rather than by their token."""
+
+    async def story(kube):
+        await kube.get("/api")
+        assert await kube.text_for("Bearer theirs", "/api", {}) == "{}"
+
+    theirs = (False, "Bearer theirs")
+    assert _story(tmp_path, story) == [(False, "Bearer own"), theirs]
+    own = {"client-certificate": str(tmp_path / "cert"), "client-key": str(tmp_path / "key")}
+    assert _story(tmp_path, story, own) == [(True,), theirs]
+
+
+def test_a_token_goes_nowhere_else(tmp_path):
+    """Not where the server's answer says."""
+
+    async def story(kube):
+        with pytest.raises(ApiError):
+            await kube.text_for("Bearer theirs", "/api", {})
+
+    more = "Location: /other\r\n"
+    assert len(_story(tmp_path, story, status="302 Found", more=more)) == 1
+
+
+def test_what_is_read_for_others_has_an_end(tmp_path, monkeypatch):
+    """A log may be as long as its writer likes."""
+    monkeypatch.setattr(client, "MOST_READ", 1000)
+
+    async def story(kube):
+        with pytest.raises(GarbledError):
+            await kube.text_for("Bearer theirs", "/api", {})
+
+    _story(tmp_path, story, body=b"x" * 1001)

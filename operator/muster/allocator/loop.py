@@ -73,6 +73,10 @@ class LoopSettings:
     pending_pods_budget: int = 500
 
 
+def _nobody(_snapshot: Snapshot) -> None:
+    return
+
+
 class Loop:
     """Runs scheduling cycles when something changed. All methods belong to the event loop."""
 
@@ -121,6 +125,8 @@ class Loop:
         self._waiting = 0
         self.seen: Seen | None = None
         """By the last cycle, for who looks on."""
+        self.onlooker: Callable[[Snapshot], None] = _nobody
+        """Called with what each cycle saw."""
         self.cycles = 0
         self.failures, self.failing_since = 0, 0.0
         """Cycles that have failed in a row, and since when (`time.monotonic()`)."""
@@ -217,6 +223,7 @@ class Loop:
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
         self.seen = Seen(snapshot, decisions)
+        self.onlooker(snapshot)
         self._wake(self._usage.holds(snapshot))
         queues = settings.gangs.rules.queues(self._store.queues)
         self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muster.allocator.verdict import ETA_SLACK, SOMEBODY, unnamed
-from muster.api import names, quantity
+from muster.api import edge, names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
 from muster.scheduler.decision import Decision, Verdict
@@ -63,12 +63,12 @@ def make(
     last view, of which all stays that is still so.
     """
     snapshot, decisions = seen.snapshot, {d.gang: d for d in seen.decisions}
-    devices = _devices(snapshot)
+    drawn = devices(snapshot)
     made = {
-        "head": {"at": snapshot.now, "device": Counter(devices).most_common(1)[0][0]}
-        if devices
+        "head": {"at": snapshot.now, "device": Counter(drawn).most_common(1)[0][0]}
+        if drawn
         else {"at": snapshot.now},
-        "nodes": _nodes(snapshot, devices),
+        "nodes": _nodes(snapshot, drawn),
         "gangs": {
             gang.key: _gang(
                 snapshot, gang, decisions.get(gang.key), foretold, before["gangs"].get(gang.key)
@@ -103,7 +103,7 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
 # Nodes, and what is held of them.
 
 
-def _devices(snapshot: Snapshot) -> list[str]:
+def devices(snapshot: Snapshot) -> list[str]:
     """Return by position what is drawn of each node: its GPUs, other devices, or its CPUs."""
     extended = [
         (column, name)
@@ -117,7 +117,7 @@ def _devices(snapshot: Snapshot) -> list[str]:
     return [next((name for column, name in extended if row[column] > 0), cpu) for row in rows]
 
 
-def _nodes(snapshot: Snapshot, devices: Sequence[str]) -> Mapping[str, Json]:
+def _nodes(snapshot: Snapshot, drawn: Sequence[str]) -> Mapping[str, Json]:
     nodes, column = snapshot.nodes, {name: i for i, name in enumerate(snapshot.resources)}
     allocatable, used = nodes.allocatable.tolist(), nodes.used.tolist()
     usable = nodes.usable.tolist()
@@ -126,15 +126,12 @@ def _nodes(snapshot: Snapshot, devices: Sequence[str]) -> Mapping[str, Json]:
     given = [0] * len(rows)
     for gang in snapshot.gangs:
         for pod_set in gang.pod_sets:
-            request = pod_set.request.tolist()
-            for at, indices, since in _held(gang, pod_set, nodes):
-                # A gang may know more columns than it had when it was taken in, but no fewer.
-                each = request[column[devices[at]]] if column[devices[at]] < len(request) else 0
+            for at, indices, each, since in holdings(snapshot, gang, pod_set, drawn):
                 given[at] += each * len(indices)
-                amount = quantity.number(devices[at], each)
-                rows[at].append([gang.key, pod_set.role, _ranges(indices), amount, since])
+                amount = quantity.number(drawn[at], each)
+                rows[at].append([gang.key, pod_set.role, ranges(indices), amount, since])
     for at, name in enumerate(nodes.names):
-        device, of = devices[at], column[devices[at]]
+        device, of = drawn[at], column[drawn[at]]
         found[name] = {
             "device": device,
             "size": quantity.number(device, allocatable[at][of]),
@@ -147,22 +144,30 @@ def _nodes(snapshot: Snapshot, devices: Sequence[str]) -> Mapping[str, Json]:
     return found
 
 
-def _held(gang: Gang, pod_set: PodSet, nodes: Nodes) -> Iterator[tuple[int, list[int], float]]:
-    """Yield position of a node, which tasks are there, and since when the first of them is."""
+def holdings(
+    snapshot: Snapshot, gang: Gang, pod_set: PodSet, drawn: Sequence[str]
+) -> Iterator[tuple[int, list[int], int, int]]:
+    """Yield position of a node, which tasks are there, what each has of its device, since when.
+
+    `drawn`: the device of each node. That one is told of which the first of them came.
+    """
     found: dict[int, list[int]] = {}
     since: dict[int, float] = {}
-    began = gang.started or 0.0
+    began, request, nodes = gang.started or 0.0, pod_set.request.tolist(), snapshot.nodes
     for place, (index, node) in enumerate(pod_set.held):
         at = nodes.index.get(node, -1)
         if at >= 0:
             found.setdefault(at, []).append(index)
             start = pod_set.started[place] if pod_set.started else began
             since[at] = min(start, since.get(at, UNLIMITED))
+    amounts = dict(zip(snapshot.resources, request, strict=False))
     for at, indices in found.items():
-        yield at, indices, math.floor(since[at])
+        # A gang may know more columns than it had when it was taken in, but no fewer.
+        came = min(since[at], snapshot.now)  # what is promised alone has not begun at all
+        yield at, indices, amounts.get(drawn[at], 0), math.floor(came)
 
 
-def _ranges(indices: Iterable[int]) -> str:
+def ranges(indices: Iterable[int]) -> str:
     """Return `0-3,7` for 0, 1, 2, 3, 7."""
     runs: list[list[int]] = []
     for index in sorted(indices):
@@ -399,6 +404,29 @@ def _decided(entry: Json, visible: Collection[str], discreet: Callable[[str], st
     return {**entry, **own, "verdict": {**said, **told, "blocked_by": list(dict.fromkeys(named))}}
 
 
+def happened(listing: Mapping[str, Any]) -> list[Json]:
+    """Return the events of a list, as the server has them, oldest first."""
+    found = [
+        {
+            "at": math.floor(_last(event)),
+            "type": edge.text(event.get("type")),
+            "reason": edge.text(event.get("reason")),
+            "message": edge.text(event.get("message") or event.get("note")),
+            "count": edge.integer(event.get("count")) or 1,
+        }
+        for event in map(edge.mapping, edge.sequence(listing.get("items")))
+    ]
+    return sorted(found, key=lambda event: event["at"])
+
+
+def _last(event: Mapping[str, Any]) -> float:
+    """Return when it happened for the last time."""
+    metadata, series = edge.mapping(event.get("metadata")), edge.mapping(event.get("series"))
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    found = map(edge.parse_time, (*times, metadata.get("creationTimestamp")))
+    return next((at for at in found if at is not None), 0.0)
+
+
 def _pod(pod: PodView) -> Json:
     bad = next((end for end in (*pod.ends, *pod.past_failures) if end.exit_code != 0), None)
     why = (pod.reason or pod.doubt[0], pod.message)
@@ -455,14 +483,14 @@ def _node_for(document: Json, visible: Collection[str]) -> Json:
     if len(own) == len(document["held"]):
         return document
     away = sum(
-        row[3] * _count(row[2]) for row in document["held"] if namespace_of(row[0]) not in visible
+        row[3] * count(row[2]) for row in document["held"] if namespace_of(row[0]) not in visible
     )
     return {**document, "held": own, "away": away}
 
 
-def _count(ranges: str) -> int:
-    """Return how many indices `_ranges` has written."""
-    runs = (run.split("-") for run in ranges.split(","))
+def count(written: str) -> int:
+    """Return how many indices `ranges` has written."""
+    runs = (run.split("-") for run in written.split(","))
     return sum(int(run[-1]) - int(run[0]) + 1 for run in runs)
 
 

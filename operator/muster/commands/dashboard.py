@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Final
 
-from muster import frameworks
 from muster.allocator.policyfile import PolicyFile
 from muster.allocator.view import Seen
 from muster.api import edge
-from muster.api.model import Job, PodView
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
 from muster.cluster.recording import Recording
 from muster.commands import questions, render, snapshot
-from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
+from muster.commands.questions import FROM_OUTSIDE, LIVE, Asked, connected, read
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
-from muster.frameworks.base import container_name
-from muster.kube import resources
 from muster.kube.client import Kube
 from muster.runtime.settings import Settings
 from muster.scheduler import cycle, policy
@@ -30,8 +27,6 @@ from muster.store.store import Callbacks
 
 PAUSE: Final = 1.0
 """Seconds in which changes are gathered."""
-LINES: Final = 300
-"""Of a log."""
 SHARE: Final = 3
 """So many times as long as it takes to look, it is not looked again."""
 
@@ -89,7 +84,7 @@ async def _tried(saw: Recording, text: str) -> str:
     """Return what `muster simulate` says. Raises ValueError."""
     try:
         documents = list(render.parsed(text, "the job"))
-        answer = await asyncio.to_thread(questions.tried, saw, documents, "")
+        answer = await asyncio.to_thread(questions.tried, saw, documents, Asked())
     except render.UnreadableError as error:
         raise ValueError(str(error)) from error
     if not answer.text:
@@ -114,7 +109,7 @@ class _Eye:
             self._policy.get,
             self._store,
             what_if=self._what_if,
-            log=self._log,
+            read=self._read,
             title="the cluster",
             words=words,
         )
@@ -136,6 +131,7 @@ class _Eye:
     async def _look(self) -> None:
         _, chosen, (_, _, saw) = self._sees()
         self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))
+        self.source.past.saw(saw)
 
     def _sees(self) -> tuple[GangRules, Policy, snapshot.Look]:
         chosen, rules = self._policy.get(), GangRules.of(self._settings, self._store.classes)
@@ -148,10 +144,6 @@ class _Eye:
             recording.take(self._store.columns, *look[:2], rules, look[2], chosen), text
         )
 
-    async def _log(self, job: Job, pod: PodView) -> str:
-        """Return the end of the log of the container that decides, by one's own rights."""
-        asked = {"tailLines": str(LINES)}
-        for replica in job.replicas:
-            if replica.role == pod.role:
-                asked["container"] = container_name(frameworks.of(job), replica)
-        return await self._kube.text(resources.PODS.path(pod.namespace, pod.name, "log"), **asked)
+    async def _read(self, _authorization: str, path: str, asked: Mapping[str, str]) -> str:
+        """Read by one's own rights: whoever looks sits at this machine."""
+        return await self._kube.text(path, **asked)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from muster.allocator import view
 from muster.allocator.policyfile import PolicyFile
@@ -19,14 +20,16 @@ from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import failure, queues, render
+from muster.commands import failure, queues, render, tables
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
+from muster.commands.tables import JSON, TEXT, WIDE, YAML, Column
 from muster.kube import client
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.runtime.settings import Settings
 from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
 from muster.store.store import Store
 
@@ -80,47 +83,66 @@ def replay(file: str) -> Answer:
     return Answer(again)
 
 
-async def simulate(
-    settings: Settings, files: Sequence[str], cluster: str, namespace: str, *, as_json: bool
-) -> Answer:
-    """Say whether the jobs of these files would fit, and where; NO if one of them would not."""
-    if cluster == LIVE:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of what a question is, and how it is to be answered."""
+
+    cluster: str = LIVE
+    """Or a file."""
+    namespace: str = ""
+    everywhere: bool = False
+    """Where all gangs stand, of all namespaces."""
+    output: str = TEXT
+    """One of `tables.FORMATS`."""
+
+
+async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> Answer:
+    """Say whether the jobs of these files would fit, and where; NO if one of them would not.
+
+    Asked of all gangs, say where these would stand beside the jobs.
+    """
+    if asked.cluster == LIVE:
         async with connected(settings) as kube:
             _, seen = await _live(settings, kube)
     else:
-        seen, _ = recording.load(read(cluster))
+        seen, _ = recording.load(read(asked.cluster))
     documents = [document for file in files for document in render.documents(file)]
-    return tried(seen, documents, namespace, as_json=as_json)
+    return tried(seen, documents, asked)
 
 
-def tried(
-    seen: Recording, documents: Iterable[Json], namespace: str, *, as_json: bool = False
-) -> Answer:
+def tried(seen: Recording, documents: Iterable[Json], asked: Asked) -> Answer:
     """Say whether these jobs would fit what was seen, and where. Raises OfferError."""
-    seen, keys = with_offers(seen, documents, namespace)
-    return _answer(seen, keys, seen.decide(), as_json=as_json)
+    seen, keys = with_offers(seen, documents, asked.namespace)
+    decisions = seen.decide()
+    answer = _answer(seen, keys, decisions, asked.output)
+    if asked.everywhere:
+        return replace(_all(seen, "", decisions, asked.output), code=answer.code)
+    return answer
 
 
-async def explain(
-    settings: Settings, what: str, cluster: str, namespace: str, *, as_json: bool
-) -> Answer:
-    """Say where a gang stands: by its job, its PodGroup, its batch Job or one of its pods."""
+async def explain(settings: Settings, what: str, asked: Asked) -> Answer:
+    """Say where a gang stands: by its job, its PodGroup, its batch Job or one of its pods.
+
+    Where none is named, say it of all of the namespace, or of all there are.
+    """
     kind, _, name = what.partition("/")
     failed = []
-    if cluster == LIVE:
+    if asked.cluster == LIVE:
         async with connected(settings) as kube:
             store, seen = await _live(settings, kube)
-            place = namespace or kube.namespace
+            place = asked.namespace or kube.namespace
             job = _job(store, kind, place, name)
-            if job is not None and not as_json:
+            if job is not None and asked.output == TEXT:
                 failed = await failure.report(kube, job)
         # A recording has no names of pods, so only the live cluster can be asked by one.
         key = _find(seen, kind, place, name) or _of_pods(store, kind, place, name)
     else:
-        seen, place = recording.load(read(cluster))[0], namespace or "default"
+        seen, place = recording.load(read(asked.cluster))[0], asked.namespace or "default"
         key = _find(seen, kind, place, name)
+    if not what:
+        return _all(seen, "" if asked.everywhere else place, seen.decide(), asked.output)
     if key:
-        answer = _answer(seen, [key], seen.decide(), as_json=as_json)
+        answer = _answer(seen, [key], seen.decide(), asked.output)
         return replace(answer, text=answer.text + "".join(failed))
     if failed:
         return Answer(f"{what} in namespace {place}: not at work\n{''.join(failed)}", NO)
@@ -136,15 +158,84 @@ def _job(store: Store, kind: str, namespace: str, name: str) -> Job | None:
 
 
 def _answer(
-    seen: Recording, keys: Sequence[str], decisions: Sequence[Decision], *, as_json: bool
+    seen: Recording, keys: Sequence[str], decisions: Sequence[Decision], output: str
 ) -> Answer:
     found = {d.gang: d for d in decisions if d.gang in keys}
     code = YES if all(fits(found.get(key)) for key in keys) else NO
-    if as_json:
-        return Answer(recording.decisions_text(list(found.values())), code)
+    if output in (JSON, YAML):
+        text = recording.decisions_text(list(found.values()))
+        return Answer(text if output == JSON else tables.data(json.loads(text), YAML), code)
     asked = view.open_questions(found.values())
     foretold = seen.forecast(asked) if asked else {}
+    if output == WIDE:
+        return Answer(_table(seen, keys, found, foretold, wide=True), code)
     return Answer("".join(of_gang(seen, k, decisions, foretold) for k in keys), code)
+
+
+def _all(seen: Recording, namespace: str, decisions: Sequence[Decision], output: str) -> Answer:
+    """Say where the gangs of a namespace stand, or all: who waits first, in their order."""
+    found = {d.gang: d for d in decisions}
+    gangs = [g for g in seen.gangs if namespace in ("", namespace_of(g.key))]
+    keys = [gang.key for gang in sorted(gangs, key=lambda gang: _order(gang, found))]
+    code = YES if all(fits(found.get(key)) for key in keys) else NO
+    there = [found[key] for key in keys if key in found]
+    if output in (JSON, YAML):
+        written = {each["gang"]: each for each in json.loads(recording.decisions_text(there))}
+        placed: Json = {"verdict": {"state": str(GangPhase.RUNNING)}}
+        told = [written.get(key, {"gang": key, **placed}) for key in keys]
+        return Answer(tables.data(told, output), code)
+    asked = view.open_questions(there)
+    foretold = seen.forecast(asked) if asked else {}
+    text = _table(seen, keys, found, foretold, wide=output == WIDE)
+    return Answer(text if keys else "no gangs\n", code)
+
+
+def _order(gang: GangInput, decisions: Mapping[str, Decision]) -> tuple[Any, ...]:
+    decision = decisions.get(gang.key)
+    place = decision.verdict.position if decision else 0
+    return fits(decision), gang.queue, place, gang.created, gang.key
+
+
+def _table(
+    seen: Recording,
+    keys: Sequence[str],
+    decisions: Mapping[str, Decision],
+    foretold: Mapping[str, float],
+    *,
+    wide: bool,
+) -> str:
+    """Return the gangs, one line each."""
+    queue_of = {gang.key: gang.queue for gang in seen.gangs}
+    size_of = {gang.key: _size(gang) for gang in seen.gangs}
+
+    def told(read: Callable[[Verdict], str]) -> Callable[[str], str]:
+        return lambda key: read(decisions[key].verdict) if key in decisions else ""
+
+    def lacks(verdict: Verdict) -> str:
+        return ", ".join(f"{quantity.format(r, n)} {r}" for r, n in verdict.shortage.items())
+
+    def standing(key: str) -> str:
+        return told(lambda verdict: verdict.summary)(key) or size_of[key]
+
+    def starts(key: str) -> str:
+        decision = decisions.get(key)
+        if decision is None or fits(decision):
+            return ""
+        possible = decision.verdict.ever_possible
+        return _start(decision.verdict, foretold.get(key)) if possible else "never as things are"
+
+    columns: list[Column[str]] = [
+        Column("GANG", str),
+        Column("STATE", lambda key: told(lambda v: str(v.state))(key) or str(GangPhase.RUNNING)),
+        Column("QUEUE", lambda key: queue_of[key]),
+        Column("POSITION", told(lambda verdict: str(verdict.position or ""))),
+        Column("STARTS", starts),
+        Column("STANDING", standing),
+        Column("REASON", told(lambda verdict: str(verdict.reason)), wide=True),
+        Column("LACKS", told(lacks), wide=True),
+        Column("BEHIND", told(lambda verdict: ", ".join(verdict.blocked_by)), wide=True),
+    ]
+    return tables.table(columns, keys, wide=wide)
 
 
 def _find(seen: Recording, kind: str, namespace: str, name: str) -> str:

@@ -29,7 +29,6 @@ from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
 from muster.runtime.settings import Settings
 
-EVENTS = Resource("", "v1", "events")
 GPU: Final = "/gpu"
 """With it end the names of the resources that count where none is named."""
 EVICTIONS: Final = frozenset({"EvictionByEvictionAPI", "PreemptionByScheduler"})
@@ -160,7 +159,7 @@ class _Reader:
         events = []
         for reason in (names.Event.SCHEDULED, names.Event.EVICT):
             selector = f"involvedObject.kind=Pod,reason={reason}"
-            events += await self._known(EVENTS, fieldSelector=selector)
+            events += await self._known(resources.EVENTS, fieldSelector=selector)
         remains = Remains(pods, events)
         return [history(row, job, remains, self._queue, self._counted) for row, job in jobs]
 

@@ -12,23 +12,28 @@ import gzip
 import hashlib
 import itertools
 import logging
+import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from importlib import resources
+from importlib import resources as packaged
 from typing import Final
 
 from aiohttp import web
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
+from muster import frameworks
 from muster.allocator import view
+from muster.allocator.past import Past, seen_by
 from muster.allocator.view import Seen, View
+from muster.api.edge import mapping
 from muster.api.model import Job, Json, PodView
-from muster.kube import serving
-from muster.kube.client import NOT_WRITTEN, ApiError, Kube
+from muster.frameworks.base import container_name
+from muster.kube import resources, serving
+from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Kube
 from muster.kube.tokens import ASKED_AT_ONCE, Bearers, Viewer, may_get
 from muster.scheduler import cycle
 from muster.scheduler.model import namespace_of
@@ -59,6 +64,13 @@ SILENCE: Final = 15.0
 """Seconds after which it is said that there is nothing new."""
 PATIENCE: Final = 30.0
 """Seconds in which a page must take in what it is sent."""
+LINES: Final = 300
+LOG_BYTES: Final = 2**20
+"""Of a log, the last lines, and of these so many bytes."""
+MOST_EVENTS: Final = 200
+"""Of an object."""
+READ_AT_ONCE: Final = 4
+"""Logs and lists of events that are read at once, for all who look."""
 ASKED: Final = "application/yaml"
 LONGEST: Final = 16
 """Digits of a view's number."""
@@ -93,8 +105,13 @@ class Source:
     """The decisions on a gang, by its key."""
     what_if: Callable[[str], Awaitable[str]] | None = None
     """What would come of jobs that are written so, in words. Raises ValueError."""
-    log: Callable[[Job, PodView], Awaitable[str]] | None = None
-    """The end of the log of a job's pod. Raises ApiError."""
+    read: Callable[[str, str, Mapping[str, str]], Awaitable[str]] | None = None
+    """Reads what only who looks may read, by his rights: his header, path and parameters.
+
+    Raises what a request raises.
+    """
+    past: Past = field(default_factory=Past)
+    """What is told of each cycle."""
     title: str = ""
     """Of what it tells, in two words."""
     live: bool = True
@@ -187,6 +204,7 @@ class Dashboard:
         self._making, self._telling = asyncio.Lock(), asyncio.Lock()
         self._groups: dict[frozenset[str] | None, _Group] = {}
         self._pages = 0
+        self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._secret = secrets.token_bytes(16)
         self._began = secrets.token_hex(4)
 
@@ -198,7 +216,9 @@ class Dashboard:
             web.get("/api/events", self._events),
             web.get("/api/gang", self._detail),
             web.get("/api/why", self._why),
+            web.get("/api/past", self._ended),
             web.get("/api/log", self._log),
+            web.get("/api/happened", self._happened),
             web.post("/api/whatif", self._what_if),
         ]
 
@@ -212,7 +232,7 @@ class Dashboard:
                 "live": self._source.live,
                 "keepsDecisions": self._source.why is not None,
                 "tries": self._source.what_if is not None,
-                "logs": self._source.log is not None,
+                "reads": self._source.read is not None,
             }
             body = await asyncio.to_thread(group.text, about)
         headers = {**HEADERS, "Content-Encoding": "gzip"}
@@ -220,12 +240,10 @@ class Dashboard:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send differences for as long as the page is open."""
-        began, _, number = request.query.get("from", "").partition("-")
         group = await self._group(request)
         if self._pages >= MOST:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n")
-        known = began == self._began and number.isdecimal() and len(number) < LONGEST
-        at = int(number) if known else -1
+        at = self._known(request)
         response = web.StreamResponse(headers={**HEADERS, "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
         self._pages += 1
@@ -237,6 +255,12 @@ class Dashboard:
         finally:
             self._pages -= 1
         return response
+
+    def _known(self, request: web.Request) -> int:
+        """Return the number up to which who asks knows all; -1: he knows nothing of this."""
+        began, _, number = request.query.get("from", "").partition("-")
+        known = began == self._began and number.isdecimal() and len(number) < LONGEST
+        return int(number) if known else -1
 
     async def _follow(
         self, request: web.Request, response: web.StreamResponse, group: _Group, at: int
@@ -279,6 +303,19 @@ class Dashboard:
         nodes, discreet = seen.snapshot.nodes if seen else None, self._discretion(group)
         return await self._told(lambda: view.detail(job, pods, gang, nodes, discreet))
 
+    async def _ended(self, request: web.Request) -> web.Response:
+        """Tell who held what before, from behind what he knows already on."""
+        group, known, past = await self._group(request), self._known(request), self._source.past
+
+        def told() -> Json:
+            rows = past.after(known)
+            number = rows[-1][0] if rows else max(known, 0)
+            shown = rows if group.visible is None else list(seen_by(rows, group.visible))
+            since = None if past.since == math.inf else past.since
+            return {"version": f"{self._began}-{number}", "since": since, "rows": shown}
+
+        return await self._told(told)
+
     async def _why(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
         group = await self._allowed(request, key)
@@ -295,22 +332,56 @@ class Dashboard:
     async def _told(self, make: Callable[[], object]) -> web.Response:
         """Return what is made in a thread, one at a time: a gang may have thousands of pods."""
         async with self._telling:
-            body = await asyncio.to_thread(lambda: to_json(make()))
-        return web.Response(body=body, content_type="application/json", headers=HEADERS)
+            body = await asyncio.to_thread(lambda: gzip.compress(to_json(make()), 1))
+        headers = {**HEADERS, "Content-Encoding": "gzip"}
+        return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def _log(self, request: web.Request) -> web.Response:
+        """Tell the end of the log of a job's pod."""
+        job, pod = await self._asked(request)
+        if job is None or pod is None:
+            raise web.HTTPNotFound(text="no such log is known here\n")
+        asked = {"tailLines": str(LINES), "limitBytes": str(LOG_BYTES)}
+        for replica in job.replicas:
+            if replica.role == pod.role:
+                asked["container"] = container_name(frameworks.of(job), replica)
+        path = resources.PODS.path(pod.namespace, pod.name, "log")
+        return web.Response(text=await self._read(request, path, asked), headers=HEADERS)
+
+    async def _happened(self, request: web.Request) -> web.Response:
+        """Tell the events of a job, or of a pod of it."""
+        job, pod = await self._asked(request)
+        one = pod if "pod" in request.query else job
+        if one is None:
+            raise web.HTTPNotFound(text="no such events are known here\n")
+        asked = {"fieldSelector": f"involvedObject.uid={one.uid}", "limit": str(MOST_EVENTS)}
+        text = await self._read(request, resources.EVENTS.path(one.namespace), asked)
+        try:
+            return await self._told(lambda: view.happened(mapping(from_json(text))))
+        except ValueError as error:
+            raise web.HTTPBadGateway(text="what came is no list of events\n") from error
+
+    async def _asked(self, request: web.Request) -> tuple[Job | None, PodView | None]:
+        """Return the job that is asked about, and the pod of it."""
         key, name = request.query.get("key", ""), request.query.get("pod", "")
         await self._allowed(request, key)
-        job = self._source.store.jobs.get(key)
-        pods = (
-            {} if job is None else {p.name: p for p in self._source.store.own_pods(job).values()}
-        )
-        if self._source.log is None or job is None or name not in pods:
-            raise web.HTTPNotFound(text="no such log is known here\n")
+        store = self._source.store
+        job = store.jobs.get(key)
+        pods = {} if job is None else {p.name: p for p in store.own_pods(job).values()}
+        return job, pods.get(name)
+
+    async def _read(self, request: web.Request, path: str, asked: Mapping[str, str]) -> str:
+        """Return what is read for who asks, a few at a time: connections are for other work."""
+        if self._source.read is None:
+            raise web.HTTPNotFound(text="nothing is read here\n")
+        who = request.headers.get("Authorization", "")
         try:
-            return web.Response(text=await self._source.log(job, pods[name]), headers=HEADERS)
+            async with self._reading, asyncio.timeout(PATIENCE):
+                return await self._source.read(who, path, asked)
         except ApiError as error:
             raise web.HTTPBadGateway(text=f"{error.message}\n") from error
+        except BROKEN as error:
+            raise web.HTTPBadGateway(text="the API server gives no answer\n") from error
 
     async def _what_if(self, request: web.Request) -> web.Response:
         """Say what would come of a job. Nothing is written anywhere."""
@@ -434,6 +505,28 @@ class Dashboard:
             self._ahead = started + max(AHEAD, AHEAD_SHARE * took)
             self._looking = None
 
+    async def remember(self, _app: web.Application) -> AsyncIterator[None]:
+        """Note who held what, also while nobody looks, for as long as the page is served."""
+        noting = asyncio.create_task(self._note())
+        yield
+        noting.cancel()
+        await asyncio.gather(noting, return_exceptions=True)
+
+    async def _note(self) -> None:
+        past, failed = self._source.past, False
+        while True:
+            await asyncio.sleep(PAUSE)
+            if not past.behind:
+                continue
+            try:
+                await asyncio.to_thread(past.catch_up)
+            except Exception:
+                # Anew, so that it knows what it says that it knows. That is told once.
+                past.forget()
+                if not failed:
+                    log.exception("nobody knows who held what before")
+                failed = True
+
     def _forget(self) -> None:
         """Keep nothing once nobody looks any more."""
         left = self._looked + IDLE - time.monotonic()
@@ -471,7 +564,7 @@ async def _send(response: web.StreamResponse, data: bytes) -> None:
 
 
 def _asset(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    body = resources.files("muster.dashboard").joinpath("page", name).read_bytes()
+    body = packaged.files("muster.dashboard").joinpath("page", name).read_bytes()
 
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
@@ -483,4 +576,4 @@ async def serve(address: str, dashboard: Dashboard) -> serving.Server:
     """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
     local = address.rpartition(":")[0] in LOOPBACK
     tls = None if local else await asyncio.to_thread(serving.own_context, "muster-dashboard")
-    return await serving.start(address, dashboard.routes(), tls)
+    return await serving.start(address, dashboard.routes(), tls, beside=dashboard.remember)

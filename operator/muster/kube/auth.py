@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import ssl
 from asyncio import sslproto
+from functools import cache
 from typing import Any, Final
 
 import aiohttp
@@ -68,7 +71,23 @@ async def connect(
             proxy=configuration.proxy,
         )
 
-    return Kube(configuration.host, new_session, namespace, width, attempts)
+    @cache
+    def anonymous() -> ssl.SSLContext:
+        nobody = copy.copy(configuration)
+        # A server goes by the certificate, if there is one, rather than by a token.
+        nobody.cert_file = nobody.key_file = None
+        context: ssl.SSLContext = RESTClientObject(nobody).ssl_context
+        return context
+
+    def bare() -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1, ssl=anonymous()),
+            timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
+            headers={"User-Agent": "muster", "Accept": "application/json, */*"},
+            proxy=configuration.proxy,
+        )
+
+    return Kube(configuration.host, new_session, namespace, width, attempts, bare)
 
 
 async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:

@@ -47,6 +47,8 @@ WATCH_SECONDS = 75
 SILENCE = 85.0
 """Seconds of silence after which a watch is a broken one: the server should have ended it."""
 LONGEST_LINE = 2**16
+MOST_READ = 8 * 2**20
+"""Bytes of an answer that is passed on to who looks at the page."""
 OPENING = 64
 """Watches that are being opened at once."""
 OPENED: Final[Json] = {"type": "OPENED", "object": {}}
@@ -175,11 +177,14 @@ class Kube:
         namespace: str,
         width: int,
         attempts: int = ATTEMPTS,
+        bare: Callable[[], aiohttp.ClientSession] = aiohttp.ClientSession,
     ) -> None:
+        """Begin. `bare` makes a session that shows nobody's credentials."""
         self.host = host.rstrip("/")
         self.new_session = new_session
         """Makes a session of at most so many connections (0: of any number), for another loop."""
         self.session, self._watching = new_session(CONNECTIONS), new_session(0)
+        self._bare = bare
         self._opening = asyncio.Semaphore(OPENING)
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
@@ -215,6 +220,28 @@ class Kube:
     async def text(self, path: str, **params: str) -> str:
         """Read once what is no document, such as a log. Raises ApiError, connection errors."""
         return await _text(self.session.get(self.host + path, params=params))
+
+    async def text_for(self, authorization: str, path: str, params: Mapping[str, str]) -> str:
+        """Read once by the rights of who has sent that header, by none of this process's own.
+
+        Raises ApiError, connection errors, also where it is longer than MOST_READ.
+        """
+        sent = {"Authorization": authorization}
+        async with (
+            self._bare() as session,
+            # A token goes to the server that it is of, and to nobody who that one names.
+            session.get(
+                self.host + path, params=params, headers=sent, allow_redirects=False
+            ) as response,
+        ):
+            content = bytearray()
+            async for chunk in response.content.iter_any():
+                content += chunk
+                if len(content) > MOST_READ:
+                    raise GarbledError(f"longer than {MOST_READ} bytes")
+            if response.status >= 300:
+                raise _error(response, bytes(content))
+            return content.decode(errors="replace")
 
     async def clock(self) -> float | None:
         """Return the time by the server's clock, in whole seconds; None if it does not tell.

@@ -15,10 +15,9 @@ from muster.api.model import GroupView, Job, Json, PodView
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.fairness import FairQueue
 from muster.kube.flowcontrol import PriorityLevel
-from muster.kube.resources import Resource
+from muster.kube.resources import EVENTS
 
 log = logging.getLogger(__name__)
-EVENTS = Resource("", "v1", "events")
 BACKLOG, PLENTY = 2000, 100
 """Of one namespace."""
 REMEMBERED, MEMORY_SECONDS = 20_000, 3600.0

@@ -54,6 +54,7 @@ LIMIT_RANGES = Resource("", "v1", "limitranges")
 QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
+EVENTS = Resource("", "v1", "events")
 BATCH_JOBS = Resource("batch", "v1", "jobs")
 OF_KIND = {
     "Pod": PODS,

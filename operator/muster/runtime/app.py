@@ -180,8 +180,17 @@ class Operator:
         loop, settings = self.loop, self.settings
         if loop is None or settings.dashboard_bind == "0":
             return None
-        source = Source(lambda: loop.seen, self.policy.get, self.store, loop.decision_log.entries)
-        return Dashboard(source, None if settings.dashboard_auth == "none" else Guard(self.kube))
+        guard = None if settings.dashboard_auth == "none" else Guard(self.kube)
+        source = Source(
+            lambda: loop.seen,
+            self.policy.get,
+            self.store,
+            loop.decision_log.entries,
+            # Where nobody is asked who he is, nobody's rights are known.
+            read=self.kube.text_for if guard else None,
+        )
+        loop.onlooker = source.past.saw
+        return Dashboard(source, guard)
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -7,8 +7,9 @@ const byId = (id) => document.getElementById(id);
 const state = {
   view: { head: {}, nodes: {}, gangs: {}, queues: {}, jobs: {} },
   version: "", live: true, skew: 0, keepsDecisions: false, namespaces: null,
-  find: "", focus: "", span: 3600, open: "", tab: "now",
+  find: "", focus: "", span: 3600, by: "jobs", open: "", tab: "now",
 };
+const past = { version: "", rows: [], since: null, due: 0 }; // who held what before, as far as it has been asked for
 const colours = new Map(); // job -> its number, in the order in which they were seen
 const tiles = new Map(); // node -> its element
 const drawn = new Map(); // node -> what was drawn of it
@@ -72,9 +73,10 @@ function lasting(seconds) {
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 }
+const hour = (seconds, more = {}) => new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...more });
 function clock(seconds, exact) {
   const at = new Date(seconds * 1000), today = new Date(now() * 1000).toDateString() === at.toDateString();
-  const time = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(exact ? { second: "2-digit" } : {}) });
+  const time = hour(seconds, exact ? { second: "2-digit" } : {});
   return today ? time : `${at.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
 }
 function until(seconds) {
@@ -160,24 +162,54 @@ function drawNow(changed) {
   const size = shown.length > 2000 ? "packed" : shown.length > 300 ? "dense" : "";
   grid.className = `grid ${size}`;
   grid.style.setProperty("--gap-line", size === "packed" ? "0.5px" : size ? "1px" : "2px");
-  const layout = `${size} ${shown.join(" ")}`;
+  // Blocks of whole rows, of tiles 44 px wide that are 3 px apart.
+  const block = size === "packed" ? 4 * Math.max(1, Math.floor((grid.clientWidth + 3) / 47)) : shown.length;
+  const layout = `${size} ${block} ${shown.join(" ")}`;
   if (grid.layout !== layout) {
+    if (grid.layout === undefined || grid.layout.split(" ", 1)[0] !== size) tiles.clear();
     grid.layout = layout;
-    const blocks = [];
-    for (let at = 0; at < shown.length; at += 250) blocks.push(el("div", { class: "block", role: "presentation" }, shown.slice(at, at + 250).map(tile)));
-    grid.replaceChildren(...blocks);
-    const first = grid.querySelector(".node");
-    if (first && !grid.contains(document.activeElement)) rove(first);
-    for (const name of tiles.keys()) if (!(name in nodes)) { tiles.delete(name); drawn.delete(name); }
+    for (const name of tiles.keys()) if (!(name in nodes)) tiles.delete(name);
+    for (const name of drawn.keys()) if (!tiles.has(name)) drawn.delete(name);
+    lay(shown, block);
   }
   for (const name of changed ? shown.filter((each) => changed.has(each)) : shown) refresh(name);
   byId("no-nodes").hidden = shown.length > 0;
   drawLegend();
 }
+// A screen of thousands of nodes is drawn at once, what is below it when there is nothing else to do.
+const SCREEN = 1600;
+let below = [];
+function lay(names, size) {
+  const blocks = [], grid = byId("grid");
+  for (let at = 0; at < names.length; at += size) {
+    const block = el("div", { class: "block", role: "presentation" });
+    block.names = names.slice(at, at + size);
+    blocks.push(block);
+  }
+  const made = Math.ceil(SCREEN / size);
+  below = blocks.slice(made).reverse();
+  blocks.slice(0, made).forEach(fill);
+  grid.replaceChildren(...blocks);
+  const first = grid.querySelector(".node");
+  if (first && !grid.contains(document.activeElement)) rove(first);
+  if (below.length) idle(goOn);
+}
+const idle = (work) => requestIdleCallback(work, { timeout: 500 });
+function goOn(left) {
+  do { if (below.length) fill(below.pop()); } while (below.length && left.timeRemaining() > 8);
+  if (below.length) idle(goOn);
+}
+function fill(block) {
+  block.append(...block.names.map(tile));
+  block.names.forEach(refresh);
+}
+function fillAll() {
+  while (below.length) fill(below.pop());
+}
 function tile(name) {
   if (!tiles.has(name)) {
-    const made = el("button", { class: "node", tabindex: "-1", "data-node": name }, el("b", {}, el("span", {}, name), el("span")), el("i"));
-    tiles.set(name, made);
+    const words = byId("grid").classList.length > 1 ? "" : el("b", {}, el("span", {}, name), el("span"));
+    tiles.set(name, el("button", { class: "node", tabindex: "-1", "data-node": name }, words, el("i")));
   }
   return tiles.get(name);
 }
@@ -187,7 +219,7 @@ function refresh(name) {
   if (!made || was && was.node === node && was.mark === mark) return;
   drawn.set(name, { node, mark });
   const taken = parts(node).reduce((sum, part) => sum + part.amount, 0);
-  made.firstChild.lastChild.textContent = `${number(taken)}/${number(node.size)}`;
+  if (made.children.length > 1) made.firstChild.lastChild.textContent = `${number(taken)}/${number(node.size)}`;
   made.lastChild.style.background = paint(node);
   made.setAttribute("aria-label", tell(name, node));
   made.classList.toggle("off", Boolean(node.unusable));
@@ -214,6 +246,7 @@ function rove(target) {
   target.tabIndex = 0;
 }
 function step(event) {
+  if (below.length && event.key.length > 1) fillAll();
   const all = [...byId("grid").querySelectorAll(".node")], at = all.indexOf(event.target);
   if (at < 0) return;
   const top = (each) => each.getBoundingClientRect().top;
@@ -346,28 +379,106 @@ function lives() {
   }
   return [...found.values()];
 }
+function choice(label, field, options) {
+  return el("div", { class: "spans", role: "group", "aria-label": label }, options.map(([value, text]) =>
+    el("button", { "data-spot": text, "aria-pressed": state[field] === value ? "true" : "false", onclick: () => { state[field] = value; drawTimeline(); } }, text)));
+}
 function drawTimeline() {
   const at = now(), all = lives();
   const far = Math.max(0, ...all.map((life) => (life.eta ? life.eta + (life.lasts || 0) : life.ends || at) - at));
   const from = at - state.span, to = at + Math.min(Math.max(far * 1.05, state.span / 6), state.span * 1.5);
-  const shown = all.filter((life) => (life.ended || Infinity) > from && (!state.find || life.key.toLowerCase().includes(state.find)));
-  shown.sort((a, b) => (a.began || Infinity) - (b.began || Infinity) || a.came - b.came);
-  const spans = el("div", { class: "spans", role: "group", "aria-label": "How far back" }, [[900, "15 min"], [3600, "1 h"], [21600, "6 h"]].map(([span, text]) =>
-    el("button", { "data-spot": text, "aria-pressed": state.span === span ? "true" : "false", onclick: () => { state.span = span; drawTimeline(); } }, text)));
+  const spans = choice("How far back", "span", [[900, "15 min"], [3600, "1 h"], [21600, "6 h"]]);
+  const by = choice("In rows", "by", [["jobs", "by job"], ["nodes", "by node"]]);
   const sign = (word, style) => el("span", {}, el("i", { class: "c", style }), word);
   const waits = { background: "repeating-linear-gradient(135deg, var(--others) 0 2px, transparent 2px 6px)", border: "1px solid var(--others)" };
-  const key = el("p", { class: "key", "aria-hidden": "true" }, sign("waits", waits), sign("runs", { background: "var(--accent)" }), sign("is expected", { background: "var(--accent)", opacity: ".38" }));
+  const key = el("p", { class: "key", "aria-hidden": "true" }, state.by === "jobs" ? sign("waits", waits) : "", sign(state.by === "jobs" ? "runs" : "held", { background: "var(--accent)" }), sign("is expected", { background: "var(--accent)", opacity: ".38" }));
   const place = (time) => Math.max(0, Math.min(100, (time - from) / (to - from) * 100));
-  const most = 250, rows = shown.slice(-most).map((life) => row(life, place, at, from, to));
-  swap(byId("timeline"), el("div", { class: "tools" }, spans, key), rows.length ? el("div", { class: "card" }, axis(from, to, place, at), el("ul", {}, rows)) : el("p", { class: "none" }, "Nothing was there in this time."),
-    shown.length > most ? el("p", { class: "none" }, `the youngest ${most} of ${shown.length}`) : "");
+  const [rows, words] = (state.by === "nodes" ? nodeRows : jobRows)({ all, place, at, from, to });
+  swap(byId("timeline"), el("div", { class: "tools" }, by, spans, key), rows.length ? el("div", { class: "card" }, axis(from, to, place, at), el("ul", {}, rows)) : el("p", { class: "none" }, "Nothing was there in this time."),
+    words ? el("p", { class: "none" }, words) : "");
+  if (state.by === "nodes") recall().catch(() => {});
+}
+function jobRows({ all, place, at, from, to }) {
+  const shown = all.filter((life) => (life.ended || Infinity) > from && (!state.find || life.key.toLowerCase().includes(state.find)));
+  shown.sort((a, b) => (a.began || Infinity) - (b.began || Infinity) || a.came - b.came);
+  const most = 250;
+  return [shown.slice(-most).map((life) => row(life, place, at, from, to)), shown.length > most ? `the youngest ${most} of ${shown.length}` : ""];
+}
+
+// Who held which device: what has ended is asked for, a little later than it is seen to be held no more.
+
+async function recall() {
+  if (Date.now() < past.due) return;
+  past.due = Date.now() + 3000;
+  const told = await (await load(`api/past?from=${encodeURIComponent(past.version)}`)).json();
+  const same = told.version.split("-")[0] === past.version.split("-")[0], oldest = now() - 21600;
+  if (same && !told.rows.length && told.since === past.since) return;
+  Object.assign(past, { version: told.version, since: told.since, rows: [...(same ? past.rows.filter((row) => row[7] > oldest) : []), ...told.rows] });
+  if (state.tab === "timeline" && state.by === "nodes") drawTimeline();
+}
+function nodeRows({ place, at, from, to }) {
+  const { nodes, gangs } = state.view, found = new Map();
+  for (const [, name, key, , ranges, each, since, until] of past.rows) {
+    if (until <= from) continue;
+    if (!found.has(name)) found.set(name, []);
+    found.get(name).push({ key, amount: each * indices(ranges), since, to: until });
+  }
+  const names = [...new Set([...Object.keys(nodes), ...found.keys()])].sort(byName.compare)
+    .filter((name) => (nodes[name] && matches(name, nodes[name])) || (found.get(name) || []).some((span) => span.key.toLowerCase().includes(state.find)));
+  const most = 40;
+  const rows = names.slice(0, most).map((name) => {
+    const node = nodes[name], spans = found.get(name) || [];
+    for (const part of node ? parts(node) : []) {
+      const ends = (gangs[part.key] || {}).ends;
+      // Since when the pods of others are there nobody has said.
+      spans.push({ ...part, since: part.since || at - (to - from) / 150, to: at, ends, held: true });
+    }
+    return nodeRow(name, node ? node.size : Math.max(...spans.map((span) => span.amount)), spans, { place, at, from, to });
+  });
+  const words = [past.since ? `Who held what before is known since ${clock(past.since)}.` : "Who held what before is not known here.", names.length > most ? `${most} of ${names.length} nodes: find the others by name.` : ""];
+  return [rows, words.filter(Boolean).join(" ")];
+}
+function nodeRow(name, size, spans, { place, at, from, to }) {
+  // Which devices a pod has nobody knows: it is drawn on the first that are free then.
+  const slots = Math.max(1, Math.min(Math.round(size), 32)), busy = Array(slots).fill(-Infinity), bars = [], told = [];
+  const bar = ({ kind = "", key = "", style = {} }, title, a, b, top, high) => {
+    if (b > a && b > from && a < to) bars.push(el("i", { class: kind, title, onclick: () => go(key), style: { left: `${place(a)}%`, width: `${Math.max(place(b) - place(a), 0.1)}%`, top: `${top / slots * 100}%`, height: `${high / slots * 100}%`, ...style } }));
+  };
+  if ((past.since || at) > from) bar({ kind: "unknown" }, "not known", from, past.since || at, 0, slots);
+  spans.sort((a, b) => a.since - b.since || (a.key < b.key ? -1 : 1));
+  for (const span of spans) {
+    const who = span.key ? short(span.key) : span.kind === "others" ? "other pods" : "another namespace";
+    const when = span.held ? `since ${clock(span.since)}${span.ends ? `, ${until(span.ends)}` : ""}` : `from ${clock(span.since)} to ${clock(span.to)}`;
+    told.push(`${number(span.amount)} ${who}${span.held && !span.key ? "" : ` ${when}`}`);
+    const free = busy.map((till, slot) => [till > span.since + 3 ? till : -Infinity, slot]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    const mine = free.slice(0, Math.max(1, Math.round(span.amount / (size || 1) * slots))).map(([, slot]) => slot).sort((a, b) => a - b);
+    const look = { key: span.key, style: { background: span.key ? colour(span.key) : `var(--${span.kind || "away"})` } };
+    for (const [top, high] of runs(mine)) {
+      bar(look, told[told.length - 1], span.since, span.to, top, high);
+      if (span.ends) bar({ ...look, kind: "plan" }, told[told.length - 1], at, Math.max(span.ends, at), top, high);
+    }
+    for (const slot of mine) busy[slot] = span.held ? span.ends || Infinity : span.to;
+  }
+  return el("li", { class: "row" }, el("div", { class: "who mono" }, name),
+    el("div", { class: "lane devices", role: "img", "aria-label": `${name}: ${told.slice(-12).join("; ") || "nobody in this time"}`, style: { "--slots": `${slots}` } }, bars, el("u", { style: { left: `${place(at)}%` } })));
+}
+function runs(slots) {
+  const found = [];
+  for (const slot of slots) {
+    const last = found[found.length - 1];
+    if (last && last[0] + last[1] === slot) last[1] += 1;
+    else found.push([slot, 1]);
+  }
+  return found;
 }
 function axis(from, to, place, at) {
-  const step = [60, 120, 300, 600, 900, 1800, 3600, 7200].find((each) => (to - from) / each <= (innerWidth < 720 ? 5 : 9)) || 14400;
+  // A time is 64 px wide at the most, the word "now" half of it: none is written over another, or beside the card.
+  const wide = Math.max(120, innerWidth < 720 ? innerWidth - 52 : Math.min(innerWidth, 1480) - 340), half = 32 / wide * 100;
+  const step = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400].find((each) => (to - from) / each <= wide / 70) || 28800;
   const marks = [];
   for (let time = Math.ceil(from / step) * step; time < to; time += step) {
-    // What is close to the word "now" would be written over it.
-    if (Math.abs(place(time) - place(at)) > (innerWidth < 720 ? 9 : 4)) marks.push(el("span", { class: place(time) < 4 ? "first" : place(time) > 96 ? "last" : "", style: { left: `${place(time)}%` } }, clock(time)));
+    const spot = place(time);
+    if (spot > half && spot < 100 - half && Math.abs(spot - place(at)) > 1.5 * half) marks.push(el("span", { style: { left: `${spot}%` } }, hour(time)));
   }
   marks.push(el("span", { style: { left: `${place(at)}%`, color: "var(--bad)", fontWeight: "600" } }, "now"));
   return el("div", { class: "axis" }, el("b"), el("div", { "aria-hidden": "true" }, marks));
@@ -387,11 +498,11 @@ function row(life, place, at, from, to) {
 
 // One job.
 
-const go = (key) => { if (!key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
-let detail = null, decided = null, log = null, asked = 0;
+const go = (key) => { if (key && !key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
+let detail = null, decided = null, happened = null, log = null, asked = 0;
 async function openSheet(key) {
   const sheet = byId("sheet");
-  if (state.open !== key) { detail = decided = log = null; state.open = key; }
+  if (state.open !== key) { detail = decided = happened = log = null; state.open = key; }
   drawSheet();
   if (!sheet.open) sheet.showModal();
   await ask(key);
@@ -401,8 +512,9 @@ async function ask(key) {
   try {
     const found = await (await load(`api/gang?key=${encodeURIComponent(key)}`)).json();
     const log = state.keepsDecisions ? await (await load(`api/why?key=${encodeURIComponent(key)}`)).json() : null;
+    const events = state.reads && key in state.view.jobs ? await eventsOf(`key=${encodeURIComponent(key)}`) : null;
     if (turn !== asked || state.open !== key) return;
-    [detail, decided] = [found, log];
+    [detail, decided, happened] = [found, log, events];
     drawSheet();
   } catch (error) { if (error.status !== 404) throw error; }
 }
@@ -422,7 +534,7 @@ function drawSheet() {
       pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", clock(past.created || facts.created || 0, true)), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
       pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
-    ...placement(key), ...pods(), ...logged(), ...conditions(), ...decisions(),
+    ...placement(key), ...pods(), ...logged(), ...conditions(), ...events("Events", happened), ...decisions(),
   ];
   const top = sheet.scrollTop;
   swap(sheet, ...body.flat().filter(Boolean));
@@ -457,21 +569,30 @@ function pods() {
   return table(`Pods: ${all.length}`, ["Pod", "Phase", "Node", "Restarts", "Since", "Why"], rows);
 }
 function podOf(pod) {
-  if (!state.logs) return el("span", { class: "mono" }, pod.name);
+  if (!state.reads) return el("span", { class: "mono" }, pod.name);
   return el("button", { class: "link mono", "data-spot": `pod ${pod.name}`, title: "Show its log", "aria-label": `${pod.name}: show its log`, onclick: () => readLog(pod.name) }, pod.name);
 }
 async function readLog(name) {
   const key = state.open, query = `key=${encodeURIComponent(key)}&pod=${encodeURIComponent(name)}`;
   let text = "";
   try { text = await (await load(`api/log?${query}`)).text() || "It has written nothing."; } catch (error) { text = error.message; }
+  const events = await eventsOf(query);
   if (state.open !== key) return;
-  log = { name, text };
+  log = { name, text, events };
   drawSheet();
   const shown = byId("sheet").querySelector(".log");
   shown.scrollTop = shown.scrollHeight;
   shown.scrollIntoView({ block: "nearest" });
 }
-const logged = () => log ? [el("h3", {}, `The end of the log of ${log.name}`), el("pre", { class: "log", tabindex: "0", role: "log" }, log.text)] : [];
+const logged = () => log ? [el("h3", {}, `The end of the log of ${log.name}`), el("pre", { class: "log", tabindex: "0", role: "log" }, log.text), ...events(`Events of ${log.name}`, log.events)] : [];
+// Or why they may not be read: whoever looks may see pods, and not events.
+async function eventsOf(query) {
+  try { return await (await load(`api/happened?${query}`)).json(); } catch (error) { return [{ type: "", reason: "", message: error.message }]; }
+}
+function events(title, found) {
+  const rows = (found || []).slice(-50).reverse().map((each) => [each.at ? clock(each.at, true) : "", each.reason ? chip(each.reason, each.type === "Warning" ? "warn" : "") : "", each.count > 1 ? `${each.count} times` : "", each.message]);
+  return table(title, ["Last", "Event", "", "What happened"], rows);
+}
 function conditions() {
   const rows = ((detail && detail.conditions) || []).map((each) => [chip(each.type, each.status === "True" ? TONES[each.type] || "plan" : ""), each.status, clock(each.since, true), `${each.reason}${each.message ? `: ${each.message}` : ""}`]);
   return table("Conditions", ["Condition", "Status", "Since", "Why"], rows);
@@ -499,7 +620,7 @@ function pulse(word, kind) {
 }
 async function begin() {
   const answer = await load("api/view"), whole = await answer.json(), date = Date.parse(answer.headers.get("Date"));
-  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, logs: whole.logs, namespaces: whole.namespaces, live: whole.live });
+  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, reads: whole.reads, namespaces: whole.namespaces, live: whole.live });
   if (date) state.skew = Math.abs(date - Date.now()) > 2000 ? (date - Date.now()) / 1000 : 0;
   const words = [whole.words, whole.namespaces ? `You see the jobs of ${whole.namespaces.join(", ") || "no namespace that has any"}; what others hold and where they wait is shown without names.` : ""].filter(Boolean).join(" ");
   byId("words").textContent = words;
@@ -597,6 +718,8 @@ function show() {
     if (link.dataset.view === state.tab) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  byId("finder").hidden = !["now", "timeline"].includes(state.tab);
+  byId("cells").hidden = state.tab !== "now";
   byId("tip").hidden = true;
 }
 
@@ -620,7 +743,7 @@ byId("grid").addEventListener("click", (event) => {
   }
   hover(event);
 });
-byId("find").addEventListener("input", (event) => { state.find = event.target.value.trim().toLowerCase(); drawNow(); });
+byId("find").addEventListener("input", (event) => { state.find = event.target.value.trim().toLowerCase(); draw(); });
 byId("try").addEventListener("submit", async (event) => {
   event.preventDefault();
   const shown = byId("answer");
@@ -636,7 +759,7 @@ byId("try").addEventListener("submit", async (event) => {
 byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#/job/")) location.hash = `/${state.tab}`; });
 byId("sheet").addEventListener("click", (event) => { if (event.target === byId("sheet") && event.offsetX < 0) byId("sheet").close(); });
 window.addEventListener("hashchange", route);
-window.addEventListener("resize", () => { if (state.tab === "timeline") drawTimeline(); });
+window.addEventListener("resize", () => { if (["now", "timeline"].includes(state.tab)) draw(new Set()); });
 setInterval(() => { if (state.live && !document.hidden && state.tab !== "now") draw(new Set()); }, 10000);
 show();
 route();
