@@ -78,6 +78,53 @@ def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert lives == [0, 0, 0, 1, 2]
 
 
+def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its versions stand above all that are to come, in whichever thread it waits."""
+    monkeypatch.setattr(handlers, "BACKOFF", handlers.Backoff(0.001, 0.05))
+    lives: list[handlers._Life] = []
+    taken: list[object] = []
+    busy, handed = threading.Event(), threading.Event()
+
+    def run(life: handlers._Life) -> None:
+        lives.append(life)
+        if len(lives) > 1:
+            life.hand_over("TFJob", {"type": None, "object": 5})
+        else:
+            assert busy.wait(120)
+            for version in (90, 91):
+                life.hand_over("TFJob", {"type": "MODIFIED", "object": version})
+            handed.set()
+        assert life.stop.wait(120)
+        life.hand_over("TFJob", {"type": "MODIFIED", "object": 92})
+
+    monkeypatch.setattr(handlers._Life, "run", run)
+
+    async def follow() -> None:
+        anew, over = asyncio.Event(), asyncio.Event()
+
+        def take(_kind: str, document: object, _gone: bool) -> None:
+            taken.append(document)
+            if document == 90:
+                anew.set()
+
+        following = handlers.follow(kube(), (), (), take, over.set, lambda _: None, anew)
+        task = asyncio.create_task(following)
+        while not lives:  # noqa: ASYNC110 -- it lives in another thread
+            await asyncio.sleep(0.001)
+        # The loop looks at what it is handed only when both are there.
+        busy.set()
+        assert handed.wait(120)
+        await over.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(follow(), 120))
+    assert taken[:2] == [90, 5]
+
+
 JOBS = f"{handlers.KINDS}/v1/tfjobs"
 EXTENSIONS, _, CRDS = handlers.DEFINITIONS.rpartition("/")
 DEFINITION = {

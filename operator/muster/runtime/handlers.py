@@ -74,20 +74,22 @@ async def follow(
     loop = asyncio.get_running_loop()
 
     def show(kind: str, event: Json) -> None:
+        # A life that ends as the server was set back shows versions above all that are to come:
+        # taken in they would stay.
+        if anew.is_set():
+            return
         take(kind, event["object"], event["type"] == "DELETED")
         # Kopf gives what comes of a list no type.
         if event["type"] is None:
             listed()
 
+    def hand_over(kind: str, event: Json) -> None:
+        loop.call_soon_threadsafe(show, kind, event)
+
     while True:
         stop, began = threading.Event(), loop.time()
-
-        def hand_over(kind: str, event: Json, stop: threading.Event = stop) -> None:
-            # A life that ends as the server was set back shows versions above all that are to
-            # come: taken in they would stay.
-            if not stop.is_set():
-                loop.call_soon_threadsafe(show, kind, event)
-
+        # Until here: all that the life before has handed over has been looked at by now.
+        anew.clear()
         life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
         ending = asyncio.create_task(_pass_on(anew, stop))
         lasting = loop.call_later(BACKOFF.last, failing, "")
@@ -109,7 +111,6 @@ async def follow(
 
 async def _pass_on(anew: asyncio.Event, stop: threading.Event) -> None:
     await anew.wait()
-    anew.clear()
     stop.set()
 
 

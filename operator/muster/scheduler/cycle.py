@@ -294,6 +294,8 @@ class _Future:
     def _clear(self) -> None:
         """Let the pods that were going be gone."""
         self._used = self._used - self._releasing
+        # All that is known of their load is what they asked for.
+        self._load = np.maximum(self._load - self._releasing[:, [CPU, MEMORY]], 0)
         self._releasing = np.zeros_like(self._releasing)
         for key, gang in self._gangs.items():
             if any(pod_set.returning for pod_set in gang.pod_sets):

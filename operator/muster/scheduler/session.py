@@ -281,7 +281,9 @@ class Session:
         # new step rather than by deletion, since marks are positions in the log.
         for step in self._steps[::-1]:
             if isinstance(step, _Step) and step.gang is gang and step.promise:
-                gang.promises.remove((step.tasks, step.picks.order))
+                if step.recalled:
+                    break  # so has been all that was promised before
+                gang.promises.pop()
                 self._apply(replace(step, state=self.room.state, recalled=True), 1)
 
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
