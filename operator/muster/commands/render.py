@@ -177,16 +177,17 @@ def _listed(document: Any, at: str) -> Iterator[Json]:
     if not isinstance(document, dict):
         raise UnreadableError(f"{at or 'it'} is no object")
     kind, listed = text(document.get("kind")), document.get("items")
-    if "items" not in document or not (kind.endswith(_LIST) or not kind):
+    named = kind.endswith(_LIST) or not kind
+    if isinstance(listed, list):
+        of = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix(_LIST)}
+        for index, each in enumerate(listed):
+            # The API server leaves out of which kind the items of a TFJobList are.
+            known = {**of, **each} if isinstance(each, dict) and named and of["kind"] else each
+            yield from _listed(known, f"{at}items[{index}]")
+    elif "items" not in document or not named:
         yield document
-        return
-    if not isinstance(listed, list | None):
+    elif listed is not None:
         raise UnreadableError(f"{at}items is no list")
-    of = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix(_LIST)}
-    for index, each in enumerate(listed or ()):
-        # The API server leaves out of which kind the items of a TFJobList are.
-        known = {**of, **each} if isinstance(each, dict) and of["kind"] else each
-        yield from _listed(known, f"{at}items[{index}]")
 
 
 class _Loader(yaml.SafeLoader):
