@@ -296,6 +296,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "eq": lambda one, other: one == other,
     "fail": _fail,
     "fromYaml": yaml.safe_load,
+    "get": lambda values, key: values.get(key, ""),
     "gt": lambda one, other: one > other,
     "hasKey": lambda values, key: key in values,
     "has": lambda one, values: one in values,

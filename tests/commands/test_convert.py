@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from muster import cli
 from muster.api.edge import sequence
+from muster.commands import render
 from muster.commands.convert import Conversion, command, convert, job, trainer
 from muster.frameworks import FRAMEWORKS, load
 
@@ -532,7 +533,7 @@ HOSTILE = {
     "bytes": ("x: !!binary aGk=", "nothing that JSON has"),
     "a set": ("x: !!set {a, b}", "nothing that JSON has"),
     "no number": ("x: .inf", "nothing that JSON has"),
-    "a number of thousands of digits": (f"x: {'9' * 5000}", "4300"),
+    "a number of thousands of digits": (f"x: {'9' * 5000}", "column 6: 999"),
     "a key that is there twice": ("x: 1\n  x: 2", "the key 'x' is there twice"),
     "itself": ("x: &a [*a]", "part of itself"),
     "deep lists": (f"x: {'[' * 900}", "too deep"),
@@ -558,6 +559,117 @@ def test_what_is_read_is_json(about, output, tmp_path, capsys):
     assert (told or "odd") in printed.err
     assert ("name: a" in printed.out.replace('"', "")) is (told is None)
     assert (code == 2) is (told is not None)
+
+
+SEVERAL = {
+    "nothing between two lines": ("---\n---\n{job}---\n", [""]),
+    "a list": ("kind: List\nitems:\n- {kind: List, items: [{job}]}\n- {job}", ["", ""]),
+    "a list of jobs": (
+        "kind: TFJobList\napiVersion: kubeflow.org/v1alpha1\nitems: [{metadata: {name: a}}]", [""]
+    ),
+    "an empty list": ("{job}---\nkind: List\nitems:\n", [""]),
+    "lines as Windows ends them": ("{job}", [""]),
+    "a text": ("{job}---\njust a text\n", "document 2: it is no object"),
+    "items that are none": ("kind: List\nitems: {a: 1}", "document 1: items is no list"),
+    "an item that is none": ("kind: List\nitems: [{job}, 5]", "document 1: items[1] is no object"),
+    "one key, twice spelled": ("{job}---\na: {1: x, '1': y}", "document 2: the key a.1 is there"),
+    "a number beyond": ("a: [-9223372036854775809]", "document 1: a[0]: a number beyond 64 bits"),
+    "a number to base 16": (f"a:\n  b: 0x{'f' * 5000}", "line 2, column 6: 0xfff"),
+    "deep objects": ("a: " + "{a: " * 150 + "1" + "}" * 150, "document 1: a.a.a.a.a"),
+}  # fmt: skip
+FLOW = "{apiVersion: kubeflow.org/v1alpha1, kind: TFJob, metadata: {name: a}}"
+
+
+@pytest.mark.parametrize("about", SEVERAL)
+def test_a_file_holds_several_documents_or_lists_of_them(about):
+    """Each is found, and what is none is told by its place; nothing is left out."""
+    text, told = SEVERAL[about]
+    job_ = FLOW if "{job}]" in text or "- {job}" in text else f"{FLOW}\n"
+    text = text.replace("{job}", job_)
+    if isinstance(told, str):
+        with pytest.raises(render.UnreadableError) as raised:
+            list(render.parsed(text, "f"))
+        assert told in str(raised.value)
+        assert "\n" not in str(raised.value)
+        return
+    found = convert(render.parsed(text.replace("\n", "\r\n"), "f"))
+    assert [each["metadata"] for each in found.documents] == [{"name": "a"}] * len(told)
+
+
+@pytest.mark.parametrize("text", ["12:30", "1:2.5", "=", "2020-01-01"])
+def test_texts_that_only_python_reads_otherwise_are_texts(text):
+    """Kubectl reads them so."""
+    assert list(render.parsed(f"args: [{text}]", "f")) == [{"args": [text]}]
+
+
+@pytest.mark.parametrize("text", ["1e-4", "-1E5", "1.e3", "0o17", "+0O7", "09", "y", "N", "yes"])
+def test_texts_that_only_kubectl_reads_otherwise_are_quoted(text):
+    """A learning rate among the arguments would be a number, which no argument may be."""
+    assert command.written([{"args": [text]}], "yaml") == f"args:\n- '{text}'\n"
+
+
+def test_numbers_are_not_quoted():
+    """Nor what begins as one."""
+    plain_ = [5, -3, 0.5, 1e-7, 10**18, "8Gi", "1.2.3", "0xfg", "year"]
+    assert "'" not in command.written([{"args": plain_}], "yaml")
+
+
+def test_a_value_of_another_type_is_told_as_such():
+    """And not as a field that nobody knows."""
+    (document,) = story("the first TFJobs")
+    document["metadata"]["labels"]["run"] = 7
+    document["spec"]["replicaSpecs"][0]["replicas"] = "1"
+    document["spec"]["replicaSpecs"][1]["tfPort"] = "9" * 5000
+    whys = {loss.path: loss.why for loss in convert([document]).losses}
+    assert whys["metadata.labels.run"] == "is no text"
+    assert whys["spec.replicaSpecs[0].replicas"] == "is no whole number"
+    assert whys["spec.replicaSpecs[1].tfPort"] == "is no number"
+    document["spec"]["replicaSpecs"] = [3]
+    whys = {loss.path: loss.why for loss in convert([document]).losses}
+    assert whys["spec.replicaSpecs"] == "is no list of objects"
+
+
+def test_numbers_of_thousands_of_digits_are_none():
+    """Wherever a text is read as one."""
+    digits = "9" * 5000
+    (volcano,) = story("Volcano with its plugin for PyTorch")
+    volcano["spec"]["plugins"]["pytorch"] = [f"--port={digits}"]
+    assert "is no number" in str([str(loss) for loss in convert([volcano]).losses])
+    (by_gpus,) = story("an MPIJob that counts GPUs")
+    del by_gpus["spec"]["gpus"]
+    (container,) = by_gpus["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"limits": {"nvidia.com/gpu": digits}}
+    assert "slotsPerWorker" not in convert([by_gpus]).documents[0]["spec"]
+    runtime, train = story("a TrainJob with PyTorch")
+    made = list(convert([runtime, train]).documents)
+    made[0]["spec"]["nprocPerNode"] = digits
+    back = convert(made, to_trainjob=True).documents[0]
+    assert back["spec"]["mlPolicy"]["torch"]["numProcPerNode"] == digits
+
+
+def test_what_is_there_twice_is_named():
+    """A field by both of its names, a task by one name; documents of one name by their places."""
+    (document,) = story("a TFJob of the time before")
+    document["spec"]["RunPolicy"] = {"backoffLimit": 1, "ttlSecondsAfterFinished": 1}
+    document["spec"]["runPolicy"] = {"backoffLimit": 2}
+    assert "spec.RunPolicy.backoffLimit" in {loss.path for loss in convert([document]).losses}
+    (volcano,) = story("Volcano with its plugin for PyTorch")
+    volcano["spec"]["tasks"].append(volcano["spec"]["tasks"][0] | {"replicas": 9})
+    assert "another task is called" in str([str(loss) for loss in convert([volcano]).losses])
+    nameless = deepcopy(document)
+    del nameless["metadata"]["name"]
+    found = convert([document, deepcopy(document), nameless])
+    assert {loss.of for loss in found.losses} == {
+        "TFJob flat (document 1)", "TFJob flat (document 2)", "TFJob (document 3)",
+    }  # fmt: skip
+
+
+def test_a_job_whose_name_is_yet_to_be_made_has_a_runtime_by_its_beginning():
+    """The API server makes the name of the TrainJob; that of the runtime is referred to."""
+    made = {**next(iter(convert(story("a TrainJob with PyTorch")).documents))}
+    made["metadata"] = {"generateName": "train-"}
+    runtime, train = convert([made], to_trainjob=True).documents
+    assert runtime["metadata"]["name"] == train["spec"]["runtimeRef"]["name"] == "train-runtime"
 
 
 ODD = [None, True, 7, "odd", [], {}, [1], ["odd"], [{}], {"odd": 1}, [[1]], [{"name": ["odd"]}]]

@@ -161,7 +161,7 @@ def test_a_job_that_cannot_run_is_told_so(capsys, tmp_path, case):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", "while parsing"),
+        ("a: [", "line 1, column 5: expected the node content"),
         ("kind: Pod", "no job found; kinds are TFJob"),
         ("", "no job found"),
         (None, "No such file"),

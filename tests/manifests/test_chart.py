@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,8 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
             assert place in FREE
             return
         assert set(values) == set(schema["properties"]) - {"global"}, place
+        # Null takes a default away, and what is below it cannot be looked up any more.
+        assert set(values) == set(schema["required"]), place
         for name, value in values.items():
             if isinstance(value, dict):
                 check(value, schema["properties"][name], f"{place}.{name}")
@@ -205,12 +208,47 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         ({"dashboard": ON, "gangScheduler": "none"}, "gangScheduler has to be embedded"),
         ({"schedulerOnly": True, "namespaces": ["a"]}, "the scheduler alone knows no jobs"),
         ({"schedulerOnly": True, "mpi": {"kubectlDeliveryImage": "a"}}, "knows no jobs"),
+        ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels: app.kubernetes.io/name is"),
+        ({"podLabels": {"app.kubernetes.io/component": "operator"}}, "podLabels: app.kubernetes."),
+        ({"extraArgs": ["--v=2", "-leader-elect=false"]}, "said by the value leaderElection.enab"),
+        ({"extraArgs": ["--gang-scheduler-name", "none"]}, "said by the value gangScheduler,"),
+        ({"extraArgs": ["--metrics-bind-address=:1"]}, "cannot be another here: services, probes"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values: Values, error: str) -> None:
     """With what to do about it."""
     with pytest.raises(TemplateError, match=re.escape(error)):
         objects(values)
+
+
+def settings_of(values: Values) -> set[str]:
+    """Return the settings that the arguments say something of."""
+    command, *given = arguments(values)
+    changed = flags.parse(given, {}, command)
+    usual = flags.parse([], {}, command)
+    return {each.name for each in fields(Settings)
+            if getattr(changed, each.name) != getattr(usual, each.name)}  # fmt: skip
+
+
+def test_no_other_argument_says_what_a_value_says() -> None:
+    """By whatever name: what belongs to it, a role or a port, would be missing."""
+    whole: Values = {
+        "mpi": {"v1": True, "kubectlDeliveryImage": "k:1"}, "namespaces": ["a"], "dashboard": ON,
+        **CHOICES["cert-manager"][1], "schedulerConf": {"actions": "allocate"},
+        "defaultQueue": {"name": "main"},
+        "leaderElection": {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "5s"},
+    }  # fmt: skip
+    free = {"metrics_secure", "hide_other_namespaces"}
+    """Which somebody may well want otherwise, with nothing that belongs to them."""
+    said = settings_of(whole) - free
+    names = [
+        flag.name for table in flags.SECTIONS.values() for flag in table if flag.target in said
+    ]
+    names += [flag.name for flag in flags.GANG if flag.name != "kube-batch-object"]
+    assert {"namespace", "gang-scheduling", "leader-elect"} <= set(names)
+    for name in names:
+        with pytest.raises(TemplateError, match="extraArgs: --"):
+            objects({"extraArgs": [f"--{name}=x"]})
 
 
 def understood(values: Values) -> Settings:
@@ -437,6 +475,27 @@ def test_helm_says_what_is_said_here(choice: str, tmp_path: Path) -> None:
         (d for part in parts.values() for d in read(part)),
         (d for name, text in wanted.items() if name.endswith(".yaml") for d in read(text)),
     )
+
+
+REFUSED: dict[str, tuple[Values, str]] = {
+    "null": ({"networkPolicy": None}, "missing property 'networkPolicy'"),
+    "label": ({"podLabels": {"a b": "c"}}, "at '/podLabels'"),
+    "tag": ({"image": {"repository": "r:5/m:1"}}, "at '/image/repository'"),
+    "empty": ({"podDisruptionBudget": {"minAvailable": ""}}, "/minAvailable'"),
+    "selector": ({"podLabels": {"app.kubernetes.io/name": "x"}}, "the Deployment knows its pods"),
+}
+
+
+@pytest.mark.parametrize("about", [pytest.param(name, marks=with_helm) for name in REFUSED])
+def test_helm_refuses_what_kubernetes_would(about: str, tmp_path: Path) -> None:
+    """Before anything is sent, by the place of what is wrong."""
+    values, told = REFUSED[about]
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({**NAMED, **values, "crds": {"enabled": False}}))
+    argv = [chart.helm(), "template", "muster", str(FOLDER), f"--values={file}"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert said.returncode
+    assert told in said.stderr
 
 
 def tidy(text: str) -> list[str]:

@@ -14,7 +14,16 @@ ROOT = Path(__file__).parents[2]
 MENU = {
     "Begin": ("install", "local", "training", "dashboard", "terminal", "migration"),
     "Use": ("jobs", "gang-schedulers", "policies", "queues", "waiting", "reference"),
-    "Operate": ("doctor", "metrics", "reliability", "real", "speed", "trace"),
+    "Operate": (
+        "multi-tenancy",
+        "sizing",
+        "doctor",
+        "metrics",
+        "reliability",
+        "real",
+        "speed",
+        "trace",
+    ),
     "Take part": ("architecture", "../CONTRIBUTING", "../CHANGELOG", "../SECURITY"),
 }
 """Caption -> pages in order, of which some may not be there yet."""

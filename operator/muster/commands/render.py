@@ -19,7 +19,7 @@ import yaml
 
 from muster import frameworks
 from muster.api import crds, names, schema
-from muster.api.edge import mapping, sequence, text
+from muster.api.edge import integer, mapping, text
 from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
@@ -34,7 +34,13 @@ PASSES = 8
 """More than any job needs until nothing is missing."""
 MOST_ALIKE = 10
 """Values for each character of a file at the most: only aliases of aliases make more."""
+LONGEST_NUMBER = 70
+"""Characters: 64 bits may be written one by one."""
+DEEPEST = 100
+"""Objects and lists in each other: what is deeper is of nobody's making."""
 UID = "given-by-the-server"
+_LIST = "List"
+"""What a kind ends in whose objects are lists of others."""
 _STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 
 
@@ -141,14 +147,47 @@ def parsed(written: str, called: str) -> Iterator[Json]:
     """Yield the documents of a YAML text, which is `called` so. Raises UnreadableError."""
     left = iter(range(MOST_ALIKE * len(written)))
     try:
-        found = [_plain(each, left) for each in yaml.load_all(written, _Loader)]
-    except (ValueError, yaml.YAMLError, UnreadableError) as error:
-        raise UnreadableError(f"{called}: {error}") from error
+        for number, each in enumerate(yaml.load_all(written, _Loader), start=1):
+            yield from _document(each, left, f"{called}: document {number}")
+    except (ValueError, yaml.YAMLError) as error:
+        raise UnreadableError(f"{called}: {_sentence(error)}") from error
     except RecursionError as error:
         raise UnreadableError(f"{called}: too deep, or part of itself") from error
-    for document in found:
-        listed = mapping(document).get("items")
-        yield from map(dict, map(mapping, [document] if listed is None else sequence(listed)))
+
+
+def _document(value: object, left: Iterator[int], called: str) -> list[Json]:
+    try:
+        return list(_listed(_plain(value, left), ""))
+    except UnreadableError as error:
+        raise UnreadableError(f"{called}: {error}") from error
+
+
+def _sentence(error: Exception) -> str:
+    """Return in one line what is wrong with a text, and where in it."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        place = error.problem_mark
+        return f"line {place.line + 1}, column {place.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _listed(document: Any, at: str) -> Iterator[Json]:
+    """Yield the objects of a document, which may be a list of them. Raises UnreadableError."""
+    if document is None:
+        return
+    if not isinstance(document, dict):
+        raise UnreadableError(f"{at or 'it'} is no object")
+    kind, listed = text(document.get("kind")), document.get("items")
+    named = kind.endswith(_LIST) or not kind
+    if isinstance(listed, list):
+        of = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix(_LIST)}
+        for index, each in enumerate(listed):
+            # The API server leaves out of which kind the items of a TFJobList are.
+            known = {**of, **each} if isinstance(each, dict) and named and of["kind"] else each
+            yield from _listed(known, f"{at}items[{index}]")
+    elif "items" not in document or not named:
+        yield document
+    elif listed is not None:
+        raise UnreadableError(f"{at}items is no list")
 
 
 class _Loader(yaml.SafeLoader):
@@ -165,26 +204,55 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in rules if not tag.endswith(":timestamp")]
+    first: [(tag, form) for tag, form in rules if not tag.endswith((":timestamp", ":value"))]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
-def _plain(value: object, left: Iterator[int]) -> Any:
+def _number(loader: _Loader, node: yaml.ScalarNode) -> object:
+    """Return a number; 12:30 is a text, and no number to the base of sixty."""
+    if ":" in node.value:
+        return node.value
+    whole = node.tag.endswith(":int")
+    try:
+        if len(node.value) <= LONGEST_NUMBER:
+            return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)
+    except ValueError:
+        pass
+    said = f"{node.value[:40]} is no number that Kubernetes has"
+    raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
+
+
+for _tag in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _number)
+
+
+def _plain(value: object, left: Iterator[int], at: str = "", depth: int = 0) -> Any:
     """Return a value as JSON has it. Raises UnreadableError for what it has not.
 
-    `left`: an item for each value that there may be, aliases written out.
+    `left`: an item for each value that there may be, aliases written out; `at`: where it stands.
     """
     if next(left, None) is None:
         raise UnreadableError("its aliases stand for too much")
+    if depth > DEEPEST:
+        raise UnreadableError(f"{at:.80}: too deep, or part of itself")
     if isinstance(value, dict):
-        return {_key_text(key): _plain(item, left) for key, item in value.items()}
+        found: Json = {}
+        for key, item in value.items():
+            name = _key_text(key)
+            inner = f"{at}.{name}" if at else name
+            if name in found:
+                raise UnreadableError(f"the key {inner} is there twice")
+            found[name] = _plain(item, left, inner, depth + 1)
+        return found
     if isinstance(value, list):
-        return [_plain(item, left) for item in value]
-    finite = not isinstance(value, float) or math.isfinite(value)
-    if isinstance(value, str | int | float | None) and finite:
+        return [_plain(item, left, f"{at}[{i}]", depth + 1) for i, item in enumerate(value)]
+    if isinstance(value, bool | str | None) or integer(value) is not None:
         return value
-    raise UnreadableError(f"{value!r:.40} is nothing that JSON has")
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    said = "a number beyond 64 bits" if isinstance(value, int) else f"{value!r:.40}"
+    raise UnreadableError(f"{at}: {said} is nothing that JSON has")
 
 
 def _key_text(key: object) -> str:

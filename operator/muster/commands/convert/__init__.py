@@ -7,7 +7,8 @@ does not take of a document is lost, and named with its path. Nothing here reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -81,17 +82,17 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
     given = tuple(documents)
     runtimes = [each for each in given if _is_runtime(each)]
     used, made, losses = list[Json](), list[Json](), list[Loss]()
-    count = 0
+    called, count = _called(given), 0
     for document in given:
         key = (text(document.get("apiVersion")), text(document.get("kind")))
         if key == TRAINJOB and not to_trainjob:
             runtime = next((each for each in runtimes if _refers(document, each)), None)
-            found, lost = _train(document, runtime)
+            found, lost = _train(document, runtime, called)
             used += [] if runtime is None else [runtime]
         elif key in SOURCES:
-            found, lost = _read(SOURCES[key], document)
+            found, lost = _read(SOURCES[key], document, called)
         elif _unknown(key):
-            found, lost = [], [_loss_of(document)]
+            found, lost = [], [_loss_of(document, called)]
         else:
             if to_trainjob or not _is_runtime(document):
                 made.append(document)
@@ -101,31 +102,47 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
         for each in found if to_trainjob else ():
             source = Fields(each)
             made += trainer.write(source)
-            losses += source.lost(_named(document), trainer.REASONS_BACK)
+            losses += source.lost(called[id(document)], trainer.REASONS_BACK)
         made += () if to_trainjob else found
     if not to_trainjob:
         losses += [
-            Loss(_named(each), "spec", "no TrainJob here refers to it")
+            Loss(called[id(each)], "spec", "no TrainJob here refers to it")
             for each in runtimes
             if each not in used
         ]
     return Conversion(tuple(made), tuple(dict.fromkeys(losses)), count)
 
 
-def _read(source: Source, document: Json) -> tuple[list[Json], list[Loss]]:
+Called = Mapping[int, str]
+"""A document's identity -> what it is called in what is told of it."""
+
+
+def _called(documents: Sequence[Json]) -> Called:
+    """Name the documents by kind and name, and by their places where that does not tell them."""
+    named = [_named(each) for each in documents]
+    often = Counter(named)
+    return {
+        id(each): name
+        if often[name] == 1 and not name.endswith(" ")
+        else f"{name.strip()} (document {place})"
+        for place, (each, name) in enumerate(zip(documents, named, strict=True), start=1)
+    }
+
+
+def _read(source: Source, document: Json, called: Called) -> tuple[list[Json], list[Loss]]:
     fields = _opened(document)
     found = source.read(fields)
-    return [found] if found else [], list(fields.lost(_named(document), source.reasons))
+    return [found] if found else [], list(fields.lost(called[id(document)], source.reasons))
 
 
-def _train(document: Json, runtime: Json | None) -> tuple[list[Json], list[Loss]]:
+def _train(document: Json, runtime: Json | None, called: Called) -> tuple[list[Json], list[Loss]]:
     """Read a TrainJob and its runtime beside it."""
     fields = _opened(document)
     beside = None if runtime is None else _opened(runtime)
     found = trainer.read(fields, beside)
-    losses = list(fields.lost(_named(document), trainer.REASONS))
+    losses = list(fields.lost(called[id(document)], trainer.REASONS))
     if beside is not None and runtime is not None:
-        losses += beside.lost(_named(runtime), trainer.REASONS)
+        losses += beside.lost(called[id(runtime)], trainer.REASONS)
     return [found] if found else [], losses
 
 
@@ -161,9 +178,10 @@ def _unknown(key: tuple[str, str]) -> bool:
     return key[1].lower().endswith("job") and key[0].partition("/")[0] in groups
 
 
-def _loss_of(document: Json) -> Loss:
+def _loss_of(document: Json, called: Called) -> Loss:
     kind, version = document.get("kind"), document.get("apiVersion")
+    name = called[id(document)]
     known = ", ".join(version for version, of in SOURCES if of == kind)
     if not known:
-        return Loss(_named(document), "kind", f"no job of v1 is like a {kind}")
-    return Loss(_named(document), "apiVersion", f"{version} is not known", f"known are {known}")
+        return Loss(name, "kind", f"no job of v1 is like a {kind}")
+    return Loss(name, "apiVersion", f"{version} is not known", f"known are {known}")

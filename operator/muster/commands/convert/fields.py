@@ -14,6 +14,10 @@ from muster.api.model import Json
 
 _T = TypeVar("_T")
 _JSON: Final[Mapping[str, type[Any]]] = {"object": dict, "array": list}
+_CALLED: Final[Mapping[type[Any], str]] = {
+    str: "text", int: "whole number", bool: "truth value", dict: "object", list: "list",
+}  # fmt: skip
+_DIGITS: Final = re.compile(r"[0-9]{1,9}")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 Reasons = Mapping[str, tuple[str, str]]
 """Path without its brackets -> why what is there is lost, and what to do instead."""
@@ -45,6 +49,8 @@ class Fields:
         self._left = dict(mapping(value))
         self._opened: dict[str, list[Fields]] = {}
         self._lost: list[tuple[str, str, str]] = []
+        self._wanted: dict[str, str] = {}
+        """What a field must be that is something else, and so is left."""
 
     def at(self, name: str) -> str:
         """Return the path of a field."""
@@ -56,6 +62,7 @@ class Fields:
         """Return a field that has this type; any other value stays, and is lost."""
         value = self._left.get(name)
         if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+            self._wanted[name] = _CALLED[type_]
             return None
         self.drop(name)
         return value
@@ -84,6 +91,7 @@ class Fields:
         if name not in self._opened:
             listed = sequence(self._left.get(name))
             if not listed or not all(isinstance(item, dict) for item in listed):
+                self._wanted[name] = "list of objects"
                 return []
             del self._left[name]
             path = self.at(name)
@@ -133,7 +141,9 @@ class Fields:
         """Yield what was recorded, then what is left, each by the reason for its path."""
         yield from (Loss(of, *each) for each in self._lost)
         for name, value in self._left.items():
-            if says(value):
+            if says(value) and name in self._wanted:
+                yield Loss(of, self.at(name), f"is no {self._wanted[name]}")
+            elif says(value):
                 yield Loss(of, self.at(name), *_reason(reasons, self.at(name)))
         for opened in self._opened.values():
             for part in opened:
@@ -143,6 +153,11 @@ class Fields:
 def says(value: object) -> bool:
     """Say whether a value says anything: an empty object, list or text does not."""
     return value is not None and value not in ({}, [], "")
+
+
+def number(written: str) -> int | None:
+    """Return the number that a text of at most nine digits is."""
+    return int(written) if _DIGITS.fullmatch(written) else None
 
 
 def without_nothing(fields: Mapping[str, Any]) -> Json:

@@ -10,7 +10,7 @@ from muster.api import jobs
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, says, without_nothing
+from muster.commands.convert.fields import Fields, number, says, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework, loading
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -79,7 +79,12 @@ def _run_policy(spec: Fields, defaults: Mapping[str, object]) -> Json:
     said = {name: spec.take(name, object) for name in FLAT}
     written: Json = {}
     for name in ("RunPolicy", "runPolicy"):  # the first is Go's name of a field without a tag
-        written |= mapping(spec.pruned(name, known))
+        said_here = mapping(spec.pruned(name, known))
+        for twice in written.keys() & said_here.keys():
+            spec.note(
+                f"spec.RunPolicy.{twice}", f"spec.{name}.{twice} is there too, and goes first"
+            )
+        written |= said_here
     policy, overruled = loading.fold(FLAT, {**said, "runPolicy": written})
     for name in overruled:
         spec.lose(name, f"spec.runPolicy.{name} is there too, and goes first")
@@ -135,8 +140,10 @@ def listed(
 def _port(source: Fields, name: str) -> int | None:
     """Take a number, whether or not it is written as a text."""
     value = source.take(name, object)
-    if isinstance(value, int | str) and str(value).isdecimal():
-        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and (found := number(value)) is not None:
+        return found
     if says(value):
         source.lose(name, "is no number")
     return None
@@ -233,5 +240,4 @@ def _only_plain(resources: Any) -> Json:
 
 def _limit(found: Json, resource: str) -> int | None:
     first = next(iter(job.containers_of(found)), {})
-    written = str(mapping(mapping(first.get("resources")).get("limits")).get(resource, ""))
-    return int(written) if written.isdecimal() else None
+    return number(str(mapping(mapping(first.get("resources")).get("limits")).get(resource, "")))

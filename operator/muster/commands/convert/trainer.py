@@ -12,7 +12,7 @@ from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, without_nothing
+from muster.commands.convert.fields import Fields, number, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -371,7 +371,8 @@ def write(source: Fields) -> list[Json]:
     nodes = sum(role.count for role in roles if role.type != LAUNCHER) + bool(leads)
     own = _own(sort, spec, elastic, leads=leads)
     trainer = {**({} if elastic else {"numNodes": nodes}), **trainer}
-    name = f"{text(meta.get('name'))}{_RUNTIME}"
+    named = text(meta.get("name")) or text(meta.get("generateName")).rstrip("-")
+    name = f"{named}{_RUNTIME}"
     reference_ = {"apiGroup": _GROUP, "kind": RUNTIMES[0], "name": name}
     place = {"namespace": meta["namespace"]} if "namespace" in meta else {}
     head = {"name": name, **place, "labels": {_FRAMEWORK: sort}}
@@ -466,8 +467,8 @@ def _roles(framework: Framework, map_: Fields) -> list[_Role]:
         if restart != policy:
             source.lose("restartPolicy", f"{restart} is what a batch Job's pods may have")
         _call_node(source, framework, job.containers_of(pod))
-        number = framework.roles.counts.get(type_, 1) if count is None else count
-        found.append(_Role(type_, number, restart, pod))
+        wanted = framework.roles.counts.get(type_, 1) if count is None else count
+        found.append(_Role(type_, wanted, restart, pod))
         if found[0].type != LAUNCHER:
             _compare(source, found[0], found[-1])
     return found
@@ -547,8 +548,9 @@ def _own(sort: str, spec: Fields, elastic: Json, *, leads: bool | None) -> Json:
     """Return the part of mlPolicy that is the framework's own."""
     if sort == "torch":
         processes = spec.take("nprocPerNode", str)
-        number = int(processes) if processes and processes.isdecimal() else processes
-        return without_nothing({"numProcPerNode": number, "elasticPolicy": elastic})
+        count = number(processes or "")
+        given = processes if count is None else count
+        return without_nothing({"numProcPerNode": given, "elasticPolicy": elastic})
     if sort != "mpi":
         return {}
     implementation = spec.take("mpiImplementation", str)

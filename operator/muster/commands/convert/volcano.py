@@ -12,7 +12,7 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, says, without_nothing
+from muster.commands.convert.fields import Fields, number, says, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework, loading
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -109,7 +109,10 @@ def read(source: Fields) -> Json | None:
         )
         return None
     options = _plugins(plugins, plan)
-    by_name = dict(zip(named, tasks, strict=True))
+    by_name: dict[str, Fields] = {}
+    for name, task in zip(named, tasks, strict=True):
+        if by_name.setdefault(name, task) is not task:
+            task.lose_all(f"another task is called {name!r}, too")
     roles, more = _tasks(plan, spec, by_name, options)
     policy = _run_policy(spec)
     least = policy.get("schedulingPolicy", {}).get("minAvailable")
@@ -123,13 +126,14 @@ def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
         if arguments is not None:
             said = _arguments(arguments)
             port = said.pop("port", "")
-            if port and not port.isdecimal():
+            listens = number(port)
+            if port and listens is None:
                 plugins.note(plugins.at(name), f"--port={port} is no number")
             roles = {said.pop(flag, flag): type_ for flag, type_ in plugin.roles.items()}
             for flag in said:
                 plugins.note(plugins.at(name), f"--{flag} is not known")
             kind = job.by_ssh() if plugin.kind == "MPIJob" else FRAMEWORKS[plugin.kind]
-            return _Plan(kind, roles, int(port) if port.isdecimal() else None)
+            return _Plan(kind, roles, listens)
     if "ssh" in plugins.names() and all(map(_BY_SSH.fullmatch, tasks)):
         leads = {n: bool((_BY_SSH.fullmatch(n) or {"leads": ""})["leads"]) for n in tasks}
         return _Plan(job.by_ssh(), {n: LAUNCHER if leads[n] else WORKER for n in tasks})
