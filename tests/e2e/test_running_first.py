@@ -124,7 +124,7 @@ def test_a_drain_that_takes_longer_than_the_hold(api: Api, start_operator: Start
 FENCES = ("deleted", "tainted", "annotated")
 
 
-def fence(api: Api, way: str, node: str, job: str) -> None:
+def fence(api: Api, way: str, node: str, job: str, of: str = "TFJob") -> None:
     """Say in one of the ways there are that what does not answer does not run."""
     if way == "deleted":
         api.delete("Node", node)
@@ -134,7 +134,7 @@ def fence(api: Api, way: str, node: str, job: str) -> None:
         api.patch("Node", node, {"spec": {"taints": [taint]}})
     else:
         notes = {"muster.kubeflow.org/replace-unreachable": "force"}
-        api.patch("TFJob", job, {"metadata": {"annotations": notes}})
+        api.patch(of, job, {"metadata": {"annotations": notes}})
 
 
 @pytest.mark.parametrize("way", FENCES)
