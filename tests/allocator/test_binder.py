@@ -14,6 +14,7 @@ from muster import gang
 from muster.allocator import binder
 from muster.allocator.verdict import Cause
 from muster.kube.client import ApiError
+from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
 from muster.store.store import Store
 
@@ -159,3 +160,49 @@ def test_a_node_that_is_suspected():
     recorder = Recorder()
     binder.record_suspect(recorder, make_job(), "n1")
     assert recorder.events == [("TFJob", "mnist", "Warning", "NodeSuspected", "n1", False)]
+
+
+class Slow:
+    """Takes as long for each patch as nobody lets it go on."""
+
+    def __init__(self):
+        """Begin with none."""
+        self.flow, self.begun, self.said = FlowControl(1), [], []
+        self.go_on = asyncio.Event()
+
+    async def has_taken(self, count):
+        """Return once it has taken so many."""
+        while len(self.said) < count:  # noqa: ASYNC110 -- it is nearly there
+            await asyncio.sleep(0.01)
+
+    async def patch(self, _path, _exactly, body, urgency, _kind):
+        """Take a patch when its turn comes."""
+        node = body["status"]["nominatedNodeName"]
+        self.begun.append(node)
+        async with self.flow.enter(urgency, "team"):
+            await self.go_on.wait()
+            self.said.append(node)
+
+
+def test_the_last_word_about_a_pod_is_written_last():
+    """Others are evicted when it can be read; so no earlier one may come after it, or wait."""
+
+    async def story():
+        server = Slow()
+        made = binder.Binder(
+            server, Store(gang.EMBEDDED, ()), Metrics().cycles, Recorder(), lambda _pod: None, room
+        )
+        async with server.flow.enter(PriorityLevel.GROUP):
+            for message, node in (("full", ""), ("still", ""), ("makes room", "n1")):
+                made.mark(make_pod(), message, node, record=False)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            assert server.begun == [None]
+            assert server.flow.waiting(PriorityLevel.PLACEMENT) == 1
+        server.go_on.set()
+        await server.has_taken(2)
+        made.mark(make_pod(), "full again", "", record=False)
+        await server.has_taken(3)
+        assert server.said == [None, "n1", None]
+
+    asyncio.run(asyncio.wait_for(story(), 120))

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
@@ -18,13 +19,22 @@ from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer
 from muster.controller.events import MOST_APART
 from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, pod_reference
-from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 REFUSED_PAUSE = 30.0
 """Seconds after which an eviction that was refused is asked for again."""
+
+
+@dataclass(slots=True)
+class _Marks:
+    """What is still to be said of a pod that waits."""
+
+    last: tuple[str, str | None] | None = None
+    """Sentence and node, as in `Binder.mark`; None: all is said."""
+    haste: Haste = field(default_factory=Haste)
 
 
 class Binder:
@@ -46,6 +56,8 @@ class Binder:
         self._binding = binding
         self._recorder = recorder
         self._tasks: set[asyncio.Task[None]] = set()
+        self._marks: dict[str, _Marks] = {}
+        """By uid of the pod, while one of its marks is being written."""
         self._under_way: set[str] = set()
         """Pods by uid, and claims, that are not written once more at the same time."""
 
@@ -66,7 +78,14 @@ class Binder:
         And which `node` is kept for it, an empty name for none; None leaves that as it is.
         `record`: as an event, too.
         """
-        self._spawn(self._mark(pod, message, node))
+        marks = self._marks.get(pod.uid)
+        if marks is None:
+            marks = self._marks[pod.uid] = _Marks()
+            self._spawn(self._write_marks(pod, marks))
+        marks.last = message, node
+        if node:
+            # Others are evicted once it can be read which node is kept.
+            marks.haste.hurry()
         if record:
             event = names.Event.FAILED_SCHEDULING
             self._recorder.emit(pod_reference(pod), "Warning", event, message)
@@ -136,6 +155,16 @@ class Binder:
             else:
                 self._failed(pod)
 
+    async def _write_marks(self, pod: PodView, marks: _Marks) -> None:
+        """Write what is to be said of a pod, one after the other: the last word is to stay."""
+        try:
+            with marks.haste.of_task():
+                while marks.last is not None:
+                    (message, node), marks.last = marks.last, None
+                    await self._mark(pod, message, node)
+        finally:
+            del self._marks[pod.uid]
+
     async def _mark(self, pod: PodView, message: str, node: str | None) -> None:
         condition = {
             "type": "PodScheduled",
@@ -147,20 +176,12 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
-        # Others are evicted once it can be read which node is kept.
-        urgency = PriorityLevel.PLACEMENT if node else PriorityLevel.STATUS
         # Conditions are merged by their type: those of the kubelet stay.
-        await self._note(pod, {"status": status}, "was not marked", urgency)
+        await self._note(pod, {"status": status}, "was not marked")
 
-    async def _note(
-        self,
-        pod: PodView,
-        body: Json,
-        otherwise: str,
-        urgency: PriorityLevel = PriorityLevel.STATUS,
-    ) -> None:
+    async def _note(self, pod: PodView, body: Json, otherwise: str) -> None:
         # The status is what a scheduler may write, and the server takes metadata with it.
-        path = PODS.path(pod.namespace, pod.name, "status")
+        path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
             self._take(
                 await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
