@@ -9,10 +9,12 @@ import dataclasses
 
 import pytest
 
+import builders_scheduler
 from builders import make_job, make_pod, make_replica
 from muster import gang
 from muster.allocator import binder
 from muster.allocator.verdict import Cause
+from muster.api.backoff import Backoff
 from muster.kube.client import ApiError
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
@@ -205,4 +207,39 @@ def test_the_last_word_about_a_pod_is_written_last():
         await server.has_taken(3)
         assert server.said == [None, "n1", None]
 
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+@pytest.mark.parametrize("fate", ["taken", "bound", "another"])
+def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
+    """For as long as it waits: autoscalers see no other reason to make room."""
+    monkeypatch.setattr(binder, "AFTER_REFUSAL", Backoff(0.001, 0.01))
+
+    def shown(version, **fields):
+        document = builders_scheduler.make_pod(namespace="team", phase="Pending", **fields)
+        document["metadata"]["resourceVersion"] = version
+        return {"kind": "Pod", **document}
+
+    class Refusing:
+        tries = 0
+
+        async def patch(self, *_asked):
+            self.tries += 1
+            if self.tries < 4:
+                raise ApiError(503, "", "no", None)
+            over.set()
+            if fate != "taken":
+                store.put(shown("2", uid="u", node="n1") if fate == "bound" else shown("2"))
+                raise ApiError(503, "", "no", None)
+
+    async def story():
+        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+        made.mark(store.pod("team", "pod"), "full", "", record=False)
+        await over.wait()
+        while made._marks:  # noqa: ASYNC110 -- it is nearly over
+            await asyncio.sleep(0.001)
+        assert server.tries == 4
+
+    over, server, store = asyncio.Event(), Refusing(), Store(gang.EMBEDDED, ())
+    store.put(shown("1", uid="u", node=""))
     asyncio.run(asyncio.wait_for(story(), 120))

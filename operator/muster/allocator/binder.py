@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
+from muster.api.backoff import AFTER_REFUSAL
 from muster.api.model import Job, Json, PodView
 from muster.cluster.pods import LONGEST_GRACE
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer
@@ -34,6 +36,7 @@ class _Marks:
 
     last: tuple[str, str | None] | None = None
     """Sentence and node, as in `Binder.mark`; None: all is said."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
     haste: Haste = field(default_factory=Haste)
 
 
@@ -55,7 +58,7 @@ class Binder:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._binding = binding
         self._recorder = recorder
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._marks: dict[str, _Marks] = {}
         """By uid of the pod, while one of its marks is being written."""
         self._under_way: set[str] = set()
@@ -83,6 +86,7 @@ class Binder:
             marks = self._marks[pod.uid] = _Marks()
             self._spawn(self._write_marks(pod, marks))
         marks.last = message, node
+        marks.news.set()
         if node:
             # Others are evicted once it can be read which node is kept.
             marks.haste.hurry()
@@ -157,15 +161,34 @@ class Binder:
 
     async def _write_marks(self, pod: PodView, marks: _Marks) -> None:
         """Write what is to be said of a pod, one after the other: the last word is to stay."""
+        failures = 0
         try:
             with marks.haste.of_task():
-                while marks.last is not None:
-                    (message, node), marks.last = marks.last, None
-                    await self._mark(pod, message, node)
+                while (said := marks.last) is not None:
+                    marks.last = None
+                    marks.news.clear()
+                    if await self._mark(pod, *said):
+                        failures = 0
+                        continue
+                    failures += 1
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(AFTER_REFUSAL.pause(failures)):
+                            await marks.news.wait()
+                    # Its gang takes it for written: nobody else would say it again.
+                    if marks.last is None and self._waits(pod):
+                        marks.last = said
         finally:
             del self._marks[pod.uid]
 
-    async def _mark(self, pod: PodView, message: str, node: str | None) -> None:
+    def _waits(self, pod: PodView) -> bool:
+        """Say whether it still waits for a node, as far as is known."""
+        now = self._store.pod(pod.namespace, pod.name)
+        if now is None or now.uid != pod.uid:
+            return False
+        return not (now.node or now.deleting or now.terminal)
+
+    async def _mark(self, pod: PodView, message: str, node: str | None) -> bool:
+        """Say it; return whether it is written, or there is nobody of whom to say it."""
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -177,9 +200,9 @@ class Binder:
         if node is not None:
             status["nominatedNodeName"] = node or None
         # Conditions are merged by their type: those of the kubelet stay.
-        await self._note(pod, {"status": status}, "was not marked")
+        return await self._note(pod, {"status": status}, "was not marked")
 
-    async def _note(self, pod: PodView, body: Json, otherwise: str) -> None:
+    async def _note(self, pod: PodView, body: Json, otherwise: str) -> bool:
         # The status is what a scheduler may write, and the server takes metadata with it.
         path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
@@ -188,6 +211,8 @@ class Binder:
             )
         except NOT_WRITTEN as error:
             log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
+            return False
+        return True
 
     async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
@@ -234,7 +259,7 @@ class Binder:
             if left is not None and left.get("kind") == "Pod":
                 self._store.put(left)
 
-    def _once(self, key: str, write: Coroutine[None, None, None]) -> None:
+    def _once(self, key: str, write: Coroutine[None, None, object]) -> None:
         """Write in the background, unless this is being written."""
         if key in self._under_way:
             # It was never begun; left open, Python would warn of it.
@@ -243,7 +268,7 @@ class Binder:
         self._under_way.add(key)
         self._spawn(write).add_done_callback(lambda _: self._under_way.discard(key))
 
-    def _spawn(self, write: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _spawn(self, write: Coroutine[None, None, object]) -> asyncio.Task[object]:
         task = asyncio.get_running_loop().create_task(write)
         # The event loop keeps no task alive that nobody else refers to.
         self._tasks.add(task)
