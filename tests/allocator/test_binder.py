@@ -210,7 +210,7 @@ def test_the_last_word_about_a_pod_is_written_last():
     asyncio.run(asyncio.wait_for(story(), 120))
 
 
-@pytest.mark.parametrize("fate", ["taken", "bound", "another"])
+@pytest.mark.parametrize("fate", ["taken", "refused", "bound", "another"])
 def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
     """For as long as it waits: autoscalers see no other reason to make room."""
     monkeypatch.setattr(binder, "AFTER_REFUSAL", Backoff(0.001, 0.01))
@@ -228,6 +228,8 @@ def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
             if self.tries < 4:
                 raise ApiError(503, "", "no", None)
             over.set()
+            if fate == "refused":
+                raise ApiError(403, "Forbidden", "no", None)
             if fate != "taken":
                 store.put(shown("2", uid="u", node="n1") if fate == "bound" else shown("2"))
                 raise ApiError(503, "", "no", None)

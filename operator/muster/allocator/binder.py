@@ -188,7 +188,7 @@ class Binder:
         return not (now.node or now.deleting or now.terminal)
 
     async def _mark(self, pod: PodView, message: str, node: str | None) -> bool:
-        """Say it; return whether it is written, or there is nobody of whom to say it."""
+        """Say it; return whether that is settled: only a server in trouble is asked again."""
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -211,7 +211,8 @@ class Binder:
             )
         except NOT_WRITTEN as error:
             log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
-            return False
+            # Of thousands of pods a role that is missing would be asked for all the time.
+            return isinstance(error, ApiError) and not error.passing("PATCH")
         return True
 
     async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
