@@ -299,13 +299,14 @@ class Server:
         if not parts:
             served = path.endswith(names.SCHEDULING_API)
             kinds = [{"kind": "PodGroup"}, {"kind": "Queue"}]
-            return (200, {"resources": kinds}) if served else fail(404, "NotFound")
+            told = {"kind": "APIResourceList", "resources": kinds}
+            return (200, told) if served else fail(404, "NotFound")
         namespace = ""
         if parts[0] == "namespaces" and len(parts) > 2:
             namespace, parts = parts[1], parts[2:]
         plural, name, sub = (*parts, "", "")[:3]
         if plural == "events":
-            return 201, {"metadata": {"uid": "e", "resourceVersion": "1"}}
+            return 201, {"kind": "Event", "metadata": {"uid": "e", "resourceVersion": "1"}}
         key = plural, namespace, name
         if method == "POST" and not name:
             return self.create(plural, namespace, body)
@@ -325,7 +326,8 @@ class Server:
             if chosen(found["metadata"].get("labels") or {}, params)
             if params.get("fieldSelector") in (None, f"metadata.name={found['metadata']['name']}")
         ]
-        return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
+        version = {"resourceVersion": str(self.version)}
+        return {"kind": "List", "metadata": version, "items": items}
 
     def create(self, plural, namespace, body):
         """Create an object."""

@@ -9,11 +9,14 @@ import dataclasses
 
 import pytest
 
+import builders_scheduler
 from builders import make_job, make_pod, make_replica
 from muster import gang
 from muster.allocator import binder
 from muster.allocator.verdict import Cause
+from muster.api.backoff import Backoff
 from muster.kube.client import ApiError
+from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
 from muster.store.store import Store
 
@@ -159,3 +162,86 @@ def test_a_node_that_is_suspected():
     recorder = Recorder()
     binder.record_suspect(recorder, make_job(), "n1")
     assert recorder.events == [("TFJob", "mnist", "Warning", "NodeSuspected", "n1", False)]
+
+
+class Slow:
+    """Takes as long for each patch as nobody lets it go on."""
+
+    def __init__(self):
+        """Begin with none."""
+        self.flow, self.begun, self.said = FlowControl(1), [], []
+        self.go_on = asyncio.Event()
+
+    async def has_taken(self, count):
+        """Return once it has taken so many."""
+        while len(self.said) < count:  # noqa: ASYNC110 -- it is nearly there
+            await asyncio.sleep(0.01)
+
+    async def patch(self, _path, _exactly, body, urgency, _kind):
+        """Take a patch when its turn comes."""
+        node = body["status"]["nominatedNodeName"]
+        self.begun.append(node)
+        async with self.flow.enter(urgency, "team"):
+            await self.go_on.wait()
+            self.said.append(node)
+
+
+def test_the_last_word_about_a_pod_is_written_last():
+    """Others are evicted when it can be read; so no earlier one may come after it, or wait."""
+
+    async def story():
+        server = Slow()
+        made = binder.Binder(
+            server, Store(gang.EMBEDDED, ()), Metrics().cycles, Recorder(), lambda _pod: None, room
+        )
+        async with server.flow.enter(PriorityLevel.GROUP):
+            for message, node in (("full", ""), ("still", ""), ("makes room", "n1")):
+                made.mark(make_pod(), message, node, record=False)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            assert server.begun == [None]
+            assert server.flow.waiting(PriorityLevel.PLACEMENT) == 1
+        server.go_on.set()
+        await server.has_taken(2)
+        made.mark(make_pod(), "full again", "", record=False)
+        await server.has_taken(3)
+        assert server.said == [None, "n1", None]
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+@pytest.mark.parametrize("fate", ["taken", "refused", "bound", "another"])
+def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
+    """For as long as it waits: autoscalers see no other reason to make room."""
+    monkeypatch.setattr(binder, "AFTER_REFUSAL", Backoff(0.001, 0.01))
+
+    def shown(version, **fields):
+        document = builders_scheduler.make_pod(namespace="team", phase="Pending", **fields)
+        document["metadata"]["resourceVersion"] = version
+        return {"kind": "Pod", **document}
+
+    class Refusing:
+        tries = 0
+
+        async def patch(self, *_asked):
+            self.tries += 1
+            if self.tries < 4:
+                raise ApiError(503, "", "no", None)
+            over.set()
+            if fate == "refused":
+                raise ApiError(403, "Forbidden", "no", None)
+            if fate != "taken":
+                store.put(shown("2", uid="u", node="n1") if fate == "bound" else shown("2"))
+                raise ApiError(503, "", "no", None)
+
+    async def story():
+        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+        made.mark(store.pod("team", "pod"), "full", "", record=False)
+        await over.wait()
+        while made._marks:  # noqa: ASYNC110 -- it is nearly over
+            await asyncio.sleep(0.001)
+        assert server.tries == 4
+
+    over, server, store = asyncio.Event(), Refusing(), Store(gang.EMBEDDED, ())
+    store.put(shown("1", uid="u", node=""))
+    asyncio.run(asyncio.wait_for(story(), 120))

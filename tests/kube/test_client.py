@@ -157,7 +157,7 @@ def test_requests_are_counted_by_what_came_of_them() -> None:
         if request.method == "DELETE":
             assert request.transport is not None
             request.transport.abort()
-        return web.json_response({}, status=next(codes), headers={"Retry-After": "0"})
+        return web.json_response({"kind": "Pod"}, status=next(codes), headers={"Retry-After": "0"})
 
     async def story(kube: Kube) -> None:
         await kube.create(TEAM, {}, PODS)
@@ -193,7 +193,9 @@ def test_the_server_may_ask_for_a_minute_at_the_most() -> None:
     assert client._pause(error, 1) == 60.0
 
 
-@pytest.mark.parametrize("text", ["<html>hello</html>", "", "[1]", '{"kind": "Pod'])
+@pytest.mark.parametrize(
+    "text", ["<html>hello</html>", "", "[1]", '{"kind": "Pod', '{"error": "upstream"}']
+)
 def test_a_page_of_somebody_else_is_no_answer(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy's, with status 200: it is tried again, and then it is an error of the connection."""
     monkeypatch.setattr(client, "BACKOFF", client.Backoff(0.001, 0.01))

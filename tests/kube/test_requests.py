@@ -26,7 +26,7 @@ def failure(code, reason, message="no", **headers):
 
 def stored(uid="u"):
     """Return how a server shows an object."""
-    return web.json_response({"metadata": {"name": "p", "uid": uid}})
+    return web.json_response({"kind": "Pod", "metadata": {"name": "p", "uid": uid}})
 
 
 def play(answers, story):
@@ -108,7 +108,8 @@ def test_a_write_is_tried_again():
 
 def test_an_answer_that_is_no_http_is_one_that_did_not_come():
     """A broken proxy's word ends nothing: the request is tried again."""
-    answers = [b"HTTP/1.1 nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"]
+    told = b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"kind":"Pod"}'
+    answers = [b"HTTP/1.1 nonsense\r\n\r\n", told]
 
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -124,7 +125,7 @@ def test_an_answer_that_is_no_http_is_one_that_did_not_come():
             finally:
                 await kube.close()
 
-    assert asyncio.run(story()) == ({}, {("GET", "0"): 1, ("GET", "200"): 1})
+    assert asyncio.run(story()) == ({"kind": "Pod"}, {("GET", "0"): 1, ("GET", "200"): 1})
 
 
 def test_what_went_wrong_half_way_may_have_been_done():

@@ -78,8 +78,8 @@ def test_a_collection_is_read_page_by_page(tmp_path: Path) -> None:
 
     async def serve(request: web.Request) -> web.Response:
         place = request.query.get("continue", "")
-        page = {"items": [place], "metadata": {"continue": {"": "a", "a": "b"}.get(place, "")}}
-        return web.json_response(page)
+        metadata = {"continue": {"": "a", "a": "b"}.get(place, "")}
+        return web.json_response({"kind": "PodList", "items": [place], "metadata": metadata})
 
     async def read() -> list[Any]:
         async with served(tmp_path, serve) as api:

@@ -4,27 +4,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
+from muster.api.backoff import AFTER_REFUSAL
 from muster.api.model import Job, Json, PodView
 from muster.cluster.pods import LONGEST_GRACE
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer
 from muster.controller.events import MOST_APART
 from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, pod_reference
-from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 REFUSED_PAUSE = 30.0
 """Seconds after which an eviction that was refused is asked for again."""
+
+
+@dataclass(slots=True)
+class _Marks:
+    """What is still to be said of a pod that waits."""
+
+    last: tuple[str, str | None] | None = None
+    """Sentence and node, as in `Binder.mark`; None: all is said."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    haste: Haste = field(default_factory=Haste)
 
 
 class Binder:
@@ -45,7 +58,9 @@ class Binder:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._binding = binding
         self._recorder = recorder
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._marks: dict[str, _Marks] = {}
+        """By uid of the pod, while one of its marks is being written."""
         self._under_way: set[str] = set()
         """Pods by uid, and claims, that are not written once more at the same time."""
 
@@ -66,7 +81,15 @@ class Binder:
         And which `node` is kept for it, an empty name for none; None leaves that as it is.
         `record`: as an event, too.
         """
-        self._spawn(self._mark(pod, message, node))
+        marks = self._marks.get(pod.uid)
+        if marks is None:
+            marks = self._marks[pod.uid] = _Marks()
+            self._spawn(self._write_marks(pod, marks))
+        marks.last = message, node
+        marks.news.set()
+        if node:
+            # Others are evicted once it can be read which node is kept.
+            marks.haste.hurry()
         if record:
             event = names.Event.FAILED_SCHEDULING
             self._recorder.emit(pod_reference(pod), "Warning", event, message)
@@ -136,7 +159,36 @@ class Binder:
             else:
                 self._failed(pod)
 
-    async def _mark(self, pod: PodView, message: str, node: str | None) -> None:
+    async def _write_marks(self, pod: PodView, marks: _Marks) -> None:
+        """Write what is to be said of a pod, one after the other: the last word is to stay."""
+        failures = 0
+        try:
+            with marks.haste.of_task():
+                while (said := marks.last) is not None:
+                    marks.last = None
+                    marks.news.clear()
+                    if await self._mark(pod, *said):
+                        failures = 0
+                        continue
+                    failures += 1
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(AFTER_REFUSAL.pause(failures)):
+                            await marks.news.wait()
+                    # Its gang takes it for written: nobody else would say it again.
+                    if marks.last is None and self._waits(pod):
+                        marks.last = said
+        finally:
+            del self._marks[pod.uid]
+
+    def _waits(self, pod: PodView) -> bool:
+        """Say whether it still waits for a node, as far as is known."""
+        now = self._store.pod(pod.namespace, pod.name)
+        if now is None or now.uid != pod.uid:
+            return False
+        return not (now.node or now.deleting or now.terminal)
+
+    async def _mark(self, pod: PodView, message: str, node: str | None) -> bool:
+        """Say it; return whether that is settled: only a server in trouble is asked again."""
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -147,26 +199,21 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
-        # Others are evicted once it can be read which node is kept.
-        urgency = PriorityLevel.PLACEMENT if node else PriorityLevel.STATUS
         # Conditions are merged by their type: those of the kubelet stay.
-        await self._note(pod, {"status": status}, "was not marked", urgency)
+        return await self._note(pod, {"status": status}, "was not marked")
 
-    async def _note(
-        self,
-        pod: PodView,
-        body: Json,
-        otherwise: str,
-        urgency: PriorityLevel = PriorityLevel.STATUS,
-    ) -> None:
+    async def _note(self, pod: PodView, body: Json, otherwise: str) -> bool:
         # The status is what a scheduler may write, and the server takes metadata with it.
-        path = PODS.path(pod.namespace, pod.name, "status")
+        path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
             self._take(
                 await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
             )
         except NOT_WRITTEN as error:
             log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
+            # Of thousands of pods a role that is missing would be asked for all the time.
+            return isinstance(error, ApiError) and not error.passing("PATCH")
+        return True
 
     async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
@@ -213,7 +260,7 @@ class Binder:
             if left is not None and left.get("kind") == "Pod":
                 self._store.put(left)
 
-    def _once(self, key: str, write: Coroutine[None, None, None]) -> None:
+    def _once(self, key: str, write: Coroutine[None, None, object]) -> None:
         """Write in the background, unless this is being written."""
         if key in self._under_way:
             # It was never begun; left open, Python would warn of it.
@@ -222,7 +269,7 @@ class Binder:
         self._under_way.add(key)
         self._spawn(write).add_done_callback(lambda _: self._under_way.discard(key))
 
-    def _spawn(self, write: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _spawn(self, write: Coroutine[None, None, object]) -> asyncio.Task[object]:
         task = asyncio.get_running_loop().create_task(write)
         # The event loop keeps no task alive that nobody else refers to.
         self._tasks.add(task)

@@ -509,7 +509,7 @@ class Kube:
             self.recovered()
         if response.status >= 400:
             raise self._noted(_error(response, content))
-        return _document(content)
+        return _answer(path, content)
 
     def _within_lease(self, usual: aiohttp.ClientTimeout, what: str) -> aiohttp.ClientTimeout:
         """Return the time limits of a write, which leaves while this process leads or not at all.
@@ -548,6 +548,14 @@ def _document(content: bytes) -> Json:
         raise GarbledError(f"not JSON: {content[:100]!r}") from error
     if not isinstance(document, dict):
         raise GarbledError(f"no document: {content[:100]!r}")
+    return document
+
+
+def _answer(path: str, content: bytes) -> Json:
+    document = _document(content)
+    # All that the server says of objects tells of which kind; a proxy's own JSON does not.
+    if path.startswith("/api") and "kind" not in document:
+        raise GarbledError(f"no object: {content[:100]!r}")
     return document
 
 
