@@ -539,6 +539,19 @@ def test_rows_have_every_resource():
     assert snapshot.tenancy.amounts.shape == (2, len(snapshot.resources))
 
 
+def test_nobody_holds_anything_of_a_new_resource_either():
+    """Then a gang for which there is no room asks in vain for what will come free of it."""
+    columns = make_columns(nodes=[make_node(name="n1")])
+    assert not rows(columns)
+    wants = make_gang(key="team/gpu", roles=[make_role(replicas=2, gpu=1)])
+    columns.node_changed(None, parse_node(make_node(name="n2", gpu=2)))
+    columns.pod_changed(None, parse_use(make_pod(node="n2", gpu=1), foreign=True))
+    snapshot = assemble(columns, [wants], [make_queue()], 0.0)
+    assert snapshot.tenancy.amounts.shape == (0, len(snapshot.resources))
+    (decision,) = schedule(snapshot, DEFAULT)
+    assert decision.verdict.reason == Reason.NOT_ENOUGH_RESOURCES
+
+
 def test_who_says_where_it_lies_is_known():
     """As long as there is one: else nobody looks for what gangs ask for beside the policy."""
     columns = make_columns(nodes=[make_node()])

@@ -70,11 +70,14 @@ class Tenants:
         self._follow(index)
         # Gangs are compared by identity: a gang that has not changed is the object of last time.
         tenants = tuple(gang for gang, _ in holders)
-        if self._last is None or self._last.gangs != tenants:
+        # With more columns all gangs are others, but where there are none nothing else tells.
+        width = len(self._vector(()))
+        last = self._last
+        if last is None or last.gangs != tenants or last.amounts.shape[1] != width:
             rows = [self._of(gang, roles) for gang, roles in holders]
             self._rows = {row.gang.key: row for row in rows}
-            self._last = self._joined(tenants, rows)
-        return self._last
+            last = self._last = self._joined(tenants, rows)
+        return last
 
     def prepare(self, gang: Gang, roles: Sequence[RoleInput], index: Mapping[str, int]) -> None:
         """Find out already what a gang holds of which the next `freeze` will ask."""
