@@ -11,6 +11,7 @@ from muster.scheduler import policy
 from muster.scheduler.actions import eviction
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
+from muster.scheduler.ways import Ways
 
 
 def gang(key, *ages, cpu=1, least=None, **fields):
@@ -38,8 +39,9 @@ def choose(cpus, *gangs, allowed=lambda order: order):
     """Return gang -> how many of its tasks go for so many cpus, and the trial."""
     snapshot = make_snapshot(nodes=[make_node(cpu=100)], gangs=gangs)
     victims = Session(snapshot, policy.DEFAULT.openers()).victims
-    units, trial = np.arange(len(victims.gang)), Enough(victims, cpus)
-    chosen = eviction.choose(eviction.Ways(victims, victims.amount[:, CPU]), units, trial, allowed)
+    every, trial = np.ones(len(victims.gang), np.bool_), Enough(victims, cpus)
+    ways = Ways(victims, victims.amount[:, CPU], {})
+    chosen = eviction.choose(ways, every, trial, allowed)
     if chosen is None:
         return None, trial
     counts = np.bincount(victims.gang[chosen], victims.count[chosen], len(victims.gangs))
