@@ -23,7 +23,6 @@ LONG: Final = 512
 """Of more units at first only so many of each order are put in order."""
 PLENTY: Final = 4.0
 """How many times the gang's need the units would free that are looked at first."""
-Price = tuple[int, float, int, float]
 Nearness = Callable[[], FloatArray]
 """Gives (N,) what part of a task's room still lacks on each node."""
 LOSS, RATE, SIZE, NEARNESS = range(4)
@@ -31,11 +30,9 @@ LOSS, RATE, SIZE, NEARNESS = range(4)
 
 
 class Ways:
-    """The orders for gangs that need the same of the same nodes."""
+    """The orders for gangs to which each unit is as useful."""
 
-    def __init__(
-        self, victims: Victims, useful: FloatArray, prices: dict[int, Price], *, even: bool = False
-    ) -> None:
+    def __init__(self, victims: Victims, useful: FloatArray, *, even: bool = False) -> None:
         """Look at units of which each would free (U,) `useful`, a part of the need.
 
         `even`: those of one kind are as useful, or of no use.
@@ -44,8 +41,6 @@ class Ways:
         self.useful: Final = useful
         self.freed: Final = with_gang(victims, useful)
         """(U,): the same; of the end of a gang all that the gang would free."""
-        self.prices: Final = prices
-        """Order -> what it led to for the last of the gangs that are alike."""
         self._even = even
         self._near = np.zeros(0)
         self._firsts: dict[int, IntArray] = {}
@@ -62,7 +57,7 @@ class Ways:
         # kept might lack the new ones.
         if (open_ & ~self._open).any():
             self._firsts.clear()
-        self._open, self._count = open_, np.count_nonzero(open_)
+        self._open, self._count = open_, int(np.count_nonzero(open_))
         several = [self._growing(way) for way in (LOSS, RATE, SIZE)]
         # To empty node after node wastes least: each task needs its room in one piece.
         if nearness is not None and len(self.victims.ends):
@@ -114,12 +109,11 @@ class Ways:
             return victims.loss[rows]
         if way == SIZE:
             return -self._sums[of]
-        if way == RATE:
-            own, dearest = self._rates(victims.loss[rows], self.freed[rows]), self._dearest[of]
-        else:
-            own, dearest = np.append(self._near, np.inf)[victims.at[rows]], np.full(len(of), np.inf)
-        keys: FloatArray = np.where(victims.whole[rows], dearest, own)
-        return keys
+        if way == NEARNESS:
+            near = np.append(self._near, np.inf)[victims.at[rows]]
+            return np.where(victims.whole[rows], np.inf, near)
+        rates = self._rates(victims.loss[rows], self.freed[rows])
+        return np.where(victims.whole[rows], self._dearest[of], rates)
 
     def _rates(self, loss: FloatArray, freed: FloatArray) -> FloatArray:
         return loss / np.maximum(freed, 1e-12)

@@ -19,6 +19,8 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import (
+    Price,
+    Prices,
     Slots,
     Trial,
     choose,
@@ -37,7 +39,7 @@ from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 from muster.scheduler.victims import Victims
-from muster.scheduler.ways import FEW, Price, Ways
+from muster.scheduler.ways import FEW, Ways
 
 HOUR: Final = 3600.0
 LOOKS: Final = 4
@@ -409,7 +411,8 @@ def _needed(
     """Yield sets of which nothing can stay; the next ones do without one gang of those before."""
     heap: list[tuple[Price, tuple[int, ...], BoolArray]] = []
     seen: set[tuple[int, ...]] = set()
-    left, ways = SEARCHES, Ways(victims, useful, {})
+    prices: Prices = {}
+    left, ways = SEARCHES, Ways(victims, useful)
 
     def look(spared: tuple[int, ...]) -> None:
         nonlocal left
@@ -419,7 +422,7 @@ def _needed(
             return
         seen.add(spared)
         left -= 1
-        chosen = choose(ways, rest, trial, lambda order: order)
+        chosen = choose(ways, rest, trial, lambda order: order, prices)
         if chosen is not None:
             heapq.heappush(heap, (price(victims, chosen), spared, chosen))
 

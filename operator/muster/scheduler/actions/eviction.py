@@ -7,7 +7,7 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,7 +29,7 @@ from muster.scheduler.model import (
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 from muster.scheduler.victims import Victims
-from muster.scheduler.ways import FEW, LONG, Nearness, Price, Ways
+from muster.scheduler.ways import FEW, LONG, Nearness, Ways
 
 Among = Callable[[Session, GangState], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
@@ -104,12 +104,13 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     # A try refuses the gang anew, in a cluster where others have gone; what is told is what is
     # true of the one there is.
     reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
-    chosen = _choice(session, gang, open_, rank)
-    found = (
-        chosen is not None
-        and _is_fair(session, gang, chosen)
-        and _carry_out(session, gang, chosen, grounds.hook)
-    )
+    with session.silence():
+        chosen = _choice(session, gang, open_, rank)
+        found = (
+            chosen is not None
+            and _is_fair(session, gang, chosen)
+            and _carry_out(session, gang, chosen, grounds.hook)
+        )
     if found:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
@@ -124,7 +125,7 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
     victims, trial = session.victims, trial_of(session, gang)
     if trial.fits(np.zeros(len(open_), np.bool_)):
         return None
-    ways = _ways(session, gang, rank)
+    ways, prices = _ways(session, gang, rank)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
     singly = victims.spread(victims.surplus > 0)
     open_ = open_ & (ways.freed > 0) & (victims.whole | singly)
@@ -138,27 +139,32 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
             return rules.lawful(grounds.hook, gang, victims, order)
         return rules.evictable(grounds.hook, gang, victims, order, open_)
 
-    found = choose(ways, open_, trial, allowed)
+    found = choose(ways, open_, trial, allowed, prices)
     if found is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        found = choose(ways, open_ & ~friends, trial, allowed)
+        found = choose(ways, open_ & ~friends, trial, allowed, prices)
     return found
 
 
-def _ways(session: Session, gang: GangState, rank: _Rank) -> Ways:
-    """Return the orders to look at units for the gang; those that are alike share them."""
+def _ways(session: Session, gang: GangState, rank: _Rank) -> tuple[Ways, Prices]:
+    """Return the orders to look at units for the gang, and what they led to before.
+
+    Gangs that are alike share both; those share the orders to which each task is as useful.
+    """
+    victims = session.victims
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
-        return Ways(session.victims, usefulness(session, gang), {})
+        return Ways(victims, usefulness(session, gang)), {}
+    parts, suits = _parts(session, gang), _suits(session, gang)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    key = (rank, demand, _lacks_slots(session, gang))
-    prices: dict[int, Price] = session.remember(("prices", key), dict)
+    prices: Prices = session.remember(("prices", rank, demand, _lacks_slots(session, gang)), dict)
+    key = (rank, parts.tobytes(), suits.tobytes())
     kept: dict[object, Ways] = session.remember("ways", dict)
     if key not in kept:
-        # As with `Session.fit`, columns for all of very many shapes would fill the memory.
+        # As with `Session.fit`, columns for all of very many kinds would fill the memory.
         if len(kept) == KEPT:
             del kept[next(iter(kept))]
-        kept[key] = Ways(session.victims, usefulness(session, gang), prices, even=True)
-    return kept[key]
+        kept[key] = Ways(victims, usefulness(session, gang), even=True)
+    return kept[key], prices
 
 
 def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
@@ -206,22 +212,28 @@ def _spared(session: Session) -> BoolArray | None:
 
 
 KEPT: Final = 32
-"""Of how many kinds of gangs the ways are kept at a time."""
+"""How many ways are kept at a time."""
 
 
 def usefulness(session: Session, gang: GangState) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
-    victims, lacking = session.victims, gang.lacking()
-    suits, full = _suits(session, gang), _lacks_slots(session, gang)
+    victims, suits = session.victims, _suits(session, gang)
+    each = _parts(session, gang)[victims.pod_set] * suits[victims.node]
+    parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
+    # As useful as all of the need: without them the gang fits nowhere, however much room there is.
+    parts[_in_the_way(session, gang, suits)] += 1
+    return parts
+
+
+def _parts(session: Session, gang: GangState) -> FloatArray:
+    """Return (L,) what part of the gang's need one task of each pod set holds."""
+    lacking, full = gang.lacking(), _lacks_slots(session, gang)
     # Slots are nearly always there: counted as a need they would make of many small pods the most
     # useful victims.
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
     weights = np.zeros(len(lacking))
     weights[columns] = 1 / lacking[columns]
-    each = (victims.request @ weights)[victims.pod_set] * suits[victims.node]
-    parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
-    # As useful as all of the need: without them the gang fits nowhere, however much room there is.
-    parts[_in_the_way(session, gang, suits)] += 1
+    parts: FloatArray = session.victims.request @ weights
     return parts
 
 
@@ -520,19 +532,26 @@ def _owners(victims: Victims, going: IntArray, units: IntArray) -> IntArray:
 
 TRIES: Final = 400
 """Placements that this search may try."""
+Price = tuple[int, float, int, float]
+Prices = dict[int, Price]
 Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""
 
 
-def choose(ways: Ways, open_: BoolArray, trial: Trial, allowed: Allowed) -> BoolArray | None:
-    """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does."""
+def choose(
+    ways: Ways, open_: BoolArray, trial: Trial, allowed: Allowed, prices: Prices
+) -> BoolArray | None:
+    """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does.
+
+    `prices`: order -> what it led to for the last of the gangs that are alike.
+    """
     victims = ways.victims
     best: tuple[Price, BoolArray] | None = None
     seen: set[bytes] = set()
     # For gangs that are alike an order hardly becomes cheaper: where there are many units nobody
     # asks those that were dearer the last time.
     many = np.count_nonzero(open_)
-    known = ways.prices if many > LONG else {}
+    known = prices if many > LONG else {}
     orders = ways.orders(open_, trial.nearness)
     for way in sorted(range(len(orders)), key=lambda way: (way in known, known.get(way), way)):
         if best is not None and way in known and known[way] >= best[0]:
@@ -542,7 +561,7 @@ def choose(ways: Ways, open_: BoolArray, trial: Trial, allowed: Allowed) -> Bool
             continue
         chosen = mark(victims, _needed(victims, *found))
         offer = (price(victims, chosen), chosen)
-        ways.prices[way] = offer[0]
+        prices[way] = offer[0]
         if best is None or offer[0] < best[0]:
             best = offer
     if many <= FEW and (best is not None or len(victims.ends)):
@@ -595,14 +614,18 @@ def _lawful(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
     # Before the plugins are asked, as those count what goes before each unit.
     order = _capped(victims, order)
     going = allowed(order)
+    left = np.zeros(len(victims.gang), np.bool_)
+    left[order], left[going] = True, False
     stays = np.zeros(len(victims.gangs), np.bool_)
-    stays[victims.gang[np.setdiff1d(order, going)]] = True
+    stays[victims.gang[order[left[order]]]] = True
     return going[~(victims.whole[going] & stays[victims.gang[going]])]
 
 
 def _capped(victims: Victims, order: IntArray) -> IntArray:
     """Leave out the tasks of a gang that come after as many as it has above its minimum."""
     gangs, single = victims.gang[order], ~victims.whole[order]
+    if (np.bincount(gangs[single], minlength=len(victims.gangs)) <= victims.surplus).all():
+        return order
     before = victims.before(gangs, single[:, None].astype(np.int64))[:, 0]
     return order[~single | (before < victims.surplus[gangs])]
 
