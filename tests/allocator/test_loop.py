@@ -409,6 +409,7 @@ def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
 def test_looking_ahead(decisions, drains, wakes, count):
     """A cycle runs when a reservation begins, or when waiting for long makes one possible."""
     s = Story()
+    s.loop.busy_since = NOW
     s.loop._look_ahead(decisions, [make_gang(key="team/a", drains_from=drains)], NOW)
     assert s.loop._next == wakes
     assert s.loop._metrics.reservations._value.get() == count
@@ -716,3 +717,16 @@ class Written(Story):
         if "/queues/" not in path:
             raise TimeoutError
         self.server.written.put_nowait(body["status"])
+
+
+def test_who_asks_for_a_cycle_between_two_gets_it():
+    """What arrives then may be due before the timer that the last cycle has set."""
+
+    async def story():
+        s = Story()
+        s.loop._changed.clear()
+        for pause in (60.0, 0.05, 30.0):
+            s.loop._wake(time.time() + pause)
+        await asyncio.wait_for(s.loop._changed.wait(), PATIENCE)
+
+    asyncio.run(story())

@@ -39,7 +39,6 @@ HEALTHY = Facts(
     operator=OPERATOR,
     deployments=(OPERATOR,),
     lease=LEASE,
-    leases=(LEASE,),
     crds={"tfjobs.kubeflow.org": ""},
     served=frozenset((EMBEDDED, kind) for kind in ("PodGroup", "Queue")),
     webhook=Webhook(("muster-system/muster-webhook",), 2, NOW - 1e5, NOW + 5e5),
@@ -88,6 +87,21 @@ CASES = [
     ("leader", {"lease": None}, "nobody leads: lease muster in muster-system"),
     ("leader", lease(holder=""), "nobody leads"),
     ("leader", lease(renewed=NOW - 60, written=NOW - 60), "nobody leads"),
+    (
+        "leader",
+        lease(holder="evil_" * 100, runs=False),
+        "the lease muster in muster-system is held by",
+    ),
+    (
+        "operator",
+        {"operator": None, "deployments": (), **lease(runs=False)},
+        'is installed; "pod-1", who holds the lease muster in muster-system, is no pod there',
+    ),
+    (
+        "other leaders",
+        {"leases": (replace(LEASE, namespace="far", runs=False),)},
+        '"pod-1" holds the lease muster in far and is no pod there',
+    ),
     ("leader", {"settings": replace(SETTINGS, leader_elect=False)}, "2 pods of muster-system"),
     ("other operators", {"deployments": (OPERATOR, TRAINING)}, "kubeflow/other handles the same"),
     ("other operators", {"deployments": (OPERATOR, SECOND)}, "a second operator, elsewhere/"),
@@ -96,12 +110,12 @@ CASES = [
     (
         "other leaders",
         {"leases": (replace(LEASE, namespace="mpi", name="mpi-operator"),)},
-        "pod-1 holds the lease mpi/mpi-operator",
+        '"pod-1" holds the lease mpi-operator in mpi: it handles',
     ),
     (
         "other leaders",
-        {"leases": (LEASE, replace(LEASE, namespace="far"))},
-        "pod-1 holds the lease far/muster",
+        {"leases": (replace(LEASE, namespace="far"),)},
+        '"pod-1" holds the lease muster in far: it handles',
     ),
     ("version", {"version": "0.2.0"}, "of version 0.1.0, this program of 0.2.0"),
     ("CRDs", {"crds": {"tfjobs.kubeflow.org": checks.ABSENT}}, "no CRD tfjobs.kubeflow.org"),
@@ -182,6 +196,12 @@ def test_what_was_not_read_is_told_and_nothing_concluded(check, broken):
 def test_an_operator_outside_of_the_cluster_is_one():
     """It has no Deployment, and holds the lease."""
     assert checks.findings(replace(HEALTHY, operator=None, deployments=())) == []
+
+
+def test_the_clock_of_who_only_claims_to_lead_is_nobodys():
+    """The time in a Lease is whatever somebody wrote there."""
+    held = lease(renewed=NOW + 58, runs=False)
+    assert "operator's clock" not in {x.check for x in checks.findings(replace(HEALTHY, **held))}
 
 
 def test_the_worst_comes_first():

@@ -25,6 +25,8 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster"
 HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/muster-system/endpointslices"
+PODS = "/api/v1/namespaces/muster-system/pods"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"
 V1 = {"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}
 OLD = {"name": "v1beta2", "served": True, "storage": False, "schema": {"a": 1}}
@@ -62,7 +64,11 @@ def installed():
             "name": "muster",
             "managedFields": [{"time": stamp}],
         },
-        "spec": {"holderIdentity": "pod-1", "renewTime": stamp, "leaseDurationSeconds": 12},
+        "spec": {
+            "holderIdentity": "muster-1_7_ab",
+            "renewTime": stamp,
+            "leaseDurationSeconds": 12,
+        },
     }
     account = {"kind": "ServiceAccount", "serviceAccount": {"namespace": "muster-system",
                                                             "name": "muster"}}  # fmt: skip
@@ -71,13 +77,15 @@ def installed():
         "rules": [{"subjects": [account], "resourceRules": [{"resources": ["leases"]}]}],
     }
     ready = [{"type": "Ready", "status": "True"}]
+    pod = {"metadata": {"namespace": "muster-system", "name": "muster-1"}, "spec": {}}
     node = {"conditions": ready, "allocatable": {"cpu": "4", "pods": "110"}}
     return {
         f"{APPS}/deployments": [deployment("--admission-bind-address=:9443")],
         LEASE: lease,
-        "/apis/coordination.k8s.io/v1/leases": [lease],
+        LEASES: [lease],
         f"{CRDS}/tfjobs.kubeflow.org": copy.deepcopy(CRD),
         HOOK: {"webhooks": [{"clientConfig": client}]},
+        PODS: [pod],
         SLICES: [{"endpoints": [{"conditions": {"ready": True}}]}],
         "/apis/scheduling.incubator.k8s.io/v1alpha1": {
             "resources": [{"kind": "PodGroup"}, {"kind": "Queue"}]
@@ -206,7 +214,6 @@ WAITS = {
         }
     },
 }
-PODS = "/api/v1/namespaces/muster-system/pods"
 
 
 @pytest.mark.parametrize(
@@ -339,6 +346,54 @@ def test_an_operator_without_its_roles_is_there(ask):
     text = " ".join(one["what"] for one in found)
     assert "no operator is installed" not in text
     assert "permissions of the operator are missing" in text
+
+
+def runs(space, name, **spec):
+    """Return a pod that runs."""
+    return {"metadata": {"namespace": space, "name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("pod", "holder", "leads"),
+    [
+        (runs("muster-system", "muster-1"), "muster-1_7_ab", True),
+        (runs("muster-system", "m" * 70), "m" * 63 + "_7_ab", True),
+        (runs("muster-system", "muster-1", hostname="host"), "host.example_7_ab", True),
+        (runs("muster-system", "muster-1", hostNetwork=True, nodeName="n"), "n_7_ab", True),
+        (runs("muster-system", "muster-1"), "muster-10_7_ab", False),
+        (runs("muster-system", "muster-1"), "\x1b[2Jall is well", False),
+    ],
+)
+def test_who_holds_the_lease_is_looked_up(ask, pod, holder, leads):
+    """Anything can be written into a Lease; what is there does not steer the terminal."""
+    there = installed()
+    there[LEASE]["spec"]["holderIdentity"] = holder
+    code, text = ask(Server({**there, PODS: [pod]}), as_json=False)
+    assert (code, "none of those leads" in text) == (0 if leads else 2, not leads)
+    assert "\x1b" not in text
+
+
+def test_who_claims_to_be_another_operator_runs_and_may_act(ask):
+    """Else a Lease in anybody's namespace would have the doctor tell anything."""
+    there = installed()
+    lease = copy.deepcopy(there[LEASE])
+    lease["metadata"] |= {"namespace": "aaa", "name": "mpi-operator"}
+    there[LEASES] = [lease]
+    server = Server({**there, "/api/v1/namespaces/aaa/pods": []})
+    _, (found,) = ask(server)
+    assert (found["severity"], "and is no pod there" in found["what"]) == ("warning", True)
+    server.there["/api/v1/namespaces/aaa/pods"] = [runs("aaa", "muster-1")]
+    _, (found,) = ask(server)
+    assert (found["severity"], "handles the same jobs" in found["what"]) == ("error", True)
+    server.powerless.add("system:serviceaccount:aaa:default")
+    assert ask(server) == (0, [])
+
+
+def test_who_may_not_read_pods_hears_what_the_lease_says(ask):
+    """And that nobody looked who holds it."""
+    code, found = ask(Server(installed(), forbidden=f"^{PODS}$"))
+    assert (code, {one["severity"] for one in found}) == (0, {"unknown"})
+    assert "who holds Leases" in str(found)
 
 
 @pytest.mark.parametrize("odd", [None, 7, "odd", ["odd"], [None], {"odd": 1}])

@@ -244,9 +244,12 @@ class Api:
                 said = last.get("type"), last.get("message")
                 yield f"  {kind}/{found['metadata']['name']}: {said}"
 
-    def _events(self, kind: str, version: str, deadline: float) -> Iterator[Json]:
+    def _events(
+        self, kind: str, version: str, deadline: float, *, bookmarks: bool = False
+    ) -> Iterator[Json]:
         left = max(1, int(deadline - time.monotonic()) + 1)
         query = f"?watch=true&resourceVersion={version}&timeoutSeconds={left}"
+        query += "&allowWatchBookmarks=true" if bookmarks else ""
         timeout = urllib3.Timeout(connect=5, read=left + 5)
         answer = self._pool.request(
             "GET", self._server + self.path(kind) + query, preload_content=False, timeout=timeout
@@ -274,20 +277,22 @@ class Api:
 
         The last version of a deleted object has a deletionTimestamp or is followed by none.
         """
-        left = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for o in self.list(kind)}
-        left = {uid: version for uid, version in left.items() if int(version) > int(since)}
-        seen = []
-        # All is told once the present versions are; where there are none, nothing says so.
-        patience = PATIENCE if left else 1
-        for event in self._events(kind, since, time.monotonic() + patience):
-            metadata = event["object"]["metadata"]
-            if name in ("", metadata["name"]):
-                seen.append(event["object"])
-            if left and left.get(metadata["uid"]) == metadata["resourceVersion"]:
-                del left[metadata["uid"]]
-                if not left:
-                    break
-        return seen
+        last = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for o in self.list(kind)}
+        last = {uid: version for uid, version in last.items() if int(version) > int(since)}
+        # All is told once the present versions are; where there are none, the server says so by
+        # the bookmark that it sends shortly before it ends a watch.
+        for seconds in (PATIENCE,) if last else (3, 10, PATIENCE):
+            seen, left = [], dict(last)
+            for event in self._events(kind, since, time.monotonic() + seconds, bookmarks=True):
+                metadata = event["object"]["metadata"]
+                if event["type"] != "BOOKMARK":
+                    if name in ("", metadata["name"]):
+                        seen.append(event["object"])
+                    if left.get(metadata.get("uid")) == metadata["resourceVersion"]:
+                        del left[metadata["uid"]]
+                if not left and (last or event["type"] == "BOOKMARK"):
+                    return seen
+        raise AssertionError(f"the server does not tell what became of {kind} since {since}")
 
     # The questions that nearly every story asks.
 

@@ -10,6 +10,7 @@ import pytest
 from muster.gang import Permission
 from muster.kube import access
 from muster.kube.access import Access, Account
+from muster.kube.client import GarbledError
 
 
 class Server:
@@ -118,3 +119,14 @@ def test_what_is_missing_is_one_line():
         "manifests/overlays/embedded grant what is needed"
     )
     assert access.sentence((), "embedded") == ""
+
+
+def test_an_answer_of_somebody_else_is_no_review():
+    """Nothing is concluded from a proxy's own JSON: that the account may nothing, least of all."""
+
+    class Proxy:
+        async def create(self, *_asked):
+            return {"error": "upstream"}
+
+    with pytest.raises(GarbledError):
+        asyncio.run(access.missing(Proxy(), [Access("pods", "", "list")]))

@@ -159,3 +159,32 @@ def test_what_a_write_has_shown_to_be_gone_does_not_come_back(held, changes):
     held.set_back("a", 2)
     held.take(document(A, 2, "second"))
     assert held.objects == {A: 2}, "a server that was set back may have it again"
+
+
+def test_a_list_from_before_says_nothing_of_an_end(held, changes):
+    """What was made and deleted since is in no list; whoever is late may show it once more."""
+    held.listed("a", set(), 5)
+    held.apply(document(A, 8))
+    held.discard(*A, "u1")
+    held.listed("a", set(), 7)
+    held.apply(document(A, 9))
+    held.take(document(A, 8))
+    assert (held.objects, changes) == ({}, [(None, 8), (8, None)])
+    held.listed("a", set(), 10)
+    held.take(document(A, 11, "u2"))
+    assert held.objects == {A: 11}
+
+
+def test_all_that_had_a_name_stay_gone(held):
+    """The watch is behind by two of them."""
+    held.take(document(A, 1, "first"))
+    held.discard(*A, "first")
+    held.apply(document(A, 3, "second"))
+    held.discard(*A, "second")
+    held.take(document(A, 2, "first"))
+    assert held.objects == {}
+    held.remove(document(A, 2, "first"))
+    held.take(document(A, 3, "second"))
+    assert held.objects == {}
+    held.take(document(A, 5, "third"))
+    assert held.objects == {A: 5}

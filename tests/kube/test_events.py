@@ -5,9 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from types import SimpleNamespace
 
+from muster.kube import events
 from muster.kube.client import ApiError
-from muster.kube.events import BACKLOG, PLENTY, EventRecorder
+from muster.kube.events import (
+    AGAIN_SECONDS,
+    BACKLOG,
+    MEMORY_SECONDS,
+    PLENTY,
+    EventRecorder,
+)
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",
@@ -203,3 +211,95 @@ def test_what_was_said_is_not_kept_word_by_word():
     finally:
         tracemalloc.stop()
     assert kept < 50 * 8_000
+
+
+async def settled():
+    """Let all that is under way come to its end: none of it waits for a time."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_what_was_recorded_again_is_remembered_longest(monkeypatch):
+    """Else it would be forgotten, and told anew, as if it were as old as its first time."""
+    now = [0.0]
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(events, "REMEMBERED", 2)
+    recorder = make_recorder()
+    said = [recorder.emit(JOB, "Warning", reason, "a", once=True) for reason in ("X", "Y")]
+    now[0] = MEMORY_SECONDS + 1
+    said += [recorder.emit(JOB, "Warning", reason, "a", once=True) for reason in ("X", "Z", "X")]
+    assert said == [True, True, True, True, False]
+
+
+class Refusing(Server):
+    """Takes nothing at present."""
+
+    refuses = True
+
+    async def create(self, path, body, urgency):
+        """Refuse it, or create it."""
+        if self.refuses:
+            self.writes += 1
+            raise ApiError(403, "Forbidden", "no", None)
+        return await super().create(path, body, urgency)
+
+
+def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch):
+    """After a while: passes that repeat themselves do not bring as many refusals."""
+    now, server = [0.0], Refusing()
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def story():
+        recorder = EventRecorder(server)
+        task = asyncio.create_task(recorder.run())
+        for _ in range(3):
+            recorder.emit(JOB, "Warning", "Failed", "why", once=True)
+            await settled()
+        assert (server.writes, recorder.dropped) == (1, 1)
+        server.refuses, now[0] = False, AGAIN_SECONDS + 1
+        for _ in range(3):
+            recorder.emit(JOB, "Warning", "Failed", "why", once=True)
+            await settled()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+    assert [(e["reason"], e["count"]) for e in server.held.values()] == [("Failed", 1)]
+
+
+def test_what_found_no_room_may_be_told_again(monkeypatch):
+    """Though it was to be told once."""
+    now = [0.0]
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(events, "BACKLOG", 0)
+    recorder = make_recorder()
+    said = [recorder.emit(JOB, "Warning", "Failed", "why", once=True) for _ in range(2)]
+    now[0] = AGAIN_SECONDS + 1
+    said.append(recorder.emit(JOB, "Warning", "Failed", "why", once=True))
+    assert (said, recorder.dropped) == ([True, False, True], 2)
+
+
+def test_no_count_is_lost_while_an_event_is_being_written():
+    """What happens during a write is counted by the next one, which comes after it."""
+    server = Server()
+    plain, gate = server.patch, asyncio.Event()
+
+    async def slow(*asked):
+        await gate.wait()
+        return await plain(*asked)
+
+    server.patch = slow
+
+    async def story():
+        recorder = EventRecorder(server)
+        task = asyncio.create_task(recorder.run())
+        for _ in range(4):
+            recorder.emit(JOB, "Warning", "Restarting", "again")
+            await settled()
+        gate.set()
+        await settled()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+    assert [e["count"] for e in server.held.values()] == [4]

@@ -53,7 +53,8 @@ def test_nothing_starves(monkeypatch: pytest.MonkeyPatch) -> None:
         streams = [asyncio.create_task(stream()) for _ in range(8)]
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            for urgency in (PriorityLevel.SUPPORT, PriorityLevel.STATUS, PriorityLevel.EVENT):
+            prose = PriorityLevel.STATUS, PriorityLevel.EVENT, PriorityLevel.VIEW
+            for urgency in (PriorityLevel.SUPPORT, *prose):
                 began = asyncio.get_running_loop().time()
                 async with gate.enter(urgency):
                     assert asyncio.get_running_loop().time() - began >= 0.2

@@ -92,6 +92,32 @@ def test_a_name_can_be_taken_anew() -> None:
     assert after(Script([pod("one", 5)], 10, events), pod("one", 12, "u2")) == {"one": 12}
 
 
+def test_a_list_that_a_watch_has_overtaken_brings_nothing_back() -> None:
+    """Others follow the jobs, and what they show while a list is under way is newer."""
+
+    async def story() -> dict[tuple[str, str], int]:
+        held = Collection(
+            lambda document: int(document["metadata"]["resourceVersion"]),
+            lambda _before, _after: None,
+        )
+        script = Script([pod("one", 5), pod("two", 6)], 10)
+        reader = Informer(script, PODS, held)
+        await reader.read()
+        plain = script.get
+
+        async def slow(path: str, **params: str) -> Json:
+            page = await plain(path, **params)
+            held.remove(pod("one", 12))
+            held.take(pod("two", 13))
+            return page
+
+        script.get = slow  # type: ignore[method-assign]
+        await reader.read()
+        return held.objects
+
+    assert asyncio.run(story()) == {("a", "two"): 13}
+
+
 class Stage:
     """A server that plays one scene after the other, a scene per watch; then it falls silent.
 

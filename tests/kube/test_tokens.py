@@ -9,7 +9,8 @@ from http import HTTPStatus
 import pytest
 
 from muster.kube.client import ApiError
-from muster.kube.tokens import AT_ONCE, KEPT, TokenGuard
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.tokens import ASKED_ANEW, ASKED_AT_ONCE, AT_ONCE, KEPT, TokenGuard, Viewer
 
 READER = {"username": "prometheus", "groups": ["monitoring"], "uid": "1"}
 
@@ -21,6 +22,10 @@ class Server:
         """Answer so."""
         self.allowed, self.broken = allowed, broken
         self.asked, self.inside, self.most = [], 0, 0
+        self.knows = {"good"}
+        self.stuck = asyncio.Event()
+        """Set: strangers get an answer."""
+        self.stuck.set()
 
     async def create(self, path, body, _urgency):
         """Answer a review."""
@@ -32,8 +37,10 @@ class Server:
             raise ApiError(403, "Forbidden", "you may not ask", None)
         self.asked.append((path.rsplit("/", 1)[1], body["spec"]))
         if "tokenreviews" in path:
-            known = body["spec"]["token"] == "good"
-            return {"status": {"authenticated": True, "user": READER} if known else {}}
+            if known := body["spec"]["token"] in self.knows:
+                return {"status": {"authenticated": True, "user": READER}}
+            await self.stuck.wait()
+            return {"status": {"authenticated": known}}
         return {"status": {"allowed": self.allowed}}
 
 
@@ -115,3 +122,102 @@ def test_strangers_keep_nobody_from_being_known():
 
     asyncio.run(flood())
     assert [spec for _, spec in server.asked].count({"token": "good"}) == 1
+
+
+def test_who_is_known_is_asked_about_anew_beside_strangers(monkeypatch):
+    """Once his minute is up; who may not look any more is a stranger from then on."""
+    monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
+    server = Server()
+    guard = TokenGuard(server, "/metrics")
+
+    async def flood():
+        assert await guard.judge("Bearer good") is HTTPStatus.OK
+        server.stuck.clear()
+        strangers = [asyncio.create_task(guard.judge(f"Bearer {i}")) for i in range(KEPT)]
+        async with asyncio.timeout(10.0):
+            assert await guard.judge("Bearer good") is HTTPStatus.OK
+            server.allowed = False
+            assert await guard.judge("Bearer good") is HTTPStatus.FORBIDDEN
+        again = asyncio.create_task(guard.judge("Bearer good"))
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        assert not any(each.done() for each in strangers)
+        server.stuck.set()
+        await asyncio.gather(again, *strangers)
+
+    asyncio.run(flood())
+
+
+class Roles:
+    """Says into which namespaces somebody may look; empty: into all."""
+
+    def __init__(self, *may):
+        """Begin with these."""
+        self.may, self.asked, self.levels = {*may}, [], set()
+        self.inside, self.most = 0, 0
+
+    async def create(self, _path, body, urgency):
+        """Answer a review."""
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await asyncio.sleep(0)
+        self.inside -= 1
+        space = body["spec"]["resourceAttributes"].get("namespace", "")
+        self.asked.append(space)
+        self.levels.add(urgency)
+        return {"status": {"allowed": space in self.may}}
+
+    def said(self):
+        """Return what was asked since the last time."""
+        asked, self.asked = self.asked, []
+        return asked
+
+
+SPACES = [f"team-{i:04}" for i in range(1000)]
+
+
+def test_who_may_look_into_all_is_asked_about_once():
+    """However many there are, and many who look ask no more at once than one."""
+    every, some = Roles(""), Roles("team-0003")
+
+    async def story():
+        few = asyncio.Semaphore(ASKED_AT_ONCE)
+        assert await Viewer(every, READER, few).visible(SPACES) is None
+        assert every.said() == [""]
+        viewers = [Viewer(some, {"username": name}, few) for name in "abc"]
+        found = await asyncio.gather(*(one.visible(SPACES[:50]) for one in viewers))
+        assert found == [{"team-0003"}] * 3
+        assert some.most == ASKED_AT_ONCE
+        assert some.levels == {PriorityLevel.VIEW}
+        some.said()
+        # A page asks for several things at once.
+        fresh = Viewer(some, READER, few)
+        await asyncio.gather(*(fresh.visible(SPACES[:50]) for _ in range(4)))
+        assert len(some.said()) == 51
+
+    asyncio.run(story())
+
+
+def test_what_was_refused_is_asked_anew_a_little_at_a_time():
+    """What was granted each minute; a right that is new shows in the end."""
+    roles = Roles("team-0003")
+
+    async def story():
+        few = asyncio.Semaphore(ASKED_AT_ONCE)
+        viewer = Viewer(roles, READER, few)
+        await viewer.visible(SPACES)
+        roles.said()
+        roles.may = {SPACES[-1]}
+        for minute in range(len(SPACES) // ASKED_ANEW + 1):
+            viewer = viewer.anew(READER)
+            seen = await viewer.visible(SPACES)
+            asked = roles.said()
+            assert minute or "team-0003" in asked
+            assert len(asked) <= ASKED_ANEW + 3
+            assert "team-0003" not in seen
+        assert seen == {SPACES[-1]}
+        other = {**READER, "groups": []}
+        await viewer.anew(other).visible(SPACES)
+        assert len(roles.said()) == len(SPACES) + 1
+
+    asyncio.run(story())

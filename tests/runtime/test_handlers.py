@@ -5,13 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import getpass
+import json
 import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from muster import frameworks
+from muster.api import names
 from muster.runtime import handlers
 
 
@@ -69,3 +77,214 @@ def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(asyncio.wait_for(follow(), 10))
     assert told == ["OSError: no", "OSError: no", ""]
     assert lives == [0, 0, 0, 1, 2]
+
+
+def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its versions stand above all that are to come, in whichever thread it waits."""
+    monkeypatch.setattr(handlers, "BACKOFF", handlers.Backoff(0.001, 0.05))
+    lives: list[handlers._Life] = []
+    taken: list[object] = []
+    busy, handed = threading.Event(), threading.Event()
+
+    def run(life: handlers._Life) -> None:
+        lives.append(life)
+        if len(lives) > 1:
+            life.hand_over("TFJob", {"type": None, "object": 5})
+        else:
+            assert busy.wait(120)
+            for version in (90, 91):
+                life.hand_over("TFJob", {"type": "MODIFIED", "object": version})
+            handed.set()
+        assert life.stop.wait(120)
+        life.hand_over("TFJob", {"type": "MODIFIED", "object": 92})
+
+    monkeypatch.setattr(handlers._Life, "run", run)
+
+    async def follow() -> None:
+        anew, over = asyncio.Event(), asyncio.Event()
+
+        def take(_kind: str, document: object, _gone: bool) -> None:
+            taken.append(document)
+            if document == 90:
+                anew.set()
+
+        following = handlers.follow(kube(), (), (), take, over.set, lambda _: None, anew)
+        task = asyncio.create_task(following)
+        while not lives:  # noqa: ASYNC110 -- it lives in another thread
+            await asyncio.sleep(0.001)
+        # The loop looks at what it is handed only when both are there.
+        busy.set()
+        assert handed.wait(120)
+        await over.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(follow(), 120))
+    assert taken[:2] == [90, 5]
+
+
+JOBS = f"{handlers.KINDS}/v1/tfjobs"
+EXTENSIONS, _, CRDS = handlers.DEFINITIONS.rpartition("/")
+DEFINITION = {
+    "metadata": {"name": f"tfjobs.{names.GROUP}", "resourceVersion": "5"},
+    "spec": {"group": names.GROUP},
+}
+JOB = {"metadata": {"name": "seen", "namespace": "team", "uid": "1"}, "spec": {"large": "x"}}
+
+
+def kind(plural: str, name: str) -> dict[str, object]:
+    """Return how a server tells that it serves something."""
+    verbs = ["get", "list", "watch"]
+    return {"name": plural, "kind": name, "singularName": "", "namespaced": True, "verbs": verbs}
+
+
+@dataclass
+class Server:
+    """One that may serve TFJobs before it tells so."""
+
+    told: bool = False
+    listing: Callable[[], Awaitable[object]] = asyncio.Event().wait
+    """Called before the definitions are listed."""
+    asked: Counter[str] = field(default_factory=Counter)
+    hears: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when Kopf has asked what is served."""
+    follows: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when Kopf has asked for jobs."""
+    events: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """What happens to the definition."""
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request."""
+        path, watch = request.path, "watch" in request.query
+        self.asked[path] += not watch
+        versions = {"/api/v1": kind("namespaces", "Namespace")}
+        versions[EXTENSIONS] = kind(CRDS, "CustomResourceDefinition")
+        if self.told:
+            versions[f"{handlers.KINDS}/v1"] = kind("tfjobs", "TFJob")
+        if path == "/apis":
+            self.hears.set()
+            return web.json_response({"groups": [_group(each) for each in versions]})
+        if path in versions or path == "/api":
+            return web.json_response({"versions": ["v1"], "resources": [versions.get(path)]})
+        if path == handlers.DEFINITIONS and not watch:
+            await self.listing()
+        elif path == JOBS:
+            self.follows.set()
+        items = [JOB] if path == JOBS and self.told else []
+        if not watch:
+            status = 200 if self.told or path != JOBS else 404
+            answer = {"metadata": {"resourceVersion": "5"}, "items": items}
+            return web.json_response(answer, status=status)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            event = await (asyncio.Queue() if path == JOBS else self.events).get()
+            line = json.dumps({"type": event, "object": DEFINITION})
+            await response.write(line.encode() + b"\n")
+
+
+def _group(path: str) -> dict[str, object]:
+    group, version = path.split("/")[-2:]
+    one = {"groupVersion": f"{group}/{version}", "version": version}
+    return {"name": group, "versions": [one], "preferredVersion": one}
+
+
+def follow(
+    server: Server,
+    story: Callable[[asyncio.Event], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Follow the TFJobs of a server while a story goes on; it is given what a job sets."""
+    monkeypatch.setattr(handlers, "SETTLED", 0.2)
+
+    async def run() -> None:
+        shown = asyncio.Event()
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", server.serve)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        door = kube()
+        door.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        take = lambda *_: shown.set()  # noqa: E731
+        rows = [frameworks.FRAMEWORKS["TFJob"]]
+        following = handlers.follow(
+            door, rows, (), take, lambda: None, lambda _: None, asyncio.Event()
+        )
+        task = asyncio.create_task(following)
+        await story(shown)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await runner.cleanup()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_kopf_hears_of_a_kind_before_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks what is served too early then, and never again."""
+    server = Server(listing=_at_once)
+
+    async def story(shown: asyncio.Event) -> None:
+        await server.hears.wait()
+        server.hears.clear()
+        server.events.put_nowait("ADDED")
+        await server.hears.wait()
+        server.told = True
+        await shown.wait()
+
+    follow(server, story, monkeypatch)
+
+
+def test_a_kind_that_comes_while_kopf_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the question what is served, before the list of definitions."""
+    server = Server()
+
+    async def come() -> None:
+        server.told = True
+
+    server.listing = come
+    follow(server, lambda shown: shown.wait(), monkeypatch)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_nothing_comes_or_goes(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then Kopf is left alone, with kinds that are not served, too."""
+    server = Server(told=told)
+    server.listing = server.follows.wait if told else _at_once
+
+    async def story(_shown: asyncio.Event) -> None:
+        await server.hears.wait()
+        await asyncio.sleep(4 * handlers.SETTLED)
+
+    follow(server, story, monkeypatch)
+    assert server.asked["/apis"] == 1
+
+
+def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document of a megabyte is ten of objects, and who writes jobs says how many there are."""
+
+    def kept() -> bool:
+        found = (it for it in gc.get_objects() if type(it) is dict and it is not JOB["spec"])
+        return any(it == JOB["spec"] for it in found)
+
+    async def story(shown: asyncio.Event) -> None:
+        await shown.wait()
+        # Kopf goes on a little after its handler, and tells nobody when it is done.
+        tries = iter(range(200))
+        while kept():
+            assert next(tries, None) is not None
+            await asyncio.sleep(0.05)
+
+    gc.disable()
+    try:
+        follow(Server(told=True, listing=_at_once), story, monkeypatch)
+    finally:
+        gc.enable()
+
+
+async def _at_once() -> None:
+    return None

@@ -82,11 +82,12 @@ class Said:
 
     def __init__(self):
         """Begin with nothing."""
-        self.all, self.sources = [], set()
+        self.all, self.sources, self.about = [], set(), set()
 
-    def emit(self, _about, _type, reason, message, **more):
+    def emit(self, about, _type, reason, message, **more):
         """Remember it."""
         self.all.append((reason, message))
+        self.about.add(about["metadata"]["uid"])
         self.sources.add(more.get("source"))
         return True
 
@@ -386,6 +387,22 @@ def test_a_job_whose_pass_fails_says_so_itself(story, monkeypatch):
             story.store.put({**document, "status": story.server.body["status"]})
         else:
             assert story.store.jobs.find(KEY)["metadata"]["resourceVersion"] == "2"
+
+
+def test_what_becomes_of_a_job_is_not_said_of_its_successor(story, monkeypatch):
+    """It was deleted, and applied again, while its pass was under way."""
+    story.server.meanwhile = lambda: story.show(2, uid="v")
+    story.go(create("one"), Emit("Normal", "X", "x"))
+    assert story.said.about == {"u"}
+
+    def fails(*_):
+        story.show(3, uid="w")
+        raise OverflowError("int too large")
+
+    monkeypatch.setattr(reconcile, "reconcile", fails)
+    with pytest.raises(OverflowError):
+        story.go()
+    assert (story.said.all, story.server.writes) == ([], [])
 
 
 def test_trouble_of_the_server_is_no_state_of_the_job(story):

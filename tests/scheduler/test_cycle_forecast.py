@@ -67,6 +67,22 @@ def test_room_of_pods_that_are_ending():
     assert told(running(), waiting("first", created=2), pods=pods) == {"first": 1200.0}
 
 
+def test_pods_that_have_ended_weigh_nothing():
+    """The emptier node is the one that they were on: what goes there leaves the other one free."""
+    nodes = [make_node(name=name, cpu=4) for name in ("n1", "n2")]
+    pods = [
+        make_pod(name="going", node="n1", cpu=4, deleting=True),
+        make_pod(name="r", node="n2", cpu=2),
+        make_pod(name="other", node="n2", cpu=2),
+    ]
+    gangs = [
+        running(roles=[make_role(cpu=2, held=[(0, "n2")])]),
+        waiting("first", created=2, cpu=1, duration=100.0),
+        waiting("second", created=3, cpu=4),
+    ]
+    assert told(*gangs, nodes=nodes, pods=pods) == {"first": 1200.0, "second": 1300.0}
+
+
 def test_members_that_come_again():
     """A pod that is to go leaves its room, and what it stood for is placed with the rest."""
     role = make_role(cpu=2, returning=[0, 1], leaving=[(0, "n1")])

@@ -83,3 +83,30 @@ def test_equal_state_after_undo(session):
     assert session.room.state == before
     place(session, gang, 2)
     assert session.room.state not in (before, inside)
+
+
+def test_promises_are_given_up_once(session):
+    """To give up what is given up already changes nothing; what is promised after that counts."""
+    gang = session.gangs[0]
+    tasks = gang.tasks[0]
+
+    def promise(count):
+        session.promise(gang, tasks, session.fit(tasks, future=True).choose(count))
+
+    def promised():
+        return gang.promised, gang.allocated[CPU], session.room.promised[0, CPU]
+
+    promise(1)
+    promise(1)
+    assert promised() == (2, 2000, 2000)
+    mark = session.mark()
+    for _ in range(2):
+        session.recall(gang)
+        assert (gang.promises, promised()) == ([], (0, 0, 0))
+    promise(1)
+    session.recall(gang)
+    assert promised() == (0, 0, 0)
+    session.undo(mark)
+    assert (len(gang.promises), promised()) == (2, (2, 2000, 2000))
+    session.undo(0)
+    assert (gang.promises, promised()) == ([], (0, 0, 0))

@@ -152,3 +152,29 @@ def test_the_api_of_the_groups_may_come_later(monkeypatch):
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def test_an_audit_that_met_trouble_is_made_again(monkeypatch):
+    """Not when the next one would be due: jobs that are gone count as there until then."""
+    monkeypatch.setattr(informers, "RELIST_PAUSE", 0.0)
+    store, server = Store(gang.NONE, JOBS), Server()
+    path, told = "/apis/kubeflow.org/v1/tfjobs", []
+
+    async def broken(asked, **params):
+        if asked == path and not told:
+            told.append(asked)
+            raise TimeoutError
+        return await answer(asked, **params)
+
+    answer, server.get = server.get, broken
+
+    async def audited():
+        asked = asyncio.Event()
+        asked.set()
+        task = asyncio.create_task(Informers(server, store).audit_jobs(asked))
+        while not store.collections["TFJob"].complete:  # noqa: ASYNC110 -- it has no event
+            await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(audited(), 120))
+    assert told

@@ -363,7 +363,11 @@ class Loop:
 
     def _wake(self, at: float) -> None:
         """Ask for a cycle at that time at the latest."""
-        self._next = min(self._next, at)
+        if at < self._next:
+            self._next = at
+            # A cycle under way hears of many such times, and sets one timer for all at its end.
+            if not self.busy_since:
+                self._set_alarm()
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:

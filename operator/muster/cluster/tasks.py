@@ -192,8 +192,8 @@ def _sort_wanted(
     ended = pod is not None and (pod.deleting or pod.terminal or pod.lost)
     if ended and not tasks.remade:
         return
-    # A pod that ends has no use for its gates any more.
-    if tasks.gated if pod is None else pod.gated and not ended:
+    # A pod that ends has no use for its gates any more; its successor has those of the template.
+    if tasks.gated if pod is None or ended else pod.gated:
         out.gated += 1
     else:
         (out.returning if ended or later else out.waiting).append(index)

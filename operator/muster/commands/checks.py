@@ -126,10 +126,22 @@ class Lease:
     written: float
     """0: unknown."""
     duration: float = 15.0
+    runs: bool | None = None
+    """Whether its holder is a pod that runs, and may be that operator; None: nobody knows. Whoever
+    may write a Lease can write anything into it."""
 
     def fresh(self, now: float) -> bool:
         """Say whether somebody holds it."""
         return bool(self.holder) and now - (self.written or self.renewed) < STALE * self.duration
+
+    def __str__(self) -> str:
+        """Return where it is."""
+        return f"lease {self.name} in {self.namespace}"
+
+    @property
+    def claimed(self) -> str:
+        """Who holds it by his own word."""
+        return f'"{shortened(self.holder)}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +179,7 @@ class Facts:
     """Why pods of the operator do not start."""
     lease: Lease | None = None
     leases: tuple[Lease, ...] = ()
+    """Of other operators, by their names."""
     crds: Mapping[str, str] = field(default_factory=dict)
     """Name -> in what the CRD is not that of this program; empty: in nothing."""
     missing: tuple[Access, ...] = ()
@@ -250,8 +263,12 @@ def _listed(found: Iterable[str]) -> str:
 def _operator(facts: Facts) -> Findings:
     there, install = facts.operator, f"{APPLY} manifests/overlays/{facts.overlay}"
     if there is None:
-        if not (facts.lease and facts.lease.fresh(facts.now)):
+        lease = facts.lease
+        if not (lease and lease.fresh(facts.now)):
             yield _error("no operator is installed", install)
+        elif lease.runs is False:
+            text = f"no operator is installed; {lease.claimed}, who holds the {lease},"
+            yield _warning(f"{text} is no pod there", f"{install}, or know whose process that is")
     elif not there.replicas:
         cure = f"kubectl scale -n {there.namespace} deployment/{there.name} --replicas=2"
         yield _error(f"the operator {there} is scaled to 0", cure)
@@ -284,6 +301,10 @@ def _leader(facts: Facts) -> Findings:
     if lease is None or not lease.fresh(facts.now):
         yield _error(f"nobody leads: {where} is not held", f"kubectl logs -n {there.namespace} "
                      f"deployment/{there.name} says what it waits for")  # fmt: skip
+    elif lease.runs is False:
+        text = f"the {lease} is held by {lease.claimed}, which is no pod of {there}"
+        cure = f"ask again in a minute, then see who may write Leases in {lease.namespace}"
+        yield _error(f"{text}: none of those leads", cure)
 
 
 def _rivals(facts: Facts) -> Findings:
@@ -307,13 +328,24 @@ def _leases(facts: Facts) -> Findings:
     """Find operators that are no Deployment, or are one by another name."""
     told = {d.namespace for d in facts.deployments if d.replicas and d.programs & set(OPERATORS)}
     told |= {d.namespace for d in facts.deployments if d.replicas and d.of_muster}
-    told.add(facts.settings.lock_namespace)
-    alike = (*OPERATORS, facts.settings.leader_election_id)
     for lease in facts.leases:
-        named = any(part in lease.name for part in alike)
-        if named and lease.fresh(facts.now) and lease.namespace not in told:
-            text = f"{lease.holder} holds the lease {lease.namespace}/{lease.name}: it handles the"
-            yield _error(f"{text} same jobs", "stop that operator  (docs/migration.md)")
+        if lease.namespace in told or not lease.fresh(facts.now):
+            continue
+        what = f"{lease.claimed} holds the {lease}"
+        stop = "stop that operator  (docs/migration.md)"
+        if lease.runs is False:
+            cure = f"{stop}, or see who may write Leases in {lease.namespace}"
+            yield _warning(
+                f"{what} and is no pod there: an operator from outside, or nobody", cure
+            )
+        else:
+            yield _error(f"{what}: it handles the same jobs", stop)
+
+
+def leads_others(lease: Lease, settings: Settings) -> bool:
+    """Say whether a Lease is, by its name, that of another operator."""
+    alike = (*OPERATORS, settings.leader_election_id)
+    return lease.namespace != settings.lock_namespace and any(p in lease.name for p in alike)
 
 
 def _version(facts: Facts) -> Findings:
@@ -432,7 +464,9 @@ def _clock(facts: Facts) -> Findings:
 
 def _operators_clock(facts: Facts) -> Findings:
     lease = facts.lease
-    if lease is not None and lease.written and lease.fresh(facts.now):
+    if lease is None or lease.runs is False:
+        return
+    if lease.written and lease.fresh(facts.now):
         ahead = lease.renewed - lease.written
         if abs(ahead) > SKEW:
             text = f"the operator's clock is {_apart(ahead)} the API server's"

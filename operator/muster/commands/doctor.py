@@ -19,7 +19,7 @@ from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
 from muster.cluster.pods import PodShape, shape_of
-from muster.commands import checks
+from muster.commands import checks, tables
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
 from muster.commands.questions import Answer, connected
 from muster.frameworks import Framework
@@ -47,6 +47,8 @@ CONFIGURATIONS = Resource(
 )
 DENIED: Final = f'admission webhook "jobs.muster.{names.GROUP}" denied the request: '
 """So begins what the webhook has against a job."""
+LONGEST_HOST: Final = 63
+"""Of a pod's name as many characters are its host's."""
 WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
 """States of jobs that have not begun."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
@@ -65,7 +67,7 @@ async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json:
 
 
 def _lines(found: Sequence[Finding]) -> str:
-    lines = [f"{one.severity:8} {one.what}. Cure: {one.cure}" for one in found]
+    lines = [tables.plain(f"{one.severity:8} {one.what}. Cure: {one.cure}") for one in found]
     if not any(one.severity is not Severity.UNKNOWN for one in found):
         lines.insert(0, "ok       nothing is wrong" + (", as far as can be seen" if found else ""))
     return "".join(f"{line}\n" for line in lines)
@@ -167,7 +169,7 @@ class _Reader:
         """Return the other fields, each read beside the others."""
         reading: dict[str, Awaitable[Any]] = {
             "stuck": self._stuck(),
-            "lease": self._lease(),
+            "lease": self._lease(facts.operator),
             "leases": self._leases(),
             "crds": self._crds(),
             "missing": self._missing(facts.operator),
@@ -241,15 +243,45 @@ class _Reader:
         found = await self._known("why pods of the operator wait", asked, pods, [])
         return tuple(dict.fromkeys(why for pod in found for why in _waits(pod)))
 
-    async def _lease(self) -> Lease | None:
+    async def _lease(self, operator: Deployment | None) -> Lease | None:
         namespace = self._settings.lock_namespace
         path = LEASES.path(namespace, self._settings.leader_election_id)
         asked = f"get leases.coordination.k8s.io in namespace {namespace}"
         found = await self._known("lease", asked, self._kube.get(path), None)
-        return None if found is None else _lease(found)
+        if found is None:
+            return None
+        lease, labels = _lease(found), operator.labels if operator else {}
+        # Later than the Lease: who holds it was there by then.
+        pods = await self._holders(lease, labels)
+        return lease if pods is None else dataclasses.replace(lease, runs=bool(pods))
 
     async def _leases(self) -> tuple[Lease, ...]:
-        return tuple(map(_lease, await self._listed("leases", LEASES)))
+        listed = map(_lease, await self._listed("leases", LEASES))
+        alike = (each for each in listed if checks.leads_others(each, self._settings))
+        looked = await asyncio.gather(*map(self._looked_at, alike))
+        return tuple(each for each in looked if each is not None)
+
+    async def _looked_at(self, lease: Lease) -> Lease | None:
+        """Return a Lease with what is known of its holder; None: a pod that may not act."""
+        pods = await self._holders(lease, {})
+        if pods is None:
+            return lease
+        made = [_deployment({**pod, "spec": {"template": pod}}) for pod in pods]
+        if made and all(await asyncio.gather(*map(self._idle, made))):
+            return None
+        return dataclasses.replace(lease, runs=bool(made))
+
+    async def _holders(self, lease: Lease, labels: Mapping[str, str]) -> list[Json] | None:
+        """Return the pods that may hold a Lease, None if nobody knows."""
+        pods = self._list(
+            resources.PODS,
+            lease.namespace,
+            labelSelector=",".join(f"{key}={value}" for key, value in labels.items()),
+            fieldSelector="status.phase=Running",
+        )
+        asked = f"list pods in namespace {lease.namespace}"
+        found = await self._known("who holds Leases", asked, pods, None)
+        return None if found is None else [pod for pod in found if _is_of(lease.holder, pod)]
 
     async def _crds(self) -> Mapping[str, str]:
         async def state(crd: Json) -> tuple[str, str]:
@@ -461,6 +493,15 @@ def _lease(document: Json) -> Lease:
         written=max((edge.parse_time(at) or 0.0 for at in times), default=0.0),
         duration=float(edge.within(spec.get("leaseDurationSeconds"), 1, 3600)),
     )
+
+
+def _is_of(holder: str, pod: Json) -> bool:
+    """Say whether a pod may have taken a Lease: all begin with the host's name, then `_`."""
+    host, spec = holder.partition("_")[0].lower(), mapping(pod.get("spec"))
+    name = text(spec.get("hostname")) or pod["metadata"]["name"][:LONGEST_HOST].rstrip("-.")
+    if spec.get("hostNetwork"):
+        name = text(spec.get("nodeName"))
+    return host == name or host.startswith(f"{name}.")
 
 
 def differs(there: Json, wanted: Json) -> str:

@@ -29,7 +29,7 @@ from muster.allocator.view import Seen, View
 from muster.api.model import Job, Json, PodView
 from muster.kube import serving
 from muster.kube.client import NOT_WRITTEN, ApiError, Kube
-from muster.kube.tokens import Bearers, Viewer, may_get
+from muster.kube.tokens import ASKED_AT_ONCE, Bearers, Viewer, may_get
 from muster.scheduler import cycle
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import Policy
@@ -107,8 +107,8 @@ class Guard:
     """Says who may look, and into which namespaces."""
 
     def __init__(self, kube: Kube) -> None:
-        self._kube = kube
-        self._bearers = Bearers(kube, PATH, self._of)
+        self._kube, self._few = kube, asyncio.Semaphore(ASKED_AT_ONCE)
+        self._bearers: Bearers[Viewer] = Bearers(kube, PATH, self._of)
 
     async def viewer(self, authorization: str) -> Viewer:
         """Return who sends this header. Raises HTTPException for who may not look."""
@@ -117,9 +117,12 @@ class Guard:
             raise _refusal(found)
         return found
 
-    async def _of(self, user: Json) -> Viewer | HTTPStatus:
-        may = await may_get(self._kube, user, PATH)
-        return Viewer(self._kube, user) if may else HTTPStatus.FORBIDDEN
+    async def _of(self, user: Json, before: Viewer | HTTPStatus | None) -> Viewer | HTTPStatus:
+        if not await may_get(self._kube, user, PATH):
+            return HTTPStatus.FORBIDDEN
+        if isinstance(before, Viewer):
+            return before.anew(user)
+        return Viewer(self._kube, user, self._few)
 
 
 @dataclass(slots=True)
@@ -476,7 +479,7 @@ def _asset(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Respon
     return answer
 
 
-async def serve(address: str, dashboard: Dashboard) -> web.AppRunner:
+async def serve(address: str, dashboard: Dashboard) -> serving.Server:
     """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
     local = address.rpartition(":")[0] in LOOPBACK
     tls = None if local else await asyncio.to_thread(serving.own_context, "muster-dashboard")

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 
+from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.gang import Permission
-from muster.kube.client import ApiError, Kube
+from muster.kube.client import ApiError, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
@@ -139,7 +140,10 @@ async def _refused(
     async def granted(access: Access) -> bool:
         async with few:
             answer = await kube.create(path, access.review(account), PriorityLevel.PLACEMENT)
-        return bool(answer["status"].get("allowed"))
+        status = mapping(answer.get("status"))
+        if "allowed" not in status:
+            raise GarbledError(f"no review: {str(answer)[:100]}")
+        return bool(status["allowed"])
 
     answers = await asyncio.gather(*map(granted, asked))
     return tuple(access for access, yes in zip(asked, answers, strict=True) if not yes)

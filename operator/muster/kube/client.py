@@ -394,8 +394,9 @@ class Kube:
         wanted: Callable[[], Awaitable[bool]] | None = None,
     ) -> Json:
         request = _Request(method, path, body, content_type, params, urgency, wanted)
-        # The elector tries again at its own pace, and has a deadline that retries do not know.
-        if urgency is PriorityLevel.LEADERSHIP:
+        # The elector tries again at its own pace, and has a deadline that retries do not know; who
+        # looks asks again.
+        if urgency in {PriorityLevel.LEADERSHIP, PriorityLevel.VIEW}:
             return await self._send(request)
         return await self._retried(request)
 

@@ -52,8 +52,8 @@ class Collection(Generic[T]):
         self._versions: dict[Key, tuple[str, int]] = {}
         self._reached = dict.fromkeys(self.namespaces, _UNREAD)
         """Per followed namespace: the version up to which list and watch have shown all."""
-        self._gone: dict[Key, str] = {}
-        """uids of those whose end a write has shown, and no watch yet."""
+        self._gone: dict[Key, tuple[str, int]] = {}
+        """uid and last version of those whose end a write has shown, and no list or watch yet."""
         self.unreadable: dict[Key, Unreadable] = {}
         """Those that cannot be read as they are now."""
         self._parse, self._changed = parse, changed
@@ -79,21 +79,36 @@ class Collection(Generic[T]):
         if key in self._versions:
             self._take(key, uid, version, document)
             return
-        reached = self._reached.get("" if "" in self._reached else key[0])
+        reached = self._reached.get(self._space(key))
         # Nothing is known of it: either the watch has not come as far, or it has shown its end.
         if reached is not None and version > reached:
             self._take(key, uid, version, document)
 
-    def take(self, document: Json) -> Key:
-        """Take in what a list or a watch shows, unless what is known is newer; return its key."""
+    def take(self, document: Json, listed: int | None = None) -> Key:
+        """Take in what a watch shows, unless what is known is newer; return its key.
+
+        Or what a list of version `listed` does: where a watch has come further meanwhile, what is
+        not known has ended since.
+        """
         key, uid, version = _identity(document)
-        self._take(key, uid, version, document)
+        reached = self._reached.get(self._space(key), _UNREAD)
+        if listed is None or listed >= reached or key in self._versions:
+            self._take(key, uid, version, document)
         return key
 
+    def _space(self, key: Key) -> str:
+        """Return the namespace that is followed in which that is."""
+        return "" if "" in self._reached else key[0]
+
     def _take(self, key: Key, uid: str, version: int, document: Json) -> None:
-        known = self._versions.get(key)
-        if (known is not None and known[1] >= version) or self._gone.get(key) == uid:
+        known, gone = self._versions.get(key), self._gone.get(key)
+        if known is not None and known[1] >= version:
             return
+        if gone is not None:
+            # Of that one, or of one that had the name before it.
+            if gone[0] == uid or gone[1] >= version:
+                return
+            del self._gone[key]
         before, after = self.objects.get(key), self._read(key, document)
         self._versions[key] = (uid, version)
         if after is None:
@@ -126,10 +141,10 @@ class Collection(Generic[T]):
         """Forget an object that a watch shows the end of, unless its name has a new one by now."""
         key, uid, version = _identity(document)
         # The answer to a write that was made before is from before that, however late it comes.
-        space = "" if "" in self._reached else key[0]
+        space = self._space(key)
         if self._reached.get(space, _UNREAD) != _UNREAD:
             self.reach(space, version)
-        if self._gone.get(key) == uid:
+        if self._gone.get(key, ("", 0))[0] == uid:
             del self._gone[key]
         known = self._versions.get(key)
         if known is None or (known[0] != uid and known[1] > version):
@@ -143,7 +158,7 @@ class Collection(Generic[T]):
         """
         known = self._versions.get((namespace, name))
         if known is not None and known[0] == uid:
-            self._gone[namespace, name] = uid
+            self._gone[namespace, name] = known
             self._drop((namespace, name))
 
     def reached(self, namespace: str) -> int:
@@ -172,9 +187,11 @@ class Collection(Generic[T]):
         ]
         for key in gone:
             self._drop(key)
-        # The list has shown their end: a watch that goes on from it does not show them again.
-        for key in [k for k in self._gone if namespace in ("", k[0]) and k not in seen]:
-            del self._gone[key]
+        # The list has shown their end: a watch that goes on from it does not show them again. Of
+        # what was made after it, it has shown nothing.
+        for key, (_, known) in list(self._gone.items()):
+            if namespace in ("", key[0]) and key not in seen and known <= version:
+                del self._gone[key]
         self.reach(namespace, version)
 
     def reach(self, namespace: str, version: int) -> None:

@@ -22,8 +22,12 @@ EVENTS = Resource("", "v1", "events")
 BACKLOG, PLENTY = 2000, 100
 """Of one namespace."""
 REMEMBERED, MEMORY_SECONDS = 20_000, 3600.0
+AGAIN_SECONDS = 60.0
+"""Seconds after which what is to be recorded once, and was not, may be recorded again."""
 LONGEST_MESSAGE = 1024
 COMPONENT = "muster"
+_Token = tuple[str, str, str]
+"""Of what is to be recorded once: uid of the object, reason, and digest of the words."""
 
 
 @dataclass(slots=True)
@@ -31,7 +35,8 @@ class _Waiting:
     """An event that is to be written, and how often it has happened since it was written last."""
 
     document: Json
-    once: bool
+    token: _Token | None
+    """None: it is recorded each time."""
     count: int = 1
 
 
@@ -39,8 +44,9 @@ class EventRecorder:
     """Writes events in the background; one that happens again counts in the event that is there.
 
     What is to be recorded once is not recorded again of an object within an hour, so a pass may
-    repeat itself freely, also in another process. `dropped` counts what found no room: who has
-    much to say has it behind his own, and namespaces take turns.
+    repeat itself freely, also in another process; what could not be written may be recorded again
+    sooner. `dropped` counts what found no room: who has much to say has it behind his own, and
+    namespaces take turns.
     """
 
     def __init__(self, kube: Kube) -> None:
@@ -49,10 +55,13 @@ class EventRecorder:
         """Names, of namespaces that take turns; those that wait are counted in `_news`."""
         self._news = asyncio.Semaphore(0)
         self._waiting: dict[str, _Waiting] = {}
-        """By name, each of which is in the queue."""
+        """By name, each of which is in the queue, or will be when its last write has ended."""
+        self._under_way: set[str] = set()
+        """Names of those that are being written: each write counts on from the one before."""
         self._written: OrderedDict[str, tuple[str, int]] = OrderedDict()
         """Name -> uid and count, as the server has them."""
-        self._recorded: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._quiet_until: OrderedDict[_Token, float] = OrderedDict()
+        """`time.monotonic()`; the one that was recorded last comes last."""
         self.dropped = 0
 
     def emit(
@@ -72,10 +81,13 @@ class EventRecorder:
         Once is by message; given `of`, by that under this reason. What other events show too is
         `spare`: it is left out while much is still to be written.
         """
-        uid = about["metadata"].get("uid", "")
-        # Not the words themselves: they may be somebody's, as long as he likes.
-        if once and self._was_recorded((uid, reason, _digest(of or message))):
-            return False
+        token = None
+        if once:
+            # Not the words themselves: they may be somebody's, as long as he likes.
+            token = about["metadata"].get("uid", ""), reason, _digest(of or message)
+            if time.monotonic() < self._quiet_until.get(token, 0.0):
+                return False
+        self._keep_quiet(token, MEMORY_SECONDS)
         document = _document(about, kind, reason, message, source)
         name = _named(document, of or message)
         if (waiting := self._waiting.get(name)) is not None:
@@ -85,25 +97,29 @@ class EventRecorder:
             return True
         namespace = document["metadata"]["namespace"]
         behind = self._queue.waiting(namespace)
-        if spare and behind >= PLENTY:
-            self.dropped += 1
-            return False
-        if behind >= BACKLOG:
-            self.dropped += 1
-            return True
-        self._queue.put(namespace, name)
-        self._waiting[name] = _Waiting(document, once)
-        self._news.release()
+        if (spare and behind >= PLENTY) or behind >= BACKLOG:
+            self._drop(token)
+            return not spare
+        self._waiting[name] = _Waiting(document, token)
+        if name not in self._under_way:
+            self._enqueue(namespace, name)
         return True
 
-    def _was_recorded(self, token: tuple[str, str, str]) -> bool:
-        now = time.monotonic()
-        if now - self._recorded.get(token, -MEMORY_SECONDS) < MEMORY_SECONDS:
-            return True
-        self._recorded[token] = now
-        if len(self._recorded) > REMEMBERED:
-            self._recorded.popitem(last=False)
-        return False
+    def _keep_quiet(self, token: _Token | None, seconds: float) -> None:
+        if token is not None:
+            self._quiet_until[token] = time.monotonic() + seconds
+            self._quiet_until.move_to_end(token)
+            if len(self._quiet_until) > REMEMBERED:
+                self._quiet_until.popitem(last=False)
+
+    def _drop(self, token: _Token | None) -> None:
+        self.dropped += 1
+        # Not at once: a pass that repeats itself would be refused as often.
+        self._keep_quiet(token, AGAIN_SECONDS)
+
+    def _enqueue(self, namespace: str, name: str) -> None:
+        self._queue.put(namespace, name)
+        self._news.release()
 
     async def run(self) -> None:
         """Write for ever, a few at a time."""
@@ -116,18 +132,22 @@ class EventRecorder:
             await self._news.acquire()
             found = self._queue.first(())
             assert found is not None
-            self._queue.take(found[0])
-            name = found[1]
+            namespace, name = found
+            self._queue.take(namespace)
             # Before it is written: what happens from here on waits for a write of its own.
             waiting = self._waiting.pop(name)
+            self._under_way.add(name)
             try:
                 await self._write(name, waiting)
             except NOT_WRITTEN as error:
-                self.dropped += 1
+                self._drop(waiting.token)
                 log.info("event not written: %s", error)
             except Exception:
-                self.dropped += 1
+                self._drop(waiting.token)
                 log.exception("event not written")
+            self._under_way.remove(name)
+            if name in self._waiting:
+                self._enqueue(namespace, name)
 
     async def _write(self, name: str, waiting: _Waiting) -> None:
         path = EVENTS.path(waiting.document["metadata"]["namespace"])
@@ -140,7 +160,7 @@ class EventRecorder:
             if error.reason != "AlreadyExists":
                 raise
             # A process before this one has recorded it, or the answer to an earlier try was lost.
-            if not (waiting.once or error.unsure):
+            if waiting.token is None and not error.unsure:
                 await self._add(f"{path}/{name}", name, waiting)
         else:
             self._remember(name, stored)

@@ -18,7 +18,7 @@ class PriorityLevel(IntEnum):
     """Classes of writes, most urgent first."""
 
     LEADERSHIP = 0
-    """The Lease, and who may read what this process serves: tried once, whoever leads."""
+    """The Lease, and who may read what this process serves at all: tried once, whoever leads."""
     GROUP = 1
     """Groups and config maps: few, and the pods of their job wait for them."""
     PLACEMENT = 2
@@ -28,6 +28,8 @@ class PriorityLevel(IntEnum):
     """Services."""
     STATUS = 4
     EVENT = 5
+    VIEW = 6
+    """What somebody who looks may see: as many questions as there are namespaces."""
 
 
 SHARE = 1

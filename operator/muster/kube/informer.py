@@ -131,7 +131,8 @@ class Informer:
             if int(version) < reached and not begun:
                 self.collection.set_back(self.namespace, int(version))
             begun = True
-            seen.update(filter(None, map(self._take, page.get("items") or ())))
+            items = page.get("items") or ()
+            seen.update(filter(None, (self._take(item, int(version)) for item in items)))
         self.collection.listed(self.namespace, seen, int(version))
         self._answered()
         self.synced.set()
@@ -183,10 +184,10 @@ class Informer:
             self._take(document)
         self.collection.reach(self.namespace, int(self._version))
 
-    def _take(self, document: Json) -> Key | None:
+    def _take(self, document: Json, listed: int | None = None) -> Key | None:
         """Take in one object; one that nobody can follow stops no other one."""
         try:
-            return self.collection.take(document)
+            return self.collection.take(document, listed)
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             if cause not in self._stumbles and len(self._stumbles) < STUMBLES:

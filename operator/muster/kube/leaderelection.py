@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -38,7 +39,7 @@ class Timings:
 
 
 class LeaderElector:
-    """Competes for one Lease. `await acquire()`, then `await hold()` until it is lost."""
+    """Competes for one Lease: `lead` works with it until it is lost, `release` gives it back."""
 
     def __init__(
         self, kube: Kube, namespace: str, name: str, identity: str, timings: Timings
@@ -51,6 +52,18 @@ class LeaderElector:
         self._seen: tuple[str, float] = ("", 0.0)
         """resourceVersion of the lease, and when it was first seen here."""
         self._runs_out = 0.0
+
+    async def lead(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do the work as soon as this process is the leader; cancel it when the lease is lost.
+
+        Raises what the work raises.
+        """
+        await self.acquire()
+        async with asyncio.TaskGroup() as tasks:
+            # Beside it from the first moment on: to begin may take longer than a lease lasts.
+            working = tasks.create_task(work())
+            await self.hold()
+            working.cancel()
 
     async def acquire(self) -> None:
         """Return as soon as this process is the leader and may write."""
@@ -78,15 +91,29 @@ class LeaderElector:
         self._kube.lease_until = 0.0
         try:
             async with self._patience():
-                lease = await self._kube.get(f"{self._path}/{self._name}")
-                spec = mapping(lease.get("spec"))
-                if spec.get("holderIdentity") == self._identity:
-                    # As client-go gives it back: a standby that goes by the duration alone waits
-                    # for a second.
-                    lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
-                    await self._put(lease)
+                while not await self._returned():
+                    log.info("the lease is given back once more: it was renewed in between")
         except (ApiError, *BROKEN) as error:
             log.warning("the lease was not released: %s", error)
+
+    async def _returned(self) -> bool:
+        """Give the lease back if it is held here; False if another write came in between.
+
+        The last renewal may be on its way still, though nobody waits for its answer.
+        """
+        lease = await self._kube.get(f"{self._path}/{self._name}")
+        spec = mapping(lease.get("spec"))
+        if spec.get("holderIdentity") == self._identity:
+            # As client-go gives it back: a standby that goes by the duration alone waits for a
+            # second.
+            lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+            try:
+                await self._put(lease)
+            except ApiError as error:
+                if error.code != 409:
+                    raise
+                return False
+        return True
 
     def _patience(self) -> asyncio.Timeout:
         """Return the bound of an attempt: one that gets no answer leaves time for another."""

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
@@ -27,7 +27,9 @@ KEPT: Final = 100
 AT_ONCE: Final = 2
 """Bearers that are asked about at once; strangers may send as many tokens as they like."""
 ASKED_AT_ONCE: Final = 8
-"""Namespaces that are asked about at once."""
+"""Namespaces that are asked about at once, for whomever."""
+ASKED_ANEW: Final = 60
+"""Namespaces of those that somebody may not look into that are asked about anew in a minute."""
 LONGEST: Final = 16_384
 """Characters of a token."""
 
@@ -35,13 +37,24 @@ LONGEST: Final = 16_384
 class Bearers(Generic[T]):
     """Who bears a token, kept for a while with what is made of him."""
 
-    def __init__(self, kube: Kube, path: str, judge: Callable[[Json], Awaitable[T]]) -> None:
-        """Begin. `judge` is asked about each user, as a SubjectAccessReview names one."""
+    def __init__(
+        self,
+        kube: Kube,
+        path: str,
+        judge: Callable[[Json, T | HTTPStatus | None], Awaitable[T | HTTPStatus]],
+    ) -> None:
+        """Begin.
+
+        `judge` is asked about each user, as a SubjectAccessReview names one, with what it said of
+        the same token before.
+        """
         self._kube, self._path, self._judge = kube, path, judge
         self._known: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         """Apart, so that strangers have nobody forgotten who may look."""
         self._asking = asyncio.Semaphore(AT_ONCE)
+        self._renewing = asyncio.Semaphore(AT_ONCE)
+        """Of those who could look: whoever strangers are, they are not among them."""
 
     async def find(self, authorization: str) -> T | HTTPStatus:
         """Return what `judge` says, UNAUTHORIZED, or SERVICE_UNAVAILABLE where nobody knows."""
@@ -53,11 +66,11 @@ class Bearers(Generic[T]):
         # Who is known waits behind no strangers.
         if (known := self._remembered(digest)) is not None:
             return known
-        async with self._asking:
+        async with self._renewing if digest in self._known else self._asking:
             if (known := self._remembered(digest)) is not None:
                 return known
             try:
-                found = await self._asked(token)
+                found = await self._asked(token, self._known.get(digest, (0.0, None))[1])
             except NOT_WRITTEN as error:
                 log.warning("nobody knows who may read %s: %s", self._path, error)
                 return HTTPStatus.SERVICE_UNAVAILABLE
@@ -73,7 +86,7 @@ class Bearers(Generic[T]):
         found = self._known.get(digest) or self._refused.get(digest)
         return found[1] if found is not None and time.monotonic() < found[0] else None
 
-    async def _asked(self, token: str) -> T | HTTPStatus:
+    async def _asked(self, token: str, before: T | HTTPStatus | None) -> T | HTTPStatus:
         review: Json = {"apiVersion": TOKENS.api_version, "kind": "TokenReview"}
         review["spec"] = {"token": token}
         status = await _review(self._kube, TOKENS, review)
@@ -82,7 +95,7 @@ class Bearers(Generic[T]):
         user = mapping(status.get("user"))
         named: Json = {"user": user.get("username", "")}
         named |= {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
-        return await self._judge(named)
+        return await self._judge(named, before)
 
 
 class TokenGuard:
@@ -90,13 +103,13 @@ class TokenGuard:
 
     def __init__(self, kube: Kube, path: str) -> None:
         self._kube, self._path = kube, path
-        self._bearers = Bearers(kube, path, self._of)
+        self._bearers: Bearers[HTTPStatus] = Bearers(kube, path, self._of)
 
     async def judge(self, authorization: str) -> HTTPStatus:
         """Return OK, UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE where nobody knows."""
         return await self._bearers.find(authorization)
 
-    async def _of(self, user: Json) -> HTTPStatus:
+    async def _of(self, user: Json, _before: HTTPStatus | None) -> HTTPStatus:
         may = await may_get(self._kube, user, self._path)
         return HTTPStatus.OK if may else HTTPStatus.FORBIDDEN
 
@@ -104,26 +117,35 @@ class TokenGuard:
 class Viewer:
     """Somebody, and the namespaces whose pods he may list."""
 
-    def __init__(self, kube: Kube, user: Json) -> None:
-        self._kube, self._user = kube, user
-        self._may: dict[str, bool] = {}
-        """By namespace; empty: all of them."""
+    def __init__(
+        self, kube: Kube, user: Json, few: asyncio.Semaphore, refused: Iterable[str] = ()
+    ) -> None:
+        """Begin. So many questions are asked at once as `few` lets in; what is `refused`, not."""
+        self._kube, self._user, self._few = kube, user, few
+        self._may = dict.fromkeys(refused, False)
+        """By namespace, the answers that are oldest first; empty: all of them."""
+        self._asking = asyncio.Lock()
+
+    def anew(self, user: Json) -> Viewer:
+        """Return the same a minute later.
+
+        What was granted is asked anew; of what was not, where that is much, some.
+        """
+        refused = [name for name, may in self._may.items() if name and not may]
+        left = refused[ASKED_ANEW:] if user == self._user else ()
+        return Viewer(self._kube, user, self._few, left)
 
     async def visible(self, namespaces: Collection[str]) -> frozenset[str] | None:
         """Return which of these namespaces he may look into; None: all there are.
 
         Raises what a request raises.
         """
-        if await self._lists(""):
-            return None
-        few = asyncio.Semaphore(ASKED_AT_ONCE)
-
-        async def ask(namespace: str) -> bool:
-            async with few:
-                return await self._lists(namespace)
-
-        asked = sorted(namespaces)
-        answers = await asyncio.gather(*map(ask, asked))
+        # One after the other: a page asks for several things at once, all by the same answers.
+        async with self._asking:
+            if await self._lists(""):
+                return None
+            asked = sorted(namespaces)
+            answers = await asyncio.gather(*map(self._lists, asked))
         return frozenset(name for name, yes in zip(asked, answers, strict=True) if yes)
 
     async def _lists(self, namespace: str) -> bool:
@@ -133,21 +155,26 @@ class Viewer:
             if namespace:
                 attributes["namespace"] = namespace
             asked = {"resourceAttributes": attributes}
-            known = self._may[namespace] = await _allowed(self._kube, self._user, asked)
+            async with self._few:
+                known = await _allowed(self._kube, self._user, asked, PriorityLevel.VIEW)
+            self._may[namespace] = known
         return known
 
 
 async def may_get(kube: Kube, user: Json, path: str) -> bool:
     """Say whether a user may read a path. Raises what a request raises."""
-    return await _allowed(kube, user, {"nonResourceAttributes": {"path": path, "verb": "get"}})
+    asked = {"nonResourceAttributes": {"path": path, "verb": "get"}}
+    return await _allowed(kube, user, asked, PriorityLevel.LEADERSHIP)
 
 
-async def _allowed(kube: Kube, user: Json, attributes: Json) -> bool:
+async def _allowed(kube: Kube, user: Json, attributes: Json, urgency: PriorityLevel) -> bool:
     review = {"apiVersion": ACCESS.api_version, "kind": "SubjectAccessReview"}
-    answer = await _review(kube, ACCESS, {**review, "spec": {**user, **attributes}})
+    answer = await _review(kube, ACCESS, {**review, "spec": {**user, **attributes}}, urgency)
     return answer.get("allowed") is True
 
 
-async def _review(kube: Kube, resource: Resource, review: Json) -> Json:
-    answer = await kube.create(resource.path(), review, PriorityLevel.LEADERSHIP)
+async def _review(
+    kube: Kube, resource: Resource, review: Json, urgency: PriorityLevel = PriorityLevel.LEADERSHIP
+) -> Json:
+    answer = await kube.create(resource.path(), review, urgency)
     return dict(mapping(answer.get("status")))

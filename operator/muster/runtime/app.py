@@ -56,10 +56,6 @@ log = logging.getLogger(__name__)
 PASSES_AT_ONCE = 1024
 """A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
-RELIST_PAUSE = 1.0
-"""Seconds for all jobs of a list to come in before the audit that follows it."""
-AUDIT_SECONDS = 300.0
-"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 SWITCH_SECONDS = 0.0005
 """How long a thread keeps the interpreter while another waits for it. The loop lets go of it with
 each request that it sends; at Python's 5 ms a busy thread, Kopf's say, would let it send 200 a
@@ -279,34 +275,26 @@ class Operator:
         await self.informers.synced()
         # A standby is ready too: a rolling update waits for it before it stops the leader.
         self.problem = ""
-        if leader is not None:
-            await leader.acquire()
-            # Again: what was granted meanwhile, and the jobs as the leader before left them.
-            await self.informers.synced()
+        if leader is None:
+            await self._act()
+        else:
+            await leader.lead(self._succeed)
+
+    async def _succeed(self) -> None:
+        """Work as the leader."""
+        # Again: what was granted meanwhile, and the jobs as the leader before left them.
+        await self.informers.synced()
+        await self._act()
+
+    async def _act(self) -> None:
+        """Do all that one process alone may do, for ever."""
         log.info("working: gang scheduler %s", self.backend.name)
         self.metrics.leads.set(1)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(self._decide()),
-                tasks.create_task(self.recorder.run()),
-                tasks.create_task(self._audit()),
-            ]
-            if leader is not None:
-                await leader.hold()
-                for task in running:
-                    task.cancel()
-
-    async def _audit(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AUDIT_SECONDS):
-                    await self._relisted.wait()
-                await asyncio.sleep(RELIST_PAUSE)
-            # Before the list: jobs that come in during it ask for another one.
-            self._relisted.clear()
-            with contextlib.suppress(*BROKEN):
-                await self.informers.read_jobs()
+            tasks.create_task(self._decide())
+            tasks.create_task(self.recorder.run())
+            tasks.create_task(self.informers.audit_jobs(self._relisted))
 
     async def _decide(self) -> None:
         """Reconcile and schedule, with all before them that other operators have left."""

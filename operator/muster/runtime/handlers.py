@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any, Final
 
 import aiohttp
@@ -22,7 +25,8 @@ from muster.api import names
 from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.frameworks.base import Framework
-from muster.kube.client import Kube
+from muster.kube.client import BROKEN, Kube
+from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(0.2, 3.0)
@@ -33,8 +37,18 @@ SILENT: Final = 80.0
 """Seconds after which it counts as broken: half-open connections show nothing."""
 FAILURES: Final = 3
 """Lives of Kopf in a row that failed at once, after which jobs count as not followed."""
+PAGE: Final = 100
+"""Jobs that are read at once: each may be of a megabyte."""
 ENDING: Final = 20
 """How often Kopf's tasks are told to end, a tenth of a second apart."""
+SETTLED: Final = 5.0
+"""Seconds after which a server has taken in that the definition of a kind has changed."""
+DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+KINDS: Final = f"/apis/{names.GROUP}"
+"""Above a version: where the server says which kinds it serves."""
+REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_OWN: Final = {"limit": "1"}
+"""Marks a request that Kopf has not made."""
 
 _IDENTITY: Final[Any] = "muster"
 """Peering is off; without a name Kopf looks for that of its user, whom an image need not know."""
@@ -62,20 +76,22 @@ async def follow(
     loop = asyncio.get_running_loop()
 
     def show(kind: str, event: Json) -> None:
+        # A life that ends as the server was set back shows versions above all that are to come:
+        # taken in they would stay.
+        if anew.is_set():
+            return
         take(kind, event["object"], event["type"] == "DELETED")
         # Kopf gives what comes of a list no type.
         if event["type"] is None:
             listed()
 
+    def hand_over(kind: str, event: Json) -> None:
+        loop.call_soon_threadsafe(show, kind, event)
+
     while True:
         stop, began = threading.Event(), loop.time()
-
-        def hand_over(kind: str, event: Json, stop: threading.Event = stop) -> None:
-            # A life that ends as the server was set back shows versions above all that are to
-            # come: taken in they would stay.
-            if not stop.is_set():
-                loop.call_soon_threadsafe(show, kind, event)
-
+        # Until here: all that the life before has handed over has been looked at by now.
+        anew.clear()
         life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
         ending = asyncio.create_task(_pass_on(anew, stop))
         lasting = loop.call_later(BACKOFF.last, failing, "")
@@ -97,7 +113,6 @@ async def follow(
 
 async def _pass_on(anew: asyncio.Event, stop: threading.Event) -> None:
     await anew.wait()
-    anew.clear()
     stop.set()
 
 
@@ -124,6 +139,7 @@ class _Life:
     async def _live(self) -> None:
         # Each watch has a connection of its own, and there may be hundreds.
         async with self.kube.new_session(0) as session:
+            overlooked = Overlooked(self.kube.host, self._paths(), session)
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
                 settings=_settings(),
@@ -133,10 +149,15 @@ class _Life:
                 namespaces=list(self.namespaces),
                 stop_flag=self.stop,
             )
+            parts = [*parts, asyncio.create_task(overlooked.wait(), name="definitions")]
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             await _cancel_all()
             for task in done:
                 task.result()
+
+    def _paths(self) -> Iterator[str]:
+        for row, namespace in itertools.product(self.frameworks, self.namespaces or [""]):
+            yield Resource(names.GROUP, row.version, row.plural).path(namespace)
 
     def _registry(self, session: aiohttp.ClientSession) -> kopf.OperatorRegistry:
         """Return one raw-event handler per kind and our own way to the server."""
@@ -162,7 +183,86 @@ class _Life:
         return made
 
     async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
-        self.hand_over(kind, {"type": event["type"], "object": dict(event["object"])})
+        seen: Json = event["object"]
+        self.hand_over(kind, {"type": event["type"], "object": seen.copy()})
+        # Kopf's views of an object refer to each other in a ring, and each of its watches to what
+        # came last: a document would be kept until garbage is looked for, or another one comes.
+        seen.clear()
+
+
+class Overlooked:
+    """Notices that Kopf may not know which kinds are served.
+
+    Kopf asks for it once when it begins, and again with each change of a definition. The server
+    may hear of that change later than Kopf; a definition that is made after Kopf's first question
+    and before its list of definitions is in no answer; and when that list is read again, nothing
+    in it counts as new.
+    """
+
+    def __init__(self, host: str, paths: Iterable[str], session: aiohttp.ClientSession) -> None:
+        """Follow what Kopf asks for in its session; `paths` are those of all jobs."""
+        self._host, self._session = host, session
+        self._unasked = set(paths)
+        self._listed, self._changed = False, False
+        self._asked = asyncio.Event()
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(self._starts)
+        trace.on_request_end.append(self._ends)
+        trace.freeze()
+        session.trace_configs.append(trace)
+
+    async def wait(self) -> None:
+        """Return when Kopf should begin anew, with what is served then."""
+        while not self._changed and not await self._missing():
+            await self._rest()
+        log.info("following jobs begins anew: which kinds are served has changed")
+
+    async def _rest(self) -> None:
+        """Return when something was asked, and nothing more for a while."""
+        await self._asked.wait()
+        while self._asked.is_set():
+            self._asked.clear()
+            await asyncio.sleep(SETTLED)
+
+    async def _missing(self) -> bool:
+        """Return True if jobs of a kind are served that Kopf has never asked for."""
+        if not self._listed:
+            return False
+        for path in tuple(self._unasked):
+            url = f"{self._host}{path}"
+            try:
+                async with self._session.get(url, params=_OWN, trace_request_ctx=_OWN) as answer:
+                    if answer.ok:
+                        return True
+                    if answer.status not in {*REFUSED, HTTPStatus.NOT_FOUND}:
+                        self._asked.set()
+            except BROKEN:
+                self._asked.set()
+        return False
+
+    async def _starts(
+        self,
+        _session: object,
+        context: SimpleNamespace,
+        asked: aiohttp.TraceRequestStartParams,
+    ) -> None:
+        if context.trace_request_ctx is not _OWN:
+            self._unasked.discard(asked.url.path)
+
+    async def _ends(
+        self, _session: object, _context: object, asked: aiohttp.TraceRequestEndParams
+    ) -> None:
+        path, answer = asked.url.path, asked.response
+        if path == DEFINITIONS:
+            if {"watch", "continue"} & asked.url.query.keys():
+                return
+            if not (answer.ok or answer.status in REFUSED):
+                return
+        elif not self._listed or path.rpartition("/")[0] != KINDS:
+            return
+        self._changed |= self._listed
+        self._listed = True
+        self._asked.set()
 
 
 async def _cancel_all() -> None:
@@ -183,6 +283,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = _NoDiffs()
     settings.watching.reconnect_backoff = 0.1
+    settings.watching.chunk_size = PAGE
     settings.watching.server_timeout = WATCHED
     settings.watching.client_timeout = SILENT
     settings.queueing.idle_timeout = 1.0

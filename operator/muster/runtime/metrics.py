@@ -231,7 +231,7 @@ async def serve(
     probes: Probes,
     pages: Mapping[str, Page],
     guard: Guard | None = None,
-) -> list[web.AppRunner]:
+) -> list[serving.Server]:
     """Start the servers. Raises OSError when an address is taken, but not for that of `pages`.
 
     `pages` are for who looks into the process, as JSON, by their paths. With a `guard` metrics

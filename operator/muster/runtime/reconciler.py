@@ -149,6 +149,7 @@ class Reconciler:
         expected becomes the state of the job, and is raised, too.
         """
         self._under_way[key] = Haste()
+        before = self._store.jobs.find(key)
         try:
             with self._under_way[key].of_task():
                 # What was decided before this pass began may be waiting for its status.
@@ -158,8 +159,8 @@ class Reconciler:
             # Counted, no more: the queue has pauses of its own, but pods may have been made of
             # which nothing has been seen, as `_revives` has to know.
             self._soon(key)
-            if not _is_trouble(error):
-                await self._not_understood(key, error)
+            if before is not None and not _is_trouble(error):
+                await self._not_understood(key, before["metadata"]["uid"], error)
             raise
         finally:
             del self._under_way[key]
@@ -505,10 +506,10 @@ class Reconciler:
         self._store.put(stored)
         return True
 
-    async def _not_understood(self, key: str, error: Exception) -> None:
+    async def _not_understood(self, key: str, uid: str, error: Exception) -> None:
         """Say on a job that its pass met an error which nobody expected."""
         document = self._store.jobs.find(key)
-        if document is None:
+        if document is None or document["metadata"]["uid"] != uid:
             return
         cause = next(causes(error))
         text = f"the operator cannot handle this job: {type(cause).__name__}: {cause}"[:LONGEST]
@@ -577,7 +578,9 @@ class Reconciler:
 
     def _record(self, job: Job, batch: Sequence[Action]) -> None:
         entry = self._store.jobs.find(job.key)
-        about = entry if entry is not None else job_reference(job)
+        # A job that was deleted and applied again is another one.
+        if entry is None or entry["metadata"]["uid"] != job.uid:
+            entry = job_reference(job)
         for action in batch:
             assert isinstance(action, Emit)
             if action.group is not None:
@@ -585,7 +588,7 @@ class Reconciler:
                 self._recorder.emit(group, action.type, action.reason, action.message, spare=True)
                 continue
             recorded = self._recorder.emit(
-                about,
+                entry,
                 action.type,
                 action.reason,
                 action.message,

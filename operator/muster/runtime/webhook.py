@@ -77,7 +77,7 @@ class Endpoint:
             await asyncio.to_thread(thread.join)
             loop.close()
 
-    async def _listen(self) -> web.AppRunner:
+    async def _listen(self) -> serving.Server:
         routes = [web.post("/{path:.*}", self._serve)]
         return await serving.start(self._address, routes, self.admission.context, LARGEST)
 
@@ -102,7 +102,7 @@ async def _done(work: Callable[[], None]) -> None:
     work()
 
 
-async def _end(runner: web.AppRunner) -> None:
+async def _end(runner: serving.Server) -> None:
     await runner.cleanup()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:

@@ -156,6 +156,12 @@ class Session:
         self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
+    def close(self) -> None:
+        """Let go of all that was worked out; nothing may be asked any more."""
+        # The plugins refer to the session, and it to them: with each cycle it would stay until
+        # garbage is looked for, with columns of all nodes for each shape.
+        self.__dict__.clear()
+
     @property
     def victims(self) -> Victims:
         """All tasks that have a node."""
@@ -283,7 +289,9 @@ class Session:
         # new step rather than by deletion, since marks are positions in the log.
         for step in self._steps[::-1]:
             if isinstance(step, _Step) and step.gang is gang and step.promise:
-                gang.promises.remove((step.tasks, step.picks.order))
+                if step.recalled:
+                    break  # so has been all that was promised before
+                gang.promises.pop()
                 self._apply(replace(step, state=self.room.state, recalled=True), 1)
 
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:

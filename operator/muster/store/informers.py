@@ -7,6 +7,7 @@ The store knows no client; this is what feeds it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -26,6 +27,10 @@ DISCOVERY_PAUSE = 3.0
 """Seconds between two looks for an API."""
 IDLE_PAUSE = 60.0
 """The same, for one that nobody needs."""
+RELIST_PAUSE = 1.0
+"""Seconds for all jobs of a list to come in before the audit that follows it."""
+AUDIT_SECONDS = 300.0
+"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 OURS: Final = {"labelSelector": names.OPERATOR_NAME}
 CHILDREN: Final = {
     "Service": resources.SERVICES,
@@ -152,6 +157,21 @@ class Informers:
         """Take in that the server is at an earlier state: what it shows next stands above all."""
         for informer in self._jobs:
             informer.collection.set_back(informer.namespace, 0)
+
+    async def audit_jobs(self, asked: asyncio.Event) -> None:
+        """Read all jobs every now and then, and when that is asked for."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AUDIT_SECONDS):
+                    await asked.wait()
+                await asyncio.sleep(RELIST_PAUSE)
+            # Before the list: jobs that come in during it ask for another one.
+            asked.clear()
+            try:
+                await self.read_jobs()
+            except BROKEN as error:
+                log.warning("cannot list the jobs: %s", error)
+                asked.set()
 
     async def read_jobs(self) -> None:
         """Read all jobs once. Raises connection errors; a refusal is logged."""

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler has to do with each task of a gang."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import make_pod
+from muster.cluster import tasks
+from muster.cluster.pods import PodShape
+from muster.cluster.tasks import Plan, TaskSet
+
+PLACE = "mnist-worker-0"
+
+
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize(
+    "ended",
+    [{"phase": "Failed"}, {"node": "n1", "deleting": True}, {"gated": True, "deleting": True}],
+    ids=["failed", "going", "going-gated"],
+)
+def test_who_follows_a_pod_that_ends_has_the_gates_of_the_template(gated, ended):
+    """Room that is kept for one that may not have it yet is kept from all others."""
+    worker = TaskSet("worker", PodShape((("cpu", 1000),)), 0, {0: PLACE}, gated=gated)
+    (role,), _ = tasks.roles([worker], {PLACE: make_pod(name=PLACE, **ended)}, Plan())
+    assert (role.gated, role.returning) == ((1, ()) if gated else (0, (0,)))
