@@ -195,7 +195,7 @@ def others(session: Session, gang: GangState) -> BoolArray:
     marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
     spared = session.remember("spared", lambda: _spared(session))
     if spared is not None:
-        marks &= ~spared[victims.gang]
+        marks &= ~victims.spread(spared)
     for other in session.remember("protected", lambda: [g for g in session.gangs if g.protected]):
         if other.need:
             marks &= ~victims.own(other.spec)
