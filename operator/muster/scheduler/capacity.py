@@ -421,6 +421,8 @@ class Fit:
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
+        if not (self.shape.tied or self.capacity.any()):
+            return Picks([], np.array([], np.int64), np.array([], np.int64))
         rank = self.rank
         most = wanted
         if self.shape.affinity and self._room.affinity.single(self._id):
@@ -486,9 +488,8 @@ class Fit:
 
         It forbids only nodes that hold more than they have. Where none does the capacities stay.
         """
-        capacity, none = self.capacity[nodes], np.zeros(len(nodes), np.int64)
-        whole = len(nodes) == len(self._ranks)
-        rank = self._scorer(self._stack(nodes, none, whole=whole))
+        capacity = self.capacity[nodes]
+        rank = self._scored(nodes, np.flatnonzero(capacity))
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
         self.capacity[nodes] = capacity
@@ -498,6 +499,17 @@ class Fit:
             self._best.change(nodes)
         else:
             self._best.renew()
+
+    def _scored(self, nodes: IntArray, roomy: IntArray) -> FloatArray:
+        """Return (M,) the ranks, of the roomy positions at the least."""
+        # All in order need no copy of their columns.
+        if 2 * len(roomy) > len(nodes):
+            roomy = np.arange(len(nodes))
+        whole, rank = len(roomy) == len(self._ranks), np.full(len(nodes), NOWHERE)
+        if len(roomy):
+            none = np.zeros(len(roomy), np.int64)
+            rank[roomy] = self._scorer(self._stack(nodes[roomy], none, whole=whole))
+        return rank
 
     def _merge(
         self, heads: IntArray, limits: IntArray, wanted: int

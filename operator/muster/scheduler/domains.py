@@ -100,6 +100,8 @@ class Room:
         if not chosen or any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
             yield from chosen
             return
+        # The first equals none before it; only who asks for another one has to be told which do.
+        yield chosen[0]
         nodes = np.flatnonzero(domains.within(np.array(chosen)))
         columns = np.flatnonzero(gang.lacking())
         # Two domains are equal if the same tasks fit on the same numbers of nodes with the same
@@ -109,10 +111,10 @@ class Room:
         order = np.lexsort((*rows.T, own))
         ends = np.cumsum(np.bincount(own + 1, minlength=domains.size + 1)).tolist()
         seen = Counter[bytes]()
-        for domain in chosen:
+        for place, domain in enumerate(chosen):
             mark = rows[order[ends[domain] : ends[domain + 1]]].tobytes()
             seen[mark] += 1
-            if seen[mark] <= most:
+            if place and seen[mark] <= most:
                 yield domain
 
 

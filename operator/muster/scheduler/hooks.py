@@ -235,12 +235,12 @@ class Rules:
         gang: GangState,
         victims: Victims,
         units: IntArray,
-        among: IntArray | None = None,
+        among: BoolArray | None = None,
     ) -> IntArray:
         """Return those of the units that may go together, in their order.
 
         `name`: preemptable or reclaimable. Of a tier those count to which all plugins that answer
-        say yes; the first tier that has any decides. A veto of any tier holds. `among`: all that
+        say yes; the first tier that has any decides. A veto of any tier holds. `among`: (U,) what
         might go, of which these are some; any of them has a say in which tier decides.
         """
         tiers = self._answering(name)
@@ -253,8 +253,8 @@ class Rules:
         # Which tier decides must not depend on how many units were offered: a shorter list of the
         # same candidates could otherwise fall through to a later tier.
         first, going = _decided(alone)
-        if first and among is not None and len(among) > len(units):
-            whole = Claim(gang, victims, among, together=False)
+        if first and among is not None and np.count_nonzero(among) > len(units):
+            whole = Claim(gang, victims, np.flatnonzero(among), together=False)
             first, _ = _decided([_answers(tier, whole) for tier in tiers])
             going = _allowed(alone, first)
         units = units[going]

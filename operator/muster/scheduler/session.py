@@ -126,6 +126,8 @@ class Session:
         """Any tasks of a gang may be those that it has above its minimum, for the time being."""
         self.ahead = False
         """It is about a time when all that is ending has gone."""
+        self.silent = False
+        """Nobody asks what is in the way of a gang for the time being."""
         self.tight = False
         """The fullest node is best for the time being, whatever the plugins say."""
         self._tiers = tiers
@@ -383,6 +385,15 @@ class Session:
             # Behind an exception, too: a cycle that goes on must not find half a gang.
             if not whole:
                 self.undo(mark)
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Let nobody be told inside what is in the way of a gang."""
+        self.silent = True
+        try:
+            yield
+        finally:
+            self.silent = False
 
     def mark(self) -> int:
         """Return a point to which `undo` can go back."""

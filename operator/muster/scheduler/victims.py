@@ -19,6 +19,8 @@ import numpy as np
 
 from muster.scheduler.model import FREED, BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
 
+KINDS: Final = 64
+"""Of more kinds of tasks no lists are kept."""
 PodSets = Callable[[Gang], Sequence[PodSet]]
 """The pod sets of a gang in task order."""
 
@@ -139,7 +141,7 @@ class Victims:
     def _number_singly(self, free: BoolArray, counts: IntArray) -> None:
         """Make a unit of each task of the (G,) gangs that are free to choose, and of their end."""
         # What was worked out by the units of the other numbering came along with the copy.
-        for derived in ("node_lost", "turn"):
+        for derived in ("node_lost", "turn", "hosts", "_rank", "_lines", "_by_host"):
             self.__dict__.pop(derived, None)
         single = free[self._holder] | (self.surplus == counts)[self._holder]
         by_role = np.array([bool(gang.leasts) for gang in self.gangs], np.bool_)
@@ -155,12 +157,19 @@ class Victims:
         """(U,)"""
         self.whole: BoolArray = whole
         """(U,): it is the end of its gang."""
+        self.sizes: IntArray = np.bincount(gang, minlength=len(self.gangs))
+        """(G,): how many units each gang has; they lie side by side."""
+        self.begins: IntArray = np.cumsum(self.sizes) - self.sizes
+        """(G,): the first of them."""
         each = self.request[self.pod_set]
         sums = [np.bincount(unit, each[:, r], units) for r in range(each.shape[1])]
         self.amount: FloatArray = np.stack(sums, axis=1)
         """(U, R): what its tasks hold."""
         self.count: IntArray = np.bincount(unit, minlength=units)
         """(U,): its tasks."""
+        self._by_unit: IntArray = np.argsort(unit, kind="stable")
+        self._first_of: IntArray = np.cumsum(self.count) - self.count
+        self._wholes: IntArray = np.flatnonzero(whole)
         self.ends: IntArray = np.flatnonzero(whole & (self.count == 0))
         """Those units that are an end without tasks of its own."""
         self.lost: FloatArray = np.bincount(unit, self._work, units).astype(np.float64)
@@ -243,16 +252,61 @@ class Victims:
         return turn
 
     @cached_property
+    def _rank(self) -> IntArray:
+        """(U,): as `turn`, with guarded units behind all others."""
+        return self.turn + self.guarded * len(self.turn)
+
+    @cached_property
+    def _lines(self) -> Sequence[IntArray]:
+        """The single units of each kind, which ask for the same, by rank."""
+        single = np.flatnonzero(~self.whole)
+        single = single[np.argsort(self._rank[single], kind="stable")]
+        asked = self.pod_set[self._by_unit[self._first_of[single]]]
+        _, kinds = np.unique(self.request, axis=0, return_inverse=True)
+        kind = kinds.reshape(-1)[asked]
+        return [single[kind == each] for each in np.unique(kind).tolist()]
+
+    def on(self, chosen: BoolArray) -> IntArray:
+        """Return the units that are `at` the (H,) chosen hosts."""
+        units, begins = self._by_host
+        hosts = np.flatnonzero(chosen)
+        return units[runs(begins[hosts], begins[hosts + 1] - begins[hosts])]
+
+    @cached_property
+    def hosts(self) -> IntArray:
+        """(H,): the nodes that have units."""
+        return np.unique(self.at[self.at >= 0])
+
+    @cached_property
+    def _by_host(self) -> tuple[IntArray, IntArray]:
+        """(U,) the units by `at`, and (H + 1,) where in this order each host begins, and ends."""
+        units = np.argsort(self.at, kind="stable")
+        begins = np.searchsorted(self.at[units], self.hosts)
+        return units, np.append(begins, len(units))
+
+    @cached_property
     def _position(self) -> Mapping[int, int]:
         return {id(gang): i for i, gang in enumerate(self.gangs)}
 
     def own(self, gang: Gang) -> BoolArray:
         """Return (U,) which units are the gang's."""
-        mine: BoolArray = self.gang == self._position.get(id(gang), -1)
+        mine = np.zeros(len(self.gang), np.bool_)
+        place = self._position.get(id(gang))
+        if place is not None:
+            mine[self._rows(place)] = True
         return mine
 
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Return (U,) of each unit the (G,) value of its gang."""
+        return np.repeat(values, self.sizes)
+
+    def _rows(self, gang: int) -> slice:
+        """Return the units of the gang at that position."""
+        begin = self.begins[gang]
+        return slice(begin, begin + self.sizes[gang])
+
     def _of_gangs(self, values: Iterable[float]) -> FloatArray:
-        return np.fromiter(values, np.float64, len(self.gangs))[self.gang]
+        return self.spread(np.fromiter(values, np.float64, len(self.gangs)))
 
     def before(self, gangs: IntArray, amounts: np.ndarray) -> np.ndarray:
         """Return (M, …) how much of the (M, …) amounts comes before each row in its gang."""
@@ -265,7 +319,33 @@ class Victims:
 
     def tasks(self, chosen: BoolArray) -> IntArray:
         """Return the positions of the tasks of the (U,) chosen units."""
-        return np.flatnonzero(chosen[self.unit])
+        # There may be a hundred thousand others, which are not looked at.
+        units = np.flatnonzero(chosen)
+        found: IntArray = self._by_unit[runs(self._first_of[units], self.count[units])]
+        return np.sort(found)
+
+    def foremost(self, among: BoolArray, count: int) -> IntArray:
+        """Return of the (U,) marked units the ends, and of each kind of single tasks the first.
+
+        At least so many, guarded ones last, then by turn, with those that come last of them all
+        that are equal to it; in any order.
+        """
+        if len(self._lines) > KINDS:
+            return np.flatnonzero(among)
+        ends = self._wholes[among[self._wholes]]
+        return np.concatenate([ends, *(self._head(line, among, count) for line in self._lines)])
+
+    def _head(self, line: IntArray, among: BoolArray, count: int) -> IntArray:
+        some = 2 * count
+        while True:
+            head = line[:some]
+            found = head[among[head]]
+            # One that comes later than the last that was asked for: all that equal it are there.
+            if len(found) > count and self._rank[found[-1]] > self._rank[found[count - 1]]:
+                return found
+            if some >= len(line):
+                return found
+            some *= 4
 
     def by_pod_set(
         self, tasks: IntArray, wanted: BoolArray
@@ -295,8 +375,16 @@ class Victims:
         return nodes, np.minimum(np.stack(sums, axis=1), FREED).astype(np.int64)
 
 
+def runs(begins: IntArray, counts: IntArray) -> IntArray:
+    """Return the numbers from each beginning on, so many of each, one run after the other."""
+    # One running number through all of them, less what came before each run.
+    shifts = begins - (np.cumsum(counts) - counts)
+    numbers: IntArray = np.arange(counts.sum()) + np.repeat(shifts, counts)
+    return numbers
+
+
 def with_gang(victims: Victims, values: FloatArray) -> FloatArray:
     """Return (U,) the values, of the end of a gang that of the gang."""
-    whole = np.bincount(victims.gang, values, len(victims.gangs))[victims.gang]
-    result: FloatArray = np.where(victims.whole, whole, values)
+    sums = np.bincount(victims.gang, values, len(victims.gangs))
+    result: FloatArray = np.where(victims.whole, victims.spread(sums), values)
     return result

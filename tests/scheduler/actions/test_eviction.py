@@ -9,8 +9,10 @@ import pytest
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.actions import eviction
+from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
+from muster.scheduler.ways import Ways
 
 
 def gang(key, *ages, cpu=1, least=None, **fields):
@@ -38,8 +40,9 @@ def choose(cpus, *gangs, allowed=lambda order: order):
     """Return gang -> how many of its tasks go for so many cpus, and the trial."""
     snapshot = make_snapshot(nodes=[make_node(cpu=100)], gangs=gangs)
     victims = Session(snapshot, policy.DEFAULT.openers()).victims
-    units, trial = np.arange(len(victims.gang)), Enough(victims, cpus)
-    chosen = eviction.choose(eviction.Ways(victims, victims.amount[:, CPU]), units, trial, allowed)
+    every, trial = np.ones(len(victims.gang), np.bool_), Enough(victims, cpus)
+    ways = Ways(victims, victims.amount[:, CPU])
+    chosen = eviction.choose(ways, every, trial, allowed, {})
     if chosen is None:
         return None, trial
     counts = np.bincount(victims.gang[chosen], victims.count[chosen], len(victims.gangs))
@@ -117,3 +120,24 @@ def test_extras_are_asked_for_apart():
     gangs = [more, make_gang(key="waits", queue="a")]
     assert starving(gangs) == ["waits"]
     assert starving(gangs, extras=True) == ["more"]
+
+
+@pytest.mark.parametrize(("holds", "kept"), [({}, 1), ({"memory": "8Mi"}, 2)])
+def test_ways_are_kept_of_few_kinds(monkeypatch, holds, kept):
+    """As columns for each of very many would fill the memory; each gang gets its room the same.
+
+    One is enough for all to which each task that may go is as useful.
+    """
+    monkeypatch.setattr(eviction, "KEPT", 2)
+    role = make_role(held=[(0, "n1")], cpu=2, **holds)
+    low = [make_gang(key=f"low-{i}", roles=[role]) for i in range(4)]
+    wanted = [make_role(replicas=1, cpu=2, memory=f"{i + 1}Mi") for i in range(4)]
+    high = [make_gang(key=f"high-{i}", priority=9, roles=[wanted[i]]) for i in range(4)]
+    pods = [make_pod(name=f"pod-{i}", cpu=2) for i in range(4)]
+    session = Session(
+        make_snapshot(nodes=[make_node(cpu=8)], pods=pods, gangs=[*low, *high]),
+        policy.DEFAULT.openers(),
+    )
+    preempt(session)
+    assert len(session.memory["ways"]) == kept
+    assert [g.spec.key for g in session.gangs if g.promised] == [g.key for g in high]

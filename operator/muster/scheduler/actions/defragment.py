@@ -19,11 +19,10 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import (
-    FEW,
     Price,
+    Prices,
     Slots,
     Trial,
-    Ways,
     choose,
     mark,
     others,
@@ -40,6 +39,7 @@ from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 from muster.scheduler.victims import Victims
+from muster.scheduler.ways import FEW, Ways
 
 HOUR: Final = 3600.0
 LOOKS: Final = 4
@@ -411,16 +411,18 @@ def _needed(
     """Yield sets of which nothing can stay; the next ones do without one gang of those before."""
     heap: list[tuple[Price, tuple[int, ...], BoolArray]] = []
     seen: set[tuple[int, ...]] = set()
+    prices: Prices = {}
     left, ways = SEARCHES, Ways(victims, useful)
 
     def look(spared: tuple[int, ...]) -> None:
         nonlocal left
-        rest = units[~np.isin(victims.gang[units], spared)]
-        if spared in seen or not left or not len(rest):
+        rest = np.zeros(len(victims.gang), np.bool_)
+        rest[units[~np.isin(victims.gang[units], spared)]] = True
+        if spared in seen or not left or not rest.any():
             return
         seen.add(spared)
         left -= 1
-        chosen = choose(ways, rest, trial, lambda order: order)
+        chosen = choose(ways, rest, trial, lambda order: order, prices)
         if chosen is not None:
             heapq.heappush(heap, (price(victims, chosen), spared, chosen))
 

@@ -7,7 +7,7 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +28,8 @@ from muster.scheduler.model import (
 )
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
-from muster.scheduler.victims import Victims, with_gang
+from muster.scheduler.victims import Victims
+from muster.scheduler.ways import FEW, LONG, Nearness, Ways
 
 Among = Callable[[Session, GangState], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
@@ -103,12 +104,13 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     # A try refuses the gang anew, in a cluster where others have gone; what is told is what is
     # true of the one there is.
     reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
-    chosen = _choice(session, gang, open_, rank)
-    found = (
-        chosen is not None
-        and _is_fair(session, gang, chosen)
-        and _carry_out(session, gang, chosen, grounds.hook)
-    )
+    with session.silence():
+        chosen = _choice(session, gang, open_, rank)
+        found = (
+            chosen is not None
+            and _is_fair(session, gang, chosen)
+            and _carry_out(session, gang, chosen, grounds.hook)
+        )
     if found:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
@@ -123,11 +125,11 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
     victims, trial = session.victims, trial_of(session, gang)
     if trial.fits(np.zeros(len(open_), np.bool_)):
         return None
-    ways = _ways(session, gang, rank)
+    ways, prices = _ways(session, gang, rank)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
-    units = np.flatnonzero(open_ & (ways.freed > 0))
-    units = units[victims.whole[units] | (victims.surplus[victims.gang[units]] > 0)]
-    if not len(units):
+    singly = victims.spread(victims.surplus > 0)
+    open_ = open_ & (ways.freed > 0) & (victims.whole | singly)
+    if not open_.any():
         return None
 
     grounds, rules = rank[0], session.rules
@@ -135,22 +137,34 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
     def allowed(order: IntArray) -> IntArray:
         if grounds.forfeit:
             return rules.lawful(grounds.hook, gang, victims, order)
-        return rules.evictable(grounds.hook, gang, victims, order, units)
+        return rules.evictable(grounds.hook, gang, victims, order, open_)
 
-    found = choose(ways, units, trial, allowed)
-    if found is None and len(others := units[~_friends(session, gang)[units]]) < len(units):
+    found = choose(ways, open_, trial, allowed, prices)
+    if found is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        found = choose(ways, others, trial, allowed)
+        found = choose(ways, open_ & ~friends, trial, allowed, prices)
     return found
 
 
-def _ways(session: Session, gang: GangState, rank: _Rank) -> Ways:
-    """Return the orders to look at units for the gang; those that are alike share them."""
+def _ways(session: Session, gang: GangState, rank: _Rank) -> tuple[Ways, Prices]:
+    """Return the orders to look at units for the gang, and what they led to before.
+
+    Gangs that are alike share both; those share the orders to which each task is as useful.
+    """
+    victims = session.victims
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
-        return Ways(session.victims, usefulness(session, gang))
+        return Ways(victims, usefulness(session, gang)), {}
+    parts, suits = _parts(session, gang), _suits(session, gang)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    key = ("ways", rank, demand, _lacks_slots(session, gang))
-    return session.remember(key, lambda: Ways(session.victims, usefulness(session, gang)))
+    prices: Prices = session.remember(("prices", rank, demand, _lacks_slots(session, gang)), dict)
+    key = (rank, parts.tobytes(), suits.tobytes())
+    kept: dict[object, Ways] = session.remember("ways", dict)
+    if key not in kept:
+        # As with `Session.fit`, columns for all of very many kinds would fill the memory.
+        if len(kept) == KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = Ways(victims, usefulness(session, gang), even=True)
+    return kept[key], prices
 
 
 def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
@@ -181,7 +195,7 @@ def others(session: Session, gang: GangState) -> BoolArray:
     marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
     spared = session.remember("spared", lambda: _spared(session))
     if spared is not None:
-        marks &= ~spared[victims.gang]
+        marks &= ~victims.spread(spared)
     for other in session.remember("protected", lambda: [g for g in session.gangs if g.protected]):
         if other.need:
             marks &= ~victims.own(other.spec)
@@ -197,19 +211,29 @@ def _spared(session: Session) -> BoolArray | None:
     return np.fromiter(spared, np.bool_, len(gangs))
 
 
+KEPT: Final = 32
+"""How many ways are kept at a time."""
+
+
 def usefulness(session: Session, gang: GangState) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
-    victims, lacking = session.victims, gang.lacking()
-    suits, full = _suits(session, gang), _lacks_slots(session, gang)
+    victims, suits = session.victims, _suits(session, gang)
+    each = _parts(session, gang)[victims.pod_set] * suits[victims.node]
+    parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
+    # As useful as all of the need: without them the gang fits nowhere, however much room there is.
+    parts[_in_the_way(session, gang, suits)] += 1
+    return parts
+
+
+def _parts(session: Session, gang: GangState) -> FloatArray:
+    """Return (L,) what part of the gang's need one task of each pod set holds."""
+    lacking, full = gang.lacking(), _lacks_slots(session, gang)
     # Slots are nearly always there: counted as a need they would make of many small pods the most
     # useful victims.
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
     weights = np.zeros(len(lacking))
     weights[columns] = 1 / lacking[columns]
-    each = (victims.request @ weights)[victims.pod_set] * suits[victims.node]
-    parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
-    # As useful as all of the need: without them the gang fits nowhere, however much room there is.
-    parts[_in_the_way(session, gang, suits)] += 1
+    parts: FloatArray = session.victims.request @ weights
     return parts
 
 
@@ -313,8 +337,8 @@ class Trial:
         return np.arange(len(units))
 
     @property
-    def nearness(self) -> FloatArray | None:
-        """(U,): what part of a task's room still lacks on the node of each; None: unknown."""
+    def nearness(self) -> Nearness | None:
+        """What tells how near each node is to have room for one more task; None: nothing."""
         return None
 
 
@@ -354,7 +378,7 @@ class Slots(Trial):
         """Look at the (U,) units of which alone will be asked; None: any of them, now and then."""
         (tasks,) = gang.tasks
         victims = session.victims
-        members = victims.tasks(np.zeros(len(victims.gang), np.bool_) if some is None else some)
+        members = np.zeros(0, np.int64) if some is None else victims.tasks(some)
         members = members[victims.node[members] >= 0]
         self._session, self._gang, self._tasks = session, gang, tasks
         self._narrow: Final = some is not None
@@ -400,7 +424,7 @@ class Slots(Trial):
         """Return the fewest of the first units that are enough, by one sum over them all."""
         if self._limited:
             return super().enough(victims, order)
-        turns = _turns(victims, order)[self._unit]
+        turns = _turns(victims, order, self._unit)
         going = np.flatnonzero(turns < len(order))
         # By node, and on each in the order in which they go: then the running sum of a node's rows
         # is what is free there after each of them.
@@ -425,7 +449,7 @@ class Slots(Trial):
     def spare(self, victims: Victims, units: IntArray) -> IntArray:
         """Return the positions of those of these units that might stay, one alone."""
         going = np.flatnonzero(mark(victims, units)[self._unit])
-        owner, place = _owners(victims, units)[self._unit[going]], self._place[going]
+        owner, place = _owners(victims, units, self._unit[going]), self._place[going]
         pairs, pair = np.unique(owner * len(self._nodes) + place, return_inverse=True)
         owners, places = pairs // len(self._nodes), pairs % len(self._nodes)
         free, left = self._free.copy(), self._free[places]
@@ -442,15 +466,20 @@ class Slots(Trial):
         return np.flatnonzero(lost <= int(held.sum()) - self._wanted)
 
     @property
-    def nearness(self) -> FloatArray:
-        """(U,): what part of a task's room still lacks on the node of each, the last one's."""
-        shape, free, at = self._fit.shape.request, self._room(ALL), self._session.victims.at
+    def nearness(self) -> Nearness:
+        """What tells how near each node is."""
+        return self._lack
+
+    def _lack(self) -> FloatArray:
+        """Return (N,) what part of a task's room still lacks on each node."""
+        shape, free = self._fit.shape.request, self._room(ALL)
         lack = np.zeros(len(free))
         for column in self._columns:
             more = shape[column] * (self._fit.capacity + 1) - free[:, column]
             np.maximum(lack, more / shape[column], out=lack)
         # Nodes that lack the same stay apart.
-        return np.append(lack + np.arange(len(lack)) * 1e-9, np.inf)[at]
+        nearness: FloatArray = lack + np.arange(len(lack)) * 1e-9
+        return nearness
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Say whether the queue's limits allow the gang once these are gone."""
@@ -471,152 +500,59 @@ class Slots(Trial):
         return self._session.rules.admissible(self._gang, self._lacking - freed) is None
 
 
-def _turns(victims: Victims, order: IntArray) -> IntArray:
-    """Return (U,) at which place of the order each unit goes; its length: not at all."""
+def _turns(victims: Victims, order: IntArray, units: IntArray) -> IntArray:
+    """Return (M,) at which place of the order each of these units goes; its length: not at all."""
     turns = np.full(len(victims.gang), len(order))
     turns[order] = np.arange(len(order))
-    ends = order[victims.whole[order]]
+    ends, found = order[victims.whole[order]], turns[units]
     if len(ends):
         ended = np.full(len(victims.gangs), len(order))
         ended[victims.gang[ends]] = turns[ends]
-        left = ~victims.evicted
-        turns[left] = np.minimum(turns[left], ended[victims.gang[left]])
-    return turns
+        left = ~victims.evicted[units]
+        found[left] = np.minimum(found[left], ended[victims.gang[units[left]]])
+    return found
 
 
-def _owners(victims: Victims, units: IntArray) -> IntArray:
-    """Return (U,) the position of that of these units which, if it stays, lets each stay.
+def _owners(victims: Victims, going: IntArray, units: IntArray) -> IntArray:
+    """Return (M,) the position of what goes which, if it stays, lets each of these units stay.
 
-    Beside the end of its gang that is none of them: the number of units, as for all the rest.
+    Beside the end of its gang that is none of them: the number of what goes, as for all the rest.
     """
-    owners = np.full(len(victims.gang), len(units))
-    owners[units] = np.arange(len(units))
-    ends = units[victims.whole[units]]
+    places = np.full(len(victims.gang), len(going))
+    places[going] = np.arange(len(going))
+    ends, owners = going[victims.whole[going]], places[units]
     if len(ends):
         ended = np.full(len(victims.gangs), -1)
-        ended[victims.gang[ends]] = owners[ends]
-        end, known = ended[victims.gang], owners < len(units)
-        both = known & (end >= 0) & ~victims.whole
-        owners = np.where(both, len(units), np.where(~known & (end >= 0), end, owners))
+        ended[victims.gang[ends]] = places[ends]
+        end, known = ended[victims.gang[units]], owners < len(going)
+        both = known & (end >= 0) & ~victims.whole[units]
+        owners = np.where(both, len(going), np.where(~known & (end >= 0), end, owners))
     return owners
 
 
-FEW: Final = 16
-"""Up to so many units are searched for the best set."""
 TRIES: Final = 400
 """Placements that this search may try."""
 Price = tuple[int, float, int, float]
+Prices = dict[int, Price]
 Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""
 
 
-LONG: Final = 512
-"""Of more units at first only so many of each order are put in order."""
-PLENTY: Final = 4.0
-"""How many times the gang's need the units would free that are looked at first."""
+def choose(
+    ways: Ways, open_: BoolArray, trial: Trial, allowed: Allowed, prices: Prices
+) -> BoolArray | None:
+    """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does.
 
-
-class Ways:
-    """The orders in which units are looked at for gangs that are alike.
-
-    The cheapest set is as hard to find as to pack a knapsack. No order is right for all: many
-    small ones, one with the best rate, or one large gang may be the least loss.
+    `prices`: order -> what it led to for the last of the gangs that are alike.
     """
-
-    def __init__(self, victims: Victims, useful: FloatArray) -> None:
-        """Look at units of which each would free (U,) `useful`, a part of the need."""
-        self.victims: Final = victims
-        self.useful: Final = useful
-        self.freed: Final = with_gang(victims, useful)
-        """(U,): the same; of the end of a gang all that the gang would free."""
-        # Else the end of a gang, whose rate is a mean, might come before some of its single tasks,
-        # and nobody would be taken singly.
-        rates = _not_before_own(victims, victims.loss / np.maximum(self.freed, 1e-12))
-        sums = np.bincount(victims.gang, useful, len(victims.gangs)).astype(np.float64)
-        self._keys: Final[Sequence[FloatArray]] = (victims.loss, rates, -sums[victims.gang])
-        self.prices: Final[dict[int, Price]] = {}
-        """Order -> what it led to for the last of the gangs that are alike."""
-        self._firsts: dict[int, IntArray] = {}
-        self._open: BoolArray = np.zeros(len(useful), np.bool_)
-
-    def orders(self, units: IntArray, nearness: FloatArray | None) -> Sequence[Iterator[IntArray]]:
-        """Return for each order its first units, again and again, the next time more of them.
-
-        By themselves, by what is lost for what they free, and by large gangs; where any task of a
-        gang may go also node by node: `nearness` (U,), smaller is first.
-        """
-        opened = np.zeros(len(self._open), np.bool_)
-        opened[units] = True
-        # Fewer units than before leave the order as it was, more of them do not: heads that were
-        # kept might lack the new ones.
-        if (opened & ~self._open).any():
-            self._firsts.clear()
-        self._open = opened
-        # To empty node after node wastes least: each task needs its room in one piece.
-        keys: list[FloatArray] = [*self._keys]
-        if nearness is not None and len(self.victims.ends):
-            # How near each node is has changed with the last gang; the other orders depend on the
-            # units alone.
-            self._firsts.pop(len(keys), None)
-            keys.append(np.where(self.victims.whole, np.inf, nearness))
-        return [self._growing(units, key, way) for way, key in enumerate(keys)]
-
-    def _growing(self, units: IntArray, key: FloatArray, way: int) -> Iterator[IntArray]:
-        order = self._first(units, key, way, LONG)
-        freed = np.cumsum(self.freed[order])
-        # More than enough by the sums, since room lies in pieces and some may not go; where it is
-        # still too little four times as many are looked at, so that the sum of all looks stays
-        # linear.
-        count = int(np.searchsorted(freed, PLENTY)) + FEW
-        while count < len(units):
-            yield self._first(units, key, way, count)[:count]
-            count *= 4
-        yield self._first(units, key, way, len(units))
-
-    def _first(self, units: IntArray, key: FloatArray, way: int, count: int) -> IntArray:
-        """Return the first so many of the units in this order, or more."""
-        known = self._firsts.get(way)
-        if known is not None:
-            # What has gone since is not asked for; what was first stays so.
-            known = known[self._open[known]]
-            if len(known) >= min(count, len(units)):
-                return known
-        victims = self.victims
-        keys = (victims.guarded, key, victims.turn)
-        # Four times as many, so that the next and longer look finds its units here.
-        found = first(units, keys, 4 * count)
-        # The last key counts most: guarded units behind all others, then this order's own key,
-        # then turn; of equal ones the more useful, then the last by position.
-        order = np.lexsort((-found, -self.useful[found], *(k[found] for k in keys[::-1])))
-        self._firsts[way] = found[order]
-        return found[order]
-
-
-def first(rows: IntArray, keys: Sequence[np.ndarray], count: int) -> IntArray:
-    """Return about so many of the rows, those that come first by these keys, in any order.
-
-    With those that come last of them all that are equal to it.
-    """
-    found = []
-    for key in keys:
-        if len(rows) <= count:
-            break
-        values = key[rows]
-        last = np.partition(values, count - 1)[count - 1]
-        found.append(rows[values < last])
-        rows, count = rows[values == last], count - len(found[-1])
-    return np.concatenate([*found, rows])
-
-
-def choose(ways: Ways, units: IntArray, trial: Trial, allowed: Allowed) -> BoolArray | None:
-    """Return (U,) what goes of these units so that the trial fits; None: that is not to be had."""
     victims = ways.victims
     best: tuple[Price, BoolArray] | None = None
     seen: set[bytes] = set()
     # For gangs that are alike an order hardly becomes cheaper: where there are many units nobody
     # asks those that were dearer the last time.
-    known = ways.prices if len(units) > LONG else {}
-    orders = ways.orders(units, trial.nearness)
+    many = np.count_nonzero(open_)
+    known = prices if many > LONG else {}
+    orders = ways.orders(open_, trial.nearness)
     for way in sorted(range(len(orders)), key=lambda way: (way in known, known.get(way), way)):
         if best is not None and way in known and known[way] >= best[0]:
             continue
@@ -625,11 +561,11 @@ def choose(ways: Ways, units: IntArray, trial: Trial, allowed: Allowed) -> BoolA
             continue
         chosen = mark(victims, _needed(victims, *found))
         offer = (price(victims, chosen), chosen)
-        ways.prices[way] = offer[0]
+        prices[way] = offer[0]
         if best is None or offer[0] < best[0]:
             best = offer
-    if len(units) <= FEW and (best is not None or len(victims.ends)):
-        best = _search(victims, units, trial, allowed, best)
+    if many <= FEW and (best is not None or len(victims.ends)):
+        best = _search(victims, np.flatnonzero(open_), trial, allowed, best)
     return None if best is None else best[1]
 
 
@@ -670,14 +606,6 @@ def price(victims: Victims, chosen: BoolArray) -> Price:
     return len(guarded), lost, len(gangs), -sum(ages)
 
 
-def _not_before_own(victims: Victims, values: FloatArray) -> FloatArray:
-    """Return (U,) the values, of the end of a gang no less than those of its other units."""
-    most = np.full(len(victims.gangs), -np.inf)
-    np.maximum.at(most, victims.gang, values)
-    result: FloatArray = np.where(victims.whole, most[victims.gang], values)
-    return result
-
-
 def _lawful(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
     """Return what may go of the units, of each gang no more than it has above its minimum.
 
@@ -686,14 +614,18 @@ def _lawful(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
     # Before the plugins are asked, as those count what goes before each unit.
     order = _capped(victims, order)
     going = allowed(order)
+    left = np.zeros(len(victims.gang), np.bool_)
+    left[order], left[going] = True, False
     stays = np.zeros(len(victims.gangs), np.bool_)
-    stays[victims.gang[np.setdiff1d(order, going)]] = True
+    stays[victims.gang[order[left[order]]]] = True
     return going[~(victims.whole[going] & stays[victims.gang[going]])]
 
 
 def _capped(victims: Victims, order: IntArray) -> IntArray:
     """Leave out the tasks of a gang that come after as many as it has above its minimum."""
     gangs, single = victims.gang[order], ~victims.whole[order]
+    if (np.bincount(gangs[single], minlength=len(victims.gangs)) <= victims.surplus).all():
+        return order
     before = victims.before(gangs, single[:, None].astype(np.int64))[:, 0]
     return order[~single | (before < victims.surplus[gangs])]
 
@@ -706,7 +638,7 @@ def mark(victims: Victims, units: IntArray) -> BoolArray:
     if len(ends):
         gone = np.zeros(len(victims.gangs), np.bool_)
         gone[ends] = True
-        marks |= gone[victims.gang] & ~victims.evicted
+        marks |= victims.spread(gone) & ~victims.evicted
     return marks
 
 

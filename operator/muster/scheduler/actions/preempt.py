@@ -62,7 +62,7 @@ def _overdue(session: Session, gang: GangState) -> BoolArray:
         "overdue",
         lambda: np.array([one.movable and one.overran(now) for one in victims.gangs], np.bool_),
     )
-    marks: BoolArray = late[victims.gang] & (victims.priority <= gang.spec.priority)
+    marks: BoolArray = victims.spread(late) & (victims.priority <= gang.spec.priority)
     return marks & ~victims.critical & ~victims.guarded & others(session, gang)
 
 

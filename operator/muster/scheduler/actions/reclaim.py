@@ -54,5 +54,7 @@ def _more(session: Session, gang: GangState) -> None:
 
 def _of(queues: BoolArray, session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of these queues: between queues dues count, not priorities."""
-    marks: BoolArray = others(session, gang) & queues[session.victims.queue.astype(np.int64)]
+    victims = session.victims
+    of = victims.queue[victims.begins].astype(np.int64)
+    marks: BoolArray = others(session, gang) & victims.spread(queues[of])
     return marks

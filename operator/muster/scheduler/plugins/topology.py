@@ -11,7 +11,8 @@ as those of gangs that ask are, where it says so (`topology.ranks`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -158,16 +159,23 @@ def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
         held = share(level, everywhere)
         # The tightest first, so that larger domains stay whole for larger gangs.
         order = np.argsort(held, kind="stable")
-        large = list(room.differing(gang, level, order[held[order] >= 1].tolist(), most))
+        large = room.differing(gang, level, order[held[order] >= 1].tolist(), most)
         # Where the gang must lie in one, each is tried; else the tightest, and the emptiest.
-        if across and len(large) > TRIES:
-            large = [*large[:TRIES], large[-1]]
-        for d in large:
+        for d in _ends(large) if across else large:
             whole = level.domain == d
             yield from _few(levels[:i], whole, share)
             yield whole
     if across:
         yield from _few(levels, everywhere, share)
+
+
+def _ends(domains: Iterable[int]) -> Iterator[int]:
+    """Yield the first of the domains, and the last of the others."""
+    # One by one: the first will nearly always do, and which of the others are equal is dear to
+    # know.
+    several = iter(domains)
+    yield from itertools.islice(several, TRIES)
+    yield from deque(several, maxlen=1)
 
 
 def _in_slices(party: Party, room: Room) -> tuple[Room, Demand]:
