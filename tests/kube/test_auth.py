@@ -63,4 +63,4 @@ async def _held(host, folder):
 
 def test_a_connection_holds_little(tmp_path):
     """A slow server has hundreds of them open."""
-    assert 0 < asyncio.run(_held("127.0.0.1", tmp_path)) < 64 * 1024
+    assert 0 < asyncio.run(_held("127.0.0.1", tmp_path)) < 24 * 1024
