@@ -136,6 +136,16 @@ def test_constraints_name_no_index() -> None:
     assert text.count("==") <= text.count("--hash=sha256:")
 
 
+def test_every_program_that_trains_is_in_both_tables() -> None:
+    """What it is, and how long it takes; one loses a rank half-way, and has no times."""
+    there = {path.parent.name for path in ROOT.glob("examples/training/*/kustomization.yaml")}
+    told, timed = (
+        set(re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / page).read_text(), re.MULTILINE))
+        for page in ("training.md", "real.md")
+    )
+    assert (told, timed) == (there, there - {"pytorch-resume"})
+
+
 def test_readme_names_only_make_targets_that_exist() -> None:
     """Every `make x` in README and docs, the main commands among them."""
     pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))

@@ -26,7 +26,7 @@ FOLDERS = (
     "/usr/libexec/kubernetes",
 )
 """Where kubelet, containerd and CNI plugins write unless they are told otherwise."""
-PROGRAMS = ("containerd", "kubelet", "kube-proxy", "dns", "sleep", "pause")
+PROGRAMS = ("containerd", "kubelet", "kube-proxy", "coredns", "sleep", "pause")
 
 
 def marks() -> dict[str, set[str]]:
@@ -58,9 +58,13 @@ def _read(path: Path) -> str:
 
 
 def _counts(pid: str) -> bool:
-    """Say whether a process is one of a node's, or lives in another network than this one."""
+    """Say whether a process may be one of a cluster's.
+
+    What pods run is in a cgroup, which is there as long as they are; browsers, too, have networks
+    of their own.
+    """
     name = _read(Path("/proc", pid, "comm"))
     with contextlib.suppress(OSError):
         apart = Path("/proc", pid, "ns/net").readlink() != Path("/proc/self/ns/net").readlink()
-        return apart or name.startswith(PROGRAMS[:4])
+        return name.startswith(PROGRAMS if apart else PROGRAMS[:4])
     return False

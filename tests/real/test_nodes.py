@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from harness import Api, Json, condition, own_namespace, verdict
 from test_pods import MEET, cores, filler, pytorchjob
+from test_running_first import FENCES, fence
 
 from muster.local import cgroups, cluster, images, options, real, runner
 from muster.local.handle import Cluster
@@ -103,11 +104,11 @@ def test_a_kubelet_that_comes_back_finds_its_ranks_running(
     assert [(shared / rank).read_text() for rank in "01"] == ["alone\n"] * 2
 
 
-@pytest.mark.parametrize("fence", [None, "out-of-service"])
+@pytest.mark.parametrize("way", FENCES)
 def test_ranks_of_a_node_that_is_gone_run_elsewhere(
-    there: Cluster, api: Api, image: str, nodes: list[str], shared: Path, fence: str | None
+    there: Cluster, api: Api, image: str, nodes: list[str], shared: Path, way: str
 ) -> None:
-    """Once its Node is deleted, or fenced; where it comes back, it begins with none of them."""
+    """Once it is fenced in one of the ways; where it comes back, it begins with none of them."""
     old = locked(api, image, nodes, shared)
     for node in nodes:
         api.delete("Pod", f"fills-{node}", grace=0)
@@ -118,11 +119,7 @@ def test_ranks_of_a_node_that_is_gone_run_elsewhere(
     groups = [top / real.group(there.files) / "real-2" for top in cgroups.hierarchies()]
     # The machine goes, and with it all that ran there.
     real._await(lambda: not any(cgroups.killed(group) for group in groups))
-    if fence:
-        taint = {"key": f"node.kubernetes.io/{fence}", "effect": "NoExecute"}
-        api.patch("Node", "real-2", {"spec": {"taints": [taint]}})
-    else:
-        api.delete("Node", "real-2")
+    fence(api, way, "real-2", "locked", of="PyTorchJob")
     api.wait(
         "Pod",
         lambda pods: sum(p["spec"].get("nodeName") == "real-1" for p in pods.values()) == 2,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
     assert machine.left(before) == {}
 
 
+@pytest.fixture
+def _images(machine: None) -> Iterator[None]:
+    """Make the images beside all that comes before them: most of either is waiting."""
+    argv = [sys.executable, "-m", "muster", "local", "images", "base", "muster"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        yield
+
+
+@pytest.mark.usefixtures("_images")
 def test_the_page_does_what_it_says(env: dict[str, str]) -> None:
     """A gang meets, mpirun reaches its workers; logs and exit codes are read, and all is gone."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -56,7 +66,9 @@ def test_the_page_does_what_it_says(env: dict[str, str]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "rank 2 met all 3, their sum is 3" in done.stdout
+    assert len(re.findall(r"^rank 2 met all 3, their sum is 3$", done.stdout, re.MULTILINE)) == 1
+    followed = re.findall(r"^(\S+) \| rank \d met all 3", done.stdout, re.MULTILINE)
+    assert sorted(followed) == ["master-0", "worker-0", "worker-1"], done.stdout
     assert re.search(
         r"rank 0: the sum of all ranks is 1, .*'mpi-worker-0', 'mpi-worker-1'", done.stdout
     )

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import urllib.request
 from typing import Any
 
@@ -16,6 +17,7 @@ from asking import ask
 from harness import Api, Json
 from test_sdk import RELEASE
 
+from muster.api import names
 from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.real
@@ -37,7 +39,7 @@ else:
             peer = socket.create_connection((host, port))
             break
         except OSError as error:
-            print("again:", error)
+            print("no such name:" if isinstance(error, socket.gaierror) else "again:", error)
             tries += 1
             time.sleep(0.2)
     peer.sendall(b"%d" % rank)
@@ -45,6 +47,29 @@ else:
 print(f"rank {rank} of {world}: sum {total}, tries {tries}", flush=True)
 """
 
+
+FIND = """
+import os, socket, time
+host = socket.gethostname()
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+address = os.environ["MASTER_ADDR"]
+job = address.partition(".")[2]
+pods = [f"{job}-master-0", *(f"{job}-worker-{i}" for i in range(world - 1))]
+assert (host, address) == (pods[rank], f"{pods[0]}.{job}"), (host, address)
+for pod in pods:
+    while True:
+        try:
+            socket.getaddrinfo(f"{pod}.{job}", None)
+            break
+        except OSError as error:
+            print("again:", error)
+            time.sleep(0.2)
+try:
+    raise SystemExit(f"found as {socket.getaddrinfo(pods[rank - 1], None)}")
+except OSError:
+    print(f"rank {rank} found", *pods, flush=True)
+"""
+"""Ends well where each pod has the name of its job's one service, and no other."""
 
 SDK = """
 import json, sys
@@ -112,12 +137,16 @@ def await_event(api: Api, job: str, words: str) -> None:
 
 
 def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
-    """Every rank saw all others; the sum is right; logs are read by kubectl and SDK."""
+    """Every rank saw all others; the sum is right; logs are read by kubectl and SDK.
+
+    The master's name is known before a worker begins.
+    """
     api.create(pytorchjob("meet", image, MEET))
     api.wait_condition("meet", "Succeeded", of="PyTorchJob")
     for rank, pod in enumerate(("meet-master-0", "meet-worker-0", "meet-worker-1")):
         said = api.kubectl("logs", "-n", api.namespace, pod)
         assert f"rank {rank} of 3: sum 3, tries" in said
+        assert said.count("no such name") <= 1
     sdk = venvs.python("kubeflow-training", *RELEASE)
     argv = [str(sdk), "-c", SDK, str(api.cluster.kubeconfig), api.namespace]
     read = json.loads(subprocess.check_output(argv, text=True).splitlines()[-1])
@@ -128,6 +157,69 @@ def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
         for pod in api.pods("meet")
     ]
     assert codes == [0, 0, 0]
+
+
+def test_a_gang_meets_by_the_names_of_one_service(api: Api, image: str) -> None:
+    """Each rank finds all others as POD.JOB, where its container knows itself by that name."""
+    job = pytorchjob("one", image, f"{FIND}{MEET}")
+    job["metadata"]["annotations"] = {names.SERVICE: names.SERVICE_OF_JOB}
+    api.create(job)
+    api.wait_condition("one", "Succeeded", of="PyTorchJob")
+    pods = ("one-master-0", "one-worker-0", "one-worker-1")
+    for rank, pod in enumerate(pods):
+        said = api.kubectl("logs", "-n", api.namespace, pod)
+        assert f"rank {rank} found {' '.join(pods)}" in said
+        assert f"rank {rank} of 3: sum 3, tries" in said
+    assert [service["metadata"]["name"] for service in api.list("Service")] == ["one"]
+
+
+def test_logs_of_all_ranks_are_followed_and_read(api: Api, image: str) -> None:
+    """Also of a container that is started anew in its pod, and what it printed before that."""
+    script = """
+import os, time
+rank, run = os.environ["RANK"], len(os.listdir("/run/shared"))
+open(f"/run/shared/{run}", "w").close()
+print(f"run {run} of rank {rank}", flush=True)
+while not os.path.exists("/tmp/go"):
+    time.sleep(0.1)
+raise SystemExit(rank == "1" and run == 0)
+"""
+    mounts = [{"name": "shared", "mountPath": "/run/shared"}]
+    job = pytorchjob("told", image, script, workers=1, policy="OnFailure", volumeMounts=mounts)
+    for role in job["spec"]["pytorchReplicaSpecs"].values():
+        role["template"]["spec"]["volumes"] = [{"name": "shared", "emptyDir": {}}]
+    api.create(job)
+    words = ("logs", "pytorchjob/told", "-n", api.namespace)
+    with subprocess.Popen(
+        [sys.executable, "-m", "muster", *words, "--follow"],
+        env={**os.environ, **api.cluster.env(), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as following:
+        try:
+            assert following.stdout
+            begun = {following.stdout.readline() for _ in range(2)}
+            assert begun == {"master-0 | run 0 of rank 0\n", "worker-0 | run 0 of rank 1\n"}
+            go(api, "told-worker-0")
+            assert following.stdout.readline() == "worker-0 | run 1 of rank 1\n"
+            # A kubelet forgets it when the pod has ended.
+            before = ask(api, *words, "--rank", "worker-0", "--previous")
+            assert before == (0, "worker-0 | run 0 of rank 1\n")
+            go(api, "told-worker-0")
+            api.wait_pods(1, "Succeeded", "told")
+            go(api, "told-master-0")
+            assert following.stdout.read() == ""
+        finally:
+            following.kill()
+    api.wait_condition("told", "Succeeded", of="PyTorchJob")
+    both = "master-0 | run 0 of rank 0\nworker-0 | run 1 of rank 1\n"
+    assert ask(api, *words) == (0, both)
+    assert ask(api, *words, "--rank", "1") == (0, "worker-0 | run 1 of rank 1\n")
+
+
+def go(api: Api, pod: str) -> None:
+    """Let a program go on that waits for a file."""
+    api.kubectl("exec", "-n", api.namespace, pod, "--", "touch", "/tmp/go")
 
 
 def test_exit_codes_come_back(api: Api, image: str) -> None:
