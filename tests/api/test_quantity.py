@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 
 import pytest
@@ -145,3 +146,15 @@ def test_formatting_is_the_shortest_exact_text(resource: str, amount: int, text:
 def test_what_is_formatted_reads_back_the_same(resource: str, amount: int) -> None:
     """Formatting loses nothing."""
     assert quantity.units(resource, quantity.format(resource, amount)) == amount
+
+
+def test_nothing_is_kept_of_a_long_text() -> None:
+    """It is anybody's, and thousands of amounts are remembered."""
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            quantity.units("cpu", f"{number}" + "0" * 20_000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 50 * 1_000

@@ -213,6 +213,20 @@ def test_what_was_said_is_not_kept_word_by_word():
     assert kept < 50 * 8_000
 
 
+def test_what_waits_to_be_written_is_small():
+    """Namespaces may have thousands each that wait, while the server is slow."""
+    recorder = make_recorder()
+    tracemalloc.start()
+    try:
+        for i in range(BACKLOG // 10):
+            recorder.emit(JOB, "Warning", "Error", f"{i}")
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(recorder._waiting) == BACKLOG // 10
+    assert kept < BACKLOG // 10 * 1_000
+
+
 async def settled():
     """Let all that is under way come to its end: none of it waits for a time."""
     for _ in range(50):

@@ -264,6 +264,18 @@ def test_nothing_comes_or_goes(told: bool, monkeypatch: pytest.MonkeyPatch) -> N
     assert server.asked["/apis"] == 1
 
 
+def test_jobs_share_their_words() -> None:
+    """They are the most of a job, and nearly the same in all jobs."""
+    taken = []
+    life = handlers._Life(kube(), (), (), lambda _, event: taken.append(event), threading.Event())
+    texts = [json.dumps({"spec": {"replicas": number}}) for number in range(2)]
+    for text in [*texts, r'{"spec": {"half": "\ud800"}}']:
+        asyncio.run(life._on_event("TFJob", {"type": "ADDED", "object": json.loads(text)}))
+    first, second, odd = (event["object"]["spec"] for event in taken)
+    assert (first, second, odd) == ({"replicas": 0}, {"replicas": 1}, {"half": "\ud800"})
+    assert next(iter(first)) is next(iter(second))
+
+
 def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document of a megabyte is ten of objects, and who writes jobs says how many there are."""
 

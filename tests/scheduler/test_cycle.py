@@ -8,11 +8,12 @@ import gc
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot, run
+from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot, run
 from muster.scheduler import cycle, policy
 from muster.scheduler.policy import Option, Policy
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
+from muster.scheduler.victims import Victims
 
 
 def test_nothing_waits():
@@ -30,13 +31,20 @@ def test_no_nodes():
 
 def test_a_cycle_leaves_nothing_behind():
     """Columns of all nodes for each shape would pile up until garbage is looked for."""
-    snapshot = make_snapshot(gangs=[make_gang()])
+    held = [make_role(held=[(0, "n1"), (1, "n1")], cpu=4)]
+    runs = make_gang(key="team/low", roles=held, min_member=1)
+    waits = make_gang(key="team/high", priority=9, roles=[make_role(replicas=1, cpu=4)])
+    pods = [make_pod(name=name, cpu=4) for name in ("one", "two")]
+    snapshot = make_snapshot(pods=pods, gangs=[runs, waits])
+    preempting = policy.parse({"actions": "allocate, preempt"})
+    kept = (Session, GangState, Victims)
     gc.disable()
     try:
-        cycle.schedule(snapshot, policy.DEFAULT)
-        left = [each for each in gc.get_objects() if type(each) in (Session, GangState)]
+        found = cycle.schedule(snapshot, preempting)
+        left = [each for each in gc.get_objects() if type(each) in kept]
     finally:
         gc.enable()
+    assert any(decision.evictions for decision in found)
     assert not left
 
 

@@ -8,9 +8,12 @@ a uid alone, and an index by owner has owners for keys.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from muster.api import edge
+
+LONGEST: Final = 512
+"""Characters of a reference that names an object which there can be."""
 
 
 class Owner(NamedTuple):
@@ -30,8 +33,12 @@ def controller(metadata: dict[str, Any]) -> Owner | None:
     namespace = edge.text(metadata.get("namespace"))
     for each in map(edge.mapping, edge.sequence(metadata.get("ownerReferences"))):
         if each.get("controller"):
-            fields = (edge.text(each.get(key)) for key in ("apiVersion", "kind", "name", "uid"))
-            return _shared(namespace, *fields)
+            version, kind, name, uid = (
+                edge.text(each.get(key)) for key in ("apiVersion", "kind", "name", "uid")
+            )
+            # Of long texts, which are anybody's, nothing is kept for others.
+            long = len(version) + len(kind) + len(name) + len(uid) > LONGEST
+            return (as_owner if long else _shared)(version, kind, namespace, name, uid)
     return None
 
 
@@ -40,7 +47,5 @@ def as_owner(api_version: str, kind: str, namespace: str, name: str, uid: str) -
     return Owner(namespace, api_version.rpartition("/")[0], kind, name, uid)
 
 
-@lru_cache(maxsize=4096)
-def _shared(namespace: str, api_version: str, kind: str, name: str, uid: str) -> Owner:
-    """Return an owner that its thousand pods share."""
-    return as_owner(api_version, kind, namespace, name, uid)
+_shared: Final = lru_cache(maxsize=4096)(as_owner)
+"""Returns an owner that its thousand pods share."""

@@ -90,21 +90,25 @@ def units(resource: str, quantity: str | float) -> int:
 
     Raises ValueError, naming the text, for what is no quantity or is negative.
     """
-    amount = _amount(quantity, thousandths=not in_bytes(resource))
+    # Of a long text, which is anybody's, nothing is kept.
+    long = isinstance(quantity, str) and len(quantity) > _DIGITS
+    amount = (_reckoned if long else _amount)(quantity, thousandths=not in_bytes(resource))
     if amount < 0:
         shown = str(quantity)[:_DIGITS]
         raise ValueError(f'"{shown}" is negative; an amount of {resource} is 0 or more')
     return amount
 
 
-# Whatever the resource is called: anybody may invent thousands, each of one.
-@lru_cache(maxsize=4096, typed=True)
-def _amount(quantity: str | float, *, thousandths: bool) -> int:
+def _reckoned(quantity: str | float, *, thousandths: bool) -> int:
     value = parse(quantity) * (1000 if thousandths else 1)
     if value < 0:
         return -1
     # Up, as Kubernetes does: rounded down, a request for a part of the least would be none.
     return min(-(-value.numerator // value.denominator), LIMIT)
+
+
+# Whatever the resource is called: anybody may invent thousands, each of one.
+_amount: Final = lru_cache(maxsize=4096, typed=True)(_reckoned)
 
 
 def format(resource: str, amount: int) -> str:  # noqa: A001 - always used as quantity.format

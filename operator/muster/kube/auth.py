@@ -21,9 +21,9 @@ IDLE = 75.0
 """Seconds that an unused connection stays open, a little less than the server gives it: sixty
 TLS handshakes at once would delay the start of the next gangs by a tenth."""
 
-BUFFER: Final = 32 * 1024
-"""Bytes of a connection that are read at once, two records of TLS. It keeps as much for as long as
-it is open, and Python would take eight times that: of hundreds, while the server is slow."""
+BUFFER: Final = 16 * 1024
+"""Bytes of a connection that are read at once, a record of TLS. It keeps twice as much for as long
+as it is open, and Python would take 16 times that: of hundreds, while the server is slow."""
 
 
 class ConfigurationError(Exception):

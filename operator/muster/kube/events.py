@@ -29,11 +29,60 @@ _Token = tuple[str, str, str]
 """Of what is to be recorded once: uid of the object, reason, and digest of the words."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """What is told of an object; thousands may wait, of each of which a document is far larger."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    sort: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+    source: str
+    stamp: str
+
+    def known_as(self, token: str) -> str:
+        """Return its name, by which it is known as the same again."""
+        same = (self.uid, self.sort, self.reason, self.source, token)
+        digest = _digest("\0".join(same))
+        # Together less than the 253 characters that a name may have.
+        return f"{self.name[:200]}.{digest}"
+
+    def document(self, name: str, count: int) -> Json:
+        """Return it as it is written."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": self.namespace, "name": name},
+            "involvedObject": {
+                "apiVersion": self.api_version,
+                "kind": self.kind,
+                "namespace": self.namespace,
+                "name": self.name,
+                "uid": self.uid,
+                "resourceVersion": self.version,
+            },
+            "type": self.sort,
+            "reason": self.reason,
+            "message": self.message,
+            "source": {"component": self.source},
+            "reportingComponent": self.source,
+            "firstTimestamp": self.stamp,
+            "lastTimestamp": self.stamp,
+            "count": count,
+        }
+
+
 @dataclass(slots=True)
 class _Waiting:
     """An event that is to be written, and how often it has happened since it was written last."""
 
-    document: Json
+    event: _Event
     token: _Token | None
     """None: it is recorded each time."""
     count: int = 1
@@ -87,21 +136,20 @@ class EventRecorder:
             if time.monotonic() < self._quiet_until.get(token, 0.0):
                 return False
         self._keep_quiet(token, MEMORY_SECONDS)
-        document = _document(about, kind, reason, message, source)
-        name = _named(document, of or message)
+        event = _event(about, kind, reason, message, source)
+        name = event.known_as(of or message)
         if (waiting := self._waiting.get(name)) is not None:
             # Its name, and with it what may differ by no more than the words, is the same.
-            waiting.document = document
+            waiting.event = event
             waiting.count += 1
             return True
-        namespace = document["metadata"]["namespace"]
-        behind = self._queue.waiting(namespace)
+        behind = self._queue.waiting(event.namespace)
         if (spare and behind >= PLENTY) or behind >= BACKLOG:
             self._drop(token)
             return not spare
-        self._waiting[name] = _Waiting(document, token)
+        self._waiting[name] = _Waiting(event, token)
         if name not in self._under_way:
-            self._enqueue(namespace, name)
+            self._enqueue(event.namespace, name)
         return True
 
     def _keep_quiet(self, token: _Token | None, seconds: float) -> None:
@@ -149,12 +197,12 @@ class EventRecorder:
                 self._enqueue(namespace, name)
 
     async def _write(self, name: str, waiting: _Waiting) -> None:
-        path = EVENTS.path(waiting.document["metadata"]["namespace"])
+        path = EVENTS.path(waiting.event.namespace)
         if name in self._written and await self._add(f"{path}/{name}", name, waiting):
             return
-        waiting.document["count"] = waiting.count
+        document = waiting.event.document(name, waiting.count)
         try:
-            stored = await self._kube.create(path, waiting.document, PriorityLevel.EVENT)
+            stored = await self._kube.create(path, document, PriorityLevel.EVENT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -166,11 +214,12 @@ class EventRecorder:
 
     async def _add(self, path: str, name: str, waiting: _Waiting) -> bool:
         """Count in the event that is there; say whether it is."""
-        last = {key: waiting.document[key] for key in ("lastTimestamp", "message")}
+        document = waiting.event.document(name, waiting.count)
+        last = {key: document[key] for key in ("lastTimestamp", "message")}
         known = self._written.get(name)
         if known is None:
             # To say when it last happened shows which one it is, and how often it has.
-            kind = {key: waiting.document[key] for key in ("apiVersion", "kind", "metadata")}
+            kind = {key: document[key] for key in ("apiVersion", "kind", "metadata")}
             where = f"{path}?fieldManager={COMPONENT}&force=true"
             found = await self._kube.apply(where, {**kind, **last}, PriorityLevel.EVENT)
             known = _counted(found)
@@ -213,42 +262,22 @@ def pod_reference(pod: PodView) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
-def _named(document: Json, token: str) -> str:
-    """Give an event its name, by which it is known as the same again, and return it."""
-    about, source = document["involvedObject"], document["source"]["component"]
-    same = (about["uid"], document["type"], document["reason"], source, token)
-    digest = _digest("\0".join(same))
-    # Together less than the 253 characters that a name may have.
-    name = document["metadata"]["name"] = f"{about['name'][:200]}.{digest}"
-    return name
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _document(about: Json, kind: str, reason: str, message: str, source: str) -> Json:
+def _event(about: Json, sort: str, reason: str, message: str, source: str) -> _Event:
     metadata = about["metadata"]
-    stamp = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    namespace = metadata.get("namespace", "default")
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": namespace},
-        "involvedObject": {
-            "apiVersion": about["apiVersion"],
-            "kind": about["kind"],
-            "namespace": namespace,
-            "name": metadata["name"],
-            "uid": metadata.get("uid", ""),
-            "resourceVersion": metadata.get("resourceVersion", ""),
-        },
-        "type": kind,
-        "reason": reason,
-        "message": message[:LONGEST_MESSAGE],
-        "source": {"component": source},
-        "reportingComponent": source,
-        "firstTimestamp": stamp,
-        "lastTimestamp": stamp,
-        "count": 1,
-    }
+    return _Event(
+        api_version=about["apiVersion"],
+        kind=about["kind"],
+        namespace=metadata.get("namespace", "default"),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        version=metadata.get("resourceVersion", ""),
+        sort=sort,
+        reason=reason,
+        message=message[:LONGEST_MESSAGE],
+        source=source,
+        stamp=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    )

@@ -19,7 +19,8 @@ from muster.kube.collection import Collection, Key
 from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
-PAGE = "2000"
+PAGE = "500"
+"""Objects that are read at once: while they are, they take several times what is kept of them."""
 BACKOFF = Backoff(0.2, 5.0)
 STUMBLES = 100
 """Causes that are logged, each once."""

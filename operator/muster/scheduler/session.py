@@ -158,9 +158,12 @@ class Session:
 
     def close(self) -> None:
         """Let go of all that was worked out; nothing may be asked any more."""
-        # The plugins refer to the session, and it to them: with each cycle it would stay until
-        # garbage is looked for, with columns of all nodes for each shape.
-        self.__dict__.clear()
+        # The plugins refer to the session, and it to them, as its victims do to their other
+        # numbering: with each cycle they would stay until garbage is looked for, with columns of
+        # all nodes for each shape, and of all tasks.
+        if "_held" in vars(self):
+            vars(self._held).clear()
+        vars(self).clear()
 
     @property
     def victims(self) -> Victims:
