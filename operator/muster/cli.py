@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     importlib.import_module("muster.commands.arguments").add_to(subparsers)
     _add_doctor(subparsers)
     _add_report(subparsers)
+    _add_bundle(subparsers)
     turned = subparsers.add_parser(
         "convert",
         help="turn jobs of old versions, of Volcano and of Trainer into jobs of v1, or back",
@@ -249,6 +250,31 @@ def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     asked.add_argument("--by", choices=("job", "queue", "namespace"), default="job")
     asked.add_argument("-o", "--output", choices=("text", "csv", "json"), default="text")
     asked.set_defaults(run=_ask, ask=_report)
+
+
+def _add_bundle(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    made = subparsers.add_parser(
+        "bundle",
+        help="write one file with what a report of a fault needs, and nobody's secrets",
+        epilog="Code 0: all is in it, 1: what is missing is said. Flags of `muster run` count.",
+    )
+    file = "muster-bundle.tar.gz"
+    made.add_argument("-o", "--output", default=file, metavar="FILE", help=f"where ({file})")
+    made.add_argument(
+        "--from",
+        dest="sources",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="an address of a running operator, as /debug or /metrics has; repeatable",
+    )
+    made.set_defaults(run=_ask, ask=_bundle)
+
+
+def _bundle(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    bundle = importlib.import_module("muster.commands.bundle")
+    known = {flag.name for section in flags.SECTIONS.values() for flag in section}
+    return bundle.bundle(chosen, args.sources, args.output, known)
 
 
 def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster bundle`: what is in the file, with and without a cluster, and what never is."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders_scheduler import make_node
+from commands.test_questions import Served, job
+from muster import cli
+from muster.commands import bundle, questions
+
+SECRET = "hunter2-hunter2"
+PLACES = (
+    lambda pod, meta: pod["containers"][0].update(env=[{"name": "TOKEN", "value": SECRET}]),
+    lambda pod, meta: pod["containers"][0].update(args=["--token", SECRET], command=[SECRET]),
+    lambda pod, meta: pod["containers"][0].update(
+        livenessProbe={"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}
+    ),
+    lambda pod, meta: pod.update(volumes=[{"name": "v", "csi": {"volumeAttributes": {
+        "name": SECRET, "password": SECRET}},
+        "flexVolume": {"driver": "d", "options": {"kind": SECRET}}}]),
+    lambda pod, meta: pod.update(hostname=SECRET),
+    lambda pod, meta: meta.update(annotations={"kind": SECRET, "limits": SECRET, "x": SECRET}),
+    lambda pod, meta: meta.update(labels={"name": SECRET}),
+    lambda pod, meta: meta.update(managedFields=[{"fieldsV1": {"f:x": SECRET}}]),
+)  # fmt: skip
+"""Where people put what nobody else is to know."""
+
+
+class Cluster(Served):
+    """Says its version, too."""
+
+    async def get(self, path, **params):
+        """Return it, the operator's Deployment, or a list."""
+        if path.endswith("/deployments"):
+            container = {"args": ["--gang-scheduler-name=embedded", f"--token={SECRET}"]}
+            spec = {"template": {"spec": {"containers": [container]}}}
+            return {
+                "metadata": {"resourceVersion": "1"},
+                "items": [{"metadata": {}, "spec": spec}],
+            }
+        return {"gitVersion": "v1"} if path == "/version" else await super().get(path, **params)
+
+
+def written(file, *documents, words=()):
+    """Return the code of the command on a cluster of these, and the parts of its file."""
+
+    async def connect(*_args):
+        if not documents:
+            raise questions.ConfigurationError("nobody is there")
+        return Cluster(*documents)
+
+    with mock.patch.object(questions, "connect", connect):
+        code = cli.main(["bundle", "-o", str(file), *words])
+    with tarfile.open(file) as archive:
+        found = {each.name.partition("/")[2]: each for each in archive.getmembers()}
+        return code, {name: archive.extractfile(e).read().decode() for name, e in found.items()}
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sets(st.sampled_from(PLACES), min_size=1))
+def test_no_secret_is_in_it(tmp_path_factory, places):
+    """Wherever a job carries one; what it is called and asks for is there."""
+    document = job(workers=2, cpu="3")
+    pod = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    for put in places:
+        put(pod, document["metadata"])
+    document["status"] = {"firstFailure": {"pod": "mnist-worker-0", "message": SECRET}}
+    file = tmp_path_factory.mktemp("bundle") / "b.tar.gz"
+    code, parts = written(file, {"kind": "Node", **make_node()}, document)
+    assert code == 0
+    assert SECRET not in "".join(parts.values())
+    (told,) = json.loads(parts["jobs.json"])
+    container = told["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    assert container["resources"] == {"requests": {"cpu": "3"}}
+    assert (told["metadata"]["name"], told["status"]["firstFailure"]["message"]) == ("mnist", "…")
+    assert json.loads(parts["versions.json"])["server"] == {"gitVersion": "v1"}
+    assert json.loads(parts["operator.json"])[0]["flags"] == ["--gang-scheduler-name=embedded"]
+    assert json.loads(parts["snapshot.json"])
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_missing_is_said(tmp_path, capsys):
+    """No cluster, no operator: a file all the same."""
+    code, parts = written(tmp_path / "b.tar.gz", words=["--from", "http://127.0.0.1:1"])
+    assert code == 1
+    assert parts.keys() == {"missing.txt"}
+    assert "nobody is there" in parts["missing.txt"]
+    assert "running-0-debug-decisions: " in capsys.readouterr().err
+
+
+def test_a_part_has_an_end(tmp_path, monkeypatch):
+    """What is cut off is said."""
+    monkeypatch.setattr(bundle, "LARGEST", 50)
+    code, parts = written(tmp_path / "b.tar.gz", job(workers=1))
+    assert code == 1
+    assert all(len(text) <= 50 for name, text in parts.items() if name != "missing.txt")
+    assert "snapshot.json: cut off" in parts["missing.txt"]
