@@ -572,6 +572,8 @@ SEVERAL = {
     "a text": ("{job}---\njust a text\n", "document 2: it is no object"),
     "items that are none": ("kind: List\nitems: {a: 1}", "document 1: items is no list"),
     "an item that is none": ("kind: List\nitems: [{job}, 5]", "document 1: items[1] is no object"),
+    "an item of an item": ("items: [{items: [{job}, [x]]}]", "items[0].items[1] is no object"),
+    "a long key": (f"{'k' * 900}: {{1: x, '1': y}}", f"the key {'k' * 100}.1 is there"),
     "one key, twice spelled": ("{job}---\na: {1: x, '1': y}", "document 2: the key a.1 is there"),
     "a number beyond": ("a: [-9223372036854775809]", "document 1: a[0]: a number beyond 64 bits"),
     "a number to base 16": (f"a:\n  b: 0x{'f' * 5000}", "line 2, column 6: 0xfff"),

@@ -39,6 +39,8 @@ LONGEST_NUMBER = 70
 DEEPEST = 100
 """Objects and lists in each other: what is deeper is of nobody's making."""
 UID = "given-by-the-server"
+WIDTH = 100
+"""Characters of a place that are told; a key may have a million, and thousands of values below."""
 _LIST = "List"
 """What a kind ends in whose objects are lists of others."""
 _STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
@@ -177,17 +179,18 @@ def _listed(document: Any, at: str) -> Iterator[Json]:
     if not isinstance(document, dict):
         raise UnreadableError(f"{at or 'it'} is no object")
     kind, listed = text(document.get("kind")), document.get("items")
+    items = f"{at}.items" if at else "items"
     named = kind.endswith(_LIST) or not kind
     if isinstance(listed, list):
         of = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix(_LIST)}
         for index, each in enumerate(listed):
             # The API server leaves out of which kind the items of a TFJobList are.
             known = {**of, **each} if isinstance(each, dict) and named and of["kind"] else each
-            yield from _listed(known, f"{at}items[{index}]")
+            yield from _listed(known, f"{items}[{index}]")
     elif "items" not in document or not named:
         yield document
     elif listed is not None:
-        raise UnreadableError(f"{at}items is no list")
+        raise UnreadableError(f"{items} is no list")
 
 
 class _Loader(yaml.SafeLoader):
@@ -235,18 +238,19 @@ def _plain(value: object, left: Iterator[int], at: str = "", depth: int = 0) -> 
     if next(left, None) is None:
         raise UnreadableError("its aliases stand for too much")
     if depth > DEEPEST:
-        raise UnreadableError(f"{at:.80}: too deep, or part of itself")
+        raise UnreadableError(f"{at}: too deep, or part of itself")
     if isinstance(value, dict):
         found: Json = {}
         for key, item in value.items():
             name = _key_text(key)
-            inner = f"{at}.{name}" if at else name
+            inner = f"{at:.{WIDTH}}.{name:.{WIDTH}}" if at else f"{name:.{WIDTH}}"
             if name in found:
                 raise UnreadableError(f"the key {inner} is there twice")
             found[name] = _plain(item, left, inner, depth + 1)
         return found
     if isinstance(value, list):
-        return [_plain(item, left, f"{at}[{i}]", depth + 1) for i, item in enumerate(value)]
+        within = f"{at:.{WIDTH}}"
+        return [_plain(item, left, f"{within}[{i}]", depth + 1) for i, item in enumerate(value)]
     if isinstance(value, bool | str | None) or integer(value) is not None:
         return value
     if isinstance(value, float) and math.isfinite(value):
