@@ -45,7 +45,7 @@ PAINS = {
         "large jobs starve behind small ones",
         "s5-drain-for-the-head",
         "scheduler/actions/test_reserve.py::test_a_stream_of_jobs",
-        "e2e/test_on_time.py::test_a_large_gang_beside_a_stream",
+        "e2e/test_stream.py::test_a_large_gang_beside_a_stream",
     ),
     "S6": ("small jobs are blocked behind a large head", "s6-small-pass-large"),
     "S7": ("a gang that is not ready hoards room", "s7-unready-gang-holds-nothing"),

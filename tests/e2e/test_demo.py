@@ -129,7 +129,7 @@ def can_be_looked_at(text: str, state: Path, cwd: Path) -> None:
     jobs = kept.ask(lambda api: api.items("/apis/kubeflow.org/v1/namespaces/default/tfjobs"))
     assert {job["metadata"]["name"] for job in jobs} == set(NAMES)
     again = start("--keep", state=state, cwd=cwd)
-    words, _ = again.communicate(timeout=60)
+    words, _ = again.communicate(timeout=SECONDS)
     assert again.returncode == 1
     assert "muster local down --name demo" in words
 
@@ -155,7 +155,7 @@ def test_an_interrupted_demo_cleans_up(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert any("API server\n" in line and " s  " in line for line in process.stdout)
     process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 130, rest
     assert rest.endswith("muster demo: interrupted\n")
     assert nothing_remains(state)

@@ -164,5 +164,7 @@ def test_every_command_works_as_it_stands(own: Cluster, shell: Shell, tmp_path: 
                 running.callback(operator.check_log)
                 running.callback(operator.stop)
                 operator.start()
-        done, said = shell.run("kubectl wait tfjob/simple --for=condition=Succeeded --timeout=60s")
+        done, said = shell.run(
+            "kubectl wait tfjob/simple --for=condition=Succeeded --timeout=120s"
+        )
         assert done == 0, said

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from gangs import wait_reason
-from harness import Api, Json, Operator, Refused, add_nodes, node_of, tfjob, verdict
+from harness import PATIENCE, Api, Json, Operator, Refused, add_nodes, node_of, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 
@@ -90,7 +90,7 @@ def tried(api: Api) -> Json:
 
 def until(answer: Callable[[], bool]) -> None:
     """Return once the API server goes by a policy, of which nothing tells when that is."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not answer():
         assert time.monotonic() < end, "the policy has no effect"
         time.sleep(0.1)

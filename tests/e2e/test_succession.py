@@ -40,7 +40,7 @@ def test_another_takes_over(player: Player, tally: Tally, number: signal.Signals
             name = f"next-{number.name.lower()}-{index}"
             api.create(tfjob(name, workers=1, run="0"))
             pod = "Pod", api.namespace, f"{name}-worker-0"
-            assert player.onlooker.wait(lambda: player.onlooker.find(*pod), 30)  # noqa: B023
+            assert player.onlooker.wait(lambda: player.onlooker.find(*pod), 120)  # noqa: B023
             taken.append(time.monotonic() - began)
             replicas.settle()
     finally:

@@ -107,10 +107,10 @@ def test_kubectl_shows_where_jobs_stand(shared_api: Api) -> None:
     api.create(tfjob("waits", run="0", resources={"cpu": "1000"}))
     api.create(tfjob("paused", suspend=True))
     told_met = api.kubectl(
-        "wait", *here, "--for=condition=Succeeded", "tfjob/done", "--timeout=60s"
+        "wait", *here, "--for=condition=Succeeded", "tfjob/done", "--timeout=120s"
     )
     assert "tfjob.kubeflow.org/done condition met" in told_met
-    api.kubectl("wait", *here, "--for=condition=Running", "tfjob/runs", "--timeout=60s")
+    api.kubectl("wait", *here, "--for=condition=Running", "tfjob/runs", "--timeout=120s")
     api.wait_job("waits", lambda j: j.get("status", {}).get("state") == "Queued")
     api.wait_job("runs", lambda j: "2/2" in j["status"]["gang"]["summary"])
     head, *rows = columns(api.kubectl("get", *here, "tfjobs"))

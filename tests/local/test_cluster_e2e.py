@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from harness import Api, condition, phase_of
+from harness import PATIENCE, Api, condition, phase_of
 
 from muster.local import cluster, handle, layout, nodes, options, processes
 
@@ -108,7 +107,7 @@ def end_of(made: Cluster, name: str, phase: str) -> dict[str, Any]:
         status: dict[str, Any] = pods.get(name, {}).get("status", {})
         return status if status.get("phase") == phase else {}
 
-    found: dict[str, Any] = ask(made).wait("Pod", ended, seconds=60)
+    found: dict[str, Any] = ask(made).wait("Pod", ended)
     return found
 
 
@@ -123,7 +122,7 @@ def delete(made: Cluster, kind: str, name: str, wait_for: str = "") -> None:
     """Delete an object and wait until it is gone, and the pod that goes with it."""
     api = ask(made)
     api.delete(kind, name)
-    api.wait("Pod", lambda pods: not {name, wait_for} & set(pods), seconds=60)
+    api.wait("Pod", lambda pods: not {name, wait_for} & set(pods))
 
 
 def exit_codes(status: dict[str, Any]) -> list[int]:
@@ -283,12 +282,10 @@ def taints_of(node: dict[str, Any]) -> list[str]:
 
 
 def test_a_deleted_pod_is_gone_at_once(running: Cluster) -> None:
-    """Nobody waits out its grace period of 30 seconds."""
-    create(running, pod("gone", "Always"))
+    """Nobody waits out its grace period."""
+    create(running, pod("gone", "Always", terminationGracePeriodSeconds=3600))
     wait_ready(running, "Pod", "gone")
-    start = time.monotonic()
     delete(running, "Pod", "gone")
-    assert time.monotonic() - start < 20
 
 
 def test_kubernetes_own_controllers_work(running: Cluster) -> None:
@@ -392,7 +389,7 @@ def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> N
     root = state / "muster" / "local" / "killed"
     _kill_start_after("API server", no_crds)
     assert left_processes(root)
-    subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=60)
+    subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=PATIENCE)
     assert left_processes(root) == []
     assert not root.exists()
     assert not root.with_name("killed.lock").exists()
@@ -425,7 +422,7 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
         assert len(started) == len(handle.SERVERS) + 1  # and the guard
         assert len(left_processes(root)) == len(started)
         it.kill()
-    assert processes.wait_gone(started, seconds=60) == []
+    assert processes.wait_gone(started, seconds=PATIENCE) == []
     assert left_processes(root) == []
     assert not root.exists()
 
@@ -469,7 +466,7 @@ def theirs(there: Cluster, tmp_path: Path) -> Path:
 def local(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run `muster local`."""
     return subprocess.run(
-        [*LOCAL, *argv], capture_output=True, text=True, timeout=120, check=False
+        [*LOCAL, *argv], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -500,7 +497,7 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     assert str(theirs) in status.stdout
     assert status.stdout.count("pid") == 1
     env = f'eval "$({" ".join(LOCAL)} env --name guest)"; kubectl config view --minify -o name'
-    assert subprocess.run(["sh", "-c", env], check=True, timeout=60).returncode == 0
+    assert subprocess.run(["sh", "-c", env], check=True, timeout=PATIENCE).returncode == 0
 
     down = local("down", "--name", "guest")
     assert (down.returncode, down.stderr) == (0, "guest is down\n")
@@ -631,7 +628,7 @@ def test_a_cluster_that_is_gone_can_be_forgotten(
         starter.kill()
     assert not copy.exists()
     assert not any(there.pids().values())
-    assert processes.wait_gone(started, seconds=60) == []
+    assert processes.wait_gone(started, seconds=PATIENCE) == []
     assert "tied" not in cluster.names()
     refused = local("down", "--name", "guest")
     assert refused.returncode == 1

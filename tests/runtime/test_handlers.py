@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import getpass
 import json
 import threading
@@ -131,7 +132,7 @@ DEFINITION = {
     "metadata": {"name": f"tfjobs.{names.GROUP}", "resourceVersion": "5"},
     "spec": {"group": names.GROUP},
 }
-JOB = {"metadata": {"name": "seen", "namespace": "team", "uid": "1"}}
+JOB = {"metadata": {"name": "seen", "namespace": "team", "uid": "1"}, "spec": {"large": "x"}}
 
 
 def kind(plural: str, name: str) -> dict[str, object]:
@@ -261,6 +262,28 @@ def test_nothing_comes_or_goes(told: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
     follow(server, story, monkeypatch)
     assert server.asked["/apis"] == 1
+
+
+def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document of a megabyte is ten of objects, and who writes jobs says how many there are."""
+
+    def kept() -> bool:
+        found = (it for it in gc.get_objects() if type(it) is dict and it is not JOB["spec"])
+        return any(it == JOB["spec"] for it in found)
+
+    async def story(shown: asyncio.Event) -> None:
+        await shown.wait()
+        # Kopf goes on a little after its handler, and tells nobody when it is done.
+        tries = iter(range(200))
+        while kept():
+            assert next(tries, None) is not None
+            await asyncio.sleep(0.05)
+
+    gc.disable()
+    try:
+        follow(Server(told=True, listing=_at_once), story, monkeypatch)
+    finally:
+        gc.enable()
 
 
 async def _at_once() -> None:

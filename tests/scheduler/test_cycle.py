@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import pytest
 
 from builders_scheduler import make_gang, make_node, make_role, make_snapshot, run
 from muster.scheduler import cycle, policy
 from muster.scheduler.policy import Option, Policy
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 
 def test_nothing_waits():
@@ -23,6 +26,18 @@ def test_no_nodes():
     decision = run(nodes=[], gangs=[make_gang()])["team/a"]
     assert decision.verdict.reason == "NoMatchingNode"
     assert decision.verdict.summary == "0/2 placed: there are no nodes"
+
+
+def test_a_cycle_leaves_nothing_behind():
+    """Columns of all nodes for each shape would pile up until garbage is looked for."""
+    snapshot = make_snapshot(gangs=[make_gang()])
+    gc.disable()
+    try:
+        cycle.schedule(snapshot, policy.DEFAULT)
+        left = [each for each in gc.get_objects() if type(each) in (Session, GangState)]
+    finally:
+        gc.enable()
+    assert not left
 
 
 def test_decisions_are_in_the_order_made():

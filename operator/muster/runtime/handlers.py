@@ -37,6 +37,8 @@ SILENT: Final = 80.0
 """Seconds after which it counts as broken: half-open connections show nothing."""
 FAILURES: Final = 3
 """Lives of Kopf in a row that failed at once, after which jobs count as not followed."""
+PAGE: Final = 100
+"""Jobs that are read at once: each may be of a megabyte."""
 ENDING: Final = 20
 """How often Kopf's tasks are told to end, a tenth of a second apart."""
 SETTLED: Final = 5.0
@@ -181,7 +183,11 @@ class _Life:
         return made
 
     async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
-        self.hand_over(kind, {"type": event["type"], "object": dict(event["object"])})
+        seen: Json = event["object"]
+        self.hand_over(kind, {"type": event["type"], "object": seen.copy()})
+        # Kopf's views of an object refer to each other in a ring, and each of its watches to what
+        # came last: a document would be kept until garbage is looked for, or another one comes.
+        seen.clear()
 
 
 class Overlooked:
@@ -277,6 +283,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = _NoDiffs()
     settings.watching.reconnect_backoff = 0.1
+    settings.watching.chunk_size = PAGE
     settings.watching.server_timeout = WATCHED
     settings.watching.client_timeout = SILENT
     settings.queueing.idle_timeout = 1.0

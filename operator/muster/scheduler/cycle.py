@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -51,18 +52,18 @@ def schedule(
     """
     if not any(gang.missing or gang.ready < gang.min_member for gang in snapshot.gangs):
         return ()
-    session = Session(snapshot, policy.openers(around))
-    # The order is that of rights: members of gangs that were whole, then room that others have
-    # already left, then what is still to be evicted for an earlier promise, then a time that was
-    # told; what is left the policy gives away.
-    protect(session)
-    keep(session)
-    resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
-    honour(session)
-    for action in policy.actions:
-        with around("action", action):
-            ACTIONS[action].run(session, policy.arguments.get(action, {}))
-    return decisions(session)
+    with closing(Session(snapshot, policy.openers(around))) as session:
+        # The order is that of rights: members of gangs that were whole, then room that others have
+        # already left, then what is still to be evicted for an earlier promise, then a time that
+        # was told; what is left the policy gives away.
+        protect(session)
+        keep(session)
+        resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
+        honour(session)
+        for action in policy.actions:
+            with around("action", action):
+                ACTIONS[action].run(session, policy.arguments.get(action, {}))
+        return decisions(session)
 
 
 _ENDING = Refusal(Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are ending")

@@ -154,6 +154,12 @@ class Session:
         self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
+    def close(self) -> None:
+        """Let go of all that was worked out; nothing may be asked any more."""
+        # The plugins refer to the session, and it to them: with each cycle it would stay until
+        # garbage is looked for, with columns of all nodes for each shape.
+        self.__dict__.clear()
+
     @property
     def victims(self) -> Victims:
         """All tasks that have a node."""
