@@ -359,10 +359,20 @@ class Api:
 
 
 def connections(cluster: Cluster) -> urllib3.PoolManager:
-    """Return connections as the administrator of a cluster."""
-    context = ssl.create_default_context(cafile=str(cluster.files.certificate))
-    token = yaml.safe_load(cluster.kubeconfig.read_text())["users"][0]["user"]["token"]
-    headers = {"Authorization": f"Bearer {token}"}
+    """Return connections as the administrator of a cluster, whoever made it."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    server, user = (
+        {key: base64.b64decode(part[f"{key}-data"]) for key in IN_FILES if f"{key}-data" in part}
+        for part in map(_inlined, (config["clusters"][0]["cluster"], config["users"][0]["user"]))
+    )
+    context = ssl.create_default_context(cadata=server["certificate-authority"].decode())
+    if user:
+        with tempfile.NamedTemporaryFile() as pair:
+            pair.write(b"\n".join(user.values()))
+            pair.flush()
+            context.load_cert_chain(pair.name)
+    token = config["users"][0]["user"].get("token")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     return urllib3.PoolManager(headers=headers, ssl_context=context, maxsize=16)
 
 
@@ -870,11 +880,11 @@ INSTALLED = frozenset(
 COUNTER = itertools.count()
 
 
-def _inlined(server: Json) -> Json:
-    if "certificate-authority" not in server:
-        return server
-    data = Path(server["certificate-authority"]).read_bytes()
-    return {
-        "server": server["server"],
-        "certificate-authority-data": base64.b64encode(data).decode(),
-    }
+IN_FILES = ("certificate-authority", "client-certificate", "client-key")
+
+
+def _inlined(part: Json) -> Json:
+    """Return a part of a kubeconfig with what its files have in itself."""
+    files = {key: Path(part[key]).read_bytes() for key in IN_FILES if key in part}
+    data = {f"{key}-data": base64.b64encode(text).decode() for key, text in files.items()}
+    return {key: value for key, value in part.items() if key not in files} | data

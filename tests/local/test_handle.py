@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags that components are started with."""
+"""The flags that components are started with, and whose kubectl speaks to them."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +45,31 @@ def test_without_native_gangs_no_gate_is_touched() -> None:
     """What is tested is what clusters are by default."""
     for name in handle.SERVERS:
         assert not {"--feature-gates", "--runtime-config"} & flags(name).keys()
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> handle.Cluster:
+    """Give a cluster of which there are only folders."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    made = handle.Cluster(layout.Layout("x"), options.Options(name="x"), 0, {})
+    made.files.make()
+    return made
+
+
+def stub(folder: Path) -> None:
+    """Put a kubectl into a folder that says where it is."""
+    (folder / "kubectl").write_text('#!/bin/sh\necho "$0 $*, $KUBECONFIG"\n')
+    (folder / "kubectl").chmod(0o755)
+
+
+def test_a_cluster_without_a_kubectl_is_asked_by_the_user_s(
+    found: handle.Cluster, tmp_path: Path
+) -> None:
+    """One that was there before brings none; that of a cluster of ours comes first."""
+    with pytest.raises(handle.ClusterError, match="kubectl is missing: install it"):
+        found.kubectl("version")
+    for folder in (tmp_path, found.files.bin):
+        stub(folder)
+        said = found.kubectl("get", "pods")
+        assert said == f"{folder / 'kubectl'} get pods, {found.kubeconfig}\n"

@@ -171,7 +171,7 @@ def test_it_trains(
     lines = (logs(api, f"{name}-{pod}", "--timestamps") for pod in told.logs)
     line = min(map(times.spoken, lines)) - seen.began
     with capsys.disabled():
-        print(f"\n{name}: {seen}, first line {line:.1f} s")  # noqa: T201
+        print(f"\n{name}: {seen}, first line after {line:.1f} s")  # noqa: T201
     if os.environ.get("MUSTER_REPORT"):
         with own_namespace(there, "hand") as other:
             hand = times.by_hand(other, documents(other, name), told.logs)

@@ -35,6 +35,13 @@ class Times:
     run: float
     ended: float
 
+    def __str__(self) -> str:
+        """Return them for people."""
+        return (
+            f"{self.pods} pods made in {self.made:.1f} s, running in {self.run:.1f} s, "
+            f"Succeeded in {self.ended:.1f} s"
+        )
+
 
 def count(job: Json) -> int:
     """Return how many pods a job has."""

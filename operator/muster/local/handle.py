@@ -284,14 +284,17 @@ class Cluster:
 
         ClusterError, with its message, if it fails.
         """
-        done = subprocess.run(
-            [self.files.bin / KUBECTL, *args],
-            env={**os.environ, **self.env()},
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [KUBECTL, *args],
+                env={**os.environ, **self.env()},
+                input=text,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise ClusterError("kubectl is missing: install it, in a folder of PATH") from None
         if done.returncode:
             raise ClusterError(f"kubectl {' '.join(args)}:\n{done.stderr.strip()}")
         return done.stdout
