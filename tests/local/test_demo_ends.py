@@ -6,11 +6,13 @@ One that goes well is in tests/e2e, on a real one.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from muster.local import cluster, demo, runner
+from muster.local import cluster, demo, processes, runner
 from muster.local.handle import ClusterError
 
 
@@ -38,6 +40,8 @@ def clusters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
 
 def plays(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> None:
     """Let the show end with that."""
+    # It would hush the other tests.
+    monkeypatch.setattr(processes, "hush", lambda: None)
 
     async def play(*_: object) -> None:
         if error is not None:
@@ -97,3 +101,32 @@ def test_a_picture_that_cannot_be_written_is_found_out_at_the_start(
     assert said.startswith(f"muster demo: {out} cannot be written: ")
     assert len(said.splitlines()) == 1
     assert clusters == set()
+
+
+CUT_SHORT = """
+import sys
+from muster.local import {module}
+
+async def never():
+    pass
+
+def show(*_, **__):
+    begun = never()
+    raise KeyboardInterrupt
+
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "said"),
+    [
+        ("demo", "demo._show = show; sys.exit(demo.main())", "muster demo: interrupted\n"),
+        ("commands", "sys.exit(commands._reported(show)(None))", ""),
+    ],
+)
+def test_an_interrupt_is_told_in_a_word(module: str, call: str, said: str) -> None:
+    """Whatever it cuts short: Python would go on about a loop or a coroutine."""
+    program = [sys.executable, "-W", "default", "-c", CUT_SHORT.format(module=module, call=call)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, said)

@@ -11,7 +11,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import binaries, cluster, contents, images, layout, nodes, options, real
+from muster.local import (
+    binaries,
+    cluster,
+    contents,
+    images,
+    layout,
+    nodes,
+    options,
+    processes,
+    real,
+)
 
 _ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
   {nodes.PREFIX}run-seconds: "2"       until it ends, or `forever`
@@ -188,6 +198,7 @@ def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
             print(f"muster local: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
+            processes.hush()
             return 130
 
     return reported

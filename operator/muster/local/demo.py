@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING
 import yaml
 
 from muster.api.names import JobState
-from muster.local import binaries, cluster, history, layout, options, runner, timeline
+from muster.local import (
+    binaries,
+    cluster,
+    history,
+    layout,
+    options,
+    processes,
+    runner,
+    timeline,
+)
 from muster.local.handle import Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 
@@ -70,6 +79,7 @@ def main(*, keep: bool = False, out: Path | None = None) -> int:
         print(f"muster demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        processes.hush()
         print("muster demo: interrupted", file=sys.stderr)
         return 130
     _say(f"All jobs ended as they are meant to, in {time.monotonic() - begun:.0f} s.")

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -127,3 +129,9 @@ def wait_gone(identities: Iterable[Identity], *, seconds: float) -> list[Identit
             psutil.Process(left[0].pid).wait(min(patience, _GLANCE))
         left = [one for one in left if alive(one)]
     return left
+
+
+def hush() -> None:
+    """Let Python say nothing of what an interrupt has cut short anywhere: it says it to people."""
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _: None
