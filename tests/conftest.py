@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 from collections import Counter
 from typing import IO
 
@@ -29,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Counter(item.path for item in items)
     # Whoever gets a file of one test gets the next one with it.
     items.sort(key=lambda i: (has(i, "punctual") and 1000 - tests[i.path], not has(i, "long")))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what stays to the end to no collector: it would look at all of it over and over."""
+    gc.collect()
+    gc.freeze()
 
 
 class Turn:

@@ -21,7 +21,7 @@ from muster.scheduler import policy
 from muster.store.store import Callbacks, Store
 from world import tfjob
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 KEY = "TFJob/team/mnist"
 
 

@@ -534,8 +534,8 @@ def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
 
     async def story(s):
         s.create()
-        await asyncio.sleep(1.0)
-        assert s.loop.failures >= 3
+        while s.loop.failures < 3:  # noqa: ASYNC110 -- a cycle that fails tells nobody
+            await asyncio.sleep(0.05)
         assert s.verdict() is None
         now = time.monotonic()
         said = health.unready(s.loop, (), now)

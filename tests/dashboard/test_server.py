@@ -451,7 +451,7 @@ def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
         return make(*parts)
 
     monkeypatch.setattr(dashboard.view, "make", maybe)
-    monkeypatch.setattr(dashboard, "PAUSE", 0.3)
+    monkeypatch.setattr(dashboard, "PAUSE", 0.2)
 
     async def story():
         async with served(Hall()) as ask:

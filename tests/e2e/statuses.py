@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import time
 from datetime import datetime
 from itertools import groupby
 
-from harness import Api, Json, Operator, condition_types
+from harness import Api, Json, Operator, condition_types, tfjob
 
 
 def seconds(text: str) -> float:
@@ -54,3 +56,21 @@ def created_pods(operator: Operator) -> int:
     found = re.search(r"^created_pods_total (\S+)$", operator.scrape(), re.MULTILINE)
     assert found is not None
     return int(float(found[1]))
+
+
+class Lag:
+    """How late all is on this machine at present, by what an operator does in a moment."""
+
+    def __init__(self, api: Api) -> None:
+        """Look a first time."""
+        self._api, self._numbers, self._worst = api, itertools.count(), 0.0
+        self.allowed()
+
+    def allowed(self) -> float:
+        """Return the seconds by which something may be late, as late as what was looked at is."""
+        name = f"lag-{next(self._numbers)}"
+        began = time.monotonic()
+        self._api.create(tfjob(name, suspend=True))
+        self._api.wait_condition(name, "Suspended")
+        self._worst = max(self._worst, time.monotonic() - began)
+        return 5 * self._worst

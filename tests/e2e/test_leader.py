@@ -7,7 +7,7 @@ import time
 
 import pytest
 from harness import Api, Json, StartOperator, add_nodes, tfjob
-from statuses import created_pods
+from statuses import Lag, created_pods
 
 pytestmark = [pytest.mark.e2e, pytest.mark.punctual]
 
@@ -43,6 +43,7 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     add_nodes(api, {"cpu": "16"})
     first = start_operator("--leader-elect", fresh=True)
     run_one(api, "alone")
+    lag = Lag(api)
     leader = holder(api)
     assert leader
     second = start_operator("--leader-elect")  # ready although it does not lead
@@ -57,7 +58,8 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     first.kill()
     killed = time.monotonic()
     api.create(tfjob("after-crash", workers=2, run="1"))
-    assert first_pod(api, "after-crash") - killed < TAKEOVER_SECONDS
+    crashed = first_pod(api, "after-crash") - killed
+    assert crashed < TAKEOVER_SECONDS + lag.allowed()
     heir = holder(api)
     assert heir != leader
     assert api.get(LEASE, "muster")["spec"]["leaseTransitions"] >= 1
@@ -67,9 +69,11 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     began = time.monotonic()
     assert second.stop() == 0
     stopped = time.monotonic()
-    assert stopped - began < HANDOVER_SECONDS
     api.create(tfjob("after-stop", workers=2, run="1"))
-    assert first_pod(api, "after-stop") - stopped < HANDOVER_SECONDS
+    handed = first_pod(api, "after-stop") - stopped
+    late = lag.allowed()
+    assert stopped - began < HANDOVER_SECONDS + late
+    assert handed < HANDOVER_SECONDS + late
     api.wait_condition("after-stop", "Succeeded")
     for pod in through:
         api.finish(pod["metadata"]["name"])

@@ -52,7 +52,7 @@ def test_nothing_starves(monkeypatch: pytest.MonkeyPatch) -> None:
 
         streams = [asyncio.create_task(stream()) for _ in range(8)]
         await asyncio.sleep(0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             prose = PriorityLevel.STATUS, PriorityLevel.EVENT, PriorityLevel.VIEW
             for urgency in (PriorityLevel.SUPPORT, *prose):
                 began = asyncio.get_running_loop().time()
@@ -82,7 +82,7 @@ def test_who_places_without_end_keeps_only_his_own_waiting() -> None:
         streams = [asyncio.create_task(stream()) for _ in range(8)]
         await asyncio.sleep(0.01)
         said = [asyncio.create_task(say(namespace)) for namespace in ("evil", "good")]
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await said[1]
         assert not said[0].done()
         over.set()
@@ -128,7 +128,7 @@ def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
             await waiter
         if not granted:
             gate.release(PriorityLevel.STATUS)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await gate.acquire(PriorityLevel.STATUS)
 
     asyncio.run(run())
@@ -168,7 +168,7 @@ def test_leadership_is_not_held_up_by_what_is_late(monkeypatch: pytest.MonkeyPat
 
         tasks = [asyncio.create_task(hang()) for _ in range(10)]
         await asyncio.sleep(0.1)
-        async with asyncio.timeout(1), gate.enter(PriorityLevel.LEADERSHIP, "home"):
+        async with asyncio.timeout(30), gate.enter(PriorityLevel.LEADERSHIP, "home"):
             pass
         over.set()
         await asyncio.gather(*tasks)

@@ -297,4 +297,4 @@ def test_a_server_that_never_answers_is_given_up_in_seconds(
         start = time.monotonic()
         with pytest.raises(downloads.DownloadError, match=r"timed out|no answer"):
             downloads.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20
