@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.session import Session
 
-RULES = policy.parse({"tiers": [{"plugins": [{"name": "slowdown"}]}]})
 
-
-def order(*gangs, now=1000.0):
+def order(*gangs, now=1000.0, head_start="0"):
     """Return the gangs in the order in which they would be tried."""
+    plugin = {"name": "slowdown", "arguments": {"slowdown.headStart": head_start}}
+    rules = policy.parse({"tiers": [{"plugins": [plugin]}]})
     snapshot = make_snapshot(nodes=[make_node()], gangs=gangs, now=now)
-    session = Session(snapshot, RULES.openers())
+    session = Session(snapshot, rules.openers())
     return [gang.spec.key for gang in sorted(session.gangs, key=session.order)]
 
 
@@ -47,3 +49,17 @@ def test_who_does_not_say_is_taken_to_run_for_a_day():
 def test_nobody_has_waited_less_than_not_at_all():
     """Nor does a length of nothing divide."""
     assert order(gang("later", 2000.0, 0.0), gang("now", 999.0, 0.0)) == ["now", "later"]
+
+
+def test_who_has_just_come_goes_by_what_he_asks_for():
+    """By the head start of everybody, which is little against a long wait."""
+    gangs = gang("first", 990.0, 600.0), gang("short", 999.0, 60.0)
+    assert order(*gangs) == ["first", "short"]
+    assert order(*gangs, head_start="100") == ["short", "first"]
+    assert order(gang("first", -9000.0, 600.0), gangs[1], head_start="100") == ["first", "short"]
+
+
+def test_a_head_start_is_no_negative_number():
+    """The policy is refused, in a sentence."""
+    with pytest.raises(ValueError, match="0 or more"):
+        order(head_start="-1")

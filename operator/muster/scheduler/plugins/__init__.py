@@ -39,6 +39,6 @@ PLUGINS: Final[Mapping[str, Plugin]] = {
     "priority": Plugin(priority.answer),
     "proportion": Plugin(proportion.answer),
     "quota": Plugin(quota.answer),
-    "slowdown": Plugin(slowdown.answer),
+    "slowdown": Plugin(slowdown.answer, slowdown.ARGUMENTS),
     "topology": Plugin(topology.answer, topology.ARGUMENTS),
 }

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """slowdown: who has waited for long for how much it asks for goes first.
 
-ratio = wait / (length * share), of the seconds that the gang is expected to run and the largest
-part of the cluster that it lacks of any resource. Small ones pass large ones, but the ratio of
-each grows without end, so that nobody is passed for ever.
+ratio = (head start + wait) / (length * share), of the seconds that the gang is expected to run and
+the largest part of the cluster that it lacks of any resource. Small ones pass large ones, but the
+ratio of each grows without end, so that nobody is passed for ever. The head start, of so many
+seconds for everybody, has those that have just come go by what they ask for and not by who was
+first: 0 gives more to who has waited, a day nearly all to who asks for little.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 
-from muster.scheduler.hooks import Hooks, Parsed
+from muster.scheduler.hooks import Hooks, Parsed, weight
 from muster.scheduler.model import UNLIMITED
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -20,16 +23,21 @@ from muster.scheduler.state import GangState
 UNKNOWN: Final = 86_400.0
 """Seconds that a gang is taken to run of which nobody knows, and at the most."""
 LEAST: Final = 1e-9
+HEAD_START: Final = "slowdown.headStart"
+_DEFAULT: Final = 1000.0
+ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {HEAD_START: weight}
 
 
-def answer(session: Session, _arguments: Parsed) -> Hooks:
+def answer(session: Session, arguments: Parsed) -> Hooks:
     """Order gangs by their wait against what they ask for."""
     now, total = session.snapshot.now, np.maximum(session.total, 1)
+    head_start: float = arguments.get(HEAD_START, _DEFAULT)
 
     def ratio(gang: GangState) -> float:
         known = gang.spec.duration < UNLIMITED
         length = min(max(gang.spec.duration, 1.0), UNKNOWN) if known else UNKNOWN
         share = float((gang.lacking() / total)[1:].max(initial=LEAST))
-        return -max(now - gang.spec.created, 0.0) / (length * share)
+        waited = max(now - gang.spec.created, 0.0)
+        return -(head_start + waited) / (length * share)
 
     return Hooks(job_order=ratio)
