@@ -410,6 +410,8 @@ function jobRows({ all, place, at, from, to }) {
 async function recall() {
   if (Date.now() < past.due) return;
   past.due = Date.now() + 3000;
+  // What has just ended is told later than that it is held no more, when nothing else may happen.
+  setTimeout(() => { if (state.tab === "timeline" && state.by === "nodes") recall().catch(() => {}); }, 3100);
   const told = await (await load(`api/past?from=${encodeURIComponent(past.version)}`)).json();
   const same = told.version.split("-")[0] === past.version.split("-")[0], oldest = now() - 21600;
   if (same && !told.rows.length && told.since === past.since) return;
