@@ -51,6 +51,11 @@ ACTS: Mapping[str, tuple[tuple[float, str], ...]] = {
 """Fate -> what its user does so many seconds after it was applied."""
 
 
+def runs_at_most(job: str, role: str, index: str) -> int:
+    """Return how many pods of a rank may run: by its user's acts, or as its first one fails."""
+    return 2 if job.partition("-")[0] == "again" or is_run_again(job, role, index) else 1
+
+
 def is_run_again(job: str, role: str, index: str) -> bool:
     """Say whether a rank runs again by what its user does.
 

@@ -126,7 +126,6 @@ def too_often(found: Outcome, quiet: Outcome) -> list[str]:
 
     def allowed(rank: Rank) -> int:
         # Whether it ran before its user took it down, or at all, hangs on when it got its nodes.
-        by_user = 2 if schedules.is_run_again(*rank[1:]) else 1
-        return max(by_user, usual.get((rank[1], rank[2:]), 0))
+        return max(schedules.runs_at_most(*rank[1:]), usual.get((rank[1], rank[2:]), 0))
 
     return [f"{r} ran {count} times" for r, count in found.runs.items() if count > allowed(r)]

@@ -90,6 +90,8 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Story]
         page = runner.run(opening.__aenter__())
 
         def play(story: Story) -> None:
+            # A story before, if it failed, has left a page that others' ends may break.
+            runner.run(page.ask("Page.navigate", url="about:blank"))
             page.errors.clear()
             runner.run(story(page))
             assert page.errors == []
@@ -160,7 +162,9 @@ def test_the_demos_story_is_watched_to_its_end(
         await page.get("location.hash = '/timeline'")
         await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
         lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
-        await page.until(f"/: 4 first from .* to .*2 second from .* to /s.test({lanes}.join())")
+        # Two of them share a node if only two were free when they were placed.
+        told = "/: 4 first from .* to .*[24] second from .* to /s"
+        await page.until(f"{told}.test({lanes}.join())")
         await page.ask("Page.navigate", url="about:blank")
 
     watch(story)
