@@ -291,6 +291,8 @@ def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
             assert next(tries, None) is not None
             await asyncio.sleep(0.05)
 
+    # What stories before have left.
+    gc.collect()
     gc.disable()
     try:
         follow(Server(told=True, listing=_at_once), story, monkeypatch)
