@@ -37,16 +37,18 @@ from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.scheduler import policy
 from muster.store.informers import Informers
+from muster.store.ondemand import RESOURCES
 from muster.store.store import Callbacks, Store
 from world import merge
 
 START = 1_700_000_000.0
+DISK = {"ephemeral-storage": "100Gi"}
 KINDS = ("TFJob", "PyTorchJob", "MPIJob")
 PLURALS = {
     **{resource.plural: kind for kind, resource in OF_KIND.items()},
     **{FRAMEWORKS[kind].plural: kind for kind in KINDS},
+    **{resource.plural: kind for (_, kind), resource in RESOURCES.items()},
     "podgroups": "PodGroup",
-    "secrets": "Secret",
     "events": "Event",
 }
 OWNERS = frozenset({"jobs", *(FRAMEWORKS[kind].plural for kind in KINDS)})
@@ -116,7 +118,7 @@ class Server:
         self.slow = (0.0, 0.01, 0.05)
         """Seconds that an answer, or an event, may take."""
         for name, count in cpus.items():
-            amounts = {"cpu": str(count), "memory": "64Gi", "pods": "110"}
+            amounts = {"cpu": str(count), "memory": "64Gi", "pods": "110", **DISK}
             ready = [{"type": "Ready", "status": "True"}]
             status = {"allocatable": amounts, "conditions": ready}
             self.put("nodes", {"metadata": {"name": name}, "status": status})
@@ -336,6 +338,8 @@ class Server:
         key = plural, namespace, meta["name"]
         if key in self.objects:
             return fail(409, "AlreadyExists")
+        if self.lacks(plural, namespace, body):
+            return fail(404 if plural == "rolebindings" else 403, "NotFound")
         document = {"kind": PLURALS[plural], **body}
         meta.pop("uid", None)
         self.made[key] += 1
@@ -351,6 +355,13 @@ class Server:
             if owner["uid"] not in there:
                 self.spawn(self.collect(owner["uid"]))
         return 201, copy.deepcopy(stored)
+
+    def lacks(self, plural, namespace, body):
+        """Say whether it names an object that is not there, where the server looks for it."""
+        if plural == "rolebindings":
+            return ("roles", namespace, body["roleRef"]["name"]) not in self.objects
+        account = body["spec"].get("serviceAccountName") if plural == "pods" else None
+        return bool(account) and ("serviceaccounts", namespace, account) not in self.objects
 
     def _get(self, _key, found, _sub, _body):
         return 200, copy.deepcopy(found)
@@ -562,7 +573,7 @@ class Process:
 
     def _publish(self, key):
         self.reconciler.hurry(key)
-        self.queue.add(key)
+        self.queue.add(key, at_once=True)
 
     async def _pass(self, key):
         after = await self.reconciler.reconcile(key)

@@ -343,3 +343,29 @@ def test_what_nobody_expected_is_counted_and_told_at_length_once(
     asyncio.run(_with(queue, play))
     assert counted == ["OverflowError"] * 3
     assert [bool(r.exc_info) for r in caplog.records] == [True, False, False]
+
+
+def test_a_pass_that_is_asked_for_at_once_waits_for_no_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither after the pass during which it is asked for, nor after one that has ended."""
+    monkeypatch.setattr(workqueue, "SHORTEST_REST", 60.0)
+    monkeypatch.setattr(workqueue, "LONGEST_REST", 60.0)
+    ended = [asyncio.Event() for _ in range(3)]
+
+    async def one(_key: str) -> None:
+        passes = queue.passes
+        if passes == 1:
+            queue.add("a", at_once=True)
+            queue.add("a")
+        ended[passes - 1].set()
+
+    async def play() -> None:
+        queue.add("a")
+        await ended[1].wait()
+        await asyncio.sleep(0)
+        queue.add("a", at_once=True)
+        await ended[2].wait()
+
+    queue = WorkQueue(one, width=1)
+    asyncio.run(_with(queue, play))

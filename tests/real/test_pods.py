@@ -74,9 +74,9 @@ except OSError:
 SDK = """
 import json, sys
 from kubeflow.training import TrainingClient
-config, namespace = sys.argv[1:]
-client = TrainingClient(config_file=config, namespace=namespace, job_kind="PyTorchJob")
-print(json.dumps(client.get_job_logs("meet", is_master=False)[0]))
+config, namespace, kind, name = sys.argv[1:]
+client = TrainingClient(config_file=config, namespace=namespace, job_kind=kind)
+print(json.dumps(client.get_job_logs(name, is_master=False)[0]))
 """
 
 
@@ -136,6 +136,15 @@ def await_event(api: Api, job: str, words: str) -> None:
     api.wait("Event", told, what=f"an event of {job}: {words}")
 
 
+def logs_by_sdk(api: Api, kind: str, job: str) -> dict[str, str]:
+    """Return what the released SDK reads of a job's logs, by pod."""
+    sdk = venvs.python("kubeflow-training", *RELEASE)
+    argv = [str(sdk), "-c", SDK, str(api.cluster.kubeconfig), api.namespace, kind, job]
+    said = subprocess.check_output(argv, text=True)
+    read: dict[str, str] = json.loads(said.splitlines()[-1])
+    return read
+
+
 def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
     """Every rank saw all others; the sum is right; logs are read by kubectl and SDK.
 
@@ -147,9 +156,7 @@ def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
         said = api.kubectl("logs", "-n", api.namespace, pod)
         assert f"rank {rank} of 3: sum 3, tries" in said
         assert said.count("no such name") <= 1
-    sdk = venvs.python("kubeflow-training", *RELEASE)
-    argv = [str(sdk), "-c", SDK, str(api.cluster.kubeconfig), api.namespace]
-    read = json.loads(subprocess.check_output(argv, text=True).splitlines()[-1])
+    read = logs_by_sdk(api, "PyTorchJob", "meet")
     assert sorted(read) == ["meet-master-0", "meet-worker-0", "meet-worker-1"]
     assert "rank 2 of 3: sum 3, tries" in read["meet-worker-1"]
     codes = [
@@ -224,12 +231,12 @@ def go(api: Api, pod: str) -> None:
 
 def test_exit_codes_come_back(api: Api, image: str) -> None:
     """A program that ends badly fails its job, and the code is told."""
-    script = "raise SystemExit(print('no data') or 3)"
+    script = "raise SystemExit(print('no data') or 1)"
     api.create(pytorchjob("bad", image, script, workers=0, policy="ExitCode"))
     job = api.wait_condition("bad", "Failed", of="PyTorchJob")
-    await_event(api, "bad", "exited with code 3")
+    await_event(api, "bad", "exited with code 1")
     assert reason(job).startswith("The first to fail was pod bad-master-0 on node ")
-    assert reason(job).endswith(": container pytorch ended with exit code 3.")
+    assert reason(job).endswith(": container pytorch ended with exit code 1.")
     told = ask(api, "explain", "pytorchjob/bad", "-n", api.namespace)[1]
     assert told.endswith("  the end of its log:\n    no data\n")
 

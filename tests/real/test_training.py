@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 import times
 import yaml
 from harness import Api, Json, own_namespace
+from test_pods import logs_by_sdk
 
 from muster.api import names
 from muster.local import images, real
@@ -120,10 +121,15 @@ def job_of(made: list[Json]) -> Json:
     return next(one for one in made if one["kind"].endswith("Job"))
 
 
-def logs(api: Api, pod: str, *words: str) -> str:
-    """Return what a pod's program printed; that of an MPI launcher has a name of its job's own."""
-    there = [one["metadata"]["name"] for one in api.list("Pod")]
+def named(there: Iterable[str], pod: str) -> str:
+    """Return the name of a pod; that of an MPI launcher has one of its job's own."""
     (found,) = [one for one in there if one == pod or re.fullmatch(rf"{pod}-\w{{5}}", one)]
+    return found
+
+
+def logs(api: Api, pod: str, *words: str) -> str:
+    """Return what a pod's program printed."""
+    found = named((one["metadata"]["name"] for one in api.list("Pod")), pod)
     return api.kubectl("logs", "-n", api.namespace, found, *words)
 
 
@@ -165,9 +171,10 @@ def test_it_trains(
     seen = times.follow(api, job, lambda: apply(api, name))
     wait_succeeded(api, job)
     assert starts_again(api) == {}
+    read = logs_by_sdk(api, job["kind"], name)
     for pod, pattern in told.logs.items():
-        said = logs(api, f"{name}-{pod}")
-        assert re.search(pattern, said), said
+        for said in logs(api, f"{name}-{pod}"), read[named(read, f"{name}-{pod}")]:
+            assert re.search(pattern, said), said
     lines = (logs(api, f"{name}-{pod}", "--timestamps") for pod in told.logs)
     line = min(map(times.spoken, lines)) - seen.began
     with capsys.disabled():

@@ -250,9 +250,7 @@ def _current_events(scope: Scope, after: JobStatus) -> Iterator[Emit]:
 
 def _awaits_verdict(scope: Scope) -> bool:
     """Say whether a new job waits for the allocator's first verdict."""
-    if scope.job.status.conditions or scope.roster.own or scope.context.missing:
-        return False
-    if scope.lacking or _latched(scope, scope.job.status) != scope.job.status:
+    if scope.job.status.conditions or scope.roster.own or scope.context.missing or scope.lacking:
         return False
     young = scope.now < scope.job.created + FIRST_VERDICT
     silent = scope.observed.verdict is None and not scope.observed.placements

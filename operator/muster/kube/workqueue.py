@@ -32,6 +32,7 @@ class _Slot:
     running: bool = False
     queued: bool = False
     again: bool = False
+    at_once: bool = False
     rest_until: float = 0.0
     failures: int = 0
     cause: str = ""
@@ -77,16 +78,17 @@ class WorkQueue:
         """Return how many keys wait for a pass at this moment."""
         return len(self._queue)
 
-    def add(self, key: str) -> None:
-        """Ask for a pass as soon as possible."""
+    def add(self, key: str, *, at_once: bool = False) -> None:
+        """Ask for a pass as soon as possible; `at_once`: without the rest after the last one."""
         slot = self._slots.setdefault(key, _Slot())
         if slot.running:
             slot.again = True
+            slot.at_once |= at_once
         elif not slot.queued:
             # A large job asks again with the event of each of its pods: without a rest its passes
             # would follow each other, and each holds the loop while small jobs wait.
             rest = slot.rest_until - asyncio.get_running_loop().time()
-            if rest > 0:
+            if rest > 0 and not at_once:
                 self.add_after(key, rest)
             else:
                 self._enqueue(key, slot)
@@ -166,7 +168,8 @@ class WorkQueue:
 
     async def _pass(self, tenant: str, key: str) -> None:
         slot = self._slots[key]
-        slot.queued, slot.running, slot.again, slot.gone = False, True, False, False
+        slot.queued, slot.running = False, True
+        slot.again = slot.at_once = slot.gone = False
         loop = asyncio.get_running_loop()
         started, late = loop.time(), False
 
@@ -230,7 +233,9 @@ class WorkQueue:
         rest = min(max((now - started) * REST_FACTOR, SHORTEST_REST), LONGEST_REST)
         slot.rest_until = now + rest
         # Without `after`: the pass that follows says anew when it is to be looked at again.
-        if slot.again:
+        if slot.again and slot.at_once:
+            self._enqueue(key, slot)
+        elif slot.again:
             self.add_after(key, rest)
         elif after is not None:
             self.add_after(key, after)

@@ -324,7 +324,7 @@ class Operator:
     def _publish(self, key: str) -> None:
         """Have it written where the gang of a job stands."""
         self.reconciler.hurry(key)
-        self.queue.add(key)
+        self.queue.add(key, at_once=True)
 
     def _launchers(self) -> Iterator[Launcher]:
         for job in self.store.jobs:

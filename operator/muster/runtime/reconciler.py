@@ -72,6 +72,8 @@ URGENCY = {
     names.AUTOSCALER: PriorityLevel.SUPPORT,
 }
 """Of creations; what is not named here comes before the pods of its job."""
+_NEEDED: Final = frozenset(part.kind for row in frameworks.rows() for part in row.companions)
+"""Kinds of what pods need beside them: none of these waits for another."""
 _Named = tuple[str, str]
 """Kind and name of one of a job's objects."""
 CHANGES: Final[_Named] = ("", "")
@@ -281,9 +283,9 @@ class Reconciler:
         return pause
 
     async def _write(self, turn: _Turn, batch: Sequence[Action]) -> bool:
-        """Write all; say whether the server has let everything be created.
+        """Write all at once; say whether the server has let everything be created.
 
-        Writes on one object go out one after the other, in their order.
+        What has to keep its order goes out one after the other.
         """
         if self._revives(turn.job, batch) and not await self._stays(turn.job):
             return False
@@ -291,7 +293,7 @@ class Reconciler:
         makes = _sort(batch[0]) == (Create, "Pod")
         lanes: dict[object, list[Action]] = {}
         for index, action in enumerate(batch):
-            lanes.setdefault(_object(action) or index, []).append(action)
+            lanes.setdefault(_lane(action) or index, []).append(action)
 
         async def follow(lane: Sequence[Action]) -> None:
             for action in lane:
@@ -421,11 +423,11 @@ class Reconciler:
                 return False
             raise
         own = owner.controller(found["metadata"]) == job.as_owner
+        self._unwatched.put(job, found)
         if own:
             await self.takeover.label(job, path, found)
-            self._unwatched.put(job, found)
         elif not self._strangers.meet(job, path, found):
-            self._take(job, found)
+            self._store.put(found)
         if own and wanted["kind"] in self._backend.companions:
             if edge.covers(found["spec"], wanted["spec"]):
                 return True
@@ -622,10 +624,13 @@ def _named(document: Json) -> _Named:
     return document["kind"], document["metadata"]["name"]
 
 
-def _object(action: Action) -> object:
-    """Return which object a change is about; None: it has no part in any order."""
+def _lane(action: Action) -> object:
+    """Return with what it has to keep its order: all changes of one object, say; None: nothing."""
     if isinstance(action, Patch | Delete):
         return action.kind, action.namespace, action.name
+    # Nobody can bind a role that is not there: the server looks whether he may give all of it.
+    if isinstance(action, Create) and action.doc["apiVersion"] == names.RBAC_API:
+        return names.RBAC_API
     return None
 
 
@@ -635,4 +640,5 @@ def _is_trouble(error: Exception) -> bool:
 
 
 def _sort(action: Action) -> tuple[type, str]:
-    return type(action), action.doc["kind"] if isinstance(action, Create) else ""
+    kind = action.doc["kind"] if isinstance(action, Create) else ""
+    return type(action), "" if kind in _NEEDED else kind

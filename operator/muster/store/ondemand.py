@@ -45,7 +45,12 @@ class Companions:
         self._found: dict[str, dict[str, tuple[float, ObjectView]]] = {}
 
     async def look(self, job: Job, framework: Framework) -> tuple[ObjectView, ...]:
-        """Return those of the job's that exist. Raises ApiError and connection errors."""
+        """Return those of the job's that exist. Raises ApiError and connection errors.
+
+        Of a job that is new none is asked for: whoever makes one that is there learns of it then.
+        """
+        if not (job.status.conditions or job.key in self._found):
+            return ()
         parts = [
             part
             for part in framework.pods.companions
@@ -71,7 +76,7 @@ class Companions:
         return self._keep(job, part.kind, document)
 
     def put(self, job: Job, document: Json) -> None:
-        """Take in an object as the server returned it from a write."""
+        """Take in an object under a name of the job's, as the server returned it."""
         if (document.get("apiVersion"), document.get("kind")) in RESOURCES:
             self._keep(job, document["kind"], document)
 
@@ -81,9 +86,10 @@ class Companions:
 
     def _keep(self, job: Job, kind: str, document: Json) -> ObjectView:
         view = parse.child(kind, document)
+        found = self._found.setdefault(job.key, {})
         if view.owner == job.as_owner:
             # What is somebody else's is looked at each time: it may be gone.
-            self._found.setdefault(job.key, {})[kind] = (time.monotonic(), view)
+            found[kind] = (time.monotonic(), view)
         return view
 
 
