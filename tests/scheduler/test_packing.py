@@ -187,16 +187,22 @@ def test_what_is_remembered_makes_no_difference():
     assert asked > 20
 
 
-def forgetful(given, work):
-    """Return what is found by somebody who remembers nothing."""
+def forget():
+    """Let nothing be remembered of other puzzles."""
     for remembers in (packing.solve, packing._searched, packing._patterns):
         remembers.cache_clear()
+
+
+def forgetful(given, work):
+    """Return what is found by somebody who remembers nothing."""
+    forget()
     return solve(given, work)
 
 
 def test_little_is_kept_of_how_a_node_can_be_filled():
     """Of a thousand nodes it is remembered: some kB each, of which most would be zeros."""
     asks = np.arange(3, 15)[:, None] * [1, 1]
+    forget()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
