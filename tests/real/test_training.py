@@ -190,9 +190,9 @@ def starts_again(api: Api) -> dict[str, str]:
     pods = {pod["metadata"]["name"]: pod["status"] for pod in api.list("Pod")}
     assert not [name for name, status in pods.items() if status["phase"] == "Failed"]
     return {
-        name: logs(api, name, "--previous")
+        name: f"{ended}\n{logs(api, name, '--previous')}"
         for name, status in pods.items()
-        if any(each["restartCount"] for each in status["containerStatuses"])
+        if (ended := [one["lastState"] for one in status["containerStatuses"] if one["lastState"]])
     }
 
 
