@@ -46,15 +46,15 @@ def job(sort):
 
 
 class Followed(Process):
-    """An operator whose reads of and creations for jobs are listed, with what each came after."""
+    """An operator whose requests for jobs are listed, with how many each came after."""
 
     def __init__(self, server):
         """Begin with none."""
         super().__init__(server)
         self.requests = []
         """Verb, plural, and how many requests one behind the other it is the last of."""
-        self.kube.create = self._followed("create", self.kube.create)
-        self.kube.get = self._followed("get", self.kube.get)
+        for verb in ("create", "get", "patch"):
+            setattr(self.kube, verb, self._followed(verb, getattr(self.kube, verb)))
 
     def _followed(self, verb, send):
         async def follow(path, *args, **params):
