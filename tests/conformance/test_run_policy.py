@@ -58,6 +58,33 @@ class TestSuspend:
         assert world.counts() == (0, 0, 0)
         assert not world.objects
 
+    def test_pods_that_are_not_wanted_any_more_hold_their_quota_too(self):
+        """Whoever suspends a job may make it smaller with that, or take a role away."""
+        world = World(tfjob(PS=1, Worker=2)).settle()
+        world.start()
+        world.settle()
+        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 1
+        del world.job["spec"]["tfReplicaSpecs"]["PS"]
+        suspended(world, suspend=True).settle()
+        assert (world.counts("Worker"), world.counts("PS")) == ((2, 0, 0), (1, 0, 0))
+        del world.objects["Pod", "mnist-worker-0"]
+        world.settle()
+        assert (world.counts("Worker"), world.counts("PS")) == ((1, 0, 0), (1, 0, 0))
+        world.reap()
+        world.settle()
+        assert (world.counts("Worker"), world.counts("PS")) == ((0, 0, 0), (0, 0, 0))
+
+    def test_pods_of_which_no_status_tells_hold_their_quota_too(self):
+        """The operator may have ended between the creation of pods and its word about it."""
+        world = World(tfjob(**SUSPEND)).settle()
+        suspended(world, suspend=False).step(upto=1)
+        (name,) = world.names()
+        world.start()
+        suspended(world, suspend=True).settle()
+        assert (name, world.counts()) == ("mnist-worker-0", (1, 0, 0))
+        world.reap()
+        assert world.settle().counts() == (0, 0, 0)
+
     def test_resumed_and_running_again(self):
         """The start time is new, and the list ends with Suspended F, then Running T."""
         world = suspended(ran(), suspend=True).settle()

@@ -309,15 +309,15 @@ def _suspension(scope: Scope) -> tuple[Condition, ...]:
 
 
 def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
-    """Return the counts of a suspended job: what still runs is active until it is gone."""
-    still = [member for member in scope.roster.members if member.pod.phase == "Running"]
+    """Return the counts of a suspended job: what still runs is active until it is gone.
+
+    Also what the job does not want any more, and what no status tells of.
+    """
+    running = Counter(pod.role for pod in scope.roster.own if pod.phase == "Running")
+    found = {t: ReplicaStatus() for t in scope.framework.api.types if running[t.lower()]}
     return {
-        type_: replace(
-            counted,
-            active=sum(member.replica.type == type_ for member in still),
-            restarted=(),
-        )
-        for type_, counted in scope.job.status.replicas.items()
+        type_: replace(counted, active=running[type_.lower()], restarted=())
+        for type_, counted in {**found, **scope.job.status.replicas}.items()
     }
 
 

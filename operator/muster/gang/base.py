@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from muster.api import names
+from muster.api import edge, names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import HOPELESS, GangPhase, Reason
 from muster.api.status import Verdict
@@ -246,8 +247,8 @@ class GangBackend:
             # every pass.
             theirs = each.kept or (each.lent and value is None)
             stays = each.key in dropped or (theirs and there)
-            if there != value and not stays:
-                patch[each.key] = value
+            if not (stays or _agree(there, value)):
+                patch[each.key] = _amendment(there, value)
         return {"spec": patch} if patch else None
 
     def in_place(self, observed: GroupView, difference: Json) -> Json | None:
@@ -330,6 +331,17 @@ class GangBackend:
             return None
         at = group.created + FIRST_REPORT if group else waiting[0].created + GROUP_GRACE
         return at if at > now else None
+
+
+def _agree(there: Any, value: Any) -> bool:
+    """Say whether a stored value is the wanted one, however its writer spells amounts."""
+    return edge.covers(there, value) and edge.covers(value, there)
+
+
+def _amendment(there: Any, value: Any) -> Any:
+    """Return what a merge patch says of a field; of a map it names also what is to go."""
+    maps = isinstance(there, Mapping) and isinstance(value, Mapping)
+    return edge.difference(there, value) if maps else value
 
 
 def labels(job: Job, facts: GangFacts) -> dict[str, str]:
