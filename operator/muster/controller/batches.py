@@ -22,11 +22,15 @@ def own(scope: Scope) -> tuple[BatchView, ...]:
     )
 
 
-def suspensions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Action]:
-    """Yield what holds them back; those that are not there are made so, if they may be early."""
+def suspensions(scope: Scope) -> Iterator[Patch]:
+    """Yield what holds them back."""
     for batch in own(scope):
         if not batch.suspended:
             yield _patch(batch, {"spec": {"suspend": True}})
+
+
+def held_back(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
+    """Yield the creation of those that are not there, suspended, if they may be early."""
     late = scope.framework.gang.later(scope.job)
     for builder in builders.values():
         wanted = builder.replica.batch and builder.replica.type not in late

@@ -127,6 +127,7 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     doomed = [pod for pod in scope.roster.own if pod.kind != names.BATCH_JOB]
     deletes = list(pods.teardown(scope, doomed))
     yield from deletes
+    yield from batches.suspensions(scope)
     yield from _kept(scope)
     yield from _end_of_group(scope, doomed)
     yield from dependents.autoscaler_removal(scope)
@@ -141,7 +142,7 @@ def _kept(scope: Scope) -> Iterator[Action]:
     if not (scope.lacking or scope.job.problems or pods.conflict(scope)):
         yield from dependents.writes(scope, lasting=True)
         builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
-        yield from batches.suspensions(scope, builders)
+        yield from batches.held_back(scope, builders)
 
 
 # 4. Running: deadline and backoff, group, config, pods, services, conditions.
