@@ -247,8 +247,8 @@ class GangBackend:
             # every pass.
             theirs = each.kept or (each.lent and value is None)
             stays = each.key in dropped or (theirs and there)
-            if not (stays or _agree(there, value)):
-                patch[each.key] = _amendment(there, value)
+            if not stays:
+                patch |= _amendment(each.key, there, value)
         return {"spec": patch} if patch else None
 
     def in_place(self, observed: GroupView, difference: Json) -> Json | None:
@@ -333,15 +333,15 @@ class GangBackend:
         return at if at > now else None
 
 
-def _agree(there: Any, value: Any) -> bool:
-    """Say whether a stored value is the wanted one, however its writer spells amounts."""
-    return edge.covers(there, value) and edge.covers(value, there)
+def _amendment(key: str, there: Any, value: Any) -> Json:
+    """Return what a merge patch says of a field, nothing if it is as it should be.
 
-
-def _amendment(there: Any, value: Any) -> Any:
-    """Return what a merge patch says of a field; of a map it names also what is to go."""
-    maps = isinstance(there, Mapping) and isinstance(value, Mapping)
-    return edge.difference(there, value) if maps else value
+    Of a map it names also what is to go; amounts in it may be spelled as their writer likes.
+    """
+    if not (isinstance(there, Mapping) and isinstance(value, Mapping)):
+        return {} if there == value else {key: value}
+    same = edge.covers(there, value) and edge.covers(value, there)
+    return {} if same else {key: edge.difference(there, value)}
 
 
 def labels(job: Job, facts: GangFacts) -> dict[str, str]:
