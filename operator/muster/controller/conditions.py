@@ -15,7 +15,7 @@ from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus
 from muster.controller import failures, gangstatus, policies
 from muster.controller.events import restarting
-from muster.controller.jobpods import JobPods, Member, PodFate
+from muster.controller.jobpods import JobPods, Member, PodFate, is_old
 from muster.controller.model import Action, Create
 from muster.controller.scope import Scope
 from muster.frameworks.base import End, Framework, Outcome, Progress, labels
@@ -206,7 +206,7 @@ def running(scope: Scope) -> JobStatus:
         restarts_in_a_row=_in_a_row(scope, before),
         first_failure=first,
         gang=gangstatus.verdict(scope, counted),
-        reason=_kept_from_starting(scope) or str(first or ""),
+        reason=_kept_from_starting(scope) or _awaited(scope) or str(first or ""),
         observed_generation=scope.job.generation,
     )
     steps = _steps(scope, counted)
@@ -246,6 +246,19 @@ def _kept_from_starting(scope: Scope) -> str:
                 look = f"(`kubectl describe pod {pod.name}` says more)"
                 return f"container {end.container} of pod {pod.name} {cure} {look}"
     return ""
+
+
+def _awaited(scope: Scope) -> str:
+    """Return whose end is waited for, of those that should have gone by now; empty if nobody's."""
+    left = scope.roster.leftovers if is_old(scope.observed) else ()
+    if not left:
+        return ""
+    pod = min(left, key=lambda pod: pod.name)
+    where = f" on node {pod.node}" if pod.node else ""
+    return (
+        f"pod {pod.name}{where} is still being deleted and has a name that this job needs; "
+        "it goes on once that is free"
+    )
 
 
 def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:

@@ -27,7 +27,7 @@ from muster.controller import (
     policies,
     templates,
 )
-from muster.controller.jobpods import PodFate
+from muster.controller.jobpods import PodFate, is_old
 from muster.controller.model import (
     Action,
     Context,
@@ -47,7 +47,7 @@ BLOCKED_PAUSE: float = 5.0
 """Seconds after which a job that somebody else's object blocks is looked at again; nothing
 triggers the job at the end of an object that is not its own."""
 LEFTOVER_PAUSE: float = 1.0
-"""Seconds after which it is looked at again if the object is about to go."""
+"""Seconds after which it is looked at again if the object is about to go; not for long."""
 
 
 def reconcile(
@@ -285,9 +285,10 @@ def _latched(scope: Scope, after: JobStatus) -> JobStatus:
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:
     """Return when to see whether what stands in the job's way is gone."""
-    if blocked:
-        return scope.now + BLOCKED_PAUSE
-    return scope.now + LEFTOVER_PAUSE if pods.awaits_others(scope) else None
+    if not (blocked or pods.awaits_others(scope)):
+        return None
+    seldom = blocked or is_old(scope.observed)
+    return scope.now + (BLOCKED_PAUSE if seldom else LEFTOVER_PAUSE)
 
 
 def _earliest(*times: float | None) -> Iterator[RequeueAfter]:
