@@ -85,6 +85,31 @@ class TestSuspend:
         world.reap()
         assert world.settle().counts() == (0, 0, 0)
 
+    @pytest.mark.parametrize(("end", "state"), [("Complete", "Succeeded"), ("Failed", "Failed")])
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_job_whose_launcher_has_ended_does_not_wait_to_say_so(self, end, state, before):
+        """As mpi-operator's: it need not be resumed, which a queue may let it wait for."""
+        world = mpi_world("v2beta1")
+        world.start()
+        world.launch()
+        world.settle()
+        began = world.status["startTime"]
+        world.now += 60
+        if before:
+            world.close(end=end)
+            suspended(world, suspend=True).settle()
+            assert "Suspended T" not in world.conditions
+        else:
+            suspended(world, suspend=True).settle()
+            world.reap()
+            world.settle()
+            world.close(end=end)
+            world.settle()
+            assert "Suspended T" in world.conditions
+        assert (world.status["state"], world.status["startTime"]) == (state, began)
+        assert world.status["completionTime"] == edge.format_time(world.now)
+        assert "MPIJobResumed" not in world.reasons()
+
     def test_resumed_and_running_again(self):
         """The start time is new, and the list ends with Suspended F, then Running T."""
         world = suspended(ran(), suspend=True).settle()

@@ -22,6 +22,12 @@ def own(scope: Scope) -> tuple[BatchView, ...]:
     )
 
 
+def have_ended(scope: Scope) -> bool:
+    """Say whether one of the job's batch Jobs has come to its end, and the job with it."""
+    made = (member.pod for member in scope.roster.members if member.replica.batch)
+    return any(pod.terminal for pod in made)
+
+
 def suspensions(scope: Scope) -> Iterator[Patch]:
     """Yield what holds them back."""
     for batch in own(scope):

@@ -352,7 +352,7 @@ def _resumed(scope: Scope) -> JobStatus:
     """
     job, before = scope.job, scope.job.status
     conditions = with_condition(before.conditions, _created(scope))
-    if not before.is_true(names.Condition.SUSPENDED):
+    if job.run_policy.suspend or not before.is_true(names.Condition.SUSPENDED):
         return replace(before, conditions=conditions)
     reason = names.reason(job.kind, names.Suffix.RESUMED)
     message = scope.framework.life.wording.of(scope.framework.life.wording.resumed, job)

@@ -70,8 +70,9 @@ def reconcile(
     # What runs is not taken down for an edit that nobody understands.
     if job.problems and not (job.status.start_time or scope.roster.own):
         return list(_invalid(scope))
-    # Behind the end: what has finished stays so, whatever suspend says.
-    if job.run_policy.suspend:
+    # Behind the end: what has finished stays so, whatever suspend says, and need not be resumed to
+    # be told.
+    if job.run_policy.suspend and not batches.have_ended(scope):
         return list(_suspended(scope))
     return list(_running(scope))
 
