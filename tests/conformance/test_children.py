@@ -158,6 +158,23 @@ PORTS = [
         [{"name": "web", "containerPort": 80}, {"containerPort": 81}, {"containerPort": 82}],
         [("web", 80), ("port-81", 81), ("port-82", 82), ("tfjob-port", 2222)],
     ),
+    # The API server takes no service that offers a number twice.
+    ([{"containerPort": 2222}], [("tfjob-port", 2222)]),
+    (
+        [{"name": "grpc", "containerPort": 2222}, {"name": "web", "containerPort": 80}],
+        [("tfjob-port", 2222), ("web", 80)],
+    ),
+    (
+        [{"name": "tfjob-port", "containerPort": 7}, {"name": "also", "containerPort": 7}],
+        [("tfjob-port", 7)],
+    ),
+    (
+        [
+            {"containerPort": 53, "protocol": "UDP"},
+            {"name": "dns", "containerPort": 53, "protocol": "TCP"},
+        ],
+        [("dns", 53), ("tfjob-port", 2222)],
+    ),
 ]
 
 

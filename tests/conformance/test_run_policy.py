@@ -58,6 +58,58 @@ class TestSuspend:
         assert world.counts() == (0, 0, 0)
         assert not world.objects
 
+    def test_pods_that_are_not_wanted_any_more_hold_their_quota_too(self):
+        """Whoever suspends a job may make it smaller with that, or take a role away."""
+        world = World(tfjob(PS=1, Worker=2)).settle()
+        world.start()
+        world.settle()
+        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 1
+        del world.job["spec"]["tfReplicaSpecs"]["PS"]
+        suspended(world, suspend=True).settle()
+        assert (world.counts("Worker"), world.counts("PS")) == ((2, 0, 0), (1, 0, 0))
+        del world.objects["Pod", "mnist-worker-0"]
+        world.settle()
+        assert (world.counts("Worker"), world.counts("PS")) == ((1, 0, 0), (1, 0, 0))
+        world.reap()
+        world.settle()
+        assert (world.counts("Worker"), world.counts("PS")) == ((0, 0, 0), (0, 0, 0))
+
+    def test_pods_of_which_no_status_tells_hold_their_quota_too(self):
+        """The operator may have ended between the creation of pods and its word about it."""
+        world = World(tfjob(**SUSPEND)).settle()
+        suspended(world, suspend=False).step(upto=1)
+        (name,) = world.names()
+        world.start()
+        suspended(world, suspend=True).settle()
+        assert (name, world.counts()) == ("mnist-worker-0", (1, 0, 0))
+        world.reap()
+        assert world.settle().counts() == (0, 0, 0)
+
+    @pytest.mark.parametrize(("end", "state"), [("Complete", "Succeeded"), ("Failed", "Failed")])
+    @pytest.mark.parametrize("before", [True, False])
+    def test_a_job_whose_launcher_has_ended_does_not_wait_to_say_so(self, end, state, before):
+        """As mpi-operator's: it need not be resumed, which a queue may let it wait for."""
+        world = mpi_world("v2beta1")
+        world.start()
+        world.launch()
+        world.settle()
+        began = world.status["startTime"]
+        world.now += 60
+        if before:
+            world.close(end=end)
+            suspended(world, suspend=True).settle()
+            assert "Suspended T" not in world.conditions
+        else:
+            suspended(world, suspend=True).settle()
+            world.reap()
+            world.settle()
+            world.close(end=end)
+            world.settle()
+            assert "Suspended T" in world.conditions
+        assert (world.status["state"], world.status["startTime"]) == (state, began)
+        assert world.status["completionTime"] == edge.format_time(world.now)
+        assert "MPIJobResumed" not in world.reasons()
+
     def test_resumed_and_running_again(self):
         """The start time is new, and the list ends with Suspended F, then Running T."""
         world = suspended(ran(), suspend=True).settle()

@@ -71,6 +71,13 @@ def test_no_metrics_no_autoscaler(kind):
         assert not World(of_kind(kind, Worker=2, spec=spec)).settle().of(KEY[0])
 
 
+def test_without_any_metric_that_of_the_server_holds():
+    """It gives an autoscaler that has none its own, which is not taken away in every pass."""
+    world = World(scaled(metrics=())).settle()
+    world.objects[KEY]["spec"]["metrics"] = [CPU]
+    assert autoscaler_writes(world.step()) == []
+
+
 def test_a_change_of_the_policy_is_carried_over():
     """In place; what the server adds and how it spells amounts is no difference."""
     world = World(scaled(metrics=(AMOUNT,))).settle()

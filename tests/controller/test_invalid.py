@@ -127,6 +127,35 @@ class TestInvalidWhileItRuns:
         assert (world.status["state"], world.status.get("reason")) == ("Running", None)
 
 
+def _wrong(world):
+    world.job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"
+
+
+def _not_allowed(world):
+    world.context = Context(lacking={"mpi-operator": "may not create secrets"})
+
+
+def _taken(world):
+    world.objects["Secret", "mnist-ssh"]["metadata"]["ownerReferences"][0]["uid"] = "another"
+    world.now += 3600
+
+
+@pytest.mark.parametrize("trouble", [_wrong, _not_allowed, _taken])
+def test_a_launcher_is_held_back_whatever_is_wrong(trouble):
+    """It would hold its room, and lead workers that are gone."""
+    world = World(mpijob("v2beta1"), secrets=SECRETS).settle()
+    world.start()
+    world.launch()
+    world.settle()
+    trouble(world)
+    world.edit(runPolicy={"suspend": True})
+    world.settle()
+    world.reap()
+    world.settle()
+    assert (world.names(), world.counts("Launcher")) == ([], (0, 0, 0))
+    assert world.objects["Job", "mnist-launcher"]["spec"]["suspend"] is True
+
+
 @pytest.mark.parametrize("policy", ["activeDeadlineSeconds", "backoffLimit"])
 def test_a_limit_that_makes_no_sense_is_none(policy):
     """A deadline of less than nothing is not over."""

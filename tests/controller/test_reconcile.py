@@ -7,6 +7,7 @@ import pytest
 
 from builders import OWNER, make_job, make_pod, make_replica
 from counting import calls
+from mpijobs import SECRETS, mpijob
 from muster import gang
 from muster.api import names
 from muster.api.edge import format_time
@@ -16,7 +17,8 @@ from muster.controller.jobpods import job_pods
 from muster.controller.model import Context, Create, Emit, Observed
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import labels
-from world import World, tfjob
+from muster.gang.base import owner
+from world import World, of_kind, tfjob
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 
@@ -399,6 +401,63 @@ def test_a_thousand_pods_in_one_pass():
     assert kinds == ["ConfigMap", *["Pod"] * 1000, *["Service"] * 1000]
     assert len([a for a in actions if isinstance(a, Emit)]) == 3
     assert len(actions) == 2001 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("document", "kind", "name", "pods"),
+    [
+        (tfjob(Worker=33), "ConfigMap", "mnist-tf-config", 33),
+        (of_kind("XGBoostJob", Master=1, Worker=32), "ConfigMap", "mnist-xgboost-config", 33),
+        (mpijob("v2beta1"), "ConfigMap", "mnist-config", 2),
+        (mpijob("v2beta1"), "Secret", "mnist-ssh", 2),
+        (mpijob("v1"), "ConfigMap", "mnist-config", 3),
+    ],
+)
+def test_no_pod_reads_what_a_deleted_job_of_its_name_has_left(document, kind, name, pods):
+    """Its hosts are not the new one's, and its keys are about to go; the next second will do."""
+    world = World(document, secrets=SECRETS)
+    world.objects[kind, name] = old = {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": "old",
+            "labels": labels(world.observe().job, world.rules),
+            "ownerReferences": [{**owner(world.observe().job), "uid": "before"}],
+        },
+        "data": {"hostfile": "of old"},
+    }
+    world.settle()
+    assert (world.names(), world.names("Job"), world.status["state"]) == ([], [], "Created")
+    assert world.objects[kind, name] is old
+    assert world.requeue == world.now + 1
+    del world.objects[kind, name]
+    assert len(world.settle().names()) == pods
+    assert world.objects[kind, name]["data"] != old["data"]
+
+
+def test_whose_end_is_waited_for_is_told_if_it_lasts():
+    """A pod of the job before it, with a long grace or on a node that is dead."""
+    before = World(tfjob(Worker=2)).settle()
+    world = World(tfjob(Worker=2))
+    world.objects["Pod", "mnist-worker-1"] = old = before.pod("mnist-worker-1")
+    old["metadata"] |= {"uid": "old", "deletionTimestamp": format_time(world.now)}
+    old["metadata"]["ownerReferences"][0]["uid"] = "before"
+    old["spec"]["nodeName"] = "n7"
+    assert world.settle().names() == ["mnist-worker-0", "mnist-worker-1"]
+    assert (world.status.get("reason"), world.requeue) == (None, world.now + 1)
+    world.now += 60
+    world.settle()
+    assert world.status["reason"] == (
+        "pod mnist-worker-1 on node n7 is still being deleted and has a name that this job needs; "
+        "it goes on once that is free"
+    )
+    assert world.requeue == world.now + 5
+    del world.objects["Pod", "mnist-worker-1"]
+    world.settle()
+    assert "reason" not in world.status
+    assert world.pod("mnist-worker-1")["metadata"]["uid"] != "old"
 
 
 def test_a_job_that_ended_under_another_operator_gets_its_state():

@@ -34,6 +34,25 @@ def test_a_field_that_the_job_gave_up_is_removed():
     assert gang.EMBEDDED.difference(group, wanted) == {"spec": {"priorityClassName": None}}
 
 
+@pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO, gang.SCHEDULER_PLUGINS])
+@pytest.mark.parametrize(
+    ("there", "asked", "found"),
+    [
+        ({"cpu": "4", "nvidia.com/gpu": "8"}, {"cpu": "4"}, {"nvidia.com/gpu": None}),
+        ({"cpu": "4"}, {"cpu": "2", "memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"}),
+        ({"cpu": "1", "memory": "1Gi"}, {"cpu": "1000m", "memory": "1024Mi"}, None),
+        ({"cpu": "1", "memory": "1Gi"}, {"cpu": "1000m"}, {"cpu": "1000m", "memory": None}),
+    ],
+)
+def test_resources_that_a_group_asks_for(backend, there, asked, found):
+    """What the job gave up is taken out; a scheduler's own spelling of amounts stays."""
+    before = make_job(scheduling={"min_resources": there})
+    group = make_group(document=backend.group(before, FACTS))
+    wanted = backend.group(make_job(scheduling={"min_resources": asked}), FACTS)
+    patch = {"spec": {"minResources": found}} if found else None
+    assert backend.difference(group, wanted) == patch
+
+
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 def test_foreign_fields_stay(backend):
     """What others wrote into the group is not Muster's business."""

@@ -57,6 +57,20 @@ def test_pods_of_high_priority_come_first(worker, first):
     assert demand.resources(job, FACTS) == {"cpu": first}
 
 
+@pytest.mark.parametrize(
+    ("least", "resources"),
+    [
+        ({"worker": 1}, {"cpu": "2", "nvidia.com/gpu": "1"}),
+        ({"ps": 1, "worker": 1}, {"cpu": "3", "nvidia.com/gpu": "1"}),
+        ({"ps": 1, "worker": 0}, {"cpu": "1"}),
+    ],
+)
+def test_resources_of_as_many_pods_of_each_role_as_are_asked_for(least, resources):
+    """And not of the first: a gang would be let in where it has no room for its last role."""
+    job = gpu_job(min_available=sum(least.values()), leasts=least)
+    assert demand.resources(job, FACTS) == resources
+
+
 def test_resources_as_the_user_wrote_them():
     """The minResources of the policy are taken verbatim."""
     job = gpu_job(min_resources={"cpu": "1000m", "memory": 1024})

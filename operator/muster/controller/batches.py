@@ -22,11 +22,21 @@ def own(scope: Scope) -> tuple[BatchView, ...]:
     )
 
 
-def suspensions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Action]:
-    """Yield what holds them back; those that are not there are made so, if they may be early."""
+def have_ended(scope: Scope) -> bool:
+    """Say whether one of the job's batch Jobs has come to its end, and the job with it."""
+    made = (member.pod for member in scope.roster.members if member.replica.batch)
+    return any(pod.terminal for pod in made)
+
+
+def suspensions(scope: Scope) -> Iterator[Patch]:
+    """Yield what holds them back."""
     for batch in own(scope):
         if not batch.suspended:
             yield _patch(batch, {"spec": {"suspend": True}})
+
+
+def held_back(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
+    """Yield the creation of those that are not there, suspended, if they may be early."""
     late = scope.framework.gang.later(scope.job)
     for builder in builders.values():
         wanted = builder.replica.batch and builder.replica.type not in late

@@ -15,7 +15,7 @@ from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus
 from muster.controller import failures, gangstatus, policies
 from muster.controller.events import restarting
-from muster.controller.jobpods import JobPods, Member, PodFate
+from muster.controller.jobpods import JobPods, Member, PodFate, is_old
 from muster.controller.model import Action, Create
 from muster.controller.scope import Scope
 from muster.frameworks.base import End, Framework, Outcome, Progress, labels
@@ -206,7 +206,7 @@ def running(scope: Scope) -> JobStatus:
         restarts_in_a_row=_in_a_row(scope, before),
         first_failure=first,
         gang=gangstatus.verdict(scope, counted),
-        reason=_kept_from_starting(scope) or str(first or ""),
+        reason=_kept_from_starting(scope) or _awaited(scope) or str(first or ""),
         observed_generation=scope.job.generation,
     )
     steps = _steps(scope, counted)
@@ -246,6 +246,19 @@ def _kept_from_starting(scope: Scope) -> str:
                 look = f"(`kubectl describe pod {pod.name}` says more)"
                 return f"container {end.container} of pod {pod.name} {cure} {look}"
     return ""
+
+
+def _awaited(scope: Scope) -> str:
+    """Return whose end is waited for, of those that should have gone by now; empty if nobody's."""
+    left = scope.roster.leftovers if is_old(scope.observed) else ()
+    if not left:
+        return ""
+    pod = min(left, key=lambda pod: pod.name)
+    where = f" on node {pod.node}" if pod.node else ""
+    return (
+        f"pod {pod.name}{where} is still being deleted and has a name that this job needs; "
+        "it goes on once that is free"
+    )
 
 
 def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:
@@ -309,15 +322,15 @@ def _suspension(scope: Scope) -> tuple[Condition, ...]:
 
 
 def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
-    """Return the counts of a suspended job: what still runs is active until it is gone."""
-    still = [member for member in scope.roster.members if member.pod.phase == "Running"]
+    """Return the counts of a suspended job: what still runs is active until it is gone.
+
+    Also what the job does not want any more, and what no status tells of.
+    """
+    running = Counter(pod.role for pod in scope.roster.own if pod.phase == "Running")
+    found = {t: ReplicaStatus() for t in scope.framework.api.types if running[t.lower()]}
     return {
-        type_: replace(
-            counted,
-            active=sum(member.replica.type == type_ for member in still),
-            restarted=(),
-        )
-        for type_, counted in scope.job.status.replicas.items()
+        type_: replace(counted, active=running[type_.lower()], restarted=())
+        for type_, counted in {**found, **scope.job.status.replicas}.items()
     }
 
 
@@ -339,7 +352,7 @@ def _resumed(scope: Scope) -> JobStatus:
     """
     job, before = scope.job, scope.job.status
     conditions = with_condition(before.conditions, _created(scope))
-    if not before.is_true(names.Condition.SUSPENDED):
+    if job.run_policy.suspend or not before.is_true(names.Condition.SUSPENDED):
         return replace(before, conditions=conditions)
     reason = names.reason(job.kind, names.Suffix.RESUMED)
     message = scope.framework.life.wording.of(scope.framework.life.wording.resumed, job)

@@ -181,8 +181,13 @@ def is_leftover(
         return True
     # Its uid is another's, so it is told by labels and age: later than that it belongs to somebody
     # who lives.
-    young = observed.now < observed.job.created + LEFTOVER_GRACE
+    young = not is_old(observed)
     return view.owner is not None and young and _has_labels(observed.job, framework, view)
+
+
+def is_old(observed: Observed) -> bool:
+    """Say whether what a deleted job of its name has left should have gone by now."""
+    return observed.now >= observed.job.created + LEFTOVER_GRACE
 
 
 def _has_labels(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:

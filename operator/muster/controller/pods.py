@@ -267,7 +267,15 @@ def may_create(scope: Scope) -> bool:
     """Say whether new pods may appear, as far as server, gang scheduler and back-off allow."""
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
     possible = scope.hindrance is None and podgroup.ready_for_pods(scope)
-    return rested and possible and not _goes(scope)
+    return rested and possible and not (_goes(scope) or _misled(scope))
+
+
+def _misled(scope: Scope) -> bool:
+    """Say whether new pods would read what is somebody else's, for its name is the job's.
+
+    The hosts of a deleted job of its name, say, or its keys.
+    """
+    return not all(map(scope.owns, (*scope.observed.configs, *scope.observed.companions)))
 
 
 def _goes(scope: Scope) -> bool:

@@ -27,7 +27,7 @@ from muster.controller import (
     policies,
     templates,
 )
-from muster.controller.jobpods import PodFate
+from muster.controller.jobpods import PodFate, is_old
 from muster.controller.model import (
     Action,
     Context,
@@ -47,7 +47,7 @@ BLOCKED_PAUSE: float = 5.0
 """Seconds after which a job that somebody else's object blocks is looked at again; nothing
 triggers the job at the end of an object that is not its own."""
 LEFTOVER_PAUSE: float = 1.0
-"""Seconds after which it is looked at again if the object is about to go."""
+"""Seconds after which it is looked at again if the object is about to go; not for long."""
 
 
 def reconcile(
@@ -70,8 +70,9 @@ def reconcile(
     # What runs is not taken down for an edit that nobody understands.
     if job.problems and not (job.status.start_time or scope.roster.own):
         return list(_invalid(scope))
-    # Behind the end: what has finished stays so, whatever suspend says.
-    if job.run_policy.suspend:
+    # Behind the end: what has finished stays so, whatever suspend says, and need not be resumed to
+    # be told.
+    if job.run_policy.suspend and not batches.have_ended(scope):
         return list(_suspended(scope))
     return list(_running(scope))
 
@@ -127,6 +128,7 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     doomed = [pod for pod in scope.roster.own if pod.kind != names.BATCH_JOB]
     deletes = list(pods.teardown(scope, doomed))
     yield from deletes
+    yield from batches.suspensions(scope)
     yield from _kept(scope)
     yield from _end_of_group(scope, doomed)
     yield from dependents.autoscaler_removal(scope)
@@ -141,7 +143,7 @@ def _kept(scope: Scope) -> Iterator[Action]:
     if not (scope.lacking or scope.job.problems or pods.conflict(scope)):
         yield from dependents.writes(scope, lasting=True)
         builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
-        yield from batches.suspensions(scope, builders)
+        yield from batches.held_back(scope, builders)
 
 
 # 4. Running: deadline and backoff, group, config, pods, services, conditions.
@@ -282,9 +284,10 @@ def _latched(scope: Scope, after: JobStatus) -> JobStatus:
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:
     """Return when to see whether what stands in the job's way is gone."""
-    if blocked:
-        return scope.now + BLOCKED_PAUSE
-    return scope.now + LEFTOVER_PAUSE if pods.awaits_others(scope) else None
+    if not (blocked or pods.awaits_others(scope)):
+        return None
+    seldom = blocked or is_old(scope.observed)
+    return scope.now + (BLOCKED_PAUSE if seldom else LEFTOVER_PAUSE)
 
 
 def _earliest(*times: float | None) -> Iterator[RequeueAfter]:

@@ -196,7 +196,7 @@ def pod_builder(
         containers=containers,
         entries=environment.entries,
         targets=_targets(containers, environment.container),
-        ports=tuple(_service_port(port) for port in ported.get("ports") or ()),
+        ports=tuple(_service_ports(framework, ported.get("ports") or ())),
         masters=frozenset(
             index
             for index in range(replica.replicas)
@@ -270,6 +270,13 @@ def _init_containers(spec: Json, more: Sequence[Json]) -> Json:
     return {"initContainers": [*(spec.get("initContainers") or ()), *more]} if more else {}
 
 
-def _service_port(port: Json) -> Json:
-    number = port["containerPort"]
-    return {"name": port.get("name") or f"port-{number}", "port": number}
+def _service_ports(framework: Framework, ports: Sequence[Json]) -> Iterator[Json]:
+    # The server takes no service that offers a number twice; a container may name it as often as
+    # it likes, and by the framework's own name once more.
+    named: dict[int, str] = {}
+    for port in ports:
+        number, name = port["containerPort"], port.get("name") or ""
+        if not named.get(number) or name == framework.pods.port_name:
+            named[number] = name
+    for number, name in named.items():
+        yield {"name": name or f"port-{number}", "port": number}

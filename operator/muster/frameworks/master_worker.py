@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from muster.api import names
-from muster.api.edge import integer, mapping, sequence
+from muster.api.edge import integer, mapping
 from muster.api.jobs import Rule
 from muster.api.model import Job, Json, Problem, Replica
 from muster.frameworks import base
@@ -131,7 +131,9 @@ def autoscaler(job: Job) -> Json | None:
     if policy is None or not isinstance(policy.get("metrics"), list):
         return None
     least, most = span(job, policy)
-    return {"minReplicas": least, "maxReplicas": most, "metrics": sequence(policy["metrics"])}
+    # The API server puts a metric of its own in the place of none.
+    asked = {"metrics": policy["metrics"]} if policy["metrics"] else {}
+    return {"minReplicas": least, "maxReplicas": most, **asked}
 
 
 def of_span(job: Job) -> Iterator[Problem]:

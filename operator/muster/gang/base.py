@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from muster.api import names
+from muster.api import edge, names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import HOPELESS, GangPhase, Reason
 from muster.api.status import Verdict
@@ -246,8 +247,8 @@ class GangBackend:
             # every pass.
             theirs = each.kept or (each.lent and value is None)
             stays = each.key in dropped or (theirs and there)
-            if there != value and not stays:
-                patch[each.key] = value
+            if not stays:
+                patch |= _amendment(each.key, there, value)
         return {"spec": patch} if patch else None
 
     def in_place(self, observed: GroupView, difference: Json) -> Json | None:
@@ -330,6 +331,17 @@ class GangBackend:
             return None
         at = group.created + FIRST_REPORT if group else waiting[0].created + GROUP_GRACE
         return at if at > now else None
+
+
+def _amendment(key: str, there: Any, value: Any) -> Json:
+    """Return what a merge patch says of a field, nothing if it is as it should be.
+
+    Of a map it names also what is to go; amounts in it may be spelled as their writer likes.
+    """
+    if not (isinstance(there, Mapping) and isinstance(value, Mapping)):
+        return {} if there == value else {key: value}
+    same = edge.covers(there, value) and edge.covers(value, there)
+    return {} if same else {key: edge.difference(there, value)}
 
 
 def labels(job: Job, facts: GangFacts) -> dict[str, str]:

@@ -15,7 +15,8 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     """Return what the gang needs at least, by resource name; None if it asks for nothing.
 
     The user's minResources, else the effective requests of the first `minimum` pods: highest
-    PriorityClass value first, then canonical role order.
+    PriorityClass value first, then canonical role order. Where the user says role by role how many
+    must start, of so many.
     """
     asked = job.run_policy.scheduling.min_resources
     if asked is not None:
@@ -25,9 +26,10 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     left = standing.minimum(job, facts)
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
-    classes = facts.priorities
+    classes, by_role = facts.priorities, job.run_policy.scheduling.leasts
     for replica in sorted(job.replicas, key=lambda r: -classes.get(_own_class(r), 0)):
-        count = min(left, replica.replicas)
+        most = by_role.get(replica.role, 0) if by_role else replica.replicas
+        count = min(left, most, replica.replicas)
         left -= count
         if count:
             for name, units in podtemplate.requests(_spec(replica)).items():

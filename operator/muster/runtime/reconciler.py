@@ -126,6 +126,8 @@ class Reconciler:
         self._context = context
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
+        self._uids: dict[str, str] = {}
+        """By job: of which one all that is kept here by its key."""
         self._under_way: dict[str, Haste] = {}
         """By job: what makes its pass hurry."""
         self._retries: dict[str, tuple[_Named, int]] = {}
@@ -183,12 +185,12 @@ class Reconciler:
         # Both before anything is awaited: the status is written against the very version that the
         # job was read from.
         job, seen = self._store.jobs.get(key), self._store.jobs.find(key)
+        # Deleted and applied again between two passes it is another one.
+        if job is None or self._uids.get(key) != job.uid:
+            self._forget(key)
         if job is None or seen is None:
-            self._retries.pop(key, None)
-            self._cut_short.pop(key, None)
-            self._strangers.forget(key)
-            self._unwatched.forget(key)
             return None
+        self._uids[key] = job.uid
         await self._strangers.look(job)
         await self.takeover.look(job)
         framework = frameworks.of(job)
@@ -212,6 +214,14 @@ class Reconciler:
             )
         actions = reconcile.reconcile(observed, framework, self._backend, context)
         return await self._carry_out(_Turn(job, seen, observed.placements or {}), actions)
+
+    def _forget(self, key: str) -> None:
+        """Drop what is kept of a job that is gone."""
+        self._uids.pop(key, None)
+        self._retries.pop(key, None)
+        self._cut_short.pop(key, None)
+        self._strangers.forget(key)
+        self._unwatched.forget(key)
 
     def _waits(self, job: Job, observed: Observed) -> bool:
         """Say whether a new job is left alone until the allocator has looked at it.
