@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = {path.stem: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {path.stem: path for top in (ROOT, ROOT / "docs") for path in sorted(top.glob("*.md"))}
 TYPED_BY = {
     "README": ("e2e/test_readme.py",),
     "migration": (
