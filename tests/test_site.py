@@ -59,6 +59,7 @@ def test_what_a_page_names_is_there(page):
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     missing = [to for to in links if "://" not in to and not (page.parent / to).exists()]
-    named = re.findall(r"\b(?:docs|examples|manifests|tools)/[\w./-]+\.(?:md|yaml|py|svg)\b", text)
+    folders = r"(?<![\w/.])(?:docs|examples|manifests|tests|tools)/"
+    named = re.findall(folders + r"[\w./-]+\.(?:md|yaml|py|svg)\b", text)
     missing += [to for to in named if not (ROOT / to).exists()]
     assert missing == []
