@@ -132,11 +132,9 @@ def _with_image(values: str, image: Image) -> str:
 def notes() -> str:
     """Return what users notice of this version: its part of the changelog, else the coming one."""
     text = (ROOT / "CHANGELOG.md").read_text()
-    parts = dict(
-        re.findall(r"^## \[?([\w.]+).*?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    )
-    version = muster.version()
-    return f"# Muster {version}\n{parts.get(version, parts['Unreleased'])}"
+    each = re.compile(r"^## ([\w.]+)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    parts, version = dict(each.findall(text)), muster.version()
+    return f"# Muster {version}\n\n{parts.get(version, parts['Unreleased']).strip()}\n"
 
 
 def release(image: Image, gang: str, out: Path, *more: Path) -> None:
