@@ -36,7 +36,7 @@ process plays its part here.
 """
 SAYS = {
     DOCTOR: "Cure: ",
-    "kubectl get queues": "team-a",
+    "kubectl get queues": "team-docs",
     "muster list jobs -A": "tfjob/wav2vec",
     "muster list gangs -A": "tfjob/wav2vec",
     "muster list nodes": "ample-1",
@@ -48,7 +48,7 @@ ASKS = "kubectl auth can-i "
 APPS = "/apis/apps/v1/namespaces/muster-system/deployments"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 LEFT = (
-    "namespace/team-a namespace/monitoring namespace/speech queue/team-a "
+    "namespace/team-docs namespace/monitoring namespace/speech queue/team-docs "
     "priorityclass/production clusterrole/muster-dashboard clusterrolebinding/muster-dashboard "
     "clusterrolebinding/muster-metrics-reader"
 )
@@ -105,12 +105,14 @@ def test_the_tables_are_of_these_pages() -> None:
 def test_every_command_of_a_page_works(
     reader: Api, shared_operator: Operator, tmp_path: Path, page: str
 ) -> None:
-    """As it stands there, but for the port of an operator and where a file is written."""
+    """As it stands there, but for the port of an operator, where a file is written, and a
+    namespace that other stories have on this cluster.
+    """
     here = {BUNDLE: f"{BUNDLE[:-4]}{shared_operator.debug} -o {tmp_path}/muster-bundle.tar.gz"}
     for block in TYPED[page]:
         for command in (each for each in block.commands if each != INSTALL):
-            deadline = time.monotonic() + PATIENCE
-            wanted, what = CODES.get(command, 0), here.get(command, command)
+            wanted, deadline = CODES.get(command, 0), time.monotonic() + PATIENCE
+            what = here.get(command, command).replace("team-a", "team-docs")
             code, said = typed(reader.cluster, tmp_path, what)
             while command.startswith(ASKS) and code != wanted and time.monotonic() < deadline:
                 time.sleep(0.1)
