@@ -68,7 +68,8 @@ def cluster(n):
     pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": n["claim"]}}]
     pod["containers"][0] |= {"image": f"{n['image']}.com/a/{n['image']}:{n['other']}"}
     pod["containers"][0]["env"] = [{"name": n["variable"], "value": n["value"]}]
-    pod["containers"].append({"name": n["container"], "image": "i"})
+    wrong = {"limits": {"memory": n["other"]}}
+    pod["containers"].append({"name": n["container"], "image": "i", "resources": wrong})
     why = f"0/2 placed behind TFJob/{n['space']}/{n['other']}"
     document["status"] = {"gang": {"state": "Queued", "summary": why, "message": why}}
     labels = {f"{n['label']}.com/zone": n["zone"], "kubernetes.io/hostname": n["node"]}

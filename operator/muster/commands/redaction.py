@@ -185,8 +185,6 @@ def _policy(value: Any, rename: Rename, argument: str = "") -> Any:
 def _document(value: Any, rename: Rename, key: str = "") -> Any:
     """Return a document, of which nobody's secrets are left, with all names in it replaced."""
     if isinstance(value, Mapping):
-        if key in AMOUNTS:
-            return value
         own = key in FREE or key == _TEXTS
         kept = {k: v for k, v in value.items() if k != "managedFields"}
         return {rename(k) if own else k: _document(v, rename, k) for k, v in kept.items()}
