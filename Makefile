@@ -52,6 +52,8 @@ IMAGE ?=
 GANG ?= embedded
 # The first that there is of docker, podman and buildah.
 ENGINE ?=
+# For which machine an image is: amd64 or arm64; the one that makes it.
+MACHINE ?=
 REGISTRY ?=
 NAME ?= muster
 
@@ -166,8 +168,9 @@ deploy: install ## install on the cluster of kubectl: IMAGE=REGISTRY/NAME:TAG GA
 undeploy: install ## take the operator away; CRDs and jobs stay
 	kubectl delete --ignore-not-found -k manifests/overlays/$(GANG)
 
-image: install ## build the operator's image: IMAGE=REGISTRY/NAME:TAG ENGINE=docker|podman|buildah
-	@$(BIN)/python tools/release image --image '$(IMAGE)' --engine '$(ENGINE)'
+image: install ## build the operator's image: IMAGE=REGISTRY/NAME:TAG ENGINE=docker|podman|buildah|none
+	@$(BIN)/python tools/release image --image '$(IMAGE)' --engine '$(ENGINE)' \
+		--machine '$(MACHINE)'
 
 publish: install ## build and push it for amd64 and arm64, sign, release: REGISTRY=... NAME=muster
 	@$(BIN)/python tools/release publish --registry '$(REGISTRY)' --name '$(NAME)' \

@@ -268,13 +268,18 @@ def _add_bundle(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         metavar="URL",
         help="an address of a running operator, as /debug or /metrics has; repeatable",
     )
+    made.add_argument(
+        "--hash-names",
+        action="store_true",
+        help="put hashes in place of all names; a file beside it, for you, says which is which",
+    )
     made.set_defaults(run=_ask, ask=_bundle)
 
 
 def _bundle(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     bundle = importlib.import_module("muster.commands.bundle")
     known = {flag.name for section in flags.SECTIONS.values() for flag in section}
-    return bundle.bundle(chosen, args.sources, args.output, known)
+    return bundle.bundle(chosen, args.sources, args.output, known, hash_names=args.hash_names)
 
 
 def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -83,6 +83,11 @@ def test_a_gang_that_waits_says_why_for_how_long_and_behind_whom(shown):
     assert "PyTorchJob/vision/vit-pretrain" in first["behind"]
     assert first["helps"][0] == "nothing is to be done: nodes are kept for it"
     assert first["asks"] == {"cpu": "32", "nvidia.com/gpu": "64"}
+    assert sum(first["room"].values()) == 64
+    assert all(shown["nodes"][name]["size"] >= kept for name, kept in first["room"].items())
+    assert [key for key, each in shown["gangs"].items() if "room" in each] == [
+        "PyTorchJob/language/rlhf-round-3"
+    ]
     never = shown["gangs"]["TFJob/ranking/embeddings"]
     assert never["helps"][0].startswith("no wait will do")
     assert "eta" not in never

@@ -7,6 +7,7 @@ import json
 import tarfile
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from builders_scheduler import make_node
 from commands.test_questions import Served, job
 from muster import cli
 from muster.commands import bundle, questions
+from muster.kube import client
+from muster.kube.client import ApiError
 
 SECRET = "hunter2-hunter2"
 PLACES = (
@@ -93,6 +96,23 @@ def test_what_is_missing_is_said(tmp_path, capsys):
     assert parts.keys() == {"missing.txt"}
     assert "nobody is there" in parts["missing.txt"]
     assert "running-0-debug-decisions: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("served", "missing"), [("/metrics", ""), ("/x", "running-0: http")])
+def test_an_address_need_not_serve_all(tmp_path, monkeypatch, served, missing):
+    """Metrics have one of their own; one that serves nothing of a running operator is told."""
+
+    async def fetch(url):
+        if url.endswith(served):
+            return "m 1.0\n"
+        raise ApiError(404, "NotFound", "404: Not Found", None)
+
+    monkeypatch.setattr(client, "fetch", fetch)
+    words = ("--from", "http://operator")
+    code, parts = written(tmp_path / "b.tar.gz", job(workers=1), words=words)
+    assert code == bool(missing)
+    assert parts["missing.txt"].startswith(missing)
+    assert ("running-0-metrics" in parts) is not bool(missing)
 
 
 def test_a_part_has_an_end(tmp_path, monkeypatch):

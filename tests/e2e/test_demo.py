@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -93,6 +95,7 @@ def tells_its_story(text: str) -> None:
         squeezed,
         [
             "Muster is ready",
+            "Watch on a page: http://127.0.0.1:",
             "$ kubectl apply -f examples/tfjob-gang-waits.yaml",
             "s second Queued 0/4 placed: ",
             "$ kubectl apply -f examples/tfjob-ps-worker-gpu.yaml",
@@ -123,6 +126,9 @@ def shows_its_pictures(out: Path) -> None:
 def can_be_looked_at(text: str, state: Path, cwd: Path) -> None:
     """Check that all is there still, and that another demo keeps away from it."""
     assert "muster local down --name demo" in text
+    (page,) = re.findall(r"Watch on a page: (\S+)", text)
+    with urllib.request.urlopen(page) as answer:
+        assert "<title>" in answer.read().decode()
     kept = cluster.find("demo")
     assert kept is not None
     assert all(kept.pids().values())

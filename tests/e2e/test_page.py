@@ -183,6 +183,7 @@ def test_each_view_is_read_by_everybody(watch: Callable[[Story], None], tmp_path
                 await page.get(f"location.hash = '/{view}'")
                 await page.until(there)
                 await each_look(page, view, tmp_path)
+            await promised(page)
             await by_keys(page)
             await live(page, seen)
             await many(page)
@@ -222,6 +223,21 @@ HEARD = {
     "timeline": ("llama-70b: Running, began ",),
 }  # fmt: skip
 """View -> what a screen reader says of it, among other things."""
+
+
+async def promised(page: browser.Page) -> None:
+    """See by node where a gang starts that has a reservation, behind who runs there."""
+    await page.get("location.hash = '/timeline'")
+    await page.until(VIEWS["timeline"])
+    await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
+    lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
+    await page.until(
+        f"{lanes}.filter((told) => /8 rlhf-round-3 from about/.test(told)).length === 8"
+    )
+    await page.get("document.querySelector('[data-spot=\"by job\"]').click()")
+    await page.get("location.hash = '/job/PyTorchJob%2Flanguage%2Frlhf-round-3'")
+    await page.until("document.querySelector('#sheet[open]')?.innerText.includes('Kept for it')")
+    await page.get("location.hash = '/now'")
 
 
 async def by_keys(page: browser.Page) -> None:

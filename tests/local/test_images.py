@@ -41,7 +41,8 @@ def test_a_dockerfile_is_stages_of_instructions() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["ADD x y", "CMD run", "FROM a as b", "RUN", "HEALTHCHECK NONE", "EXPOSE 80"]
+    "line",
+    ["ADD x y", "CMD run", "FROM a as b", "RUN", "HEALTHCHECK NONE", "EXPOSE 80", "ARG OTHER"],
 )
 def test_what_is_not_understood_is_named(line: str) -> None:
     """Nothing is left out in silence."""
@@ -274,6 +275,18 @@ def test_a_digest_is_for_engines() -> None:
     assert names[1:] == ["scratch"]
     below = images._stages(f"{images.PREFIX}muster{images._BELOW}0:{images.TAG}")
     assert images._parents(below) == ["debian:trixie-slim"]
+
+
+def test_an_image_for_another_machine_is_another() -> None:
+    """What is run while it is made is told which; who does not ask cannot be made for others."""
+    other = f"{images.PREFIX}muster{images._FOR}riscv64:{images.TAG}"
+    assert images._archive(other) != images.archive("muster")
+    first, *_ = images._stages(other)
+    below = images._stages(first.parent)
+    assert Step("ENV", "TARGETARCH=riscv64") in below[0].steps
+    assert images._parents(below) == ["debian:trixie-slim"]
+    with pytest.raises(images.ImageError, match="base is for this machine alone"):
+        images.make("base", "riscv64")
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")

@@ -99,6 +99,18 @@ def test_the_list_of_parts_is_what_the_operator_runs_with() -> None:
     assert {one["ref"] for one in document["dependencies"]} == known
 
 
+def test_the_notes_are_those_of_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that has none yet, what is to come."""
+    monkeypatch.setattr(bundle, "ROOT", tmp_path)
+    for version in ("9.9.9", muster.version()):
+        text = f"# Changelog\n\n## Unreleased\n\n- New.\n\n## {version} (today)\n\n- Old.\n"
+        (tmp_path / "CHANGELOG.md").write_text(text)
+        said = "Old" if version == muster.version() else "New"
+        assert bundle.notes() == f"# Muster {muster.version()}\n\n- {said}.\n"
+
+
 @pytest.mark.e2e
 def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file to apply has the CRDs and an overlay; checksums hold; who signs is asked for it."""
@@ -116,7 +128,8 @@ def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     lines = (out / bundle.CHECKSUMS).read_text().splitlines()
     sums = dict(line.split("  ")[::-1] for line in lines)
     assert set(sums) == {
-        "install.yaml", f"{name}.tgz", f"{name}.cdx.json", f"{name}-py3-none-any.whl"
+        "install.yaml", f"{name}.tgz", f"{name}.cdx.json", f"{name}-py3-none-any.whl",
+        f"{name}.md",
     }  # fmt: skip
     for file, digest in sums.items():
         assert hashlib.sha256((out / file).read_bytes()).hexdigest() == digest

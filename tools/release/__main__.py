@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     built.add_argument("--image", default=bundle.PLACEHOLDER, help="its name (muster)")
     parts_of = Path("dist", "image.cdx.json")
     built.add_argument("--parts", type=Path, default=parts_of, help=f"its parts ({parts_of})")
+    built.add_argument("--machine", default="", help="amd64 or arm64 (this one)")
     built.set_defaults(run=_image)
     pushed = parts.add_parser("publish", help="push the image for all machines, then release it")
     pushed.add_argument("--registry", default="", help="such as registry.example.com/team")
@@ -77,7 +78,8 @@ def _release(args: argparse.Namespace) -> int:
 
 
 def _image(args: argparse.Namespace) -> int:
-    image.build(bundle.Image.read(args.image or bundle.PLACEHOLDER), args.engine, args.parts)
+    named = bundle.Image.read(args.image or bundle.PLACEHOLDER)
+    image.build(named, args.engine, args.parts, args.machine)
     return 0
 
 

@@ -129,6 +129,14 @@ def _with_image(values: str, image: Image) -> str:
     return values
 
 
+def notes() -> str:
+    """Return what users notice of this version: its part of the changelog, else the coming one."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    each = re.compile(r"^## ([\w.]+)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    parts, version = dict(each.findall(text)), muster.version()
+    return f"# Muster {version}\n\n{parts.get(version, parts['Unreleased']).strip()}\n"
+
+
 def release(image: Image, gang: str, out: Path, *more: Path) -> None:
     """Write all files of a release, of which those of the folder that are named are, too."""
     out.mkdir(parents=True, exist_ok=True)
@@ -137,6 +145,7 @@ def release(image: Image, gang: str, out: Path, *more: Path) -> None:
         "install.yaml": installation(image, gang).encode(),
         f"{stem}.tgz": archive(image),
         f"{stem}.cdx.json": sbom.document().encode(),
+        f"{stem}.md": notes().encode(),
     }
     for name, data in texts.items():
         (out / name).write_bytes(data)

@@ -56,15 +56,19 @@ def engine(name: str) -> str:
     return there[0]
 
 
-def build(image: Image, asked: str, parts: Path) -> None:
-    """Build it for this machine, write a list of its parts, and print what is in it."""
+def build(image: Image, asked: str, parts: Path, machine: str = "") -> None:
+    """Build it, write a list of its parts, and print what is in it.
+
+    It is for that machine (`arm64`), or for this one.
+    """
     if asked == NONE:
-        made = images.make(images.OURS)
+        made = images.make(images.OURS, machine)
         describe(made, parts)
         print(f"{images.tags(images.OURS)[0]} is {made}")
         return
     chosen = engine(asked)
-    run([*_BUILDS[chosen], f"--file={DOCKERFILE}", f"--tag={image.name}", "."])
+    wanted = [f"--platform=linux/{machine}"] if machine else []
+    run([*_BUILDS[chosen], *wanted, f"--file={DOCKERFILE}", f"--tag={image.name}", "."])
     with tempfile.TemporaryDirectory() as work:
         saved = Path(work) / "image.tar"
         run([word.format(file=saved, name=image.name) for word in _SAVES[chosen]])

@@ -73,6 +73,7 @@ def make(
             gang.key: _gang(
                 snapshot, gang, decisions.get(gang.key), foretold, before["gangs"].get(gang.key)
             )
+            | _room(snapshot, decisions.get(gang.key), drawn)
             for gang in snapshot.gangs
         },
         "queues": _queues(seen),
@@ -241,6 +242,18 @@ def _waits(
         "ruledOut": dict(verdict.ruled_out),
         "helps": list(_helps(decision)),
     }
+
+
+def _room(snapshot: Snapshot, decision: Decision | None, drawn: Sequence[str]) -> Json:
+    """Return how much of which nodes is kept for a gang, if any is, by a reservation."""
+    if decision is None or not decision.room:
+        return {}
+    column = {name: i for i, name in enumerate(snapshot.resources)}
+    room: dict[str, float] = {}
+    for name, amounts in decision.room.items():
+        device = drawn[snapshot.nodes.index[name]]
+        room[name] = quantity.number(device, amounts[column[device]])
+    return {"room": room}
 
 
 def short(shortage: Mapping[str, int], ruled_out: Mapping[str, int]) -> list[str]:

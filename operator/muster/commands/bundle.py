@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster bundle`: what a report of a fault needs, in one file that holds nobody's secrets.
 
-Of objects it has the texts that are named here as harmless, and of all others only that they are
-there.
+Of objects it has the texts that `redaction` knows as harmless, and of all others only that they
+are there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import os
 import platform
+import secrets
 import tarfile
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import BinaryIO, Final
 
 import muster
 from muster.api.edge import mapping, sequence, text
-from muster.commands import live, questions, tables
+from muster.commands import live, questions, redaction, tables
 from muster.commands.questions import FAILURES, NO, YES, Answer, connected
 from muster.kube import client
-from muster.kube.client import Kube
+from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
 from muster.runtime.settings import Settings
 
-HIDDEN: Final = "…"
 LARGEST: Final = 32 * 2**20
 """Characters of one part; what is longer is cut off."""
 ATTEMPTS: Final = 2
@@ -31,60 +34,67 @@ HOME: Final = "muster-system"
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 RUNNING: Final = ("/debug/snapshot", "/debug/decisions", "/metrics")
 """What a running operator serves, at one of its addresses or another."""
-TOLD: Final = frozenset({
-    "apiVersion", "kind", "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
-    "lastTransitionTime", "lastUpdateTime", "startTime", "completionTime", "failureTime", "since",
-    "eta", "image", "restartPolicy", "cleanPodPolicy", "schedulerName", "priorityClassName",
-    "queue", "parent", "state", "phase", "type", "status", "reason", "operator", "effect",
-    "topologyKey", "podGroup", "scheduler", "replicaType", "pod", "node", "container",
-    "managedBy", "summary",
-})  # fmt: skip
-"""Fields whose texts are shown."""
-FREE: Final = frozenset({
-    "annotations", "labels", "matchLabels", "nodeSelector", "volumeAttributes", "options", "data",
-})  # fmt: skip
-"""Fields of jobs, pods and claims whose own fields anybody may name, like those of TOLD."""
-AMOUNTS: Final = frozenset({
-    "limits", "requests", "minResources", "capability", "guarantee", "deserved", "allocated",
-})  # fmt: skip
-"""Fields whose values are quantities."""
-
-
-def harmless(value: object, key: str = "", above: str = "") -> Any:
-    """Return a value without any text that may be a secret: its fields, numbers and names."""
-    if isinstance(value, Mapping):
-        return {name: harmless(each, name, key) for name, each in value.items()}
-    if isinstance(value, list):
-        return [harmless(each, key, above) for each in value]
-    shown = (key in TOLD or above in AMOUNTS) and above not in FREE
-    return HIDDEN if isinstance(value, str) and value and not shown else value
+NAMES: Final = ".names.json"
+"""Ends the name of the file that says which name is which; before it stands the bundle's."""
 
 
 async def bundle(
-    settings: Settings, sources: Sequence[str], file: str, flags: Collection[str]
+    settings: Settings,
+    sources: Sequence[str],
+    file: str,
+    flags: Collection[str],
+    *,
+    hash_names: bool = False,
 ) -> Answer:
     """Write the file; NO if something is missing in it. Raises OSError.
 
     `sources`: addresses of a running operator; the rest is read from the cluster, if it answers.
-    `flags`: names of those that an operator has.
+    `flags`: names of those that an operator has. `hash_names`: hashes stand for all names; which
+    is which, and the key, is in a file beside it.
     """
+    beside = Path(f"{file.removesuffix('.tar.gz')}{NAMES}")
+    key = _key(beside) if hash_names else b""
+    parts, failed = await _gathered(settings, sources, flags)
+    missing = [f"{name}: {error}" for name, error in failed]
+    said, told = missing, ""
+    if hash_names:
+        found = redaction.hashed(parts, key)
+        _keep(beside, key, found.names)
+        # What a server answers has names in it.
+        said = [f"{name}: {type(error).__name__}" for name, error in failed]
+        parts, told = dict(found.parts), f"{beside}: which name is which; keep it to yourself\n"
+        missing, said = [*missing, *found.complaints], [*said, *found.complaints]
+    long = {name: len(part) for name, part in parts.items() if len(part) > LARGEST}
+    cut = [f"{name}: cut off, of {length} characters" for name, length in long.items()]
+    parts = {name: part[:LARGEST] for name, part in parts.items()}
+    parts["missing.txt"] = "".join(f"{line}\n" for line in (*said, *cut))
+    _write(file, parts)
+    text = f"{file}: {', '.join(sorted(parts))}\n{told}"
+    return Answer(text, NO if missing or cut else YES, "; ".join((*missing, *cut)))
+
+
+async def _gathered(
+    settings: Settings, sources: Sequence[str], flags: Collection[str]
+) -> tuple[dict[str, str], list[tuple[str, Exception]]]:
+    """Return the parts that there are, and why others are not."""
     parts: dict[str, str] = {}
-    missing: list[str] = []
+    failed: list[tuple[str, Exception]] = []
 
     async def add(name: str, reading: Awaitable[str]) -> None:
         try:
-            said = await reading
+            parts[name] = await reading
         except FAILURES as error:
-            missing.append(f"{name}: {error}")
-            return
-        if len(said) > LARGEST:
-            missing.append(f"{name}: cut off, of {len(said)} characters")
-        parts[name] = said[:LARGEST]
+            failed.append((name, error))
 
     for number, source in enumerate(sources):
+        before = len(parts) + len(failed)
         for path in RUNNING:
-            name = f"running-{number}{path.replace('/', '-')}"
-            await add(name, client.fetch(f"{source.rstrip('/')}{path}"))
+            # Another address of the operator may have what is not served at this one.
+            with contextlib.suppress(_AbsentError):
+                await add(f"running-{number}{path.replace('/', '-')}", _fetched(source, path))
+        if before == len(parts) + len(failed):
+            nothing = OSError(f"{source} serves none of {', '.join(RUNNING)}")
+            failed.append((f"running-{number}", nothing))
     try:
         async with connected(settings, ATTEMPTS) as kube:
             await add("versions.json", _versions(kube))
@@ -93,11 +103,36 @@ async def bundle(
             await add("operator.json", _operator(kube, flags))
         await add("snapshot.json", _snapshot(settings))
     except FAILURES as error:
-        missing.append(f"the cluster: {error}")
-    parts["missing.txt"] = "".join(f"{line}\n" for line in missing)
-    _write(file, parts)
-    told = f"{file}: {', '.join(sorted(parts))}\n"
-    return Answer(told, NO if missing else YES, "; ".join(missing))
+        failed.append(("the cluster", error))
+    return parts, failed
+
+
+class _AbsentError(Exception):
+    """It is not served at that address."""
+
+
+async def _fetched(source: str, path: str) -> str:
+    try:
+        return await client.fetch(f"{source.rstrip('/')}{path}")
+    except ApiError as error:
+        if error.code == 404:
+            raise _AbsentError from error
+        raise
+
+
+def _key(beside: Path) -> bytes:
+    """Return the key of the bundle before, so that names stay the same, or a new one."""
+    try:
+        return bytes.fromhex(json.loads(beside.read_text())["key"])
+    except FileNotFoundError:
+        return secrets.token_bytes()
+    except (ValueError, KeyError, TypeError) as error:
+        raise OSError(f"{beside} is there and holds no key: move it away") from error
+
+
+def _keep(beside: Path, key: bytes, names: Mapping[str, str]) -> None:
+    with _private(beside) as out:
+        out.write(tables.data({"key": key.hex(), "names": names}, tables.JSON).encode())
 
 
 async def _versions(kube: Kube) -> str:
@@ -108,11 +143,11 @@ async def _versions(kube: Kube) -> str:
 
 async def _jobs(kube: Kube) -> str:
     found = [document for _, document in await live.jobs(kube, "")]
-    return tables.data(harmless(found), tables.JSON)
+    return tables.data(redaction.harmless(found), tables.JSON)
 
 
 async def _queues(kube: Kube) -> str:
-    return tables.data(harmless(await live.queues(kube)), tables.JSON)
+    return tables.data(redaction.harmless(await live.queues(kube)), tables.JSON)
 
 
 async def _operator(kube: Kube, flags: Collection[str]) -> str:
@@ -124,7 +159,7 @@ async def _operator(kube: Kube, flags: Collection[str]) -> str:
             a for c in sequence(pod.get("containers")) for a in sequence(mapping(c).get("args"))
         ]
         known = [arg for arg in given if text(arg).lstrip("-").partition("=")[0] in flags]
-        told.append({"flags": known, "deployment": harmless(document)})
+        told.append({"flags": known, "deployment": redaction.harmless(document)})
     return tables.data(told, tables.JSON)
 
 
@@ -132,10 +167,13 @@ async def _snapshot(settings: Settings) -> str:
     return (await questions.snapshot(settings, questions.LIVE)).text
 
 
+def _private(file: str | Path) -> BinaryIO:
+    """Open a file anew that its writer alone may read."""
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
 def _write(file: str, parts: Mapping[str, str]) -> None:
-    """Write an archive that its writer alone may read."""
-    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(opened, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+    with _private(file) as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
         for name, part in sorted(parts.items()):
             content = part.encode()
             entry = tarfile.TarInfo(f"muster-bundle/{name}")

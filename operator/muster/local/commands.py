@@ -81,6 +81,7 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     made = _action(actions, "images", "make container images, for the training examples", _images)
     which = f"which: {', '.join(images.sources())} (default all)"
     made.add_argument("image", nargs="*", metavar="IMAGE", help=which)
+    made.add_argument("--machine", default="", help="for which, such as arm64 (default this one)")
 
 
 def _add_up(actions: Subparsers) -> None:
@@ -320,7 +321,7 @@ def _images(args: argparse.Namespace) -> int:
     failed = []
     for name in args.image or images.sources():
         try:
-            path = images.make(name)
+            path = images.make(name, args.machine)
         except images.ImageError as error:
             _say(f"{name} cannot be made: {error}")
             failed.append(name)

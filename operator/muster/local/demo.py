@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster demo`: real TFJobs as gangs on a local cluster, shown as they happen, then drawn.
 
-`Show` applies files and listens until all jobs have ended; `Narrator` makes lines of what it
-sees.
+The operator serves its page meanwhile. `Show` applies files and listens until all jobs have ended;
+`Narrator` makes lines of what it sees.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from muster.local import (
     runner,
     timeline,
 )
-from muster.local.handle import Cluster, ClusterError
+from muster.local.handle import LOOPBACK, Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 
 if TYPE_CHECKING:
@@ -90,10 +90,13 @@ def _show(*, keep: bool, out: Path) -> None:
     examples, manifests = _shipped("examples"), _shipped("manifests") / "overlays" / "embedded"
     _make_folder(out)
     with _cluster(keep=keep) as where:
-        operator = runner.start(where, manifests)
+        page = f"{LOOPBACK}:{cluster.free_port()}"
+        flags = (f"--dashboard-bind-address={page}", "--dashboard-auth=none")
+        operator = runner.start(where, manifests, flags)
         try:
             operator.wait_ready()
             _say("Muster is ready: an operator with the rights that it ships, and no more.")
+            _say(f"Watch on a page: http://{page}/")
             asyncio.run(_play(where, operator, examples, out))
         except (ShowError, ClusterError) as error:
             log = out.with_suffix(".log")

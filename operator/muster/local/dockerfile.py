@@ -2,6 +2,8 @@
 """What a Dockerfile says: the part of the language that ours need.
 
 RUN, COPY, ENV, WORKDIR, USER, ENTRYPOINT and CMD, in stages. ENTRYPOINT and CMD are JSON lists.
+A stage is made on this machine (`--platform=$BUILDPLATFORM`, or nothing) for that which `ARG
+TARGETARCH` asks for.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PLAIN = ("RUN", "COPY", "ENV", "WORKDIR", "USER")
 _LISTS = ("ENTRYPOINT", "CMD")
+_HERE = "--platform=$BUILDPLATFORM"
 
 
 class DockerfileError(Exception):
@@ -29,6 +32,10 @@ class Step:
 
     name: str
     text: str
+
+
+MACHINE = Step("ARG", "TARGETARCH")
+"""Asks for which machine the image is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +53,21 @@ def parse(text: str) -> tuple[Stage, ...]:
     lines = (line for line in text.splitlines() if not re.match(r"\s*(#|$)", line))
     for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
         name, _, rest = line.strip().partition(" ")
-        words = rest.split()
+        words = [word for word in rest.split() if word != _HERE]
         if name == "FROM" and words[1:2] in ([], ["AS"]):
             stages.append(Stage(words[0], words[-1] if words[1:] else ""))
-        elif stages and words and (name in _PLAIN or (name in _LISTS and rest.startswith("["))):
-            steps = (*stages[-1].steps, Step(name, " ".join(words)))
-            stages[-1] = replace(stages[-1], steps=steps)
+        elif stages and words and _is_known(step := Step(name, " ".join(words))):
+            stages[-1] = replace(stages[-1], steps=(*stages[-1].steps, step))
         else:
             raise DockerfileError(f"not understood in a Dockerfile: {line}")
     if not stages:
         raise DockerfileError("a Dockerfile without FROM")
     return tuple(stages)
+
+
+def _is_known(step: Step) -> bool:
+    listed = step.name in _LISTS and step.text.startswith("[")
+    return step.name in _PLAIN or step == MACHINE or listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
 A stage starts FROM `scratch`, from `debian:SUITE-slim`, which mmdebstrap makes of what the suite
 has today whatever digest is named, or from another image of ours, and its layer is what an overlay
 over its parent took in. An image is one file (docker-archive) in the user's cache, under a hash of
-all that it is made from; making one leaves nothing else behind.
+all that it is made from; making one leaves nothing else behind. It is for this machine, or for
+another where its Dockerfile asks for which: nothing that is run while it is made is of that.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from muster.local import layout, nodes
-from muster.local.dockerfile import Config, Copy, DockerfileError, Stage, Step, parse
+from muster.local.dockerfile import MACHINE, Config, Copy, DockerfileError, Stage, Step, parse
 
 PREFIX = "localhost/muster/"
 TAG = "1"
 OURS = "muster"
 """The operator's own image; the others are those of the training examples."""
 
+_FOR = "+"
+"""Behind it stands another machine than this one."""
 _BELOW = "~"
 """Behind it stands the number of a stage: no name in a Dockerfile has it."""
 _FORMAT = "1"
@@ -109,9 +112,13 @@ def archive(name: str) -> Path:
     return _archive(f"{PREFIX}{name}:{TAG}")
 
 
-def make(name: str) -> Path:
-    """Make an image, and what it is made from, unless somebody did."""
-    return _make(f"{PREFIX}{name}:{TAG}")
+def make(name: str, machine: str = "") -> Path:
+    """Make an image, and what it is made from, unless somebody did.
+
+    `machine`: for which, in Kubernetes' words (`arm64`); empty: for this one.
+    """
+    other = f"{_FOR}{machine}" if machine not in ("", nodes.architecture()) else ""
+    return _make(f"{PREFIX}{name}{other}:{TAG}")
 
 
 def _archive(reference: str) -> Path:
@@ -123,23 +130,42 @@ def _name(reference: str) -> str:
     if _DEBIAN.fullmatch(reference):
         return reference.replace(":", "-")
     name = reference.removeprefix(PREFIX).removesuffix(f":{TAG}")
-    known = name.partition(_BELOW)[0] in sources()
+    known = _base(name) in sources()
     if f"{PREFIX}{name}:{TAG}" != reference or not known:
         there = ", ".join(f"{PREFIX}{name}:{TAG}" for name in sources())
         raise ImageError(f"no image {reference}; there are debian:SUITE-slim, {there}")
     return name
 
 
+def _base(name: str) -> str:
+    """Return the name without the stage and the machine that it is of."""
+    return name.partition(_BELOW)[0].partition(_FOR)[0]
+
+
+def _machine(reference: str) -> str:
+    return _name(reference).partition(_BELOW)[0].partition(_FOR)[2] or nodes.architecture()
+
+
 def _stages(reference: str) -> tuple[Stage, ...]:
     """Read the stages of an image; the lasting steps of each are an image below it."""
     name, _, number = _name(reference).partition(_BELOW)
-    if name not in sources():
+    if _base(name) not in sources():
         return ()
     try:
-        found = parse(sources()[name].read_text())
+        found = parse(sources()[_base(name)].read_text())
     except (OSError, DockerfileError) as error:
         raise ImageError(f"{name}: {error}") from error
-    stages = [replace(stage, parent=_undigested(stage.parent)) for stage in found]
+    if _FOR in name and not any(MACHINE in stage.steps for stage in found):
+        raise ImageError(f"{_base(name)} is for this machine alone, {nodes.architecture()}")
+    given = Step("ENV", f"{MACHINE.text}={_machine(reference)}")
+    stages = [
+        Stage(
+            _undigested(stage.parent),
+            stage.name,
+            tuple(given if step == MACHINE else step for step in stage.steps),
+        )
+        for stage in found
+    ]
     if number:
         stage = stages[int(number)]
         return (Stage(stage.parent, steps=stage.steps[: _lasting(stage)]),)
@@ -180,7 +206,7 @@ def _key(reference: str) -> str:
     parts = [_FORMAT, platform.machine(), repr(stages)]
     parts += [repr((reference, _SLIM, _mirrors(reference)))] if not stages else []
     parts += [_key(parent) for parent in _parents(stages)]
-    parts += tags(_name(reference)) if stages else []
+    parts += tags(_base(_name(reference))) if stages else []
     for path in _files(stages):
         parts.append(str(path.relative_to(_context())))
         parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -260,7 +286,8 @@ class _Build:
         self.log.write_text("")
         layers, config = self._debian(reference) if not stages else self._staged(stages)
         fresh = self.work / "image.tar"
-        pack(fresh, layers, config, tags(_name(reference)) if stages else [reference])
+        names = tags(_base(_name(reference))) if stages else [reference]
+        pack(fresh, layers, config, names, _machine(reference))
         fresh.rename(self.target)
         self.log.unlink()
 
@@ -388,12 +415,14 @@ def _mirrors(reference: str) -> list[str]:
     return [str(p) for p in found if p.is_file() and wanted.search(p.read_text())]
 
 
-def pack(target: Path, layers: Sequence[Path], config: Config, names: list[str]) -> None:
-    """Write a docker-archive of layers, the lowest first."""
+def pack(
+    target: Path, layers: Sequence[Path], config: Config, names: list[str], machine: str = ""
+) -> None:
+    """Write a docker-archive of layers, the lowest first, for that machine or this one."""
     digests = [_digest(layer) for layer in layers]
     text = json.dumps(
         {
-            "architecture": nodes.architecture(),
+            "architecture": machine or nodes.architecture(),
             "os": "linux",
             "config": config.document(),
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},

@@ -86,6 +86,7 @@ def decisions(session: Session) -> tuple[Decision, ...]:
             evictions=tuple(evicted.get(gang.spec.key, ())) if gang.evicts else (),
             nominations=placements(session, gang, gang.nominations()),
             moves=gang.moves,
+            room=gang.room,
             effort=session.room.effort[gang.spec.key],
         )
         for gang in (*session.started, *rest)

@@ -89,5 +89,9 @@ class Decision:
     moves: tuple[Move, ...] = ()
     """Where those start again that are evicted for it to be moved. Without evictions it is only
     a proposal."""
+    room: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict, compare=False, metadata={"recorded": False}
+    )
+    """Node -> how much of each resource is kept free there for it, by a reservation."""
     effort: int = field(default=0, compare=False, metadata={"recorded": False})
     """How many terms were looked at to place its tasks one by one."""

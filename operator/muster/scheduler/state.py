@@ -149,6 +149,8 @@ class GangState:
     blocked_by: tuple[str, ...] = ()
     reserved: bool = False
     """Room is kept for it."""
+    room: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Where that is, as `Decision.room`."""
     eta: float | None = None
     """When it will find that room, if that is known."""
     _had: Counter[str] | None = None

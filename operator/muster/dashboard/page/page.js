@@ -425,6 +425,14 @@ function nodeRows({ place, at, from, to }) {
     if (!found.has(name)) found.set(name, []);
     found.get(name).push({ key, amount: each * indices(ranges), since, to: until });
   }
+  for (const [key, gang] of Object.entries(gangs)) {
+    if (!isWaiting(gang) || !gang.eta) continue;
+    const since = Math.max(gang.eta, at);
+    for (const [name, amount] of Object.entries(gang.room || {})) {
+      if (!found.has(name)) found.set(name, []);
+      found.get(name).push({ key, amount, since, to: gang.lasts ? since + gang.lasts : to, coming: true });
+    }
+  }
   const names = [...new Set([...Object.keys(nodes), ...found.keys()])].sort(byName.compare)
     .filter((name) => (nodes[name] && matches(name, nodes[name])) || (found.get(name) || []).some((span) => span.key.toLowerCase().includes(state.find)));
   const most = 40;
@@ -450,11 +458,11 @@ function nodeRow(name, size, spans, { place, at, from, to }) {
   spans.sort((a, b) => a.since - b.since || (a.key < b.key ? -1 : 1));
   for (const span of spans) {
     const who = span.key ? short(span.key) : span.kind === "others" ? "other pods" : "another namespace";
-    const when = span.held ? `since ${clock(span.since)}${span.ends ? `, ${until(span.ends)}` : ""}` : `from ${clock(span.since)} to ${clock(span.to)}`;
+    const when = span.coming ? `from about ${clock(span.since)}` : span.held ? `since ${clock(span.since)}${span.ends ? `, ${until(span.ends)}` : ""}` : `from ${clock(span.since)} to ${clock(span.to)}`;
     told.push(`${number(span.amount)} ${who}${span.held && !span.key ? "" : ` ${when}`}`);
     const free = busy.map((till, slot) => [till > span.since + 3 ? till : -Infinity, slot]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     const mine = free.slice(0, Math.max(1, Math.round(span.amount / (size || 1) * slots))).map(([, slot]) => slot).sort((a, b) => a - b);
-    const look = { key: span.key, style: { background: span.key ? colour(span.key) : `var(--${span.kind || "away"})` } };
+    const look = { key: span.key, kind: span.coming ? "plan" : "", style: { background: span.key ? colour(span.key) : `var(--${span.kind || "away"})` } };
     for (const [top, high] of runs(mine)) {
       bar(look, told[told.length - 1], span.since, span.to, top, high);
       if (span.ends) bar({ ...look, kind: "plan" }, told[told.length - 1], at, Math.max(span.ends, at), top, high);
@@ -534,7 +542,7 @@ function drawSheet() {
     el("h3", {}, "In short"),
     el("dl", { class: "pairs" }, pair("Queue", facts.queue && `${facts.queue}${facts.position ? `, position ${facts.position}` : ""}`), pair("Asks", needs(facts).join(", ")), pair("Roles", (facts.roles || []).map(([role, total, has]) => `${role || "pods"}: ${has} of ${total} placed`).join(", ")),
       pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", clock(past.created || facts.created || 0, true)), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
-      pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Priority", facts.priority)),
+      pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Kept for it", Object.keys(facts.room || {}).sort(byName.compare).join(", ")), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
     ...placement(key), ...pods(), ...logged(), ...conditions(), ...events("Events", happened), ...decisions(),
   ];

@@ -299,7 +299,7 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     # for.
     if session.rules.ready(gang) and gang.placements and gang not in session.started:
         session.started.append(gang)
-    gang.evicts, gang.reserved, gang.eta = True, False, None
+    gang.evicts, gang.reserved, gang.room, gang.eta = True, False, {}, None
     victims = session.victims
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])

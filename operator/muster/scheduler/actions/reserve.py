@@ -128,7 +128,7 @@ def release(session: Session, gang: GangState) -> None:
     """Keep nothing more for a gang that has its room."""
     if session.holder is gang:
         session.holder, session.room.until = None, None
-        gang.reserved, gang.eta, gang.blocked_by = False, None, ()
+        gang.reserved, gang.room, gang.eta, gang.blocked_by = False, {}, None, ()
         for tasks in gang.tasks:
             tasks.ends = gang.spec.ends(session.snapshot.now)
 
@@ -232,6 +232,9 @@ class _Search:
         room.closed = kept.closed
         self._session.holder = gang
         gang.reserved, gang.eta = True, eta
+        names = self._session.snapshot.nodes.names
+        where = np.flatnonzero(kept.room.any(axis=1)).tolist()
+        gang.room = {names[at]: tuple(kept.room[at].tolist()) for at in where}
         gang.blocked_by = self._departures.blockers(tenants, kept.room)
         for other in self._session.gangs if self._departures.unreliable else ():
             if other.spec.namespace in self._departures.unreliable:

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster bundle --hash-names`: no name is left, and what was decided is decided again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders_scheduler import make_gang, make_node, make_role
+from commands.test_bundle import written
+from commands.test_questions import job
+from muster import cli
+from muster.cluster import recording
+from muster.commands import redaction
+from muster.kube import client
+from replay.test_replay import RECORDED
+from seen import seen
+
+SAMPLE = list(RECORDED)[::5]
+MEANT = ("job", "space", "node", "zone", "queue", "class", "image", "label", "value", "variable",
+         "claim", "container", "annotation", "other")  # fmt: skip
+STRANGE = st.text("qxzjkv", min_size=7, max_size=9)
+NAMES = st.lists(STRANGE, min_size=len(MEANT), max_size=len(MEANT), unique=True)
+"""None is a part of any other text."""
+
+
+@pytest.mark.parametrize("place", SAMPLE)
+def test_what_was_decided_is_decided_again(place):
+    """The same of everybody, by the names that stand for theirs."""
+    found = redaction.hashed({"snapshot.json": RECORDED[place]}, b"key")
+    assert not found.complaints
+    again, told = recording.load(found.parts["snapshot.json"])
+    assert recording.decisions_text(again.decide()) == told
+    before = recording.load(RECORDED[place])[0].decide()
+    assert [each.verdict.state for each in again.decide()] == [d.verdict.state for d in before]
+
+
+def test_where_the_order_of_names_becomes_another_it_is_told():
+    """A node that is called by a word that stays comes first no more, where either would do."""
+    gang = make_gang(key="TFJob/team/mnist", roles=[make_role(replicas=1, gpu=1)])
+    for name, said in (("yard", False), ("worker", True)):
+        nodes = [make_node(name=name, gpu=1), make_node(name="zebra", gpu=1)]
+        text = recording.dump(*seen(nodes=nodes, gangs=[gang]))
+        found = redaction.hashed({"snapshot.json": text}, b"key")
+        assert [each.endswith("for its names") for each in found.complaints] == [True] * said
+
+
+def cluster(n):
+    """Return the documents of a cluster in which everything has a name of its own."""
+    document = job(n["job"], workers=2, cpu="3")
+    document["metadata"] |= {
+        "namespace": n["space"],
+        "labels": {n["label"]: n["value"]},
+        "annotations": {f"{n['annotation']}.com/x": n["value"]},
+        "managedFields": [{"fieldsV1": {f"f:{n['other']}": {}}}],
+    }
+    policy = {"queue": n["queue"], "priorityClass": n["class"]}
+    document["spec"]["runPolicy"] = {"schedulingPolicy": policy}
+    template = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"labels": {n["label"]: n["value"]}}
+    pod = template["spec"]
+    pod["nodeSelector"] = {f"{n['label']}.com/zone": n["zone"]}
+    pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": n["claim"]}}]
+    pod["containers"][0] |= {"image": f"{n['image']}.com/a/{n['image']}:{n['other']}"}
+    pod["containers"][0]["env"] = [{"name": n["variable"], "value": n["value"]}]
+    wrong = {"limits": {"memory": n["other"]}}
+    pod["containers"].append({"name": n["container"], "image": "i", "resources": wrong})
+    why = f"0/2 placed behind TFJob/{n['space']}/{n['other']}"
+    document["status"] = {"gang": {"state": "Queued", "summary": why, "message": why}}
+    labels = {f"{n['label']}.com/zone": n["zone"], "kubernetes.io/hostname": n["node"]}
+    node = {"kind": "Node", **make_node(name=n["node"], labels=labels)}
+    shared = {"kind": "Queue", "metadata": {"name": n["queue"]}, "spec": {"weight": 2}}
+    return node, shared, document
+
+
+def running(n, snapshot):
+    """Return what a running operator answers, by path."""
+    gang = f"TFJob/{n['space']}/{n['job']}"
+    verdict = {"state": "Waiting", "reason": "Fragmented", "message": f"of {n['other']}",
+               "blocked_by": [f"queue/{n['queue']}"],
+               "ruled_out": {f"no {n['zone']}": 1}}  # fmt: skip
+    decision = {"at": "2026-11-23T03:00:00Z", "gang": gang, "pods": [f"{n['job']}-worker-0"],
+                "placements": [{"role": "worker", "index": 0, "node": n["node"]}],
+                "verdict": verdict}  # fmt: skip
+    metrics = f"""# HELP muster_x What.
+muster_x{{queue="{n["queue"]}",resource="nvidia.com/gpu"}} 3.0
+volcano_job_retry_counts{{job_id="{n["space"]}/{n["job"]}"}} 1.0
+"""
+    return {"/debug/snapshot": snapshot, "/debug/decisions": json.dumps([decision]),
+            "/metrics": metrics}  # fmt: skip
+
+
+@settings(max_examples=6, deadline=None)
+@given(NAMES)
+def test_no_name_that_went_in_comes_out(tmp_path_factory, found):
+    """Wherever it stood; which is which is in the file beside it, and the snapshots replay."""
+    n, folder = dict(zip(MEANT, found, strict=True)), tmp_path_factory.mktemp("bundle")
+    documents = cluster(n)
+    _, plain = written(folder / "plain.tar.gz", *documents)
+    answers = running(n, plain["snapshot.json"])
+
+    async def fetch(url):
+        return answers[url.removeprefix("http://operator")]
+
+    with mock.patch.object(client, "fetch", fetch):
+        words = ("--hash-names", "--from", "http://operator")
+        code, parts = written(folder / "b.tar.gz", *documents, words=words)
+        _, same = written(folder / "b.tar.gz", *documents, words=words)
+    assert (code, parts["missing.txt"]) == (0, "")
+    assert len(parts) == 9
+    for name, text in parts.items():
+        assert [each for each in found if each in text] == [], name
+    beside = folder / "b.names.json"
+    assert beside.stat().st_mode & 0o077 == 0
+    known = json.loads(beside.read_text())["names"]
+    assert {n[each] for each in ("job", "space", "node", "zone", "queue", "label")} <= {
+        *known.values()
+    }
+    shown = {name: short for short, name in known.items()}
+    metrics = parts["running-0-metrics"]
+    assert f'job_id="{shown[n["space"]]}/{shown[n["job"]]}"' in metrics
+    assert 'resource="nvidia.com/gpu"' in metrics
+    (told_job,) = json.loads(parts["jobs.json"])
+    assert told_job["metadata"]["name"] == shown[n["job"]]
+    assert same["jobs.json"] == parts["jobs.json"]
+    for part in ("snapshot.json", "running-0-debug-snapshot"):
+        Path(folder / "saw.json").write_text(parts[part])
+        assert cli.main(["simulate", "--replay", str(folder / "saw.json")]) == 0
+
+
+def test_another_key_gives_other_names():
+    """So that nobody who has one bundle finds names in another by trying."""
+    parts = {"running-0-debug-decisions": '[{"gang": "TFJob/team/mnist"}]'}
+    first, second = (redaction.hashed(parts, key).parts for key in (b"a", b"b"))
+    assert first != second
+    assert all("TFJob/n" in text for each in (first, second) for text in each.values())
+
+
+def test_what_is_not_understood_is_left_out():
+    """As nobody can tell what is a name in it; a snapshot that decides otherwise is told."""
+    text = next(text for text in RECORDED.values() if '"NotEnoughResources"' in text)
+    parts = {
+        "running-0-debug-decisions": "not JSON, of mnist",
+        "running-0-debug-snapshot": text.replace('"NotEnoughResources"', '"Fragmented"'),
+        "snapshot.json": "{}",
+    }
+    found = redaction.hashed(parts, b"key")
+    assert found.parts.keys() == {"running-0-debug-snapshot"}
+    left_out, unread, otherwise = found.complaints
+    assert left_out.startswith("running-0-debug-decisions: left out")
+    assert otherwise.startswith("running-0-debug-snapshot: was decided otherwise")
+    assert unread.startswith("snapshot.json: left out")
+
+
+def test_a_key_that_is_none_is_not_written_over(tmp_path, capsys):
+    """The file beside the bundle may be somebody's."""
+    (tmp_path / "b.names.json").write_text("{}")
+    assert cli.main(["bundle", "--hash-names", "-o", str(tmp_path / "b.tar.gz")]) == 2
+    assert "move it away" in capsys.readouterr().err
+    assert (tmp_path / "b.names.json").read_text() == "{}"
