@@ -354,6 +354,16 @@ def test_queue_of_gangs():
     assert [lines[name].request[CPU] for name in ("q1", "q2")] == [2000, 0]
 
 
+def test_a_queue_behind_a_gang_beyond_all_measure():
+    """What one gang asked for takes nothing along, of what the others do, when it goes."""
+    columns = make_columns(nodes=[make_node()])
+    small = make_gang(roles=[make_role(replicas=2, cpu=1, memory="1Gi")])
+    huge = make_gang(key="team/huge", roles=[make_role(replicas=100_000, cpu="8E", memory="8E")])
+    before = freeze(columns, small).queues["default"].request.tolist()
+    assert freeze(columns, small, huge).queues["default"].request[CPU] > 2**63
+    assert freeze(columns, small).queues["default"].request.tolist() == before
+
+
 def test_a_changed_node_changes_what_suits():
     """Rows follow the node: its labels, its state, and that it is another one in its place."""
     columns = make_columns(nodes=[make_node()])
