@@ -303,6 +303,8 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     victims = session.victims
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
+        # Pods that it was given in this cycle would start only to go with the rest.
+        session.withdraw(lost)
         lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {gang.spec.key}")
 
 
