@@ -86,7 +86,7 @@ class _Departures:
 def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
     # One promise only: with one for every gang that waits hardly any could pass by.
-    if session.holder is not None or gang.promised or gang.spec.admitted or not gang.need:
+    if session.holder is not None or gang.promised or gang.protected or not gang.need:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
@@ -101,7 +101,8 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     # Nodes that are drained are no help where a quota is in the way.
     short = session.rules.affordable(gang, gang.demand()) is not None
     late = gang.spec.misled or session.snapshot.now >= gang.spec.drains_from
-    patience = late and not short
+    # What is left of a gang whose hold is over had its time: nobody leaves for it before his own.
+    patience = late and not short and not gang.spec.admitted
     tries = session.memory.setdefault(("reserve", short), set())
     key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
@@ -118,7 +119,7 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
 
 def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> None:
     """Go on to keep the room of a gang by the time that it was told, whoever waits by now."""
-    kept = session.holder is not None or gang.promised or gang.spec.admitted
+    kept = session.holder is not None or gang.promised or gang.protected
     departures = None if kept or gang.best_effort else _departures(session, gang)
     if departures is not None and not _limited(session, gang):
         _Search(session, gang, attempt, departures).renew(told)
