@@ -9,7 +9,9 @@ from math import inf
 import pytest
 
 from builders import make_job, make_pod, make_replica, make_template
+from following import Shown
 from mpijobs import mpijob
+from muster import gang
 from muster.allocator import members, tracker
 from muster.allocator.members import GangSettings, Template, Version
 from muster.allocator.tracker import Assumed, Leaving, Retry
@@ -20,6 +22,7 @@ from muster.cluster import gangs, queues
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Topology
+from muster.store.store import Store
 from world import tfjob
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -498,6 +501,20 @@ def test_where_a_job_and_its_roles_are_to_lie():
     assert chief.shape != worker.shape
     queued = make_job(replicas=roles, labels={"kueue.x-k8s.io/queue-name": "team"})
     assert [role.topology for role in look(job=queued).input.roles] == [None, None]
+
+
+def test_a_label_that_comes_and_goes_says_who_sees_to_where_roles_lie():
+    """It is no part of the spec, so that the generation stays the same."""
+    shown = Shown()
+    shown.store = Store(gang.EMBEDDED, FRAMEWORKS.values())
+    jobs = members.JobMembers(shown.store)
+    theirs = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}}
+    document = tfjob(Worker={"replicas": 2, "template": make_template() | theirs})
+    for labels, expected in (({}, "rack"), ({"kueue.x-k8s.io/queue-name": "q"}, ""), ({}, "rack")):
+        document["metadata"] |= {"labels": labels, "generation": 1}
+        shown.put(document)
+        (tasks,) = jobs.facts("TFJob/team/mnist", (), 0.0).tasks
+        assert (tasks.topology.level if tasks.topology else "") == expected
 
 
 def test_the_minimum_of_each_role():

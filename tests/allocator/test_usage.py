@@ -11,6 +11,7 @@ from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_
 from muster.allocator.usage import PERIOD, Usage
 from muster.api import edge
 from muster.cluster.queues import QueueInput, parse_queue
+from muster.scheduler import division
 
 DAY = 86400.0
 START = 1_700_000_000.0
@@ -59,6 +60,16 @@ def test_what_is_held_for_ever():
     story = Story()
     story.at(0.0, 8)
     assert story.at(100 * DAY)[0] == [round(DAY / math.log(2), 3), 0.0]
+
+
+@pytest.mark.parametrize(
+    ("asks", "part"), [({"example.com/none": 4}, 0.0), ({"cpu": "8E"}, 1.0), ({"cpu": 2}, 0.25)]
+)
+def test_more_than_there_is_counts_as_all_of_it(asks, part):
+    """What a pod names that no node has, or has so much of, is not forgotten for years else."""
+    gang = make_gang(queue="a", roles=[make_role(held=[(0, "n1")], **asks)])
+    snapshot = make_snapshot(nodes=[make_node(cpu=8)], queues=[make_queue(name="a")], gangs=[gang])
+    assert division.held(snapshot) == {"a": part}
 
 
 def test_whoever_comes_after_goes_on():

@@ -17,9 +17,11 @@ from builders_scheduler import (
     make_role,
     make_template,
 )
+from muster.api.model import Unreadable
 from muster.api.reasons import Reason
+from muster.cluster import cautious
 from muster.cluster.assemble import assemble
-from muster.cluster.nodes import SHARED, parse_node
+from muster.cluster.nodes import NOT_READY, SHARED, UNREADABLE, parse_node
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.state import FREEZES, IDLE_SHAPES
 from muster.scheduler.cycle import schedule
@@ -354,6 +356,16 @@ def test_queue_of_gangs():
     assert [lines[name].request[CPU] for name in ("q1", "q2")] == [2000, 0]
 
 
+def test_a_queue_behind_a_gang_beyond_all_measure():
+    """What one gang asked for takes nothing along, of what the others do, when it goes."""
+    columns = make_columns(nodes=[make_node()])
+    small = make_gang(roles=[make_role(replicas=2, cpu=1, memory="1Gi")])
+    huge = make_gang(key="team/huge", roles=[make_role(replicas=100_000, cpu="8E", memory="8E")])
+    before = freeze(columns, small).queues["default"].request.tolist()
+    assert freeze(columns, small, huge).queues["default"].request[CPU] > 2**63
+    assert freeze(columns, small).queues["default"].request.tolist() == before
+
+
 def test_a_changed_node_changes_what_suits():
     """Rows follow the node: its labels, its state, and that it is another one in its place."""
     columns = make_columns(nodes=[make_node()])
@@ -379,6 +391,18 @@ def test_a_changed_node_changes_what_suits():
     columns.node_changed(third, None)
     columns.node_changed(None, parse_node(make_node(name="n0")))
     assert suits() == [[True], [False]]
+
+
+def test_a_node_that_is_not_ready_beside_one_that_cannot_be_read():
+    """Each is told as what it is, in whichever order they came."""
+    columns = make_columns()
+    gang = make_gang()
+    freeze(columns, gang)
+    down = make_node(name="n1", conditions={"Ready": False}, unschedulable=True)
+    columns.node_changed(None, parse_node(down))
+    columns.node_changed(None, cautious.node(make_node(name="n2"), Unreadable("it is odd")))
+    (decision,) = schedule(freeze(columns, gang), DEFAULT)
+    assert decision.verdict.ruled_out == {NOT_READY: 1, UNREADABLE: 1}
 
 
 def test_many_nodes_after_the_shape():

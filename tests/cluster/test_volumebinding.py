@@ -170,6 +170,43 @@ def test_claims_learn_their_node(waiting, wanted):
     assert list(columns.consumers()) == []
 
 
+def test_a_claim_whose_first_pod_is_on_a_node_that_is_gone():
+    """Another pod of it tells where its volume is to be, and others go where that can be had."""
+    columns = make_columns(nodes=NODES)
+    for view in (claim(), storage_class(), attach("n0", ["zone"])):
+        columns.volumes.changed(None, view)
+    shape = make_role(template=make_template(**MOUNTED)).shape
+    columns.assume("team", "lost", "gone", shape)
+    assert list(columns.consumers()) == []
+    columns.assume("team", "there", "n1", shape)
+    assert [(c.claim.name, c.node) for c in columns.consumers()] == [("data", "n1")]
+    third = make_role(replicas=1, template=make_template(cpu=1, **MOUNTED))
+    snapshot = assemble(columns, [make_gang(roles=[third])], [make_queue()], 0.0)
+    (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
+    assert nodes_of(decision) == {"worker-0": "n1"}
+
+
+def attach(node, labels):
+    """Return what a node says of the volumes of `storage_class`: where others reach them."""
+    driver = {"name": "example.com/disk", "topologyKeys": labels}
+    return storage.parse_attach({"metadata": {"name": node}, "spec": {"drivers": [driver]}})
+
+
+def test_where_nodes_reach_the_same_volumes():
+    """By what most nodes say at present, whatever they have said, and in which order."""
+    limits, before, later = volumebinding.Limits(), ("zone",), ("example.com/zone",)
+    for node in ("n0", "n1", "n2"):
+        limits.put(attach(node, before), there=True)
+    for node, expected in (("n2", before), ("n1", later), ("n0", later)):
+        limits.put(attach(node, before), there=False)
+        limits.put(attach(node, later), there=True)
+        assert limits.labels("example.com/disk") == expected
+    for node in ("n0", "n1", "n2"):
+        limits.put(attach(node, later), there=False)
+        limits.put(attach(node, None), there=True)
+    assert limits.labels("example.com/disk") == ()
+
+
 @pytest.mark.parametrize(
     ("labels", "free"),
     [({}, True), ({"topology.kubernetes.io/zone": "a"}, True),

@@ -354,7 +354,12 @@ class Loop:
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float
     ) -> None:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
-        reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
+        reserved = [
+            d
+            for d in decisions
+            # Also of a broken gang whose hold is over: when it finds its room is known then.
+            if d.verdict.state is GangPhase.RESERVED or d.verdict.eta is not None
+        ]
         queue_of = {gang.key: gang.queue for gang in inputs}
         holders = ((queue_of[d.gang], namespace_of(d.gang)) for d in reserved)
         self._wake(self._reservations.kept(holders, self._store.queues))

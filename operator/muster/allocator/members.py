@@ -403,8 +403,9 @@ class JobMembers(_Kind):
         lost: Mapping[str, PodView],
         answers: Mapping[str, Answer],
     ) -> GangFacts:
+        # The labels are no part of the spec, so that no generation tells of them.
         template = self._templates.get(
-            job.key, (of, answers), lambda: self._template(job, of, answers)
+            job.key, (of, job.labels, answers), lambda: self._template(job, of, answers)
         )
         return job_facts(
             job,

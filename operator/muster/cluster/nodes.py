@@ -178,7 +178,7 @@ def holds(term: Term, node: NodeView) -> bool:
 
 _MISSING: Final = {Link.NEAR: NOT_NEAR, Link.EVEN: NO_DOMAIN}
 """Why a node without the label of such a term is out."""
-_State = tuple[bool, bool, tuple[Taint, ...], tuple[bool, ...]]
+_State = tuple[bool, bool, bool, tuple[Taint, ...], tuple[bool, ...]]
 
 
 HUGE: Final = 2**43
@@ -538,7 +538,7 @@ class ShapeRow:
             return
         # Without a selector, nodes in the same state are all the same to it.
         labelled = tuple(key in node.labels for key in self._keys)
-        state = (node.ready, node.unschedulable, node.taints, labelled)
+        state = (node.ready, node.unreadable, node.unschedulable, node.taints, labelled)
         code = self._alike.get(state)
         if code is None:
             code = self._alike[state] = self.code(barrier(self.shape, node))

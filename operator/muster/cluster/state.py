@@ -129,8 +129,8 @@ class _Known:
 
     source: GangInput
     gang: Gang
-    request: FloatArray
-    """(R,): allocated and wanted."""
+    request: list[int]
+    """R: allocated and wanted."""
     shapes: tuple[tuple[int, PodShape], ...]
     """Of the pod sets with tasks that wait or return."""
 
@@ -211,7 +211,8 @@ class ClusterColumns:
         self._rows: dict[int, ShapeRow] = {}
         self._frozen: dict[int, Shape] = {}
         self._gangs: dict[str, _Known] = {}
-        self._sums: dict[str, tuple[FloatArray, FloatArray]] = {}
+        self._sums: dict[str, tuple[list[int], list[int]]] = {}
+        """Queue -> what its gangs hold, and want with that."""
         self._lying = 0
         """How many of the gangs say where they are to lie."""
         self._tenants = Tenants(self._vocabulary.request)
@@ -547,7 +548,7 @@ class ClusterColumns:
         if known is not None and known.source is source:
             return known
         allocated = np.zeros(self._width, np.int64)
-        request = np.zeros(self._width, np.float64)
+        request = [0] * self._width
         pod_sets, shapes = [], []
         ready = missing = 0
         for role in source.roles:
@@ -555,8 +556,7 @@ class ClusterColumns:
             pod_set = self._pod_set(role, vector)
             wanted = len(pod_set.waiting) + len(pod_set.returning)
             allocated = np.minimum(allocated + times(len(pod_set.held), vector), CEILING)
-            # In floats, as sums of what is merely wanted may go beyond 64 bits.
-            request += (len(pod_set.held) + wanted) * vector.astype(np.float64)
+            request = _plus(request, vector.tolist(), len(pod_set.held) + wanted)
             pod_sets.append(pod_set)
             ready += len(pod_set.held) + pod_set.succeeded
             missing += wanted + pod_set.gated
@@ -579,12 +579,13 @@ class ClusterColumns:
 
     def _account(self, known: _Known, sign: int) -> None:
         self._lying += sign * known.gang.lies
-        zero = np.zeros(self._width, np.float64)
-        allocated, request = self._sums.get(known.gang.queue, (zero, zero))
-        self._sums[known.gang.queue] = (
-            allocated + sign * known.gang.allocated,
-            request + sign * known.request,
-        )
+        queue, zero = known.gang.queue, [0] * self._width
+        allocated, request = self._sums.pop(queue, (zero, zero))
+        allocated = _plus(allocated, known.gang.allocated.tolist(), sign)
+        request = _plus(request, known.request, sign)
+        # Queues may be named that never were there: nothing is kept of one without gangs.
+        if any(request):
+            self._sums[queue] = allocated, request
 
     def _pod_set(self, role: RoleInput, request: IntArray) -> PodSet:
         # Without a profile: terms of other pods give it another shape only later, where there are
@@ -635,7 +636,7 @@ class ClusterColumns:
         return made, divisions
 
     def _queue(self, source: QueueInput, shape: QueueShape, asking: Sequence[_Known]) -> Queue:
-        zero = np.zeros(self._width, np.float64)
+        zero = [0] * self._width
         allocated, request = self._sums.get(source.name, (zero, zero))
         weight, refusal = max(source.weight, 1), None
         if source.unreadable:
@@ -651,8 +652,8 @@ class ClusterColumns:
             source.name,
             weight,
             self._limits(source.capability),
-            allocated,
-            request,
+            np.array(allocated, np.float64),
+            np.array(request, np.float64),
             refusal,
             barred,
             self._limits(source.reservable) if source.reservable else None,
@@ -746,6 +747,13 @@ def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int,
     return {
         pod_set.shape: r.shape for pod_sets in pairs for pod_set, r in pod_sets if r.shape.stored
     }
+
+
+def _plus(sums: list[int], amounts: list[int], count: int) -> list[int]:
+    """Return the sums with so many times the amounts."""
+    # In integers of any length: floats that one gang has made huge would have lost what all others
+    # ask for when that gang goes.
+    return [total + count * each for total, each in zip(sums, amounts, strict=True)]
 
 
 def _sorted(amounts: Mapping[str, int] | None) -> Requests:

@@ -273,6 +273,8 @@ class Reach:
 
     def __init__(self, nodes: Sequence[NodeView]) -> None:
         self._nodes = nodes
+        self.index: Final = {node.name: i for i, node in enumerate(nodes)}
+        """Node -> where it stands."""
         self._known: dict[Terms, BoolArray] = {}
         self._places: dict[str, dict[str, list[int]]] = {}
 
@@ -285,10 +287,6 @@ class Reach:
                     marks[i] |= holds(term, self._nodes[i])
             self._known[terms] = marks
         return self._known[terms]
-
-    def position(self, node: str) -> int | None:
-        """Return where the node stands; None: it is not there."""
-        return next((i for i, view in enumerate(self._nodes) if view.name == node), None)
 
     def domains(self, labels: Sequence[str]) -> IntArray:
         """Return (N,) numbers, the same for nodes with the same values of the labels."""

@@ -7,7 +7,7 @@ Where no node says how many, all of this costs nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -62,8 +62,8 @@ class Limits:
     """By node."""
     _most: dict[str, dict[str, int]] = field(default_factory=dict)
     """Driver -> node -> volumes."""
-    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Driver -> the labels of nodes that reach the same volumes."""
+    _labels: dict[str, Counter[tuple[str, ...]]] = field(default_factory=dict)
+    """Driver -> the labels of nodes that reach the same volumes -> how many nodes say so."""
 
     def put(self, view: AttachView, *, there: bool) -> None:
         """Take in the limits of a node, or that they went."""
@@ -71,8 +71,11 @@ class Limits:
             self.views[view.node] = view
         else:
             self.views.pop(view.node, None)
-        if there:
-            self.labels.update(view.topology)
+        for driver, labels in view.topology:
+            said = self._labels.pop(driver, Counter())
+            said[labels] += 1 if there else -1
+            if +said:
+                self._labels[driver] = +said
         for driver, count in view.most:
             nodes = self._most.setdefault(driver, {})
             if there:
@@ -81,6 +84,14 @@ class Limits:
                 nodes.pop(view.node, None)
             if not nodes:
                 del self._most[driver]
+
+    def labels(self, driver: str) -> tuple[str, ...]:
+        """Return the labels of nodes that reach the same volumes; none: nobody says.
+
+        As most nodes have it, where a new version of the driver is not on all of them yet.
+        """
+        said = self._labels.get(driver)
+        return max(said, key=lambda labels: (said[labels], labels)) if said else ()
 
     def full(self, node: str, wanted: Iterable[Volume], there: Iterable[Volume]) -> bool:
         """Say whether the node does not take the volumes that are wanted, with those there."""
@@ -348,8 +359,8 @@ class Volumes:
         if kept is None or domain is None:
             return made
         # All users of a claim reach one volume, so any of them tells where it is.
-        here = reach.position(next(iter(self.users[key].values())))
-        return made if here is None else made & (domain == domain[here])
+        here = self._home(key, reach.index)
+        return made & (domain == domain[reach.index[here]]) if here else made
 
     def _labels(self, claim: ClaimView) -> tuple[str, ...]:
         """Return the labels that tell which nodes reach a volume that is made for the claim."""
@@ -359,7 +370,7 @@ class Volumes:
         own = {e.key for term in of.topologies or () for e in term.labels}
         # What the driver says on nodes is surer than what the class allows; without either nobody
         # knows, and all nodes count as one domain.
-        return self.limits.labels.get(of.driver) or tuple(sorted(own))
+        return self.limits.labels(of.driver) or tuple(sorted(own))
 
     def choose(self, views: Mapping[str, NodeView]) -> None:
         """Choose the volumes of claims of which a pod has come to its node; `views` by name."""
@@ -372,9 +383,8 @@ class Volumes:
             )
             if key not in self.users or claim is None or claim.bound or gone:
                 del self.chosen[key]
-        for key, users in self.users.items():
-            claim = self.claims.get(key)
-            node = views.get(next(iter(users.values())))
+        for key in self.users:
+            claim, node = self.claims.get(key), views.get(self._home(key, views))
             # A claim with a selected node is the provisioner's: what it makes cannot be chosen
             # here any more.
             if claim is None or node is None or key in self.chosen or claim.node:
@@ -507,8 +517,13 @@ class Volumes:
                 yield Consumer(claim, self.volumes[name], "")
             known = self.classes.get(claim.storage_class)
             # Said by the claim's annotation, for which external provisioners wait.
-            if not (name or claim.node) and known is not None and known.provisions:
-                yield Consumer(claim, None, next(iter(self.users[key].values())))
+            node = self._home(key, views)
+            if node and not (name or claim.node) and known is not None and known.provisions:
+                yield Consumer(claim, None, node)
+
+    def _home(self, key: Key, there: Container[str]) -> str:
+        """Return the node of a pod that uses the claim, of those that are there; else empty."""
+        return next((node for node in self.users[key].values() if node in there), "")
 
     def _owned(self, key: Key, claim: ClaimView) -> bool:
         """Say whether the claim is not that of a pod which had the name before."""

@@ -165,9 +165,13 @@ class Tree:
 
 def held(snapshot: Snapshot) -> Mapping[str, float]:
     """Return, by queue, the largest part of any resource that its own gangs hold."""
-    total = np.maximum(snapshot.nodes.shared, 1)
+    total = snapshot.nodes.shared
+    total[PODS] = 0
+    there = np.flatnonzero(total)
+    # A pod that names its node itself may hold, for as long as that does not turn it away, more
+    # than all that there is.
     return {
-        name: float((queue.allocated / total)[PODS + 1 :].max(initial=0))
+        name: min(float((queue.allocated[there] / total[there]).max(initial=0)), 1.0)
         for name, queue in snapshot.queues.items()
     }
 

@@ -297,6 +297,16 @@ class Session:
                 gang.promises.pop()
                 self._apply(replace(step, state=self.room.state, recalled=True), 1)
 
+    def withdraw(self, gang: GangState) -> None:
+        """Take back all that the gang was given in this cycle; no mark made before holds then."""
+        if not (gang.placements or gang.promises):
+            return
+        for step in [s for s in self._steps if isinstance(s, _Step) and s.gang is gang][::-1]:
+            self._steps.remove(step)
+            self._take_back(step)
+        if gang in self.started:
+            self.started.remove(gang)
+
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
         """Yield (gang, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
         for step in self._steps:
@@ -408,14 +418,17 @@ class Session:
             step = self._steps.pop()
             if isinstance(step, _Eviction):
                 self._take_away(step, -1)
-            elif step.recalled:
-                self._apply(step, -1)
-                step.gang.promises.append((step.tasks, step.picks.order))
             else:
-                self._apply(step, -1)
-                (step.gang.promises if step.promise else step.gang.placements).pop()
+                self._take_back(step)
             # The room is what it was then, so all that was remembered of that state holds again.
             self.room.state = step.state
+
+    def _take_back(self, step: _Step) -> None:
+        self._apply(step, -1)
+        if step.recalled:
+            step.gang.promises.append((step.tasks, step.picks.order))
+        else:
+            (step.gang.promises if step.promise else step.gang.placements).pop()
 
     def _apply(self, step: _Step, sign: int) -> None:
         if sign > 0:

@@ -47,6 +47,7 @@ def honour(session: Session) -> None:
     higher = (g for g in session.gangs if g.need and g.spec.priority > gang.spec.priority)
     if gang.promised or any(not diagnosis.stuck(session, other) for other in higher):
         return
+    session.respect(gang.spec.priority)
     # Before that it waits for what it is not due, like all others.
     early = when > session.snapshot.now
     waits = early and session.rules.overused(session.queues[gang.spec.queue])
@@ -348,7 +349,9 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
     if count > 1 and session.rules.barrier(gang, [(tasks, count)]) is not None:
         count = 1
     if not _admitted(session, gang, [(tasks, count)]):
-        return False
+        # Another role may ask for nothing that is used up.
+        tasks.closed = True
+        return bool(_open(gang))
     if not session.charge(gang):
         gang.refuse(DEFERRED)
         return False

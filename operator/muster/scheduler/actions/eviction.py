@@ -98,8 +98,11 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     if rank in session.memory or key in session.memory or not session.charge(gang):
         return False
     open_ = grounds.among(session, gang)
+    # Its own tasks, which are nothing to it, may have to go for one that is alike.
+    own = grounds.forfeit and gang.spec.ready > 0
     if not open_.any():
-        session.memory[rank] = True
+        if not own:
+            session.memory[rank] = True
         return False
     # A try refuses the gang anew, in a cluster where others have gone; what is told is what is
     # true of the one there is.
@@ -114,7 +117,8 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     if found:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
-        if not session.exhausted(gang):  # those of another namespace may find what it did not
+        # Those of another namespace may find what it did not.
+        if not (own or session.exhausted(gang)):
             session.memory[key] = True
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = reason
     return found
@@ -303,6 +307,8 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     victims = session.victims
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
+        # Pods that it was given in this cycle would start only to go with the rest.
+        session.withdraw(lost)
         lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {gang.spec.key}")
 
 

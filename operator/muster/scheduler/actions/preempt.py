@@ -36,6 +36,7 @@ def preempt(session: Session) -> None:
     # Behind the starving ones: extras never come before anybody's minimum.
     for gang in sorted(session.asking, key=session.order):
         if session.rules.ready(gang) and not (gang.promised or gang.lost or gang.spec.polite):
+            session.respect(gang.spec.priority)
             for tasks in gang.tasks:
                 _inside(session, gang, tasks)
 

@@ -86,7 +86,7 @@ class _Departures:
 def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
     # One promise only: with one for every gang that waits hardly any could pass by.
-    if session.holder is not None or gang.promised or gang.spec.admitted or not gang.need:
+    if session.holder is not None or gang.promised or gang.protected or not gang.need:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
@@ -101,7 +101,8 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     # Nodes that are drained are no help where a quota is in the way.
     short = session.rules.affordable(gang, gang.demand()) is not None
     late = gang.spec.misled or session.snapshot.now >= gang.spec.drains_from
-    patience = late and not short
+    # What is left of a gang whose hold is over had its time: nobody leaves for it before his own.
+    patience = late and not short and not gang.spec.admitted
     tries = session.memory.setdefault(("reserve", short), set())
     key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
@@ -111,15 +112,15 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     if _above(session, gang) and any(_below(session, other) for other in session.gangs):
         return
     tries.add(key)
-    departures = _departures(session)
+    departures = _departures(session, gang)
     if departures is not None:
         _Search(session, gang, attempt, departures).run(patience=patience)
 
 
 def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> None:
     """Go on to keep the room of a gang by the time that it was told, whoever waits by now."""
-    kept = session.holder is not None or gang.promised or gang.spec.admitted
-    departures = None if kept or gang.best_effort else _departures(session)
+    kept = session.holder is not None or gang.promised or gang.protected
+    departures = None if kept or gang.best_effort else _departures(session, gang)
     if departures is not None and not _limited(session, gang):
         _Search(session, gang, attempt, departures).renew(told)
 
@@ -353,17 +354,18 @@ class _Search:
         return lambda stack: ranks[stack.nodes]
 
 
-def _departures(session: Session) -> _Departures | None:
+def _departures(session: Session, gang: GangState) -> _Departures | None:
+    """Return when all others leave: that it would end itself makes no room for it."""
     tenancy, now = session.snapshot.tenancy, session.snapshot.now
     if tenancy is None:
         return None
-    ends = [gang.ends(now) for gang in tenancy.gangs]
-    owners = [gang.key for gang in tenancy.gangs]
-    leavers: list[Leavers] = [partial(_leavers, session, gang.key) for gang in tenancy.gangs]
+    ends = [tenant.ends(now) for tenant in tenancy.gangs]
+    owners = [tenant.key for tenant in tenancy.gangs]
+    leavers: list[Leavers] = [partial(_leavers, session, tenant.key) for tenant in tenancy.gangs]
     lengths, nodes, amounts = [np.diff(tenancy.bounds)], [tenancy.nodes], [tenancy.amounts]
-    for gang, tasks, where, counts in session.given():
+    for given, tasks, where, counts in session.given():
         ends.append(tasks.ends)
-        owners.append(gang.spec.key)
+        owners.append(given.spec.key)
         lengths.append(np.array([len(where)]))
         nodes.append(where)
         amounts.append(counts[:, None] * tasks.shape.request)
@@ -371,12 +373,15 @@ def _departures(session: Session) -> _Departures | None:
     length = np.concatenate(lengths)
     # The last key is the first: by end, then by owner, so that equal ends give the same order
     # whatever order gangs came in.
-    order = np.lexsort((np.array(owners), np.array(ends)))
+    keys = np.array(owners, np.str_)
+    order = np.lexsort((keys, np.array(ends)))
+    order = order[keys[order] != gang.spec.key]
     bounds = np.concatenate(([0], np.cumsum(length)))
     sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
     # The rows of each tenant moved to where the sorted order has it: its new place plus how far
     # its old start lies from its new one.
-    rows = np.arange(bounds[-1]) + np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
+    shifts = np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
+    rows = np.arange(len(shifts)) + shifts
     return _Departures(
         ends=np.array(ends)[order],
         owners=tuple(owners[i] for i in order),
@@ -384,7 +389,7 @@ def _departures(session: Session) -> _Departures | None:
         nodes=np.concatenate(nodes)[rows],
         amounts=np.concatenate(amounts)[rows],
         leavers=tuple(leavers[i] for i in order),
-        unreliable=frozenset(gang.namespace for gang in tenancy.gangs if gang.overran(now)),
+        unreliable=frozenset(one.namespace for one in tenancy.gangs if one.overran(now)),
     )
 
 

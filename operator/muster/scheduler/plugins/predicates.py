@@ -53,7 +53,7 @@ def _regions(session: Session, gang: GangState) -> Sequence[Sequence[Region]] | 
             free.setdefault(id(term.domain), (term, []))[1].append(tasks)
     if not free:
         return None
-    term, members = max(free.values(), key=lambda item: item[0].domain.max())
+    term, members = max(free.values(), key=lambda item: item[0].domain.max(initial=-1))
     near = [(tasks, count) for tasks, count in gang.demand() if tasks in members]
     domains = Domains(term.domain, len(term.counts))
     held = Room.now(session, gang).share(near, domains, term.domain >= 0)

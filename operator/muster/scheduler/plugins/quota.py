@@ -30,8 +30,12 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
                 wanted[key] += fresh * each
         for key, amount in wanted.items():
             quota = quotas.get(key)
-            if quota is not None and amount > quota.hard - quota.used - session.charged[key]:
-                left = max(quota.hard - quota.used - session.charged[key], 0)
+            if quota is None:
+                continue
+            # It may have been made smaller than what it counts already, which takes nothing from
+            # who wants no more of it.
+            left = max(quota.hard - quota.used - session.charged[key], 0)
+            if amount > left:
                 return _refusal(gang, key, quota, amount, left)
         return None
 
