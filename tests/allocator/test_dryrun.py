@@ -343,7 +343,7 @@ def test_a_gang_known_to_another_process_is_tried_as_any_other():
 
 def test_turns_are_not_kept_for_ever(monkeypatch):
     """A namespace with a new template for each answer, none of which is taken, stops nobody."""
-    monkeypatch.setattr(cells, "KEPT", 0.3)
+    monkeypatch.setattr(cells, "KEPT", PATIENCE)
 
     async def story(s):
         def deny():
@@ -359,6 +359,7 @@ def test_turns_are_not_kept_for_ever(monkeypatch):
         s.create(name="small", namespace="quick")
         await s.cycles(2)
         assert not s.placements(QUICK)
+        monkeypatch.setattr(cells, "KEPT", 0.3)
         await s.until(lambda: s.placements(QUICK))
         assert len(s.asks("team")) > 2
 
