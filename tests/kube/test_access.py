@@ -19,7 +19,7 @@ class Server:
     def __init__(self, *granted, rules=None):
         """Remember what to grant, a set for each round of questions.
 
-        `rules`: those it tells of each namespace; None: it tells nobody any.
+        `rules`: those it tells; None: it tells nobody any.
         """
         self.granted, self.rules = granted, rules
         self.asked, self.asked_for_rules = [], []
@@ -30,9 +30,7 @@ class Server:
             self.asked_for_rules.append(review["spec"]["namespace"])
             if self.rules is None:
                 raise ApiError(403, "Forbidden", "who are you", None)
-            spaces = {access.NOWHERE, review["spec"]["namespace"]}
-            rules = [rule for space in spaces for rule in self.rules.get(space, ())]
-            return {"status": {"resourceRules": rules, "incomplete": True}}
+            return {"status": {"resourceRules": self.rules, "incomplete": True}}
         attributes = review["spec"]["resourceAttributes"]
         self.asked.append((attributes["resource"], attributes["verb"]))
         allowed = any(self.asked[-1] in some for some in self.granted)
@@ -90,17 +88,23 @@ def test_a_rule_grants_what_the_server_would_grant_by_it(rule, wanted, granted):
 
 
 def test_only_what_the_rules_leave_open_is_asked_one_by_one():
-    """Those of everywhere, and those of a namespace; they need not be complete."""
-    rules = {
-        access.NOWHERE: [{"apiGroups": [""], "resources": ["r0", "r1"], "verbs": ["list"]}],
-        "team": [{"apiGroups": [""], "resources": ["r4"], "verbs": ["list"]}],
-    }
+    """They need not be complete, and are those of no namespace, where others may bind roles."""
+    rules = [{"apiGroups": [""], "resources": ["r0", "r1"], "verbs": ["list"]}]
     server = Server({("r2", "list"), ("r3", "list")}, rules=rules)
-    asked = [Access(f"r{i}", space, "list") for space in ("", "team") for i in range(6)]
+    asked = [Access(f"r{i}", "", "list") for i in range(6)] + [Access("r0", "team", "list")]
     left = asyncio.run(access.missing(server, asked))
-    assert [(a.resource, a.namespace) for a in left] == [("r4", ""), ("r5", ""), ("r5", "team")]
-    assert [name for name, _ in server.asked] == ["r2", "r3", "r4", "r5", "r2", "r3", "r5"]
-    assert server.asked_for_rules == [access.NOWHERE, "team"]
+    assert [(a.resource, a.namespace) for a in left] == [("r4", ""), ("r5", ""), ("r0", "team")]
+    assert [name for name, _ in server.asked] == ["r2", "r3", "r4", "r5", "r0"]
+    assert server.asked_for_rules == [access.NOWHERE]
+
+
+def test_for_few_questions_no_rules_are_asked_for():
+    """Nor for those of a namespace, however many."""
+    server = Server(set(), rules=[])
+    asked = [Access(f"r{i}", "team", "list") for i in range(9)]
+    asked += [Access(f"r{i}", "", "list") for i in range(access.FEW)]
+    assert asyncio.run(access.missing(server, asked)) == tuple(asked)
+    assert server.asked_for_rules == []
 
 
 def test_a_server_that_tells_no_rules_is_asked_one_by_one():

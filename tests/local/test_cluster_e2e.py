@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -385,9 +385,13 @@ def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
 
 
 def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> None:
-    """Without a start in between."""
+    """Without a start in between, even if nothing was of use yet."""
     root = state / "muster" / "local" / "killed"
-    _kill_start_after("API server", no_crds)
+    with _starting(no_crds) as starter:
+        # What is begun before it runs by then, and it may.
+        while processes.read(layout.Layout("killed").pid(handle.API_SERVER)) is None:
+            assert starter.poll() is None
+            time.sleep(0.02)  # a record has no event to wait for
     assert left_processes(root)
     subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=PATIENCE)
     assert left_processes(root) == []
@@ -401,7 +405,9 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
     That one is tied to a process, and ends with it, however it ends; its files are gone too.
     """
     root = state / "muster" / "local" / "killed"
-    _kill_start_after("nodes written", no_crds)  # not the last line: it may be whole by then
+    with _starting(no_crds) as starter:
+        assert starter.stdout is not None
+        assert any("API server" in line for line in starter.stdout)
     left = left_processes(root)
     assert left
     code = (
@@ -427,7 +433,9 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
     assert not root.exists()
 
 
-def _kill_start_after(part: str, no_crds: Path) -> None:
+@contextlib.contextmanager
+def _starting(no_crds: Path) -> Iterator[subprocess.Popen[str]]:
+    """Let a process start a cluster, and kill it in the end."""
     code = (
         "import sys; from pathlib import Path; from muster.local import cluster, options\n"
         "cluster.up(options.Options(name='killed', nodes=1, crds=Path(sys.argv[1])),\n"
@@ -435,9 +443,10 @@ def _kill_start_after(part: str, no_crds: Path) -> None:
     )
     argv = [sys.executable, "-c", code, str(no_crds)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        assert any(part in line for line in starter.stdout)
-        starter.send_signal(signal.SIGKILL)
+        try:
+            yield starter
+        finally:
+            starter.kill()
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +30,7 @@ RETRY_SECONDS = 2.0
 ASKED_AT_ONCE = 8
 """Questions in flight: an answer comes sooner than one more connection."""
 FEW = 4
-"""Questions about a namespace that are not more than the rules are worth."""
+"""Questions that are not more than the rules are worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Access:
         }
 
     def granted_by(self, rule: Json) -> bool:
-        """Say whether a rule of a SelfSubjectRulesReview of the namespace grants it."""
+        """Say whether a rule of a SelfSubjectRulesReview grants it."""
         plural, group, subresource = self._parts
         called = {f"{plural}/{subresource}", f"*/{subresource}"} if subresource else {plural}
         names = rule.get("resourceNames")
@@ -166,37 +165,29 @@ async def _refused(
             answer = await kube.create(path, access.review(account), PriorityLevel.PLACEMENT)
         return bool(answer["status"].get("allowed"))
 
-    left = asked if account else await _left_open(kube, asked, few)
+    left = asked if account else await _left_open(kube, asked)
     answers = await asyncio.gather(*map(granted, left))
     return tuple(access for access, yes in zip(left, answers, strict=True) if not yes)
 
 
-async def _left_open(
-    kube: Kube, asked: Sequence[Access], few: asyncio.Semaphore
-) -> Sequence[Access]:
-    """Return what the rules of this account do not grant, as far as the server tells them."""
-    counts = Counter(access.namespace for access in asked)
-    many = [namespace for namespace, count in counts.items() if count > FEW]
+async def _left_open(kube: Kube, asked: Sequence[Access]) -> Sequence[Access]:
+    """Return what the rules of this account do not grant everywhere, as far as they are told.
 
-    async def rules(namespace: str) -> Sequence[Json]:
-        body = {
-            "apiVersion": RULES.api_version,
-            "kind": "SelfSubjectRulesReview",
-            "spec": {"namespace": namespace or NOWHERE},
-        }
-        try:
-            async with few:
-                answer = await kube.create(RULES.path(), body, PriorityLevel.PLACEMENT)
-        except ApiError:  # nobody has to tell them
-            return ()
-        return answer["status"].get("resourceRules") or ()
-
-    known = dict(zip(many, await asyncio.gather(*map(rules, many)), strict=True))
-    return [
-        access
-        for access in asked
-        if not any(map(access.granted_by, known.get(access.namespace, ())))
-    ]
+    Those of a namespace are not asked for: whoever may bind roles there says how many they are.
+    """
+    if sum(not access.namespace for access in asked) <= FEW:
+        return asked
+    body = {
+        "apiVersion": RULES.api_version,
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": NOWHERE},
+    }
+    try:
+        answer = await kube.create(RULES.path(), body, PriorityLevel.PLACEMENT)
+    except ApiError:  # nobody has to tell them
+        return asked
+    rules: Sequence[Json] = answer["status"].get("resourceRules") or ()
+    return [a for a in asked if a.namespace or not any(map(a.granted_by, rules))]
 
 
 async def wait(
