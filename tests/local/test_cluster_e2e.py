@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import stock
 import yaml
 from harness import PATIENCE, Api, condition, phase_of
 
@@ -374,12 +376,7 @@ def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
     shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert "Server Version: v1." in shell.stdout
     assert "muster-local" in shell.stdout
-    logs = subprocess.run(
-        [*LOCAL, "logs", "kube-apiserver", "--name", "there"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    logs = local("logs", "kube-apiserver", "--name", "there")
     assert f"127.0.0.1:{there.port}" in logs.stdout
     assert copy.read_text() == there.kubeconfig.read_text()
 
@@ -393,7 +390,7 @@ def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> N
             assert starter.poll() is None
             time.sleep(0.02)  # a record has no event to wait for
     assert left_processes(root)
-    subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=PATIENCE)
+    assert local("down", "--name", "killed").returncode == 0
     assert left_processes(root) == []
     assert not root.exists()
     assert not root.with_name("killed.lock").exists()
@@ -419,9 +416,7 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
         assert it.stdout.readline() == "up\n"
-        status = subprocess.run(
-            [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
-        )
+        status = local("status", "--name", "killed")
         assert status.stdout.count("running, pid") == len(handle.SERVERS)
         found = [processes.read(path) for path in (root / "run").glob("*.pid")]
         started = [one for one in found if one]
@@ -474,9 +469,8 @@ def theirs(there: Cluster, tmp_path: Path) -> Path:
 
 def local(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run `muster local`."""
-    return subprocess.run(
-        [*LOCAL, *argv], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    state = os.environ["XDG_STATE_HOME"]
+    return stock.run(("local", *argv), Path(state), {"XDG_STATE_HOME": state})
 
 
 def names_of(made: Cluster, kind: str) -> set[str]:
