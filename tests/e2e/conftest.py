@@ -25,7 +25,7 @@ from onlooker import Onlooker
 from tally import Tally
 from troubled import CPUS, NODES, Player
 
-from muster.local import cluster, handle, options
+from muster.local import binaries, cluster, handle, options
 from muster.local.handle import Cluster
 
 FAILED = pytest.StashKey[bool]()
@@ -59,10 +59,11 @@ def begin(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def beginning() -> Path:
-    """Give what clusters begin with: half of what a start costs is to take in the CRDs."""
+    """Give what clusters begin with: two thirds of a start are to take in the CRDs."""
     made_of = [*sorted((ROOT / "crds").glob("*.yaml")), Path(handle.__file__)]
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()[:12]
-    return venvs.kept(f"etcd-{options.KUBERNETES_VERSION}", key, begin)
+    programs = str(binaries.find()).encode()
+    key = hashlib.sha256(b"".join((programs, *(path.read_bytes() for path in made_of))))
+    return venvs.kept("etcd", key.hexdigest()[:12], begin)
 
 
 @pytest.fixture(scope="session")
