@@ -48,22 +48,31 @@ def operators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
 
 
 def begin(folder: Path) -> None:
-    """Leave there what etcd has of a cluster in which Muster's kinds are served, and no more."""
+    """Leave there what etcd has of a cluster in which Muster's kinds are served, and no more.
+
+    And of each group a definition, to wait for: it takes a second to read them all.
+    """
     name = f"begin-{os.getpid()}"
     made = cluster.up(options.Options(name=name, nodes=0, kwok=False, scheduler=False, tied=True))
     for component in reversed(made.components):
         made.stop(component)
-    shutil.copytree(made.files.data, folder)
+    shutil.copytree(made.files.data, folder / "etcd")
     cluster.down(name)
+    (folder / "crds").mkdir()
+    for file in ("kubeflow.org_jaxjobs.yaml", "scheduling.incubator.k8s.io_podgroups.yaml"):
+        shutil.copy(ROOT / "crds" / file, folder / "crds")
 
 
 @pytest.fixture(scope="session")
 def beginning() -> Path:
-    """Give what clusters begin with: two thirds of a start are to take in the CRDs."""
+    """Give what clusters begin with: two thirds of a start are to take in the CRDs.
+
+    A folder `etcd` of data, and one of `crds`.
+    """
     made_of = [*sorted((ROOT / "crds").glob("*.yaml")), Path(handle.__file__)]
     programs = str(binaries.find()).encode()
     key = hashlib.sha256(b"".join((programs, *(path.read_bytes() for path in made_of))))
-    return venvs.kept("etcd", key.hexdigest()[:12], begin)
+    return venvs.kept("beginning", key.hexdigest()[:12], begin)
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +81,13 @@ def local_cluster(operators: Operators, beginning: Path) -> Iterator[Cluster]:
     name = f"e2e-{os.getpid()}"
     made = cluster.up(
         options.Options(
-            name=name, nodes=0, tied=True, run_seconds="1", endpoints=False, data=beginning
+            name=name,
+            nodes=0,
+            tied=True,
+            run_seconds="1",
+            endpoints=False,
+            data=beginning / "etcd",
+            crds=beginning / "crds",
         )
     )
     yield made

@@ -92,7 +92,8 @@ def local_cluster(served: Served, operators: Operators, beginning: Path) -> Iter
         tied=True,
         run_seconds="1",
         native_gangs=True,
-        data=beginning if served is NEWER else None,
+        data=beginning / "etcd" if served is NEWER else None,
+        crds=beginning / "crds" if served is NEWER else None,
         kubernetes_version=served.version,
     )
     made = cluster.up(asked)
