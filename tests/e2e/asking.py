@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
+import tempfile
+from pathlib import Path
 
+import stock
 from harness import Api
 
 
@@ -18,12 +19,7 @@ def ask(api: Api, *words: str) -> tuple[int, str]:
 
 def run(api: Api, *words: str) -> subprocess.CompletedProcess[str]:
     """Return a muster command that is done."""
-    done = subprocess.run(
-        [sys.executable, "-m", "muster", *words],
-        env={**os.environ, **api.cluster.env()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = stock.run(words, Path(folder), api.cluster.env())
     assert "Traceback" not in done.stderr, done.stderr
     return done

@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import faults
 import pytest
-from harness import Api, Operator, Operators, StartOperator, add_nodes, own_namespace
+import venvs
+from harness import (
+    ROOT,
+    Api,
+    Operator,
+    Operators,
+    StartOperator,
+    add_nodes,
+    own_namespace,
+)
 from onlooker import Onlooker
 from tally import Tally
 from troubled import CPUS, NODES, Player
 
-from muster.local import cluster, handle, options
+from muster.local import binaries, cluster, handle, options
 from muster.local.handle import Cluster
 
 FAILED = pytest.StashKey[bool]()
@@ -36,16 +47,49 @@ def operators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
     made.stop()
 
 
+def begin(folder: Path) -> None:
+    """Leave there what etcd has of a cluster in which Muster's kinds are served, and no more.
+
+    And of each group a definition, to wait for: it takes a second to read them all.
+    """
+    name = f"begin-{os.getpid()}"
+    made = cluster.up(options.Options(name=name, nodes=0, kwok=False, scheduler=False, tied=True))
+    for component in reversed(made.components):
+        made.stop(component)
+    shutil.copytree(made.files.data, folder / "etcd")
+    cluster.down(name)
+    (folder / "crds").mkdir()
+    for file in ("kubeflow.org_jaxjobs.yaml", "scheduling.incubator.k8s.io_podgroups.yaml"):
+        shutil.copy(ROOT / "crds" / file, folder / "crds")
+
+
 @pytest.fixture(scope="session")
-def local_cluster(operators: Operators) -> Iterator[Cluster]:
+def beginning() -> Path:
+    """Give what clusters begin with: two thirds of a start are to take in the CRDs.
+
+    A folder `etcd` of data, and one of `crds`.
+    """
+    made_of = [*sorted((ROOT / "crds").glob("*.yaml")), Path(handle.__file__)]
+    programs = str(binaries.find()).encode()
+    key = hashlib.sha256(b"".join((programs, *(path.read_bytes() for path in made_of))))
+    return venvs.kept("beginning", key.hexdigest()[:12], begin)
+
+
+@pytest.fixture(scope="session")
+def local_cluster(operators: Operators, beginning: Path) -> Iterator[Cluster]:
     """Start a control plane without nodes: each test brings those it needs."""
     name = f"e2e-{os.getpid()}"
     made = cluster.up(
-        options.Options(name=name, nodes=0, tied=True, run_seconds="1", endpoints=False)
+        options.Options(
+            name=name,
+            nodes=0,
+            tied=True,
+            run_seconds="1",
+            endpoints=False,
+            data=beginning / "etcd",
+            crds=beginning / "crds",
+        )
     )
-    # The garbage collector looks for new kinds every half minute only: it begins with the CRDs.
-    made.stop(handle.CONTROLLER_MANAGER, grace=0)
-    made.start(handle.CONTROLLER_MANAGER)
     yield made
     operators.stop()
     cluster.down(name)

@@ -7,6 +7,7 @@ Waiting is always for an event of a watch, never for time to pass.
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import os
@@ -152,6 +153,18 @@ class Api:
 
     def create(self, document: Json, query: str = "") -> Json:
         """Create an object; of a namespaced kind in this namespace."""
+        path, document = self._placed(document)
+        return self.send("POST", path + query, document)
+
+    def apply(self, document: Json) -> Json:
+        """Apply an object, strictly read, as `kubectl apply --server-side` does."""
+        path, document = self._placed(document)
+        query = "?fieldManager=kubectl&fieldValidation=Strict"
+        where = f"{path}/{document['metadata']['name']}{query}"
+        return self.send("PATCH", where, document, "application/apply-patch+yaml")
+
+    def _placed(self, document: Json) -> tuple[str, Json]:
+        """Return the collection that an object belongs to, and the object with its namespace."""
         path = self.path(document["kind"])
         if "/namespaces/" in path:
             document = {
@@ -160,7 +173,7 @@ class Api:
             }
         if document["kind"] in ("TFJob", "MPIJob"):
             path = path.replace("kubeflow.org/v1/", f"{document['apiVersion']}/")
-        return self.send("POST", path + query, document)
+        return path, document
 
     def create_file(self, path: Path) -> list[Json]:
         """Create the documents of a YAML file, as strictly read as kubectl has it."""
@@ -359,8 +372,13 @@ class Api:
 
 
 def connections(cluster: Cluster) -> urllib3.PoolManager:
-    """Return connections as the administrator of a cluster, whoever made it."""
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    """Return connections as the administrator of a cluster, whoever made it: one set for all."""
+    return _connections(cluster.kubeconfig.read_text())
+
+
+@functools.cache
+def _connections(kubeconfig: str) -> urllib3.PoolManager:
+    config = yaml.safe_load(kubeconfig)
     server, user = (
         {key: base64.b64decode(part[f"{key}-data"]) for key in IN_FILES if f"{key}-data" in part}
         for part in map(_inlined, (config["clusters"][0]["cluster"], config["users"][0]["user"]))
@@ -584,7 +602,7 @@ class Operator:
         while self.readiness() != "ok":
             assert self.running, self.log.read_text()[-4000:]
             assert time.monotonic() < deadline, f"not ready: {self.readiness()}"
-            time.sleep(0.05)  # a readiness probe has no event to wait for
+            time.sleep(0.1)  # a readiness probe has no event to wait for
 
     def wait_unready(self, words: str, seconds: float = PATIENCE) -> str:
         """Return what /readyz says once these words are in it."""
@@ -592,7 +610,7 @@ class Operator:
         while words not in (said := self.readiness()):
             assert self.running, self.log.read_text()[-4000:]
             assert time.monotonic() < deadline, f"not said: {words}; but: {said}"
-            time.sleep(0.05)  # a readiness probe has no event to wait for
+            time.sleep(0.1)  # a readiness probe has no event to wait for
         return said
 
     def readiness(self) -> str:
@@ -808,7 +826,7 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
         ],
     }
     path = folder / f"{overlay}.kubeconfig"
-    path.write_text(yaml.safe_dump(config))
+    path.write_text(json.dumps(config))
     return path
 
 
@@ -831,7 +849,7 @@ def install_roles(api: Api, overlay: str) -> None:
 
 def _roles(api: Api, overlay: str) -> list[Json]:
     if overlay not in RENDERED:
-        documents = yaml.safe_load_all(_rendered(api, overlay))
+        documents = yaml.load_all(_rendered(api, overlay), yaml.CSafeLoader)
         RENDERED[overlay] = [d for d in documents if d["kind"] in INSTALLED]
     return RENDERED[overlay]
 

@@ -69,7 +69,7 @@ def test_every_job_ends_as_it_would_have(
 def test_the_server_is_restored_from_a_backup(player: Player, tmp_path: Path) -> None:
     """What came later is gone, what was there goes on, and no node is kept for ghosts."""
     api, cluster = player.namespace(-1), player.cluster
-    data, copy = cluster.files.home / "etcd", tmp_path / "backup"
+    data, copy = cluster.files.data, tmp_path / "backup"
     replicas = Replicas(cluster, player.folder, player.proxy, 1)
     replicas.start()
     try:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from harness import (
-    ROOT,
     Api,
     Json,
     Operator,
@@ -83,20 +83,17 @@ def served(request: pytest.FixtureRequest) -> Served:
 
 
 @pytest.fixture(scope="module")
-def local_cluster(
-    served: Served, operators: Operators, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    """Start a control plane with the feature switched on, for TFJobs."""
+def local_cluster(served: Served, operators: Operators, beginning: Path) -> Iterator[Cluster]:
+    """Start a control plane with the feature switched on."""
     name = f"e2e-native-{os.getpid()}"
-    crds = tmp_path_factory.mktemp("crds")
-    (crds / "tfjobs.yaml").symlink_to(ROOT / "crds" / "kubeflow.org_tfjobs.yaml")
     asked = options.Options(
         name=name,
         nodes=0,
         tied=True,
         run_seconds="1",
         native_gangs=True,
-        crds=crds,
+        data=beginning / "etcd" if served is NEWER else None,
+        crds=beginning / "crds" if served is NEWER else None,
         kubernetes_version=served.version,
     )
     made = cluster.up(asked)

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import subprocess
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -36,21 +37,24 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def oracle():
-    """Return what answers questions, if the control plane was built on this machine."""
+def answered():
+    """Return each feature's questions with the answers, if the control plane was built here.
+
+    All are asked at once: the program takes longer to start than to answer.
+    """
     program = binaries.build_folder() / "controlplane"
     if not program.exists():
         pytest.skip("the control plane was downloaded, not built: kube-scheduler cannot be asked")
-
-    def ask(questions):
-        lines = "\n".join(map(json.dumps, questions))
-        done = subprocess.run(
-            [program, "oracle"], check=False, input=lines, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    return ask
+    questions = [(feature, asked) for feature in FEATURES for asked in asked_of(feature)]
+    lines = "\n".join(json.dumps(asked) for _, asked in questions)
+    done = subprocess.run(
+        [program, "oracle"], check=False, input=lines, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = defaultdict(list)
+    for (feature, asked), line in zip(questions, done.stdout.splitlines(), strict=True):
+        found[feature].append((asked, json.loads(line)))
+    return found
 
 
 def ours(asked):
@@ -90,11 +94,10 @@ def asked_of(feature):
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_agrees_with_kube_scheduler(oracle, feature):
+def test_agrees_with_kube_scheduler(answered, feature):
     """On every pair of a pod and a node; both answers occur often."""
-    questions = list(asked_of(feature))
     feasible = total = 0
-    for asked, verdicts in zip(questions, oracle(questions), strict=True):
+    for asked, verdicts in answered[feature]:
         theirs = {verdict["node"]: "plugin" not in verdict for verdict in verdicts}
         assert ours(asked) == theirs, json.dumps({"asked": asked, "verdicts": verdicts}, indent=1)
         feasible += sum(theirs.values())

@@ -13,7 +13,6 @@ import faults
 import kinds
 import psutil
 import pytest
-import yaml
 from harness import ROOT, Api, Operator, StartOperator, add_nodes, tfjob
 from schedulers import install
 
@@ -92,12 +91,7 @@ def kind(api: Api) -> Iterator[str]:
 
 def crd(plural: str) -> Path:
     """Return where the definition of a kind is."""
-    found = (path for path in (ROOT / "crds").glob("*.yaml") if plural in path.read_text())
-    return next(
-        path
-        for path in found
-        if yaml.safe_load(path.read_text()).get("kind") == "CustomResourceDefinition"
-    )
+    return ROOT / "crds" / f"kubeflow.org_{plural}.yaml"
 
 
 def test_a_kind_that_is_deleted_stops_that_kind_only(

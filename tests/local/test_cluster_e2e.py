@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
+import os
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import stock
 import yaml
 from harness import PATIENCE, Api, condition, phase_of
 
@@ -374,22 +376,21 @@ def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
     shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert "Server Version: v1." in shell.stdout
     assert "muster-local" in shell.stdout
-    logs = subprocess.run(
-        [*LOCAL, "logs", "kube-apiserver", "--name", "there"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    logs = local("logs", "kube-apiserver", "--name", "there")
     assert f"127.0.0.1:{there.port}" in logs.stdout
     assert copy.read_text() == there.kubeconfig.read_text()
 
 
 def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> None:
-    """Without a start in between."""
+    """Without a start in between, even if nothing was of use yet."""
     root = state / "muster" / "local" / "killed"
-    _kill_start_after("API server", no_crds)
+    with _starting(no_crds) as starter:
+        # What is begun before it runs by then, and it may.
+        while processes.read(layout.Layout("killed").pid(handle.API_SERVER)) is None:
+            assert starter.poll() is None
+            time.sleep(0.02)  # a record has no event to wait for
     assert left_processes(root)
-    subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=PATIENCE)
+    assert local("down", "--name", "killed").returncode == 0
     assert left_processes(root) == []
     assert not root.exists()
     assert not root.with_name("killed.lock").exists()
@@ -401,7 +402,9 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
     That one is tied to a process, and ends with it, however it ends; its files are gone too.
     """
     root = state / "muster" / "local" / "killed"
-    _kill_start_after("nodes written", no_crds)  # not the last line: it may be whole by then
+    with _starting(no_crds) as starter:
+        assert starter.stdout is not None
+        assert any("API server" in line for line in starter.stdout)
     left = left_processes(root)
     assert left
     code = (
@@ -413,9 +416,7 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
         assert it.stdout.readline() == "up\n"
-        status = subprocess.run(
-            [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
-        )
+        status = local("status", "--name", "killed")
         assert status.stdout.count("running, pid") == len(handle.SERVERS)
         found = [processes.read(path) for path in (root / "run").glob("*.pid")]
         started = [one for one in found if one]
@@ -427,7 +428,9 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
     assert not root.exists()
 
 
-def _kill_start_after(part: str, no_crds: Path) -> None:
+@contextlib.contextmanager
+def _starting(no_crds: Path) -> Iterator[subprocess.Popen[str]]:
+    """Let a process start a cluster, and kill it in the end."""
     code = (
         "import sys; from pathlib import Path; from muster.local import cluster, options\n"
         "cluster.up(options.Options(name='killed', nodes=1, crds=Path(sys.argv[1])),\n"
@@ -435,9 +438,10 @@ def _kill_start_after(part: str, no_crds: Path) -> None:
     )
     argv = [sys.executable, "-c", code, str(no_crds)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        assert any(part in line for line in starter.stdout)
-        starter.send_signal(signal.SIGKILL)
+        try:
+            yield starter
+        finally:
+            starter.kill()
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
@@ -465,9 +469,8 @@ def theirs(there: Cluster, tmp_path: Path) -> Path:
 
 def local(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run `muster local`."""
-    return subprocess.run(
-        [*LOCAL, *argv], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    state = os.environ["XDG_STATE_HOME"]
+    return stock.run(("local", *argv), Path(state), {"XDG_STATE_HOME": state})
 
 
 def names_of(made: Cluster, kind: str) -> set[str]:
@@ -540,7 +543,7 @@ def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds
     other = {"apiVersion": "apiextensions.k8s.io/v1", "kind": crds}
     create(there, json.dumps({**other, "metadata": named, "spec": spec}))
     cluster.up(asked, said.append)
-    assert "2 CRDs, 2 more were there" in said[-2]
+    assert "2 CRDs, 2 more were there" in said[-1]
     cluster.down("guest")
     assert names_of(there, crds) == set(stay)
     for name in stay:

@@ -217,7 +217,7 @@ def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -
         manifests = ROOT / "manifests" / "overlays" / overlay
         rendered = kubectl(installed, "kustomize", str(manifests))
         (folder / f"{overlay}.yaml").write_text(rendered)
-        documents = yaml.safe_load_all(rendered)
+        documents = yaml.load_all(rendered, yaml.CSafeLoader)
         (found,) = (document for document in documents if document["kind"] == "Deployment")
         arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
         wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
@@ -245,7 +245,7 @@ def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
     rendered = kubectl(installed, "kustomize", str(tmp_path))
     whole = {
         (document["kind"], document["metadata"]["name"]): document
-        for document in yaml.safe_load_all(rendered)
+        for document in yaml.load_all(rendered, yaml.CSafeLoader)
     }
     assert ("ClusterRole", "muster-webhook") not in whole
     assert ("ClusterRoleBinding", "muster-webhook") not in whole
@@ -280,7 +280,7 @@ def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -
 
 def identities(rendered: str) -> set[tuple[str, str, str]]:
     """Return kind, namespace and name of each document."""
-    found = ((d["kind"], d["metadata"]) for d in yaml.safe_load_all(rendered))
+    found = ((d["kind"], d["metadata"]) for d in yaml.load_all(rendered, yaml.CSafeLoader))
     return {(kind, meta.get("namespace", ""), meta["name"]) for kind, meta in found}
 
 

@@ -150,6 +150,8 @@ class Server:
     listing: Callable[[], Awaitable[object]] = asyncio.Event().wait
     """Called before the definitions are listed."""
     asked: Counter[str] = field(default_factory=Counter)
+    wanted: set[str] = field(default_factory=set)
+    """In which forms definitions were asked for: of a list, and of events."""
     hears: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when Kopf has asked what is served."""
     follows: asyncio.Event = field(default_factory=asyncio.Event)
@@ -161,6 +163,9 @@ class Server:
         """Answer a request."""
         path, watch = request.path, "watch" in request.query
         self.asked[path] += not watch
+        if path == discovery.DEFINITIONS:
+            form, *_ = request.headers.get("Accept", "*/*").split(",")
+            self.wanted.add(f"{'event' if watch else 'list'}: {form}")
         versions = {"/api/v1": kind("namespaces", "Namespace")}
         versions[EXTENSIONS] = kind(CRDS, "CustomResourceDefinition")
         if self.told:
@@ -263,6 +268,8 @@ def test_nothing_comes_or_goes(told: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
     follow(server, story, monkeypatch)
     assert server.asked["/apis"] == 1
+    # Of an event Kopf reads the group.
+    assert server.wanted == {f"list: {discovery.METADATA}", "event: */*"}
 
 
 def test_jobs_share_their_words() -> None:

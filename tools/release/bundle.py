@@ -81,17 +81,21 @@ def installation(image: Image, gang: str) -> str:
     chosen = {"newName": image.repository}
     chosen |= {"digest": image.digest} if image.digest else {"newTag": image.tag or "latest"}
     with tempfile.TemporaryDirectory() as work:
-        parts = (ROOT / "crds", ROOT / "manifests" / "overlays" / gang)
+        overlay = ROOT / "manifests" / "overlays" / gang
         own = {
             # kustomize takes relative paths alone, and goes by where a folder really is.
-            "resources": [os.path.relpath(part, Path(work).resolve()) for part in parts],
+            "resources": [os.path.relpath(overlay, Path(work).resolve())],
             "images": [{"name": PLACEHOLDER, **chosen}],
         }
         (Path(work) / "kustomization.yaml").write_text(yaml.safe_dump(own))
         kubectl = shutil.which(handle.KUBECTL)
         argv = [kubectl] if kubectl else binaries.find(programs=[handle.KUBECTL])[handle.KUBECTL]
-        said = run([*argv, "kustomize", work])
-    return "# SPDX-License-Identifier: Apache-2.0\n" + said
+        documents = run([*argv, "kustomize", work]).split("\n---\n")
+    # As they are: reading and writing them again takes kustomize seconds.
+    crds = [path.read_text().strip() for path in sorted((ROOT / "crds").glob("*.yaml"))]
+    spaces = [each for each in documents if re.search("^kind: Namespace$", each, re.MULTILINE)]
+    rest = [each for each in documents if each not in spaces]
+    return "# SPDX-License-Identifier: Apache-2.0\n" + "\n---\n".join([*spaces, *crds, *rest])
 
 
 def run(argv: Sequence[str], **more: str) -> str:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 SETTLED: Final = 5.0
 """Seconds after which a server has taken in that the definition of a kind has changed."""
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""A list without what the objects say: a definition may be of a megabyte."""
 KINDS: Final = f"/apis/{names.GROUP}"
 """Above a version: where the server says which kinds it serves."""
 REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
@@ -27,7 +29,9 @@ _OWN: Final = {"limit": "1"}
 
 
 class Overlooked:
-    """Notices that Kopf may not know which kinds are served.
+    """Notices that Kopf may not know which kinds are served, and has it read no definitions.
+
+    It lists them only to know since when to watch them.
 
     Kopf asks for it once when it begins, and again with each change of a definition. The server
     may hear of that change later than Kopf; a definition that is made after Kopf's first question
@@ -84,6 +88,8 @@ class Overlooked:
     ) -> None:
         if context.trace_request_ctx is not _OWN:
             self._unasked.discard(asked.url.path)
+        if asked.url.path == DEFINITIONS and "watch" not in asked.url.query:
+            asked.headers["Accept"] = f"{METADATA},application/json"
 
     async def _ends(
         self, _session: object, _context: object, asked: aiohttp.TraceRequestEndParams

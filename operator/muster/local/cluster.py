@@ -7,9 +7,9 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import itertools
 import json
 import os
-import random
 import secrets
 import shutil
 import socket
@@ -32,12 +32,14 @@ from muster.local import (
 from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError, ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from muster.local.apiserver import ApiServer
     from muster.local.layout import Layout
     from muster.local.options import Options
 
     Say = Callable[[str], None]
+    Install = Callable[[Options, Say, Callable[[], None], ApiServer], Awaitable[None]]
 
 __all__ = ["Cluster", "ClusterError", "down", "find", "free_port", "names", "up"]
 
@@ -106,7 +108,8 @@ def names() -> list[str]:
 
 def free_port() -> int:
     """Find a port of the loopback address that nobody holds now; ClusterError if none."""
-    for port in random.sample(_PORTS, len(_PORTS)):
+    first = secrets.randbelow(len(_PORTS))
+    for port in itertools.chain(_PORTS[first:], _PORTS[:first]):
         with socket.socket() as probe:
             try:
                 probe.bind((LOOPBACK, port))
@@ -164,10 +167,12 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
         real.connect(files, wanted)
     made = _start_api(made)
     watch.lap("API server")
+    # Its garbage collector looks for new kinds every half minute: it is to begin with the CRDs.
+    _install(made, contents.install_crds, watch, handle.ETCD, handle.API_SERVER)
     for component in made.components:
         if component not in {real.NETWORK, handle.ETCD, handle.API_SERVER}:
             made.launch(component)
-    _fill(made, watch)
+    _install(made, contents.install, watch)
     made.save()
     if copy:
         kubeconfig.write(copy, files.kubeconfig.read_text())
@@ -193,19 +198,24 @@ def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:
     made = Cluster(files, wanted, 0, commands, there)
     for component in made.components:
         made.launch(component)
-    _fill(made, watch)
+    for part in (contents.install, contents.install_crds):
+        _install(made, part, watch)
     made.save()
     return made
 
 
-def _fill(made: Cluster, watch: _Stopwatch) -> None:
-    made.ask(functools.partial(contents.install, made.options, watch.lap, made.check))
+def _install(made: Cluster, part: Install, watch: _Stopwatch, *running: str) -> None:
+    """Have a part put there while these components (default: all) run."""
+    check = functools.partial(made.check, *running)
+    made.ask(functools.partial(part, made.options, watch.lap, check))
 
 
 def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> None:
     files.stages.write_text(nodes.render_stages(wanted.run_seconds, wanted.mark))
     for name, command in commands.items():
         (files.bin / name).symlink_to(command[0])
+    if wanted.data:
+        shutil.copytree(wanted.data, files.data)
 
 
 def _start_api(made: Cluster) -> Cluster:

@@ -44,7 +44,7 @@ async def install(
     check: Callable[[], None],
     api: ApiServer,
 ) -> None:
-    """Fill the API server and wait until all of it can be used.
+    """Fill the API server, but for its CRDs, and wait until all of it can be used.
 
     `done` is called with each part; `check` is called while waiting and may raise.
     """
@@ -55,19 +55,29 @@ async def install(
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     await asyncio.gather(*(api.create("/api/v1/nodes", node) for node in wanted))
     done(f"{options.count} simulated nodes written")
-    folder = options.crds or layout.shipped("crds")
-    files = sorted(folder.glob("*.yaml")) if folder else []
-    crds = [doc for path in files for doc in _documents(path)]
-    new = [crd for crd in crds if not (options.mark and await _stays(api, crd, check))]
-    await asyncio.gather(*(api.create(CRDS, _marked(crd, options.mark)) for crd in new))
-    for crd in new:
-        await _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
-    there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
-    done(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
     await _wait("the nodes", lambda: _nodes_ready(api, options), check)
     if not options.mark:
         await _wait("the default service account", lambda: _there(api, _ACCOUNT), check)
     done("nodes and controllers ready")
+
+
+async def install_crds(
+    options: Options,
+    done: Callable[[str], None],
+    check: Callable[[], None],
+    api: ApiServer,
+) -> None:
+    """Install the CRDs and wait until they are served; the parameters are those of `install`."""
+    folder = options.crds or layout.shipped("crds")
+    files = sorted(folder.glob("*.yaml")) if folder else []
+    crds = [doc for path in files for doc in _documents(path)]
+    kept = options.mark or options.data
+    new = [crd for crd in crds if not (kept and await _stays(api, crd, check))]
+    await asyncio.gather(*(api.create(CRDS, _marked(crd, options.mark)) for crd in new))
+    for crd in crds if options.data else new:
+        await _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
+    there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
+    done(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
 
 
 def _documents(path: Path) -> list[Json]:
@@ -79,7 +89,8 @@ def _documents(path: Path) -> list[Json]:
 async def _make_namespace(api: ApiServer, mark: str) -> None:
     name = nodes.namespace(mark)
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    await api.create("/api/v1/namespaces", _marked(document, mark))
+    if not await _there(api, f"/api/v1/namespaces/{name}"):
+        await api.create("/api/v1/namespaces", _marked(document, mark))
 
 
 def _marked(document: Json, mark: str) -> Json:

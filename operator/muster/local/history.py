@@ -221,8 +221,11 @@ class Watch:
         """Connect and begin to follow."""
         self._stack = AsyncExitStack()
         api = await self._stack.enter_async_context(apiserver.connected(self._where.access))
-        for path, read in self._sources.items():
-            self._tasks.append(asyncio.create_task(self._follow(api, path, read)))
+        begun = [asyncio.Event() for _ in self._sources]
+        for (path, read), event in zip(self._sources.items(), begun, strict=True):
+            self._tasks.append(asyncio.create_task(self._follow(api, path, read, event)))
+        for event in begun:
+            await event.wait()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -244,10 +247,11 @@ class Watch:
             raise ClusterError(f"the watch broke off: {sight}") from sight
         return sight
 
-    async def _follow(self, api: ApiServer, path: str, read: Read) -> None:
+    async def _follow(self, api: ApiServer, path: str, read: Read, begun: asyncio.Event) -> None:
         try:
             # From the list's version on, so that nothing between list and watch is missed.
             listing = await api.get(path)
+            begun.set()
             for item in listing["items"]:
                 self._sights.put_nowait(read(self._now(), item))
             async for event in api.follow(path, listing["metadata"]["resourceVersion"]):
@@ -255,6 +259,7 @@ class Watch:
                 self._sights.put_nowait(read(self._now(), event["object"], gone=gone))
         except (ApiError, LookupError, ValueError) as error:
             self._sights.put_nowait(error)
+            begun.set()
 
     def _now(self) -> float:
         return time.monotonic() - self._since

@@ -52,6 +52,8 @@ class Layout:
         """The API server's; its key lies beside it."""
         self.tokens = self.home / "tokens.csv"
         """By which the API server knows its users."""
+        self.data = self.home / "etcd"
+        """Etcd's."""
         self.stages = self.home / "stages.yaml"
         """What kwok does with nodes and pods."""
         self.bin = self.home / "bin"

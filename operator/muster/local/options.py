@@ -64,6 +64,7 @@ class Options:
     `real_nodes`: with a kubelet each, besides the simulated ones, of which there are none then
     unless asked for.
     `crds`: folder of the CRDs to install; by default those that come with Muster.
+    `data`: etcd's folder, as a cluster left it with which this one begins: in seconds less.
     """
 
     name: str = DEFAULT_NAME
@@ -73,6 +74,7 @@ class Options:
     taints: tuple[Taint, ...] = ()
     kubeconfig: Path | None = None
     crds: Path | None = None
+    data: Path | None = None
     kwok: bool = True
     scheduler: bool = True
     kubernetes_version: str | None = None

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from muster.api import names
@@ -116,6 +118,16 @@ DELAYED: Final = "delayed-binding"
 """Folder of manifests/components with what claims need that wait for their first consumer."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked for one purpose."""
+
+    permissions: Sequence[Permission]
+    purpose: str
+    component: str
+    """Folder of manifests/components whose roles grant it."""
+
+
 class Grants:
     """The account's permissions for single sets of rules."""
 
@@ -157,7 +169,7 @@ class Grants:
         # Before it is asked: a refusal meanwhile asks once more.
         self._doubtful = False
         asked = self._store.backend.delayed_binding
-        found = await self._sentence(asked, DELAYED, DELAYED) if asked else ""
+        (found,) = await self._sentences([_Question(asked, DELAYED, DELAYED)])
         if found != self._unserved:
             self._unserved = self._store.columns.volumes.unserved = found
             self._changed()
@@ -184,12 +196,12 @@ class Grants:
                     await self._look_at_volumes()
 
     async def _asked(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        left = {
-            row.operator.name: await self._row(row)
-            for row in self._rows
-            if row.operator.name in self.lacking
-        }
-        blind = {kind: await self._kind(kind) for kind in self._blind}
+        rows = [row for row in self._rows if row.operator.name in self.lacking]
+        kinds = list(self._blind)
+        asked = [*map(_of_row, rows), *map(self._of_kind, kinds)]
+        found = iter(await self._sentences(asked))
+        left = {row.operator.name: next(found) for row in rows}
+        blind = dict(zip(kinds, found, strict=True))
         for kind, sentence in blind.items():
             if sentence and sentence != self._blind[kind]:
                 log.warning("%s is not looked at: %s", self._optional[kind].purpose, sentence)
@@ -200,28 +212,38 @@ class Grants:
         seen = self._optional.keys() - blind
         return {*seen, *([names.BATCH_JOB] if batch else [])}
 
-    async def _kind(self, kind: str) -> str:
+    def _of_kind(self, kind: str) -> _Question:
         component = "embedded" if self._store.frameworks else "scheduler"
         asked = self._optional[kind]
-        return await self._sentence([asked], asked.purpose, component)
+        return _Question([asked], asked.purpose, component)
 
-    async def _row(self, row: Framework) -> str:
-        asked = [Permission(*permission) for permission in row.operator.permissions]
-        return await self._sentence(asked, row.kind, row.operator.component)
-
-    async def _sentence(self, asked: Iterable[Permission], purpose: str, component: str) -> str:
+    async def _sentences(self, asked: Sequence[_Question]) -> list[str]:
+        """Return what is missing for each, in a sentence; nothing is missing where it is empty."""
+        wanted = [access.accesses(each.permissions, self._namespaces) for each in asked]
+        each_once = dict.fromkeys(itertools.chain.from_iterable(wanted))
         try:
-            missing = await access.missing(self._kube, access.accesses(asked, self._namespaces))
+            missing = await access.missing(self._kube, each_once) if each_once else ()
         except ApiError as error:
             # Where reviews are refused nobody can know: what is not permitted is refused when it
             # is tried.
-            log.warning("permissions for %s could not be tried: %s", purpose, error.message)
-            return ""
+            purposes = ", ".join(each.purpose for each in asked)
+            log.warning("permissions for %s could not be tried: %s", purposes, error.message)
+            return [""] * len(asked)
         except FencedError as error:
-            return str(error)
+            return [str(error)] * len(asked)
         except BROKEN as error:
-            return f"no answer from the API server: {type(error).__name__}: {error}"
-        return access.lacking(missing, f"manifests/components/{component}")
+            return [f"no answer from the API server: {type(error).__name__}: {error}"] * len(asked)
+        return [
+            access.lacking(
+                [one for one in mine if one in missing], f"manifests/components/{each.component}"
+            )
+            for each, mine in zip(asked, wanted, strict=True)
+        ]
+
+
+def _of_row(row: Framework) -> _Question:
+    asked = [Permission(*permission) for permission in row.operator.permissions]
+    return _Question(asked, row.kind, row.operator.component)
 
 
 def _some(sentences: Mapping[str, str]) -> Mapping[str, str]:
