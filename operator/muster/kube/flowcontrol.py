@@ -112,6 +112,8 @@ class FlowControl:
         self.width = self._free = width
         self._waiting: tuple[FairQueue[_Turn], ...] = tuple(FairQueue() for _ in PriorityLevel)
         self._classes = tuple(zip(PriorityLevel, self._waiting, strict=True))
+        self._queued = 0
+        """Turns in all of the queues."""
         self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST)
         self._inside = [0] * len(PriorityLevel)
         self._busy_until = [0.0] * len(PriorityLevel)
@@ -155,6 +157,7 @@ class FlowControl:
         if turn.urgency is PriorityLevel.PLACEMENT:
             self._place(turn.namespace, 1)
         self._waiting[turn.urgency].put(turn.namespace, turn)
+        self._queued += 1
         self._serve()
 
     def _place(self, namespace: str, change: int) -> None:
@@ -198,6 +201,9 @@ class FlowControl:
         return len(self._waiting[urgency])
 
     def _serve(self) -> None:
+        # Most requests end while nobody waits.
+        if not self._queued:
+            return
         now = asyncio.get_running_loop().time()
         urgent = False
 
@@ -215,6 +221,7 @@ class FlowControl:
                     break
                 namespace, turn = found
                 queue.take(namespace)
+                self._queued -= 1
                 if turn.urgency is urgency and not turn.granted.done():
                     self._free -= 1
                     self._inside[urgency] += 1
@@ -224,7 +231,7 @@ class FlowControl:
                 urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
         # Time alone makes a turn ripe or ends a class's work, and no request need come that would
         # look.
-        if any(self._waiting) and self._timer is None:
+        if self._queued and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 
     def _room(self, urgency: PriorityLevel) -> bool:
