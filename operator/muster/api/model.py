@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.api import names
-from muster.api.owner import Owner, as_owner
+from muster.api.owner import Owner, shared
 from muster.api.status import JobStatus
 
 Json = dict[str, Any]
@@ -148,7 +148,7 @@ class Job:
     @property
     def as_owner(self) -> Owner:
         """Whom the references of all that is its own name."""
-        return as_owner(self.api_version, self.kind, self.namespace, self.name, self.uid)
+        return shared(self.api_version, self.kind, self.namespace, self.name, self.uid)
 
     @property
     def total(self) -> int:
@@ -327,7 +327,7 @@ class BatchView(ObjectView):
     @property
     def as_owner(self) -> Owner:
         """Whom the references of its pods name."""
-        return as_owner(self.api_version, self.kind, self.namespace, self.name, self.uid)
+        return shared(self.api_version, self.kind, self.namespace, self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def controller(metadata: dict[str, Any]) -> Owner | None:
             )
             # Of long texts, which are anybody's, nothing is kept for others.
             long = len(version) + len(kind) + len(name) + len(uid) > LONGEST
-            return (as_owner if long else _shared)(version, kind, namespace, name, uid)
+            return (as_owner if long else shared)(version, kind, namespace, name, uid)
     return None
 
 
@@ -47,5 +47,5 @@ def as_owner(api_version: str, kind: str, namespace: str, name: str, uid: str) -
     return Owner(namespace, api_version.rpartition("/")[0], kind, name, uid)
 
 
-_shared: Final = lru_cache(maxsize=4096)(as_owner)
+shared: Final = lru_cache(maxsize=4096)(as_owner)
 """Returns an owner that its thousand pods share."""

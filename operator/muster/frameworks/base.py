@@ -405,6 +405,9 @@ class Framework:
 
     def of_version(self, api_version: str) -> Framework:
         """Return the rules of that version, else these."""
+        # Asked thousands of times, and most kinds have but one.
+        if not self.variants:
+            return self
         return next((row for row in self.variants if row.api_version == api_version), self)
 
 
