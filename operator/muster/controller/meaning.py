@@ -25,7 +25,8 @@ def as_made(job: Job, framework: Framework, pods: Iterable[PodView]) -> Job:
         return job
     me, one = job.as_owner, names.flat(job.name)
     found = {pod.service == one for pod in pods if pod.owner == me}
-    return replace(job, service=one if True in found else "") if found else job
+    service = one if True in found else ""
+    return replace(job, service=service) if found and service != job.service else job
 
 
 def of_invalid(observed: Observed, framework: Framework) -> Job:

@@ -61,7 +61,8 @@ def reconcile(
     # Whoever is named in managedBy writes its status, too: nothing may be said about it here.
     if not policies.is_ours(job, framework):
         return []
-    observed = replace(observed, job=job)
+    if job is not observed.job:
+        observed = replace(observed, job=job)
     if job.problems:
         observed = replace(observed, job=meaning.of_invalid(observed, framework))
     scope = scope_of(observed, framework, backend, context)
