@@ -16,14 +16,15 @@ from world import of_kind
 CPUS = {"n1": 4, "n2": 4}
 TOLD = {"run": "forever", "exits": "0"}
 STEPS = {
-    "v2beta1": [{"configmaps", "secrets", "services"}, {"pods"}, {"jobs"}],
-    "v1": [{"configmaps", "roles", "serviceaccounts"}, {"rolebindings"}, {"pods"}],
-    "waits": [{"configmaps", "secrets", "services"}, {"pods"}],
+    "v2beta1": [{"configmaps", "secrets", "services"}, {"mpijobs"}, {"pods"}, {"jobs"}],
+    "v1": [{"configmaps", "roles", "serviceaccounts"}, {"rolebindings"}, {"mpijobs"}, {"pods"}],
+    "waits": [{"configmaps", "secrets", "services"}, {"mpijobs"}, {"pods"}],
     "PyTorchJob": [{"services"}, {"pods"}],
 }
 """What goes out together, step by step, until the last object without which the gang cannot run.
 
-In `waits` the launcher comes later, when its workers are ready.
+Of an MPIJob it is written first by which rules it goes. In `waits` the launcher comes later, when
+its workers are ready.
 """
 
 
@@ -74,7 +75,7 @@ class Followed(Process):
         """Return what was asked for together, step by step."""
         found = {}
         for verb, plural, step, _ in self.requests[:until]:
-            assert verb == "create", self.requests
+            assert verb == ("patch" if plural == "mpijobs" else "create"), self.requests
             found.setdefault(step, set()).add(plural)
         return list(found.values())
 

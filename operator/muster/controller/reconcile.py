@@ -174,7 +174,9 @@ def _running(scope: Scope) -> Iterator[Action]:
     emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
     # A status without the first verdict would be written again a moment later, for each of many
     # new jobs.
-    silent = _awaits_verdict(scope)
+    # The choice of rules stands before anything runs by it: a client may change what it goes by.
+    chosen = _latched(scope, scope.job.status) == scope.job.status
+    silent = chosen and _awaits_verdict(scope)
     if not silent:
         yield from podgroup.announcement(scope, after.gang)
         yield from _status_writes(scope, after, emits)
