@@ -60,7 +60,7 @@ SWITCH_SECONDS = 0.0005
 """How long a thread keeps the interpreter while another waits for it. The loop lets go of it with
 each request that it sends; at Python's 5 ms a busy thread, Kopf's say, would let it send 200 a
 second."""
-YOUNG = 50_000
+YOUNG = 20_000
 """New objects after which garbage is looked for: each request makes hundreds, of which nearly none
 are part of a cycle. At Python's 700 that took a tenth of all time."""
 METRICS_PATH = "/metrics"
