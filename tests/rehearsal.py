@@ -28,6 +28,7 @@ from muster.api.quantity import parse
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
+from muster.kube import client
 from muster.kube.client import BROKEN, WATCH_SECONDS, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.informer import Informer
@@ -609,6 +610,7 @@ def play(story, seed, cpus):
     with (
         mock.patch.object(time, "time", now),
         mock.patch.object(time, "monotonic", loop.time),
+        mock.patch.object(client, "since_boot", loop.time),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
         return runner.run(run())

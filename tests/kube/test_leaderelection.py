@@ -9,6 +9,7 @@ import math
 
 import pytest
 
+from muster.kube import client
 from muster.kube.client import ApiError
 from muster.kube.leaderelection import LeaderElector, Timings
 
@@ -84,6 +85,23 @@ def test_a_standby_takes_what_is_given_back_at_once(after, least, most):
     """Long before the next time it would have renewed; from the dead after the lease's time."""
     timings = Timings(duration=2.0, renew=1.8, retry=1.6)
     assert least <= asyncio.run(taken(timings, after)) < most
+
+
+def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
+    """Another may lead by then."""
+
+    async def story():
+        kube = Leases()
+        timings = Timings(2.0, 1.8, 0.1)
+        leader = LeaderElector(kube, "system", "muster", "one", timings)
+        await leader.acquire()
+        version = kube.version
+        woken = client.since_boot() + 60.0
+        monkeypatch.setattr(client, "since_boot", lambda: woken)
+        await asyncio.wait_for(leader.hold(), 60)
+        assert kube.version == version
+
+    asyncio.run(story())
 
 
 def test_an_answer_of_somebody_else_ends_no_leader():

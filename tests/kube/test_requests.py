@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from muster.kube import client
 from muster.kube.client import ApiError, Exactly, FencedError, Kube, UnwantedError
 from muster.kube.flowcontrol import PriorityLevel
 
@@ -192,13 +192,28 @@ def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all():
         narrow(kube)
         slow = asyncio.create_task(kube.get(PATH))
         await asyncio.sleep(0.05)
-        kube.lease_until = time.monotonic() + 0.2
+        kube.lease_until = client.since_boot() + 0.2
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
         await slow
 
     _, asked = play([late(0.6)], story)
     assert [method for method, _ in asked] == ["GET"]
+
+
+def test_a_machine_that_slept_past_its_lease_writes_nothing_when_it_wakes(monkeypatch):
+    """The clock of timers stood still meanwhile; that of the lease did not."""
+
+    async def story(kube):
+        woken = client.since_boot() + 60.0
+        kube.lease_until = client.since_boot() + 10.0
+        await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
+        monkeypatch.setattr(client, "since_boot", lambda: woken)
+        with pytest.raises(FencedError):
+            await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
+
+    _, asked = play([stored()], story)
+    assert [method for method, _ in asked] == ["POST"]
 
 
 def test_who_does_not_lead_writes_nothing_but_the_lease():

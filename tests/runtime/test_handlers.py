@@ -20,6 +20,7 @@ from aiohttp import web
 
 from muster import frameworks
 from muster.api import names
+from muster.kube import discovery
 from muster.runtime import handlers
 
 
@@ -126,8 +127,8 @@ def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
     assert taken[:2] == [90, 5]
 
 
-JOBS = f"{handlers.KINDS}/v1/tfjobs"
-EXTENSIONS, _, CRDS = handlers.DEFINITIONS.rpartition("/")
+JOBS = f"{discovery.KINDS}/v1/tfjobs"
+EXTENSIONS, _, CRDS = discovery.DEFINITIONS.rpartition("/")
 DEFINITION = {
     "metadata": {"name": f"tfjobs.{names.GROUP}", "resourceVersion": "5"},
     "spec": {"group": names.GROUP},
@@ -163,13 +164,13 @@ class Server:
         versions = {"/api/v1": kind("namespaces", "Namespace")}
         versions[EXTENSIONS] = kind(CRDS, "CustomResourceDefinition")
         if self.told:
-            versions[f"{handlers.KINDS}/v1"] = kind("tfjobs", "TFJob")
+            versions[f"{discovery.KINDS}/v1"] = kind("tfjobs", "TFJob")
         if path == "/apis":
             self.hears.set()
             return web.json_response({"groups": [_group(each) for each in versions]})
         if path in versions or path == "/api":
             return web.json_response({"versions": ["v1"], "resources": [versions.get(path)]})
-        if path == handlers.DEFINITIONS and not watch:
+        if path == discovery.DEFINITIONS and not watch:
             await self.listing()
         elif path == JOBS:
             self.follows.set()
@@ -198,7 +199,7 @@ def follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Follow the TFJobs of a server while a story goes on; it is given what a job sets."""
-    monkeypatch.setattr(handlers, "SETTLED", 0.2)
+    monkeypatch.setattr(discovery, "SETTLED", 0.2)
 
     async def run() -> None:
         shown = asyncio.Event()
@@ -258,7 +259,7 @@ def test_nothing_comes_or_goes(told: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
     async def story(_shown: asyncio.Event) -> None:
         await server.hears.wait()
-        await asyncio.sleep(4 * handlers.SETTLED)
+        await asyncio.sleep(4 * discovery.SETTLED)
 
     follow(server, story, monkeypatch)
     assert server.asked["/apis"] == 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -186,8 +187,31 @@ def test_what_is_remembered_makes_no_difference():
     assert asked > 20
 
 
-def forgetful(given, work):
-    """Return what is found by somebody who remembers nothing."""
+def forget():
+    """Let nothing be remembered of other puzzles."""
     for remembers in (packing.solve, packing._searched, packing._patterns):
         remembers.cache_clear()
+
+
+def forgetful(given, work):
+    """Return what is found by somebody who remembers nothing."""
+    forget()
     return solve(given, work)
+
+
+def test_little_is_kept_of_how_a_node_can_be_filled():
+    """Of a thousand nodes it is remembered: some kB each, of which most would be zeros."""
+    asks = np.arange(3, 15)[:, None] * [1, 1]
+    forget()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for free in range(20):
+            solve(puzzle([[60 + free, 60]], asks, [1] * 12), PLENTY)
+        for remembers in (packing.solve, packing._searched):
+            remembers.cache_clear()
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert packing._patterns.cache_info().currsize >= 20
+    assert kept < 20 * 12_000

@@ -516,7 +516,7 @@ class Kube:
 
         Raises FencedError.
         """
-        left = self.lease_until - time.monotonic()
+        left = self.lease_until - since_boot()
         if left == math.inf:
             return usual
         if left <= 0:
@@ -535,6 +535,15 @@ class Kube:
             early = error.unpermitted and time.monotonic() < self._warm
             return error.passing(method) or early
         return isinstance(error, BROKEN)
+
+
+def since_boot() -> float:
+    """Return seconds of a clock that goes on while the machine sleeps, which a lease does, too.
+
+    CLOCK_MONOTONIC stands still meanwhile, on Linux.
+    """
+    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 def _nothing() -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from muster.api.edge import mapping
 from muster.api.model import Json
+from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -74,10 +74,11 @@ class LeaderElector:
 
     async def hold(self) -> None:
         """Renew until the lease is lost; returns then, and nothing may be written any more."""
-        while (left := self._kube.lease_until - time.monotonic()) > 0:
+        while (left := self._kube.lease_until - client.since_boot()) > 0:
             await asyncio.sleep(min(self._timings.retry, left))
-            left = self._kube.lease_until - time.monotonic()
-            # A process that was stopped for long must not renew as if nothing had happened.
+            left = self._kube.lease_until - client.since_boot()
+            # A process, or its machine, that was stopped for long must not renew as if nothing
+            # had happened.
             if left <= 0:
                 break
             with contextlib.suppress(TimeoutError):
@@ -121,11 +122,11 @@ class LeaderElector:
 
     def _pause(self) -> float:
         """Return the seconds to the next look, fewer if the lease runs out before."""
-        left, usual = self._runs_out - time.monotonic() + 0.01, min(LOOK, self._timings.retry)
+        left, usual = self._runs_out - client.since_boot() + 0.01, min(LOOK, self._timings.retry)
         return left if 0 < left < usual else usual
 
     async def _attempt(self) -> bool:
-        started = time.monotonic()
+        started = client.since_boot()
         try:
             async with self._patience():
                 if not await self._try():
@@ -169,11 +170,11 @@ class LeaderElector:
         version = lease["metadata"]["resourceVersion"]
         # By our own clock since the last change that was seen: renewTime is of somebody else's.
         if version != self._seen[0]:
-            self._seen = (version, time.monotonic())
+            self._seen = (version, client.since_boot())
         spec = mapping(lease.get("spec"))
         duration = float(spec.get("leaseDurationSeconds") or self._timings.duration)
         self._runs_out = self._seen[1] + duration
-        return time.monotonic() >= self._runs_out
+        return client.since_boot() >= self._runs_out
 
     async def _put(self, lease: Json) -> None:
         await self._kube.replace(f"{self._path}/{self._name}", lease, PriorityLevel.LEADERSHIP)

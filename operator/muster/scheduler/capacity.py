@@ -413,7 +413,7 @@ class Fit:
         """
         if not self._ranked:
             self._ranked = True
-            self._order(np.arange(len(self._ranks)))
+            self._order(np.arange(len(self._ranks)), self.capacity)
         return self._ranks
 
     def choose(self, wanted: int) -> Picks:
@@ -479,20 +479,19 @@ class Fit:
         return Picks(order, nodes, depth[nodes])
 
     def _compute(self, nodes: IntArray) -> None:
-        self.capacity[nodes] = self.count(ALL if len(nodes) == len(self._ranks) else nodes)
+        capacity = self.count(ALL if len(nodes) == len(self._ranks) else nodes)
         if self._ranked:
-            self._order(nodes)
+            self._order(nodes, capacity)
+        self.capacity[nodes] = capacity
 
-    def _order(self, nodes: IntArray) -> None:
-        """Rank (M,) nodes; what the scorer forbids is no room.
+    def _order(self, nodes: IntArray, capacity: IntArray) -> None:
+        """Rank (M,) nodes with `capacity` (M,); what the scorer forbids is taken from that.
 
         It forbids only nodes that hold more than they have. Where none does the capacities stay.
         """
-        capacity = self.capacity[nodes]
-        rank = self._scored(nodes, np.flatnonzero(capacity))
+        rank = self._scored(nodes, capacity)
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
-        self.capacity[nodes] = capacity
         self._ranks[nodes] = rank
         # After few changes the best are found without a look at all nodes.
         if len(nodes) < len(self._ranks):
@@ -500,8 +499,11 @@ class Fit:
         else:
             self._best.renew()
 
-    def _scored(self, nodes: IntArray, roomy: IntArray) -> FloatArray:
-        """Return (M,) the ranks, of the roomy positions at the least."""
+    def _scored(self, nodes: IntArray, capacity: IntArray) -> FloatArray:
+        """Return (M,) the ranks, at the least of those that have room."""
+        if len(nodes) < FEW:
+            return self.score(nodes, np.zeros(len(nodes), np.int64))
+        roomy = np.flatnonzero(capacity)
         # All in order need no copy of their columns.
         if 2 * len(roomy) > len(nodes):
             roomy = np.arange(len(nodes))

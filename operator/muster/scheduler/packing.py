@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.scheduler.model import CEILING, BoolArray, FloatArray, IntArray
 
@@ -184,7 +185,8 @@ class _Board:
         for each, most in zip(free, limits, strict=True):
             rows, work = np.zeros_like(limits[:1]), STAGE
             if self.work > 0:
-                rows, work = _patterns(kinds, tuple(each.tolist()), tuple(most.tolist()))
+                found, work = _patterns(kinds, tuple(each.tolist()), tuple(most.tolist()))
+                rows = found.astype(np.int64)
             self.work -= work
             yield rows
 
@@ -314,7 +316,7 @@ def _weights(shares: FloatArray) -> FloatArray:
 @lru_cache(FILLED)
 def _patterns(
     asks: _Kinds, amounts: tuple[int, ...], most_of: tuple[int, ...]
-) -> tuple[IntArray, int]:
+) -> tuple[npt.NDArray[np.integer], int]:
     """Return (P, K) the ways to fill a node that leave no room for one more task, and the work.
 
     Of too many of them a part, evenly spread, and what comes of as many as fit of each kind in
@@ -343,7 +345,8 @@ def _patterns(
         orders = itertools.islice(itertools.permutations(kinds), PATTERNS)
         filled = [_filled(asks, free, limits, order) for order in orders]
         rows = np.unique(np.array([*rows[::every], *filled]), axis=0)
-    return rows, work
+    # A node takes few tasks, and many of these are kept.
+    return rows.astype(np.min_scalar_type(int(rows.max(initial=0)))), work
 
 
 def _filled(asks: _Kinds, free: IntArray, limits: IntArray, order: Sequence[int]) -> IntArray:
