@@ -154,8 +154,8 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
         started=tuple(out.started),
         leaving=tuple(out.leaving),
         succeeded=out.succeeded,
-        previous={i: before[place] for i, place in wanting if before.get(place)} or nothing(),
-        nominated={i: kept[place] for i, place in wanting if place in kept} or nothing(),
+        previous={i: before[place] for i, place in wanting if before.get(place)},
+        nominated={i: kept[place] for i, place in wanting if place in kept},
     )
 
 
