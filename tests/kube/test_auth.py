@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import itertools
 import json
 import ssl
 import tracemalloc
@@ -80,6 +82,42 @@ async def _held(folder):
 def test_a_connection_holds_little(tmp_path):
     """A slow server has hundreds of them open."""
     assert 0 < asyncio.run(_held(tmp_path)) < 24 * 1024
+
+
+def test_few_connections_of_a_burst_are_left_when_it_is_over(tmp_path, monkeypatch):
+    """What follows goes over one of them, so that the others close in a while."""
+    monkeypatch.setattr(auth, "LINGER", 0.0)
+    monkeypatch.setattr(auth, "SPARE", 4)
+    numbers, asked, gone = itertools.count(), [], []
+
+    async def run():
+        all_there, few_left = asyncio.Event(), asyncio.Event()
+
+        async def answer(reader, writer):
+            connection = next(numbers)
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                while await reader.readuntil(b"\r\n\r\n"):
+                    asked.append(connection)
+                    if len(asked) == MANY:
+                        all_there.set()
+                    await all_there.wait()
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            writer.close()
+            gone.append(connection)
+            if len(gone) == MANY - 4:
+                few_left.set()
+
+        async with _connected(tmp_path, answer, {"token": "t"}) as kube:
+            await asyncio.gather(*(kube.get("/") for _ in range(MANY)))
+            async with asyncio.timeout(120):
+                await few_left.wait()
+            for _ in range(MANY):
+                await kube.get("/")
+            assert len(gone) == MANY - 4
+
+    asyncio.run(run())
+    assert len(set(asked[:MANY])) == MANY
+    assert len(set(asked[MANY:])) == 1
 
 
 def _story(folder, story, own=MappingProxyType({"token": "own"}), body=b"{}",

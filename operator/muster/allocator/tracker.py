@@ -25,7 +25,7 @@ from muster.allocator.verdict import (
     released,
     waits,
 )
-from muster.api.model import PodView
+from muster.api.model import PodView, nothing
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.cluster import tasks
@@ -244,7 +244,7 @@ class GangMemory:
     """What is remembered of one gang between cycles. All else is derived anew."""
 
     uid: str
-    assumed: Mapping[str, Assumed] = field(default_factory=dict)
+    assumed: Mapping[str, Assumed] = field(default_factory=nothing)
     """By place."""
     unbound: frozenset[str] = _NONE
     """Places of pods that may be created without a node."""
@@ -252,10 +252,10 @@ class GangMemory:
     """uids of pods that were sent to their node and have not been seen on one."""
     arrivals: tuple[PodView, ...] = ()
     """Pods that have come to the nodes that they were given, and of which nothing is recorded."""
-    previous: Mapping[str, str] = field(default_factory=dict)
+    previous: Mapping[str, str] = field(default_factory=nothing)
     """Place -> the node that its last pod had."""
-    retries: Mapping[str, Retry] = field(default_factory=dict)
-    marked: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    retries: Mapping[str, Retry] = field(default_factory=nothing)
+    marked: Mapping[str, tuple[str, str]] = field(default_factory=nothing)
     """uid of a pod -> the reason and the node that were written on it."""
     started: bool = False
     """It has been whole at some time, or had been when this process began."""
@@ -274,11 +274,11 @@ class GangMemory:
     """Its pods are being taken away, so that it can start whole again."""
     cause: Cause | None = None
     """For whom that is; None: it was its own fault, or nobody remembers."""
-    leaving: Mapping[str, Leaving] = field(default_factory=dict)
+    leaving: Mapping[str, Leaving] = field(default_factory=nothing)
     """Place -> the pod that makes room."""
-    evicted: Mapping[str, float] = field(default_factory=dict)
+    evicted: Mapping[str, float] = field(default_factory=nothing)
     """uid of a pod -> when it was last evicted."""
-    nominated: Mapping[str, str] = field(default_factory=dict)
+    nominated: Mapping[str, str] = field(default_factory=nothing)
     """Place -> the node that is kept for it, since others are evicted for this gang, or since it
     is moved there."""
     moving: bool = False
@@ -753,7 +753,7 @@ class Departure:
     cause: Cause | None
     until: float = 0.0
     """Others do not take their place before that."""
-    nodes: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=nothing)
     """Place -> the node that is kept for it instead."""
 
 
@@ -1092,7 +1092,7 @@ class Outcome:
     verdict: Verdict
     """Without its time."""
     assignments: tuple[Assignment, ...] = ()
-    nominations: Mapping[str, str] = field(default_factory=dict)
+    nominations: Mapping[str, str] = field(default_factory=nothing)
     """Place -> the node that is kept for it."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from muster.api import names
 from muster.api.owner import Owner, shared
@@ -19,6 +19,15 @@ from muster.api.status import JobStatus
 
 Json = dict[str, Any]
 """A document as the API server speaks it. Never changed once it is held by a value."""
+_NOTHING: Final[dict[Any, Any]] = {}
+
+
+def nothing() -> dict[Any, Any]:
+    """Return what stands in values for all that is empty: of thousands, each would keep its own.
+
+    It is never changed, as nothing is that a value holds.
+    """
+    return _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,7 @@ class SchedulingPolicy:
     """`runPolicy.schedulingPolicy`; what the user left out is None or empty."""
 
     min_available: int | None = None
-    leasts: Mapping[str, int] = field(default_factory=dict)
+    leasts: Mapping[str, int] = field(default_factory=nothing)
     """Role -> how many of its pods must start together, if its author says it role by role;
     `min_available` is their sum."""
     queue: str = ""
@@ -231,7 +240,7 @@ class PodView:
     past_failures: tuple[ContainerEnd, ...] = ()
     """How those ended badly the last time that were started anew, or are to be."""
     gated: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=nothing)
     scheduler_name: str = ""
     started: float = field(default=0.0, compare=False)
     """When its node took it up, else when it was created."""
@@ -240,7 +249,7 @@ class PodView:
     priority_class: str = field(default="", compare=False)
     grace: int | None = field(default=None, compare=False)
     """Seconds that it may take to end, by its spec; None: it does not say."""
-    selector: Mapping[str, str] = field(default_factory=dict)
+    selector: Mapping[str, str] = field(default_factory=nothing)
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""
     nominated: str = ""
     """The node that is kept for it."""
@@ -290,12 +299,12 @@ class ObjectView:
     uid: str
     owner: Owner | None
     deleting: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
-    data: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=nothing)
+    data: Mapping[str, str] = field(default_factory=nothing)
     """`data` of a ConfigMap."""
-    spec: Json = field(default_factory=dict)
+    spec: Json = field(default_factory=nothing)
     """`spec` of a HorizontalPodAutoscaler."""
-    content: Json = field(default_factory=dict)
+    content: Json = field(default_factory=nothing)
     """What Muster keeps true of other children, by top-level field; of a Secret only the keys."""
     api_version: str = "v1"
 
@@ -319,7 +328,7 @@ class BatchView(ObjectView):
     """When it came to a good end."""
     ttl: int | None = None
     """Seconds after its end in which it goes by itself; None: it stays."""
-    selector: Mapping[str, str] = field(default_factory=dict)
+    selector: Mapping[str, str] = field(default_factory=nothing)
     """nodeSelector of its template."""
     scheduler: str = ""
     """schedulerName of its template; empty: it says none."""
@@ -344,10 +353,10 @@ class GroupView:
     spec: Json
     phase: str = ""
     conditions: tuple[Mapping[str, Any], ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=nothing)
+    labels: Mapping[str, str] = field(default_factory=nothing)
     created: float = 0.0
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=nothing)
     """`running`, `succeeded` and `failed` of its status."""
     unreadable: str = ""
     """Why what it asks cannot be read."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.api.model import Json
+from muster.api.model import Json, nothing
 from muster.api.podtemplate import LISTS
 from muster.cluster.pods import CLAIM, PER_POD, UNSUPPORTED_VOLUMES
 
@@ -34,7 +34,7 @@ class Answer:
     """When it is to be asked for anew."""
     spec: Json | None = None
     """Of a pod as it would be stored; None: nobody can tell, so that the template counts."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=nothing)
     """Those that the pod would have and was not sent with."""
     refused: str = ""
     """Why a policy takes no such pod."""

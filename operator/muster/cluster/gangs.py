@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from muster import frameworks
 from muster.api import edge, names, topology
-from muster.api.model import Job, Json, PodView, Replica
+from muster.api.model import Job, Json, PodView, Replica, nothing
 from muster.cluster import tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.queues import QueueInput, amounts
@@ -50,9 +50,9 @@ class GangInput:
     polite: bool = False
     shuns: frozenset[str] = frozenset()
     topology: Topology | None = None
-    leasts: Mapping[str, int] = field(default_factory=dict)
+    leasts: Mapping[str, int] = field(default_factory=nothing)
     effort: int = 0
-    pending: Mapping[str, int] = field(default_factory=dict)
+    pending: Mapping[str, int] = field(default_factory=nothing)
     """What pods of it that are about to be created take of each quota."""
 
 
@@ -102,7 +102,7 @@ class GangRules:
 
     scheduler_names: frozenset[str]
     default_queue: str
-    priorities: Mapping[str, int] = field(default_factory=dict)
+    priorities: Mapping[str, int] = field(default_factory=nothing)
     group_priority: bool = True
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED

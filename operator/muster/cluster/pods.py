@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from muster.api import edge, names, podtemplate
-from muster.api.model import Json
+from muster.api.model import Json, nothing
 from muster.api.podtemplate import Amounts
 from muster.cluster import selectors
 from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
@@ -120,7 +120,7 @@ class PodUse:
     ports: frozenset[HostPort]
     deleting: bool
     """It is on its way out, and others may wait for what it takes."""
-    labels: Labels = field(default_factory=dict)
+    labels: Labels = field(default_factory=nothing)
     apart: tuple[PodAffinityTerm, ...] = ()
     """Terms by which it keeps others away."""
     claims: tuple[tuple[str, str], ...] = ()

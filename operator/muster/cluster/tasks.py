@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.api.model import Json, PodView
+from muster.api.model import Json, PodView, nothing
 from muster.cluster.pods import PodShape
 from muster.scheduler.model import Topology
 
@@ -36,7 +36,7 @@ class TaskSet:
     successor has a name, and so a place, of its own: this one is not wanted any more."""
     selector: Mapping[str, str] | None = None
     """The node selector of the template; None: the pods' own is part of the shape."""
-    charge: Mapping[str, int] = field(default_factory=dict)
+    charge: Mapping[str, int] = field(default_factory=nothing)
     """Quota dimension -> what each of its pods takes, as far as it is still to be created."""
     topology: Topology | None = None
 
@@ -45,15 +45,15 @@ class TaskSet:
 class Plan:
     """What the allocator has in mind for the pods of one gang; all by place."""
 
-    assumed: Mapping[str, str] = field(default_factory=dict)
+    assumed: Mapping[str, str] = field(default_factory=nothing)
     """The node that was given to it, where its pod is not seen yet."""
-    previous: Mapping[str, str] = field(default_factory=dict)
+    previous: Mapping[str, str] = field(default_factory=nothing)
     """The node that the last pod had."""
     later: Collection[str] = ()
     """Not to be placed yet."""
     leaving: Collection[str] = ()
     """Being evicted."""
-    nominated: Mapping[str, str] = field(default_factory=dict)
+    nominated: Mapping[str, str] = field(default_factory=nothing)
     """The node that is kept for it."""
     unbound: Collection[str] = ()
     """May be created without a node."""
@@ -78,9 +78,9 @@ class RoleInput:
     started: Sequence[float] = ()
     leaving: Sequence[tuple[int, str]] = ()
     succeeded: int = 0
-    previous: Mapping[int, str] = field(default_factory=dict)
-    nominated: Mapping[int, str] = field(default_factory=dict)
-    charge: Mapping[str, int] = field(default_factory=dict)
+    previous: Mapping[int, str] = field(default_factory=nothing)
+    nominated: Mapping[int, str] = field(default_factory=nothing)
+    charge: Mapping[str, int] = field(default_factory=nothing)
     absent: frozenset[int] = frozenset()
     topology: Topology | None = None
 

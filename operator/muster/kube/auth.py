@@ -6,11 +6,14 @@ from __future__ import annotations
 import copy
 import os
 import ssl
+import time
 from asyncio import sslproto
 from functools import cache
 from typing import Any, Final
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 from kubernetes.aio.client.rest import RESTClientObject
@@ -20,10 +23,31 @@ from muster.kube.client import ATTEMPTS, Kube
 IDLE = 75.0
 """Seconds that an unused connection stays open, a little less than the server gives it: sixty
 TLS handshakes at once would delay the start of the next gangs by a tenth."""
+SPARE, LINGER = 32, 5.0
+"""How many unused ones stay that long, and the seconds that all others do: each takes a tenth of a
+megabyte, more where large objects were sent."""
 
 BUFFER: Final = 16 * 1024
 """Bytes of a connection that are read at once, a record of TLS. It keeps twice as much for as long
 as it is open, and Python would take 16 times that: of hundreds, while the server is slow."""
+
+
+class Connections(aiohttp.TCPConnector):
+    """Connections of which the one that was used last goes first, and few are spare.
+
+    In turns, as aiohttp has it, one request a second keeps all open that a burst has opened.
+    """
+
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        super()._release(key, protocol, should_close=should_close)
+        unused = self._conns.get(key)
+        if unused:
+            # It is behind the others now, and they are lent from the front.
+            unused.rotate(1)
+            while len(unused) > SPARE and unused[-1][1] < time.monotonic() - LINGER:
+                unused.pop()[0].close()
 
 
 class ConfigurationError(Exception):
@@ -61,9 +85,7 @@ async def connect(
 
     def new_session(connections: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=connections, ssl=rest.ssl_context, keepalive_timeout=IDLE
-            ),
+            connector=Connections(limit=connections, ssl=rest.ssl_context, keepalive_timeout=IDLE),
             timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
             headers={"User-Agent": "muster", "Accept": "application/json"},
             middlewares=(authorize,) if needs_header else (),

@@ -38,7 +38,7 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics
+from muster.runtime import handlers, health, heap, logs, metrics
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
@@ -60,7 +60,7 @@ SWITCH_SECONDS = 0.0005
 """How long a thread keeps the interpreter while another waits for it. The loop lets go of it with
 each request that it sends; at Python's 5 ms a busy thread, Kopf's say, would let it send 200 a
 second."""
-YOUNG = 50_000
+YOUNG = 20_000
 """New objects after which garbage is looked for: each request makes hundreds, of which nearly none
 are part of a cycle. At Python's 700 that took a tenth of all time."""
 METRICS_PATH = "/metrics"
@@ -231,6 +231,7 @@ class Operator:
             asyncio.create_task(self.grants.run(), name="grants"),
             asyncio.create_task(self.losses.run(), name="permissions"),
             asyncio.create_task(self._lead(leader), name="work"),
+            asyncio.create_task(heap.stay_small(), name="heap"),
         }
         # Alone there are no jobs to follow.
         if self.frameworks:
@@ -441,6 +442,7 @@ def main(settings: Settings) -> int:
     logs.begin(settings.verbosity)
     _raise_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
+    heap.share()
     if settings.ignored:
         log.info("accepted and ignored: %s", " ".join(settings.ignored))
     # What the imports left stays for good: a collection in the middle of a start need not look

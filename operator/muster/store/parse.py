@@ -18,6 +18,7 @@ from muster.api.model import (
     ObjectView,
     PodView,
     Unreadable,
+    nothing,
 )
 from muster.cluster import cautious, podgroups, pods, tasks
 from muster.cluster.podgroups import Ask, Member
@@ -97,7 +98,7 @@ def pod(document: Json) -> PodView:
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
         # Whoever takes the gates away may have added to it: until the pod has its node it counts,
         # and not that of its template.
-        selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
+        selector=nothing() if spec.get("nodeName") else spec.get("nodeSelector") or nothing(),
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
         service=_service(metadata["name"], spec),
@@ -173,9 +174,9 @@ def child(kind: str, document: Json) -> ObjectView:
     return ObjectView(
         kind=kind,
         **identity,
-        data=(document.get("data") or {}) if kept else {},
-        spec=(document.get("spec") or {}) if scaler else {},
-        content=_content(kind, document) if kept or kind == "Secret" else {},
+        data=(document.get("data") if kept else None) or nothing(),
+        spec=(document.get("spec") if scaler else None) or nothing(),
+        content=_content(kind, document) if kept or kind == "Secret" else nothing(),
         api_version=_VERSIONS.get(kind, "v1"),
     )
 
@@ -185,7 +186,7 @@ def _content(kind: str, document: Json) -> Json:
     if kind == "Secret":
         return {"data": dict.fromkeys(document.get("data") or (), "")}
     if names.REPLICA_INDEX in (document["metadata"].get("labels") or {}):
-        return {}  # of a pod, of which there are many and nothing changes
+        return nothing()  # of a pod, of which there are many and nothing changes
     fields = _CONTENTS.get(kind, ())
     return {field: document[field] for field in fields if field in document}
 
