@@ -7,7 +7,7 @@ import pytest
 
 from muster import flags
 from muster.flags import Flag
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 TABLE = (
     Flag("namespace", "", "namespace"),

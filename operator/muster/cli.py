@@ -15,7 +15,7 @@ from typing import Any
 import muster
 from muster import flags
 from muster.flags import COMMANDS, FlagError
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 ANCESTORS = {
     **dict.fromkeys(("manager", "training-operator", "mpi-operator", "tf-operator"), "run"),

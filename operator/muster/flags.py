@@ -16,7 +16,7 @@ from typing import Any
 from muster import frameworks
 from muster import gang as gangs
 from muster.api import names
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 COMMANDS = {"run": "Run the operator.", "scheduler": "Run the scheduler alone, without jobs."}
 """The commands that take such flags."""

@@ -13,7 +13,7 @@ from muster.cluster.pods import PodShape, Taint
 from muster.commands import checks
 from muster.commands.checks import Deployment, Facts, Lease, Severity, Webhook
 from muster.kube.access import Access
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 NOW = 1_000_000.0
 EMBEDDED = "scheduling.incubator.k8s.io/v1alpha1"

@@ -20,7 +20,7 @@ from muster.cluster import recording
 from muster.commands import dashboard, questions
 from muster.dashboard import server as page
 from muster.kube.client import OPENED, ApiError
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 from world import tfjob
 
 

@@ -17,7 +17,7 @@ from muster.api import edge
 from muster.commands import doctor, questions
 from muster.kube.certificates import self_signed
 from muster.kube.client import ApiError
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 LABELS = {"app.kubernetes.io/name": "muster", "app.kubernetes.io/component": "operator"}
 APPS = "/apis/apps/v1"

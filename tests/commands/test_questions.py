@@ -17,7 +17,7 @@ from muster.cluster import recording
 from muster.commands import questions
 from muster.commands.questions import Asked
 from muster.kube.client import ApiError
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 from seen import seen
 from world import tfjob
 

@@ -13,7 +13,7 @@ from muster import cli
 from muster.api import edge
 from muster.commands import questions, report
 from muster.kube.client import ApiError
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 NOW = 1_800_000_000.0
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"

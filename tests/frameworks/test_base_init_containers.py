@@ -13,7 +13,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting, init_containers
 from muster.kube.auth import ConfigurationError
 from muster.runtime import app
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,

@@ -18,7 +18,7 @@ from muster.api.jobs import Kind
 from muster.commands import render
 from muster.frameworks import FRAMEWORKS, Framework, load, master_worker, of
 from muster.frameworks.base import NO_ENVIRONMENT, Life, Operator, Pods, Roles, Spec
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 from muster.store import permissions
 
 EACH = pytest.mark.parametrize("row", FRAMEWORKS.values(), ids=FRAMEWORKS)

@@ -25,7 +25,7 @@ from gotemplate import Chart, TemplateError
 from muster import flags
 from muster.gang import BACKENDS
 from muster.local import binaries, handle
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "charts" / "muster"

@@ -25,7 +25,7 @@ from muster.commands.questions import FAILURES, NO, YES, Answer, connected
 from muster.kube import client
 from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 LARGEST: Final = 32 * 2**20
 """Characters of one part; what is longer is cut off."""

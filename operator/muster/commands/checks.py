@@ -19,7 +19,7 @@ from muster.cluster import nodes
 from muster.cluster.nodes import NodeView
 from muster.cluster.pods import PodShape
 from muster.kube.access import Access, lacking
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 DEPLOYMENT: Final = {
     "app.kubernetes.io/name": "muster",

@@ -19,9 +19,9 @@ from muster.commands.questions import FROM_OUTSIDE, LIVE, Asked, connected, read
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.kube.client import Kube
-from muster.runtime.settings import Settings
 from muster.scheduler import cycle, policy
 from muster.scheduler.policy import Policy
+from muster.settings import Settings
 from muster.store.informers import Informers
 from muster.store.store import Callbacks
 

@@ -30,7 +30,7 @@ from muster.kube.client import BROKEN, HOOK, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.leaderelection import LEASES
 from muster.kube.resources import Resource
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 from muster.store import permissions
 
 T = TypeVar("T")

@@ -27,10 +27,10 @@ from muster.commands.tables import JSON, TEXT, WIDE, YAML, Column
 from muster.kube import client
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, Kube
-from muster.runtime.settings import Settings
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
+from muster.settings import Settings
 from muster.store.store import Store
 
 LIVE: Final = "live"

@@ -27,7 +27,7 @@ from muster.controller.scope import scope_of
 from muster.frameworks import load, of
 from muster.frameworks.base import Framework, Waiting, framework_container, with_port
 from muster.gang import GangBackend
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 from muster.store import parse
 
 PASSES = 8

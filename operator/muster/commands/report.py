@@ -27,7 +27,7 @@ from muster.frameworks import Framework
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
-from muster.runtime.settings import Settings
+from muster.settings import Settings
 
 GPU: Final = "/gpu"
 """With it end the names of the resources that count where none is named."""

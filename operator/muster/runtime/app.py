@@ -41,10 +41,10 @@ from muster.kube.workqueue import WorkQueue
 from muster.runtime import handlers, health, heap, logs, metrics
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.reconciler import Reconciler
-from muster.runtime.settings import Settings
 from muster.runtime.webhook import Endpoint
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
+from muster.settings import Settings
 from muster.store import permissions
 from muster.store.informers import Informers
 from muster.store.ondemand import GoneNodes
