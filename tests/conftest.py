@@ -14,6 +14,8 @@ from typing import IO
 import pytest
 from hypothesis import HealthCheck, settings
 
+from muster.api.model import nothing
+
 # How long a case takes says more about the machine than about the code.
 settings.register_profile("quick", deadline=None)
 settings.register_profile(
@@ -71,6 +73,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Begin a punctual story when all processes are done with those that are not."""
     if has(item, "e2e"):
         TURN.take(item)
+
+
+def pytest_runtest_teardown() -> None:
+    """Fail where something was put into what stands for all that is empty."""
+    assert nothing() == {}
 
 
 def pytest_sessionfinish() -> None:
