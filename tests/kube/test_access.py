@@ -98,6 +98,16 @@ def test_only_what_the_rules_leave_open_is_asked_one_by_one():
     assert server.asked_for_rules == [access.NOWHERE]
 
 
+def test_what_the_rules_grant_may_be_refused_all_the_same():
+    """By an authorizer that stands before them, so that in doubt each is asked for."""
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    asked = [Access(f"r{i}", "", "list") for i in range(access.FEW + 1)]
+    server = Server({("r3", "list")}, rules=rules)
+    assert asyncio.run(access.missing(server, asked)) == ()
+    left = asyncio.run(access.missing(server, asked, by_rules=False))
+    assert [a.resource for a in left] == ["r0", "r1", "r2", "r4"]
+
+
 def test_for_few_questions_no_rules_are_asked_for():
     """Nor for those of a namespace, however many."""
     server = Server(set(), rules=[])

@@ -137,25 +137,30 @@ def lacking(missing: Iterable[Access], folder: str) -> str:
 
 
 async def missing(
-    kube: Kube, accesses: Iterable[Access], account: Account | None = None
+    kube: Kube,
+    accesses: Iterable[Access],
+    account: Account | None = None,
+    *,
+    by_rules: bool = True,
 ) -> tuple[Access, ...]:
     """Return the accesses that the API server does not grant. Raises ApiError.
 
-    `account`: whose; None: those of this process.
+    `account`: whose; None: those of this process. `by_rules`: what its rules grant is not asked
+    for, though an authorizer that stands before them may refuse it.
     Of many namespaces it is asked for all first: what is granted there need not be asked apart.
     """
     asked = tuple(accesses)
     spaced = [access for access in asked if access.namespace]
     wide = dict.fromkeys(replace(access, namespace="") for access in spaced)
     if len(spaced) <= len(wide):
-        return await _refused(kube, asked, account)
-    apart = set(await _refused(kube, tuple(wide), account))
+        return await _refused(kube, asked, account, by_rules=by_rules)
+    apart = set(await _refused(kube, tuple(wide), account, by_rules=by_rules))
     left = (a for a in asked if not a.namespace or replace(a, namespace="") in apart)
-    return await _refused(kube, tuple(left), account)
+    return await _refused(kube, tuple(left), account, by_rules=by_rules)
 
 
 async def _refused(
-    kube: Kube, asked: Sequence[Access], account: Account | None
+    kube: Kube, asked: Sequence[Access], account: Account | None, *, by_rules: bool
 ) -> tuple[Access, ...]:
     few = asyncio.Semaphore(ASKED_AT_ONCE)
     path = (OF_OTHERS if account else REVIEWS).path()
@@ -165,7 +170,7 @@ async def _refused(
             answer = await kube.create(path, access.review(account), PriorityLevel.PLACEMENT)
         return bool(answer["status"].get("allowed"))
 
-    left = asked if account else await _left_open(kube, asked)
+    left = await _left_open(kube, asked) if by_rules and account is None else asked
     answers = await asyncio.gather(*map(granted, left))
     return tuple(access for access, yes in zip(left, answers, strict=True) if not yes)
 

@@ -94,7 +94,8 @@ class Losses:
             self._doubt.clear()
             before, known = self.missing, self._confirmed
             try:
-                missing = await access.missing(self._kube, self._needed)
+                # Something was refused: what the rules say is what is in doubt.
+                missing = await access.missing(self._kube, self._needed, by_rules=False)
             except (ApiError, FencedError, *BROKEN) as error:
                 # Without an answer nothing is concluded: what was missing counts as missing until
                 # there is one.
