@@ -300,7 +300,7 @@ def schema(kind):
         "PodGroup": "crds/scheduling.incubator.k8s.io_podgroups.yaml",
         "Queue": "crds/scheduling.incubator.k8s.io_queues.yaml",
     }.get(kind, f"crds/kubeflow.org_{kind.lower()}s.yaml")
-    listed = yaml.safe_load_all((ROOT / where).read_text(encoding="utf-8"))
+    listed = yaml.load_all((ROOT / where).read_text(encoding="utf-8"), yaml.CSafeLoader)
     found = next(c for c in listed if c["spec"]["names"]["kind"] == kind.partition(".")[0])
     return found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
@@ -310,7 +310,7 @@ def bases():
     """Return jobs that people run, by kind."""
     found = {kind: [] for kind in JOBS}
     for path in sorted((ROOT / "examples").glob("*job-*.yaml")):
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        for document in yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader):
             if document and document.get("kind") in found:
                 found[document["kind"]].append(document)
     return found

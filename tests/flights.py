@@ -17,5 +17,7 @@ WITHOUT_OUR_LABELS = ("mpi-operator-0.3-mpijob", "tf-operator-1.0-tfjob")
 
 def read(name: str) -> tuple[Json, list[Json]]:
     """Return the job of that recording, and all that there is of it."""
-    job, *others = yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    job, *others = yaml.load_all(
+        (FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+    )
     return job, others

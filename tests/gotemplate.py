@@ -75,8 +75,8 @@ class Chart:
 
     def __init__(self, folder: Path) -> None:
         """Read it."""
-        self.values = yaml.safe_load((folder / "values.yaml").read_text())
-        about = yaml.safe_load((folder / "Chart.yaml").read_text())
+        self.values = yaml.load((folder / "values.yaml").read_text(), yaml.CSafeLoader)
+        about = yaml.load((folder / "Chart.yaml").read_text(), yaml.CSafeLoader)
         self.about = {name[0].upper() + name[1:]: value for name, value in about.items()}
         self.files = {
             str(Path(top, name).relative_to(folder)): Path(top, name).read_text()

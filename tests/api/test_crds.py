@@ -194,7 +194,7 @@ def undeclared(schema: dict[str, Any], value: Any, path: str = "") -> Iterator[s
 SEEDS = [
     document
     for path in sorted((ROOT / "tests" / "seeds").glob("*.yaml"))
-    for document in yaml.safe_load_all(path.read_text())
+    for document in yaml.load_all(path.read_text(), yaml.CSafeLoader)
     if document["kind"] in ("TFJob", "PodGroup")
 ]
 

@@ -22,7 +22,7 @@ from muster.commands.convert import Conversion, command, convert, job, trainer
 from muster.frameworks import FRAMEWORKS, load
 
 ROOT = Path(__file__).parents[1]
-STORIES = list(yaml.safe_load_all((ROOT / "corpus" / "old_jobs.yaml").read_text()))
+STORIES = list(yaml.load_all((ROOT / "corpus" / "old_jobs.yaml").read_text(), yaml.CSafeLoader))
 SEEDS = sorted((ROOT / "seeds").glob("tfjob-*.yaml"))
 EXAMPLES = sorted((ROOT.parent / "examples").glob("*.yaml"))
 WITHOUT_A_TRAINER = {"TFJob", "PaddleJob"}
@@ -181,7 +181,7 @@ def test_a_field_that_nobody_knows_is_named(story):
 @pytest.mark.parametrize("path", [*SEEDS, *EXAMPLES], ids=lambda path: path.stem)
 def test_what_is_applied_today_needs_no_conversion(path):
     """The examples are their own conversion, and nothing of them is lost."""
-    documents = list(yaml.safe_load_all(path.read_text()))
+    documents = list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
     found = convert(documents)
     assert found.losses == ()
     assert list(command.problems(found)) == []
@@ -342,7 +342,7 @@ def test_a_job_that_became_a_trainjob_becomes_itself_again(document):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_becomes_a_trainjob_or_says_why_not(path):
     """Trainer has no runtime for two kinds; the others come out with the pods they have."""
-    documents = list(yaml.safe_load_all(path.read_text()))
+    documents = list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
     given_ = [each for each in documents if each["kind"] in FRAMEWORKS]
     found = convert(documents, to_trainjob=True)
     trained = [each for each in found.documents if each["kind"] == "TrainJob"]
@@ -512,7 +512,9 @@ def test_the_commands_of_the_guide(capsys, monkeypatch, tmp_path):
         words, _, file = line.partition(" > ")
         assert cli.main(words.split()) == 0
         Path(file).write_text(capsys.readouterr().out)
-        made.append([each["kind"] for each in yaml.safe_load_all(Path(file).read_text())])
+        made.append(
+            [each["kind"] for each in yaml.load_all(Path(file).read_text(), yaml.CSafeLoader)]
+        )
     assert made == [["MPIJob"], ["MPIJob"], ["TrainingRuntime", "TrainJob"]]
 
 

@@ -29,7 +29,7 @@ def written(folder, *documents):
 def rendered(capsys, *words):
     """Return the documents that the command printed; fail if it was not content."""
     assert cli.main(["render", *words]) == 0
-    return list(yaml.safe_load_all(capsys.readouterr().out))
+    return list(yaml.load_all(capsys.readouterr().out, yaml.CSafeLoader))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -39,7 +39,7 @@ def test_every_example_becomes_a_gang_of_its_pods(capsys, example, backend):
     words = ["-f", str(example), f"--gang-scheduler-name={backend}"]
     found = Counter(document["kind"] for document in rendered(capsys, *words))
     text = example.read_text()
-    jobs = [d for d in yaml.safe_load_all(text) if d["kind"] in FRAMEWORKS]
+    jobs = [d for d in yaml.load_all(text, yaml.CSafeLoader) if d["kind"] in FRAMEWORKS]
     assert sum(found[kind] for kind in FRAMEWORKS) == len(jobs)
     assert found["Pod"] > 0
     loaded = [load(FRAMEWORKS[job["kind"]], job) for job in jobs]
