@@ -16,11 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {path.stem: path for top in (ROOT, ROOT / "docs") for path in sorted(top.glob("*.md"))}
 TYPED_BY = {
     "README": ("e2e/test_readme.py",),
-    "migration": (
-        "e2e/test_migration.py",
-        "manifests/test_install.py",
-        "commands/test_convert.py",
-    ),
+    "migration": ("e2e/test_migration.py", "commands/test_convert.py"),
     "real": ("real/test_page.py",),
 }
 """Page -> the tests that type all of it."""

@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ROLES, ROOT, Api, Json, Operator, account_config, clear
+from harness import (
+    OPERATOR_NAMESPACE,
+    ROLES,
+    ROOT,
+    Api,
+    Json,
+    Operator,
+    account_config,
+    clear,
+    tfjob,
+)
 from test_takeover import Flight
 
 from muster.frameworks import FRAMEWORKS
@@ -40,6 +50,7 @@ WEBHOOK = "validator.training-operator.kubeflow.org"
 IMAGE = "IMAGE=registry.example.com/team/muster:0.1.0"
 INSTALL = {"embedded": f"make deploy {IMAGE}", "mpi": f"make deploy GANG=mpi {IMAGE}"}
 TEAM = "team"
+BACK = "Back again"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -138,15 +149,35 @@ def other_operator(api: Api, namespace: str, name: str) -> None:
         api.send("POST", f"/apis/{group}/{kind.lower()}s", made)
 
 
+def installed(api: Api) -> dict[str, Json]:
+    """Return the Deployment and the cluster's roles of Muster, as far as an installation goes."""
+    deployments = f"/apis/apps/v1/namespaces/{OPERATOR_NAMESPACE}/deployments"
+    found = {one["metadata"]["name"]: one for one in api.list(deployments)}
+    for one in found.values():  # beside it a controller writes what becomes of its pods
+        del one["status"], one["metadata"]["resourceVersion"], one["metadata"]["managedFields"]
+    roles = api.list("/apis/rbac.authorization.k8s.io/v1/clusterroles")
+    ours = {f"role {one['metadata']['name']}": one for one in roles}
+    return found | {name: one for name, one in ours.items() if name.startswith("role muster-")}
+
+
+def blocks(section: str) -> list[str]:
+    """Return what is typed in a section, block by block."""
+    return re.findall(r"```sh\n(.*?)```", SECTIONS[section], re.DOTALL)
+
+
 def test_every_section_is_played() -> None:
     """None is added without a story."""
-    typed_there = {title for title, text in SECTIONS.items() if "make deploy" in text}
-    assert typed_there == set(STORIES)
+    speaking = {title for title in SECTIONS if "kubectl" in "".join(blocks(title))}
+    assert speaking == {*STORIES, BACK}
+    assert {title for title in SECTIONS if "make deploy" in SECTIONS[title]} == set(STORIES)
 
 
 @pytest.mark.parametrize("section", STORIES)
 def test_a_person_follows_the_page(own: Cluster, api: Api, tmp_path: Path, section: str) -> None:
-    """The old operator goes, Muster comes, and the job that runs has lost nothing by it."""
+    """The old operator goes, Muster comes, and the job that runs has lost nothing by it.
+
+    To install the same a second time changes nothing.
+    """
     recorded, deployments, overlay = STORIES[section]
     kind = "MPIJob" if "mpi" in recorded else "TFJob"
     served_before(api, kind, tuple(reversed(FRAMEWORKS[kind].api.versions[:2])))
@@ -156,10 +187,14 @@ def test_a_person_follows_the_page(own: Cluster, api: Api, tmp_path: Path, secti
         other_operator(api, namespace, name)
     flight = Flight(recorded, api)
     names = {p["metadata"]["name"] for p in api.list("Pod")}
-    first, second = re.findall(r"```sh\n(.*?)```", SECTIONS[section], re.DOTALL)
+    first, second = blocks(section)
+    before = installed(api) if ROLES.get(own.server) == overlay else None
     for command in first.splitlines():
         typed(own, command)
     assert first.splitlines()[-1] == INSTALL[overlay]
+    after = installed(api)
+    assert "muster" in after
+    assert before in (None, after)
     for namespace, name in deployments:
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
         assert api.send("GET", path)["spec"]["replicas"] == 0
@@ -179,3 +214,12 @@ def test_a_person_follows_the_page(own: Cluster, api: Api, tmp_path: Path, secti
     finally:
         operator.stop()
         operator.check_log()
+
+
+def test_the_other_operator_comes_back(own: Cluster, api: Api) -> None:
+    """Muster goes, the jobs stay. Nobody has Muster after this story."""
+    api.create(tfjob("stays", suspend=True))
+    (back,) = blocks(BACK)
+    typed(own, back)
+    assert "muster" not in installed(api)
+    assert api.find("TFJob", "stays")

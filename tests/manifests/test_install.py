@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/migration.md says about installing works, command by command, on an API server that
-had another operator before; what the README says of an empty one is told in test_readme.
+"""An API server takes all that is installed: the chart, every overlay, two of them side by side.
+
+What the README and docs/migration.md say about it is told in test_readme and test_migration.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import chart
 import pytest
@@ -21,20 +20,6 @@ from muster.local import cluster, options
 
 ROOT = Path(__file__).parent.parent.parent
 OVERLAYS = sorted(path.name for path in (ROOT / "manifests" / "overlays").iterdir())
-GUIDE = (ROOT / "docs" / "migration.md").read_text()
-SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", GUIDE, re.MULTILINE | re.DOTALL))
-BLOCKS = {
-    title: re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for title, text in SECTIONS.items()
-}
-BEFORE = {
-    "From training-operator": [("kubeflow", "training-operator")],
-    "From mpi-operator": [("mpi-operator", "mpi-operator")],
-    "From tf-operator with kube-batch": [
-        ("kubeflow", "tf-job-operator"),
-        ("kube-system", "kube-batch"),
-    ],
-}
-"""Section -> the Deployments (namespace, name) that were there."""
 RUN = ["run", "--leader-elect", "--metrics-secure"]
 ARGUMENTS = {
     "mpi": [*RUN, "--gang-scheduler-name=embedded"],
@@ -68,30 +53,11 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]
 
 
 @pytest.fixture(scope="module")
-def installed(empty: cluster.Cluster) -> cluster.Cluster:
-    """Follow the guide where all those operators are, and install the overlay that most need.
-
-    What happens meanwhile to the jobs of each is told in test_migration.
-    """
-    for section, deployments in BEFORE.items():
-        for namespace, name in deployments:
-            put(empty, namespace, name)
-        shell(empty, "\n".join(commands(section)[:-1]))
-    shell(empty, "kubectl create namespace team-a")
-    last = {commands(section)[-1] for section in BEFORE}
-    assert len(last) == 2  # MPIJobs need an overlay of their own
-    shell(empty, commands("From training-operator")[-1])
+def spaces(empty: cluster.Cluster) -> cluster.Cluster:
+    """Create the namespaces in which the overlays put something."""
+    for name in ("muster-system", "team-a"):
+        kubectl(empty, "create", "namespace", name)
     return empty
-
-
-def commands(section: str) -> list[str]:
-    """Return the commands of a section."""
-    return str(BLOCKS[section][0]).splitlines()
-
-
-def shell(where: cluster.Cluster, text: str) -> str:
-    """Run commands in the repository's root, as a user does; fail if one of them fails."""
-    return run(where, ["sh", "-ec", text]).stdout
 
 
 def kubectl(where: cluster.Cluster, *words: str) -> str:
@@ -118,45 +84,6 @@ def run(where: cluster.Cluster, command: list[str]) -> subprocess.CompletedProce
 def helm(where: cluster.Cluster, *words: str) -> str:
     """Run helm in the repository's root; its output."""
     return run(where, [chart.helm(), *words]).stdout
-
-
-def deployment(namespace: str, name: str) -> dict[str, Any]:
-    """Return the Deployment of another operator."""
-    labels = {"app": name}
-    container = {"name": name, "image": f"{name}:1", "command": ["/manager"]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
-
-
-def put(where: cluster.Cluster, namespace: str, name: str) -> None:
-    """Put another operator there, with the webhook of training-operator."""
-    shell(where, f"kubectl get namespace {namespace} || kubectl create namespace {namespace}")
-    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
-    where.ask(lambda api: api.create(path, deployment(namespace, name)))
-    if name == "training-operator":
-        config = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": "validator.training-operator.kubeflow.org"},
-        }
-        plural = "validatingwebhookconfigurations"
-        admission = f"/apis/admissionregistration.k8s.io/v1/{plural}"
-        where.ask(lambda api: api.create(admission, config))
-
-
-def test_every_block_of_the_guide_is_run_here() -> None:
-    """None that speaks to a cluster is added without a test."""
-    speaking = {title for title, blocks in BLOCKS.items() if "kubectl" in "".join(blocks)}
-    assert speaking == {*BEFORE, "Back again"}
-    assert all(len(BLOCKS[title]) == 2 for title in BEFORE)  # the second one in test_migration
 
 
 @pytest.mark.skipif(not chart.helm(), reason="no helm (make helm builds it)")
@@ -186,36 +113,13 @@ def test_helm_installs_upgrades_and_leaves_the_jobs(empty: cluster.Cluster) -> N
     assert not kubectl(empty, "get", "deployments", "-n", "muster-helm", "-o", "name")
 
 
-def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:
-    """They are stopped; the Deployment is there, and jobs can be applied.
-
-    A second time changes nothing.
-    """
-    for namespace, name in (each for section in BEFORE.values() for each in section):
-        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
-        found = installed.ask(lambda api, path=path: api.get(path))
-        assert found["spec"]["replicas"] == 0
-    assert kubectl(installed, "get", "deployment", "muster", "-n", "muster-system", "-o", "name")
-    state = (
-        "get",
-        "deployment,clusterrole",
-        "-A",
-        "-o",
-        "jsonpath={.items[*].metadata.resourceVersion}",
-    )
-    before = kubectl(installed, *state)
-    shell(installed, commands("From training-operator")[-1])
-    assert kubectl(installed, *state) == before
-    kubectl(installed, "apply", "-f", "examples/tfjob-simple.yaml")
-
-
-def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -> None:
+def test_every_overlay_is_accepted(spaces: cluster.Cluster, tmp_path: Path) -> None:
     """The API server takes every document, and the flag of the overlay is the last argument."""
     folder = tmp_path / "rendered"
     folder.mkdir()
     for overlay in OVERLAYS:
         manifests = ROOT / "manifests" / "overlays" / overlay
-        rendered = kubectl(installed, "kustomize", str(manifests))
+        rendered = kubectl(spaces, "kustomize", str(manifests))
         (folder / f"{overlay}.yaml").write_text(rendered)
         documents = yaml.load_all(rendered, yaml.CSafeLoader)
         (found,) = (document for document in documents if document["kind"] == "Deployment")
@@ -223,7 +127,7 @@ def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -
         wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
         assert arguments == wanted, overlay
     kubectl(
-        installed,
+        spaces,
         "apply",
         "--server-side",
         "--force-conflicts",
@@ -234,7 +138,7 @@ def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -
 
 
 def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
-    installed: cluster.Cluster, tmp_path: Path
+    spaces: cluster.Cluster, tmp_path: Path
 ) -> None:
     """The flags name the files of the Secret that the certificate is put into."""
     parts = ("overlays/embedded", "components/webhook", "components/webhook-cert-manager")
@@ -242,7 +146,7 @@ def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
     first, *others = (os.path.relpath(manifests / part, tmp_path) for part in parts)
     own = {"resources": [first], "components": others}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
-    rendered = kubectl(installed, "kustomize", str(tmp_path))
+    rendered = kubectl(spaces, "kustomize", str(tmp_path))
     whole = {
         (document["kind"], document["metadata"]["name"]): document
         for document in yaml.load_all(rendered, yaml.CSafeLoader)
@@ -263,8 +167,8 @@ def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
 
 
 @pytest.fixture(scope="module")
-def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> cluster.Cluster:
-    """Install the namespaced overlay too, beside the other operator, as the overlay says."""
+def team(spaces: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> cluster.Cluster:
+    """Install the namespaced overlay so that it may stand beside another, as the overlay says."""
     folder = tmp_path_factory.mktemp("team")
     copy = Path(shutil.copytree(ROOT / "manifests", folder / "manifests"))
     overlay = copy / "overlays" / "namespaced"
@@ -272,10 +176,10 @@ def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -
         path.write_text(path.read_text().replace("muster-system", "muster-b"))
     top = overlay / "kustomization.yaml"
     top.write_text(top.read_text() + "nameSuffix: -b\n")
-    beside = kubectl(installed, "kustomize", str(ROOT / "manifests" / "overlays" / "embedded"))
-    assert not identities(kubectl(installed, "kustomize", str(overlay))) & identities(beside)
-    kubectl(installed, "apply", "--server-side", "-k", str(overlay))
-    return installed
+    beside = kubectl(spaces, "kustomize", str(ROOT / "manifests" / "overlays" / "embedded"))
+    assert not identities(kubectl(spaces, "kustomize", str(overlay))) & identities(beside)
+    kubectl(spaces, "apply", "--server-side", "-k", str(overlay))
+    return spaces
 
 
 def identities(rendered: str) -> set[tuple[str, str, str]]:
@@ -336,13 +240,3 @@ def attributes(verb: str, resource: str, namespace: str) -> dict[str, str]:
         "namespace": namespace,
         "name": name,
     }
-
-
-def test_the_other_operator_comes_back(installed: cluster.Cluster) -> None:
-    """Its jobs are there; nobody has Muster after this story."""
-    (back,) = BLOCKS["Back again"]
-    shell(installed, back)
-    assert "muster" not in kubectl(
-        installed, "get", "deployments", "-n", "muster-system", "-o", "name"
-    )
-    assert "simple" in kubectl(installed, "get", "tfjobs", "-o", "name")
