@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -10,12 +11,16 @@ import pytest
 from muster.api import crds, schema
 from muster.frameworks import FRAMEWORKS
 
-TFJOB = crds.job_spec(FRAMEWORKS["TFJob"].api, "v1")
+
+@functools.cache
+def tfjob() -> dict[str, Any]:
+    """Return the schema of a TFJob's spec, which takes a while to make."""
+    return crds.job_spec(FRAMEWORKS["TFJob"].api, "v1")
 
 
 def mistakes(spec: dict[str, Any]) -> list[str]:
     """Return what is said about a spec, as users read it."""
-    return [str(problem) for problem in schema.problems(TFJOB, spec, "spec")]
+    return [str(problem) for problem in schema.problems(tfjob(), spec, "spec")]
 
 
 TWICE = [{"name": "main", "image": "train:1"}] * 2
