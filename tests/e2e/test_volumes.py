@@ -81,11 +81,11 @@ def job(name: str, mounted: str, workers: int) -> Json:
 
 
 def disk(api: Api, name: str) -> None:
-    """Create a claim and the volume of a CSI driver that is for it."""
+    """Create the volume of a CSI driver and the claim that it is for, in this order.
+
+    Of a claim that names a volume which comes later the controller thinks again every 15 s.
+    """
     amount = {"storage": "1Gi"}
-    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": f"pv-{name}"}
-    what = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
-    api.create({**what, "spec": {**shared, "resources": {"requests": amount}}})
     spec = {
         "capacity": amount,
         "accessModes": ["ReadWriteMany"],
@@ -95,6 +95,9 @@ def disk(api: Api, name: str) -> None:
     }
     what = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}}
     api.create({**what, "spec": spec})
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": f"pv-{name}"}
+    what = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+    api.create({**what, "spec": {**shared, "resources": {"requests": amount}}})
 
 
 def limit(count: int) -> Json:
