@@ -143,8 +143,11 @@ def test_a_gang_that_cannot_be_made_whole_begins_anew(
 def test_nodes_are_drained_for_a_gang_that_nobody_can_foretell(
     api: Api, start_operator: StartOperator
 ) -> None:
-    """Without estimates it passes nobody and is passed, until it has waited long enough."""
-    start_operator("--reservation-after=4s")
+    """Without estimates it passes nobody and is passed, until it has waited long enough.
+
+    How long that is only the second operator is told: it is the same gang that waits.
+    """
+    patient = start_operator()
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     for name in ("a", "b"):
         api.create(tfjob(name, workers=1, resources={"cpu": "2"}, run="forever"))
@@ -153,6 +156,8 @@ def test_nodes_are_drained_for_a_gang_that_nobody_can_foretell(
     api.wait_job("large", lambda j: verdict(j).get("reason") == "NotEnoughResources")
     api.create(tfjob("early", workers=1, run="2"))
     api.wait_pods(1, "Running", "early")
+    patient.stop()
+    start_operator("--reservation-after=1s")
     said = verdict(api.wait_job("large", lambda j: verdict(j).get("state") == "Reserved"))
     assert "eta" not in said
     assert said["position"] == 1
