@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+
 import pytest
 
 from mpijobs import LAUNCHER, SECRETS, environment, mpijob, role, world
@@ -263,12 +267,101 @@ def test_the_launchers_batch_job():
             "items": [
                 {"key": "hostfile", "path": "hostfile", "mode": 0o444},
                 {"key": "discover_hosts.sh", "path": "discover_hosts.sh", "mode": 0o555},
+                {"key": "ssh.conf", "path": "ssh.conf", "mode": 0o444},
+                {"key": "await-host.sh", "path": "await-host.sh", "mode": 0o555},
             ],
         },
     } in pod["spec"]["volumes"]
     mounts = pod["spec"]["containers"][0]["volumeMounts"]
     assert {"name": "mpi-job-config", "mountPath": "/etc/mpi"} in mounts
     assert "nodeName" not in pod["spec"]
+
+
+def files(folder):
+    """Return the folder with the files of a launcher, which know that they lie there."""
+    for name, text in config(world("v2beta1")).items():
+        (folder / name).write_text(text.replace("/etc/mpi", str(folder)))
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def answering(folder, after):
+    """Write a `getent` that knows every name at that call, and a `sleep` that notes how long.
+
+    `after`: 0 for never.
+    """
+    found = f"[ $(wc -l <{folder}/asked) -ge {after} ]" if after else "false"
+    for name, text in {
+        "getent": f"echo $* >>{folder}/asked; {found}",
+        "sleep": f"echo $1 >>{folder}/slept",
+    }.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def awaited(folder, host, env):
+    """Return how the wait for a host ends, what it says, and the seconds that it slept."""
+    done = subprocess.run(
+        [folder / "await-host.sh", host], env=env, capture_output=True, text=True, check=False
+    )
+    slept = folder / "slept"
+    pauses = slept.read_text().split() if slept.exists() else []
+    return done.returncode, done.stderr, sum(map(float, pauses))
+
+
+def test_ssh_waits_for_a_host_of_the_job(tmp_path):
+    """Soon after its name is known it is called; the author hears of a long wait, once."""
+    folder = files(tmp_path)
+    assert awaited(folder, HOSTS[1], answering(folder, 4)) == (0, "", pytest.approx(0.6))
+    (folder / "asked").unlink()
+    code, said, seconds = awaited(folder, HOSTS[1], answering(folder, 40))
+    assert (code, said.count("\n")) == (0, 1)
+    assert HOSTS[1] in said
+    assert 20 < seconds < 40
+
+
+def test_ssh_does_not_wait_for_ever(tmp_path):
+    """For a worker that never comes it is ten minutes: then ssh says what is wrong."""
+    folder = files(tmp_path)
+    code, _said, seconds = awaited(folder, HOSTS[0], answering(folder, 0))
+    assert code == 1
+    assert seconds == pytest.approx(600, rel=0.02)
+
+
+@pytest.mark.parametrize("host", ["github.com", "mnist-worker-1", "-worker-0", ".*", ""])
+def test_ssh_waits_for_no_other_host(tmp_path, host):
+    """What a launcher calls besides is none of ours."""
+    folder = files(tmp_path)
+    assert awaited(folder, host, answering(folder, 0)) == (1, "", 0)
+    assert not (folder / "asked").exists()
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH")
+@pytest.mark.parametrize(("host", "attempts"), [(HOSTS[0], 10), ("github.com", 1)])
+def test_ssh_takes_the_options(tmp_path, host, attempts):
+    """As OpenSSH reads them, which runs what they name before it connects."""
+    folder = files(tmp_path)
+    command = ["ssh", "-F", folder / "ssh.conf", "-G", host]
+    done = subprocess.run(
+        command, env=answering(folder, 3), capture_output=True, text=True, check=True
+    )
+    assert f"connectionattempts {attempts}\n" in done.stdout
+    assert (folder / "asked").exists() == (attempts == 10)
+
+
+@pytest.mark.parametrize(
+    ("mounted", "there"),
+    [("/etc/ssh/ssh_config.d", False), ("/etc/ssh/", False), ("/etc", False), ("/etc/s", True)],
+)
+def test_a_volume_of_the_author_goes_before_the_options(mounted, there):
+    """Nothing can be mounted into what is read-only: his job runs as it did."""
+    volume = {"name": "own", "configMap": {"name": "own"}}
+    leads = role(
+        volumes=[volume], container={"volumeMounts": [{"name": "own", "mountPath": mounted}]}
+    )
+    mounts = launcher(world("v2beta1", launcher=leads))["spec"]["containers"][0]["volumeMounts"]
+    assert [m["subPath"] for m in mounts if "subPath" in m] == ["ssh.conf"] * there
 
 
 @pytest.mark.parametrize(

