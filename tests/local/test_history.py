@@ -145,15 +145,19 @@ class Kinds:
         return response
 
 
+def watch(config: Path) -> history.Watch:
+    """Return a watch of the server that a kubeconfig leads to."""
+    return history.Watch(SimpleNamespace(access=config), "default", 0.0)
+
+
 def test_what_comes_after_the_beginning_is_seen_from_its_beginning(tmp_path: Path) -> None:
     """A job that is applied then may end sooner than its kind would be listed."""
 
     async def story() -> None:
         kinds = Kinds()
-        async with answered(tmp_path, kinds.serve) as config:
-            async with history.Watch(SimpleNamespace(access=config), "default", 0.0):
-                listed = sorted(path.rpartition("/")[2] for path in kinds.listed)
-                assert listed == sorted([*(row.plural for row in FRAMEWORKS.values()), "pods"])
+        async with answered(tmp_path, kinds.serve) as config, watch(config):
+            listed = sorted(path.rpartition("/")[2] for path in kinds.listed)
+            assert listed == sorted([*(row.plural for row in FRAMEWORKS.values()), "pods"])
 
     asyncio.run(asyncio.wait_for(story(), 60))
 
@@ -172,9 +176,8 @@ def test_one_that_cannot_be_followed_is_told(tmp_path: Path, odd: object, why: s
 
     async def story() -> None:
         kinds = Kinds(odd)
-        async with answered(tmp_path, kinds.serve) as config:
-            async with history.Watch(SimpleNamespace(access=config), "default", 0.0) as watch:
-                with pytest.raises(ClusterError, match=why):
-                    await watch.next(60)
+        async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
+            with pytest.raises(ClusterError, match=why):
+                await begun.next(60)
 
     asyncio.run(asyncio.wait_for(story(), 60))
