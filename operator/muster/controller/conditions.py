@@ -222,6 +222,12 @@ def running(scope: Scope) -> JobStatus:
     return replace(after, state=state(after))
 
 
+def has_succeeded(scope: Scope) -> bool:
+    """Say whether the pods that decide have ended well, though the status need not say so yet."""
+    well = any(m.pod.phase == "Succeeded" for m in scope.roster.having(PodFate.STAYS))
+    return well and running(scope).is_true(names.Condition.SUCCEEDED)
+
+
 _IMAGE = "has no image: mend its name, or what is needed to pull it"
 _CONTAINER = "cannot be made: mend the ConfigMap, Secret, user or command that it names"
 _KEPT = {

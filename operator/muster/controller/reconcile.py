@@ -73,7 +73,9 @@ def reconcile(
         return list(_invalid(scope))
     # Behind the end: what has finished stays so, whatever suspend says, and need not be resumed to
     # be told.
-    if job.run_policy.suspend and not batches.have_ended(scope):
+    if job.run_policy.suspend and not (
+        batches.have_ended(scope) or conditions.has_succeeded(scope)
+    ):
         return list(_suspended(scope))
     return list(_running(scope))
 
