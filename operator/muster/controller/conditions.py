@@ -279,11 +279,12 @@ def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:
 
 
 def invalid(scope: Scope, reason: str) -> JobStatus:
-    """Return the status of a job that cannot be read; all else stays as it was."""
+    """Return the status of a job that never began and cannot be read: it has no gang."""
     return replace(
         scope.job.status,
         state=names.JobState.INVALID,
         reason=reason,
+        gang=None,
         observed_generation=scope.job.generation,
     )
 

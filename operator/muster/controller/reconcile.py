@@ -165,6 +165,7 @@ def _running(scope: Scope) -> Iterator[Action]:
     # While something is in the way nothing that goes could be made again: it all stays.
     if obstacle:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
+        after = replace(after, gang=gangstatus.blocked(scope, after.gang, obstacle))
         after = _told(after, state, obstacle)
     else:
         # Made before they are handed on, as `begun` looks at them: the status then says at once
