@@ -82,12 +82,13 @@ LABELS = (
     names.REPLICA_INDEX, names.REPLICA_TYPE, names.OPERATOR_NAME, names.LIGHTWEIGHT_GROUP,
     names.LIGHTWEIGHT_MIN_AVAILABLE, names.SCHEDULER_PLUGINS_GROUP, "x" * 63,
 )  # fmt: skip
+KEY = re.compile(r"(\w[-\w]*\.)+\w+/[a-z][-a-z]+")
 NOTES = (
-    names.GROUP_NAME, names.GROUP_MIN_MEMBER, names.ESTIMATED_SECONDS, names.RESTART,
-    names.SERVICE,
+    *sorted(key for key in vars(names).values() if isinstance(key, str) and KEY.fullmatch(key)),
     "volume.kubernetes.io/selected-node", "pv.kubernetes.io/bind-completed",
     "volume.beta.kubernetes.io/storage-class", "storageclass.kubernetes.io/is-default-class",
 )  # fmt: skip
+"""Annotations: all that anything here is read by."""
 TEXTS = {
     "operator": ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Equal", "Nonsense"),
     "topologyKey": ("zone", "rack", "kubernetes.io/hostname", "nowhere"),

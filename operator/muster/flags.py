@@ -275,8 +275,8 @@ SCHEDULER = (
          "restarts, else keep)", convert=one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "
          "estimate tells when there will be enough (10m)", convert=duration),
-    Flag("hide-other-namespaces", "jobs of other namespaces are not named in status and events "
-         "(false)", convert=boolean, switch=True),
+    Flag("hide-other-namespaces", "jobs of other namespaces are not named in status, events "
+         "and metrics (false)", convert=boolean, switch=True),
     Flag("dry-run-pods", "what admission makes of a job's pods is found by a dry run before they "
          "are placed (true)", convert=boolean, switch=True),
     Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "

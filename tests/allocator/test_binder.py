@@ -164,6 +164,13 @@ def test_a_node_that_is_suspected():
     assert recorder.events == [("TFJob", "mnist", "Warning", "NodeSuspected", "n1", False)]
 
 
+def shown(version, node="", uid="u"):
+    """Return a pod that waits, unless it has a node, as the server has it."""
+    document = builders_scheduler.make_pod(namespace="team", phase="Pending", node=node, uid=uid)
+    document["metadata"]["resourceVersion"] = version
+    return {"kind": "Pod", **document}
+
+
 class Slow:
     """Takes as long for each patch as nobody lets it go on."""
 
@@ -190,20 +197,20 @@ def test_the_last_word_about_a_pod_is_written_last():
     """Others are evicted when it can be read; so no earlier one may come after it, or wait."""
 
     async def story():
-        server = Slow()
-        made = binder.Binder(
-            server, Store(gang.EMBEDDED, ()), Metrics().cycles, Recorder(), lambda _pod: None, room
-        )
+        server, store = Slow(), Store(gang.EMBEDDED, ())
+        store.put(shown("1"))
+        pod = store.pod("team", "pod")
+        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
         async with server.flow.enter(PriorityLevel.GROUP):
             for message, node in (("full", ""), ("still", ""), ("makes room", "n1")):
-                made.mark(make_pod(), message, node, record=False)
+                made.mark(pod, message, node, record=False)
                 for _ in range(5):
                     await asyncio.sleep(0)
             assert server.begun == [None]
             assert server.flow.waiting(PriorityLevel.PLACEMENT) == 1
         server.go_on.set()
         await server.has_taken(2)
-        made.mark(make_pod(), "full again", "", record=False)
+        made.mark(pod, "full again", "", record=False)
         await server.has_taken(3)
         assert server.said == [None, "n1", None]
 
@@ -214,11 +221,6 @@ def test_the_last_word_about_a_pod_is_written_last():
 def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
     """For as long as it waits: autoscalers see no other reason to make room."""
     monkeypatch.setattr(binder, "AFTER_REFUSAL", Backoff(0.001, 0.01))
-
-    def shown(version, **fields):
-        document = builders_scheduler.make_pod(namespace="team", phase="Pending", **fields)
-        document["metadata"]["resourceVersion"] = version
-        return {"kind": "Pod", **document}
 
     class Refusing:
         tries = 0
@@ -231,7 +233,7 @@ def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
             if fate == "refused":
                 raise ApiError(403, "Forbidden", "no", None)
             if fate != "taken":
-                store.put(shown("2", uid="u", node="n1") if fate == "bound" else shown("2"))
+                store.put(shown("2", node="n1") if fate == "bound" else shown("2", uid="v"))
                 raise ApiError(503, "", "no", None)
 
     async def story():
@@ -243,5 +245,36 @@ def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
         assert server.tries == 4
 
     over, server, store = asyncio.Event(), Refusing(), Store(gang.EMBEDDED, ())
-    store.put(shown("1", uid="u", node=""))
+    store.put(shown("1"))
     asyncio.run(asyncio.wait_for(story(), 120))
+
+
+@pytest.mark.parametrize("change", ["bound", "labelled"])
+def test_a_pod_that_was_bound_meanwhile_is_not_called_unschedulable(change, monkeypatch):
+    """What was to be said waits behind what is urgent; it is meant for the pod as it was seen."""
+    monkeypatch.setattr(binder, "AFTER_REFUSAL", Backoff(0.001, 0.01))
+
+    class Server:
+        stored, said, conflicts = shown("1"), [], 0
+
+        async def patch(self, _path, exactly, body, _urgency, _kind):
+            if exactly.version not in ("", self.stored["metadata"]["resourceVersion"]):
+                self.conflicts += 1
+                store.put(self.stored)
+                raise ApiError(409, "Conflict", "it has changed", None)
+            self.said.append(body["status"]["conditions"][0]["status"])
+
+    async def story():
+        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+        made.mark(store.pod("team", "pod"), "full", "", record=False)
+        server.stored = shown("2", node="n1" if change == "bound" else "")
+        while made._marks:  # noqa: ASYNC110 -- it is nearly over
+            await asyncio.sleep(0.001)
+        made.mark(store.pod("team", "pod"), "full again", "", record=False)
+        while made._marks:  # noqa: ASYNC110 -- it is nearly over
+            await asyncio.sleep(0.001)
+
+    server, store = Server(), Store(gang.EMBEDDED, ())
+    store.put(server.stored)
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert (server.conflicts, server.said) == (1, [] if change == "bound" else ["False"] * 2)

@@ -146,6 +146,14 @@ def test_gangs_that_cannot_start_are_counted_until_they_are_gone(story):
     assert shown["volcano_unschedule_job_count"] == 0
 
 
+def test_no_gang_is_named_where_others_namespaces_are_hidden(story):
+    """What all of them come to is told all the same."""
+    story.metrics.cycles.names_gangs = False
+    story.cycle(WAITS, RUNS)
+    assert not [name for name in story.shown if "team" in name]
+    assert story.shown["volcano_unschedule_job_count"] == 1
+
+
 def test_names_that_two_kinds_share_are_one_sample(story):
     """A scrape with the same sample twice would be refused as a whole."""
     twin = make_gang(key="TFJob/team/waits", min_member=6, roles=WAITS.roles)

@@ -13,14 +13,14 @@ from builders import make_group, make_pod
 from muster.allocator import tracker
 from muster.allocator.members import GangSettings, group_facts
 from muster.allocator.tracker import NOT_NOW, Assumed, Leaving, Retry
-from muster.allocator.verdict import RELEASE
+from muster.allocator.verdict import RELEASE, SOMEBODY, unnamed
 from muster.api.reasons import Reason
 from muster.api.status import Verdict
 from muster.cluster import podgroups
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.pods import PodShape
-from muster.scheduler.model import Topology
+from muster.scheduler.model import Topology, namespace_of
 
 OURS = frozenset({"kube-batch", "muster"})
 RULES = GangRules(OURS, "default", {"high": 1000})
@@ -75,6 +75,26 @@ def test_pods_that_evict_nobody():
 def test_a_mark_names_the_gang(metadata, key):
     """One row for each dialect; without a mark the controller, else the pod alone."""
     assert ask(**metadata).group == key
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("TFJob", "victim/mnist"), ("A/victim/b", "c"), ("A", "/"), ("9", "my name"), ("", "x:y")],
+)
+@pytest.mark.parametrize("marked", [False, True])
+def test_no_text_makes_a_gang_one_of_another_namespace(kind, name, marked):
+    """Neither its controller's name or kind nor a mark: the API server takes any of them."""
+    owner = {**JOB, "kind": kind, "name": name}
+    group = ask(owner=owner, annotations={GROUP_NAME: name} if marked else {}).group
+    assert (namespace_of(group), group.count("/")) == ("team", 2)
+    assert unnamed(f"kept for {group}.", "x".__eq__) == f"kept for {SOMEBODY}."
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "PodGroup"])
+def test_what_is_called_as_one_of_our_kinds_is_no_gang_of_that_name(kind):
+    """A job, or a group, of that name would have the same key."""
+    found = ask(kinds={"TFJob"}, owner={**JOB, "kind": kind, "name": "mnist"})
+    assert found.group == f"{kind}.batch/team/mnist"
 
 
 def test_the_first_mark_counts():

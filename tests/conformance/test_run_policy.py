@@ -201,6 +201,38 @@ class TestSuspend:
         assert world.conditions == before
         assert len(world.names()) == 2
 
+    def test_one_that_succeeds_as_it_is_suspended_has_succeeded(self):
+        """Its pods would else go with what they came to, and all be done again on resume."""
+        world = ran()
+        world.end("mnist-worker-0")
+        suspended(world, suspend=True).settle()
+        assert world.conditions == ["Created T", "Running F", "Succeeded T"]
+        assert world.counts() == (0, 2, 0)
+
+    @pytest.mark.parametrize("code", [0, 1])
+    def test_one_of_which_pods_have_ended_but_not_all_that_decide_starts_anew(self, code):
+        """A pod apart is no end, and one that failed at that moment is tried again on resume."""
+        world = ran()
+        world.end("mnist-worker-1", code)
+        suspended(world, suspend=True).settle()
+        assert world.conditions == ["Created T", "Running F", "Suspended T"]
+        world.reap()
+        assert not world.settle().objects
+
+    def test_what_ends_well_because_it_is_suspended_is_no_success(self):
+        """A program that saves its state and ends with 0 when it is told to stop."""
+        world = suspended(ran(), suspend=True).settle()
+        for name in world.names():
+            assert world.pod(name)["metadata"]["deletionTimestamp"]
+            world.end(name)
+        assert world.settle().conditions == ["Created T", "Running F", "Suspended T"]
+
+    def test_one_without_pods_has_not_succeeded(self):
+        """All of none have ended well."""
+        role = {"replicas": 0}
+        world = World(tfjob(policy={"suspend": True}, Worker=role)).settle()
+        assert world.conditions == ["Created T", "Suspended T"]
+
 
 class TestBackoff:
     """backoffLimit against restarts in the status and inside living pods."""

@@ -395,6 +395,84 @@ def refusal(message=QUOTA, *, kind="Pod", reason="Forbidden", until=START + 5):
     return Refusal(kind, "mnist-worker-1", reason, message, until)
 
 
+NO_RIGHTS = Context(lacking={"tfjob-controller": "may not create pods"})
+
+
+class TestBlocked:
+    """Nothing of the job may be made, so the allocator keeps no room for what is missing."""
+
+    def promised(self):
+        """Return a gang that is told to be placed, of which no pod has been made."""
+        placed = replace(PLACED, summary="2/2 placed")
+        world = embedded(placements=NODES, verdict=placed)
+        world.step()
+        for name in world.names():
+            del world.objects["Pod", name]
+        assert world.status["gang"]["summary"] == "2/2 placed"
+        return world
+
+    def test_it_is_not_told_to_be_placed(self):
+        """Who reads it, a process that comes after this one too, would take its room for kept."""
+        world = self.promised()
+        world.context = NO_RIGHTS
+        world.extra = {"verdict": None, "placements": {}}
+        gang_ = world.settle().status["gang"]
+        assert (world.status["state"], gang_["state"], gang_["reason"]) == (
+            "Blocked",
+            "Waiting",
+            "Blocked",
+        )
+        assert (gang_.get("placed", 0), gang_["message"]) == (0, "may not create pods")
+        assert gang_["summary"] == "0/2 placed: may not create pods"
+        (told,) = world.objects["PodGroup", "mnist"]["status"]["conditions"]
+        assert (told["status"], told["message"]) == ("True", "may not create pods")
+        assert "Unschedulable" not in {e.reason for e in world.said}
+        world.now += 60
+        assert world.settle().status["gang"]["since"] == format_time(START)
+        world.context = Context()
+        gang_ = world.settle().status["gang"]
+        assert (gang_["state"], gang_.get("reason", "")) == ("Waiting", "")
+
+    @pytest.mark.parametrize("there", [1, 2])
+    def test_what_is_there_of_it_stays_placed(self, there):
+        """Its pods hold their nodes, and what is missing comes first once it may come."""
+        world = embedded(placements=NODES, verdict=PLACED)
+        world.step()
+        if there == 1:
+            del world.objects["Pod", "mnist-worker-1"]
+        world.context = NO_RIGHTS
+        world.extra = {"verdict": None, "placements": {}}
+        gang_ = world.settle().status["gang"]
+        assert (gang_["state"], gang_["placed"]) == ("Placed", there)
+        assert gang_.get("reason", "") == ("Blocked" if there == 1 else "")
+
+    def test_one_that_waits_is_not_told_to_wait_for_room(self):
+        """More of it would not help."""
+        world = embedded(placements={}, verdict=WAITS).settle()
+        world.context = NO_RIGHTS
+        world.extra = {"verdict": None, "placements": {}}
+        gang_ = world.settle().status["gang"]
+        assert (gang_["reason"], "shortage" in gang_, "eta" in gang_) == ("Blocked", False, False)
+
+    def test_one_that_runs_runs(self):
+        """And lacks what it lacks."""
+        world = running()
+        world.context = NO_RIGHTS
+        world.extra = {"verdict": None, "placements": {}}
+        assert world.settle().status["gang"]["state"] == "Running"
+        del world.objects["Pod", "mnist-worker-1"]
+        assert world.settle().status["gang"]["state"] == "Degraded"
+
+    def test_one_that_became_invalid_before_it_began_has_no_gang(self):
+        """It wants nothing that anybody could read."""
+        world = self.promised()
+        world.job["status"].pop("startTime", None)
+        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = -1
+        world.edit()
+        world.extra = {"verdict": None, "placements": {}}
+        assert (world.settle().status["state"], world.status.get("gang")) == ("Invalid", None)
+
+
 class TestRefusal:
     """The server does not take an object: all or nothing on the way out as well."""
 

@@ -72,7 +72,7 @@ def beginning() -> Path:
     made_of = [*sorted((ROOT / "crds").glob("*.yaml")), Path(handle.__file__)]
     programs = str(binaries.find()).encode()
     key = hashlib.sha256(b"".join((programs, *(path.read_bytes() for path in made_of))))
-    return venvs.kept("beginning", key.hexdigest()[:12], begin)
+    return venvs.kept("beginning", key.hexdigest()[: venvs.DIGITS], begin)
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ def test_jobs_of_other_namespaces_are_not_named(api: Api, start_operator: StartO
     """Where they are hidden: neither in the status of a job that they are in the way of, nor in
     its pods or events; those of its own namespace are.
     """
-    start_operator("--reservation-after=2s", "--hide-other-namespaces")
+    operator = start_operator("--reservation-after=2s", "--hide-other-namespaces")
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     with own_namespace(api.cluster, "stranger") as stranger:
         for name in ("a", "b"):
@@ -69,3 +69,4 @@ def test_jobs_of_other_namespaces_are_not_named(api: Api, start_operator: StartO
             assert said["message"].endswith(sentence)
         for kind in ("TFJob", "Pod", "PodGroup", "Event"):
             assert stranger.namespace not in json.dumps(api.list(kind)), kind
+        assert f"{stranger.namespace}/" not in operator.scrape()

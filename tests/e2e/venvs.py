@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import re
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import venv
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,13 @@ from muster.local import layout
 OFFLINE = re.compile(
     r"NewConnectionError|Failed to establish|Temporary failure|timed out|ProxyError|unknown host"
 )
+KEPT = 3
+"""Folders of one name."""
+DIGITS = 12
+"""Of the key in a folder's name."""
+HELD = ExitStack()
+"""The locks of the folders that this process uses, until its end."""
+atexit.register(HELD.close)
 LONGEST = 240.0
 """Seconds that an installation may take: less than a test may."""
 
@@ -30,23 +39,44 @@ def python(name: str, *requirements: str) -> Path:
     package index cannot be reached, and fails if it can and the packages are not there.
     """
     assert all("==" in requirement for requirement in requirements)
-    key = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:DIGITS]
     folder = kept(name, key, lambda made: _install(made, requirements))
     return folder / "bin" / "python"
 
 
 def kept(name: str, key: str, make: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache, made at the first call; one that failed is made anew."""
+    """Return a folder of the cache, made at the first call; one that failed is made anew.
+
+    It stays for as long as this process runs; of those of the name that nobody needs then, the
+    last used ones do.
+    """
     folder = layout.cache_root().parent / "venvs" / f"{name}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     done = folder.with_suffix(".complete")
-    with folder.with_suffix(".lock").open("w") as lock:
+    lock = HELD.enter_context(folder.with_suffix(".lock").open("w"))
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    if not (done.exists() and folder.exists()):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (done.exists() and folder.exists()):
             shutil.rmtree(folder, ignore_errors=True)
             make(folder)
-            done.touch()
+    done.touch()
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    _forget(name, folder.parent)
     return folder
+
+
+def _forget(name: str, where: Path) -> None:
+    """Remove all but the last used ones of a name, which each change of what they hold adds to."""
+    found = where.glob(f"{name}-{'[0-9a-f]' * DIGITS}.complete")
+    for done in sorted(found, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        with done.with_suffix(".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # somebody uses it
+            done.unlink(missing_ok=True)
+            shutil.rmtree(done.with_suffix(""), ignore_errors=True)
 
 
 def run(command: Sequence[str], wanted: str) -> subprocess.CompletedProcess[str]:

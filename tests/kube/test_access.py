@@ -152,6 +152,20 @@ def test_waiting_reports_each_change_and_the_end(monkeypatch):
     assert server.asked[-1] == ("nodes", "list")
 
 
+def test_a_server_in_trouble_is_waited_for_and_one_that_is_not_to_be_asked_is_not(monkeypatch):
+    """The former has answered nothing yet; of the latter nothing more is to be learned."""
+    monkeypatch.setattr(access, "RETRY_SECONDS", 0.0)
+    answers = [ApiError(503, "", "starting", None), ApiError(403, "Forbidden", "no", None)]
+
+    class Troubled:
+        async def create(self, *_asked):
+            raise answers.pop(0)
+
+    reports = []
+    asyncio.run(access.wait(Troubled(), [Access("pods", "", "list")], "none", reports.append))
+    assert reports == ["no answer from the API server: starting", ""]
+
+
 @pytest.mark.parametrize(
     ("access", "attributes"),
     [

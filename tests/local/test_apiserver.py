@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of an API server beyond `runtime.kube`: once only, page by page, for ever."""
+"""What is asked of an API server beyond `kube.client`: once only, page by page, for ever."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,33 +13,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from muster.local import apiserver, handle, kubeconfig
+from answers import Serve, answered, config
+from muster.local import apiserver, handle
 from muster.local.apiserver import ApiServer
-
-Serve = Callable[[web.Request], Awaitable[web.Response]]
 
 
 @asynccontextmanager
 async def served(folder: Path, serve: Serve) -> AsyncIterator[ApiServer]:
     """Connect to a server that answers as `serve` does."""
-    app = web.Application()
-    app.router.add_get("/{path:.*}", serve)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with apiserver.connected(config(folder, runner.addresses[0][1])) as api:
-            yield api
-    finally:
-        await runner.cleanup()
-
-
-def config(folder: Path, port: int) -> Path:
-    """Write a kubeconfig that leads to a port."""
-    path = folder / "config"
-    url = f"http://127.0.0.1:{port}"
-    kubeconfig.write(path, kubeconfig.document("x", url, folder, "token", inside=False))
-    return path
+    async with answered(folder, serve) as config, apiserver.connected(config) as api:
+        yield api
 
 
 def event(kind: str, version: str, **more: Any) -> str:

@@ -3,8 +3,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
 import sights
+from answers import answered
+from muster.frameworks import FRAMEWORKS
 from muster.local import history
+from muster.local.handle import ClusterError
 from muster.local.history import Stay
 
 DOCUMENT = {
@@ -112,3 +123,61 @@ def test_what_has_ended_is_not_over_before_its_pods_were_seen() -> None:
     both = sights.job(2.0, "a", "Succeeded", pods=2, ended=2)
     assert not history.drained([on_node, both, ended])
     assert history.drained([on_node, both, ended, serves, away])
+
+
+NOTHING: dict[str, Any] = {"kind": "List", "metadata": {"resourceVersion": "5"}, "items": []}
+
+
+class Kinds:
+    """A server of collections without objects; `odd` is what it answers of pods."""
+
+    def __init__(self, odd: object = NOTHING) -> None:
+        self.odd, self.listed = odd, list[str]()
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer a list; a watch goes on until whoever watches is gone."""
+        if "watch" not in request.query:
+            self.listed.append(request.path)
+            return web.json_response(self.odd if request.path.endswith("/pods") else NOTHING)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
+
+
+def watch(config: Path) -> history.Watch:
+    """Return a watch of the server that a kubeconfig leads to."""
+    return history.Watch(SimpleNamespace(access=config), "default", 0.0)
+
+
+def test_what_comes_after_the_beginning_is_seen_from_its_beginning(tmp_path: Path) -> None:
+    """A job that is applied then may end sooner than its kind would be listed."""
+
+    async def story() -> None:
+        kinds = Kinds()
+        async with answered(tmp_path, kinds.serve) as config, watch(config):
+            listed = sorted(path.rpartition("/")[2] for path in kinds.listed)
+            assert listed == sorted([*(row.plural for row in FRAMEWORKS.values()), "pods"])
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ([], "no document"),
+        ({**NOTHING, "items": 7}, "int"),
+        ({**NOTHING, "items": [{"metadata": {}}]}, "spec"),
+        ({"kind": "List", "items": []}, "metadata"),
+    ],
+)
+def test_one_that_cannot_be_followed_is_told(tmp_path: Path, odd: object, why: str) -> None:
+    """Whatever it is: a watch that is gone would else look like one of which nothing is news."""
+
+    async def story() -> None:
+        kinds = Kinds(odd)
+        async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
+            with pytest.raises(ClusterError, match=why):
+                await begun.next(60)
+
+    asyncio.run(asyncio.wait_for(story(), 60))

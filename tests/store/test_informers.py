@@ -121,6 +121,23 @@ def test_jobs_that_may_not_be_listed(caplog):
     assert store.jobs.get("TFJob/team/mnist") is None
 
 
+def test_jobs_of_which_the_answer_breaks_off():
+    """Those of other kinds are read all the same; whoever asked hears of it, and asks again."""
+    kinds = [FRAMEWORKS[kind] for kind in ("TFJob", "PyTorchJob")]
+    store, server, asked = Store(gang.NONE, kinds), Server(), []
+
+    async def get(path, **params):
+        asked.append(path)
+        if path.endswith("tfjobs"):
+            raise TimeoutError("too slow")
+        return await Server.get(server, path, **params)
+
+    server.get = get
+    with pytest.raises(TimeoutError, match="too slow"):
+        asyncio.run(Informers(server, store).read_jobs())
+    assert [path.rpartition("/")[2] for path in asked] == ["tfjobs", "pytorchjobs"]
+
+
 def test_the_api_of_the_groups_may_come_later(monkeypatch):
     """It is looked for until then; that it has come is a reason to look at every job."""
     monkeypatch.setattr(informers, "DISCOVERY_PAUSE", 0.01)

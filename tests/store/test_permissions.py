@@ -16,9 +16,11 @@ from muster import gang
 from muster.api import names
 from muster.api.backoff import Backoff
 from muster.frameworks import FRAMEWORKS, rows
+from muster.frameworks.mpi_v1 import MPI_V1
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
 from muster.kube.access import Access
+from muster.kube.client import ApiError
 from muster.store import permissions
 from muster.store.store import Store
 
@@ -216,6 +218,68 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
         following.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 10))
+
+
+def test_no_kind_waits_for_the_first_list_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be listed, whatever the account may do, is missed by itself."""
+    monkeypatch.setattr(permissions, "PAUSE", 0.0)
+    denied = {"jobs.batch", "csinodes.storage.k8s.io", "roles.rbac.authorization.k8s.io"}
+    granted = asyncio.Queue[str]()
+
+    async def missing(_kube: object, accesses: list[Access]) -> tuple[Access, ...]:
+        return tuple(access for access in accesses if access.resource in denied)
+
+    def grant(kind: str) -> list[Slow]:
+        granted.put_nowait(kind)
+        return [Slow()]
+
+    monkeypatch.setattr(access, "missing", missing)
+    store = Store(gang.EMBEDDED, FRAMEWORKS.values())
+    informers = SimpleNamespace(store=store, grant=grant)
+
+    async def story() -> None:
+        made = permissions.Grants(None, informers, [MPI_V2BETA1, MPI_V1], ())
+        await made.look()
+        assert len(made.lacking) == 2
+        following = asyncio.create_task(made.run())
+        assert await granted.get() == names.RUNTIME_CLASS
+        denied.remove("csinodes.storage.k8s.io")
+        assert await granted.get() == names.CSI_NODE
+        denied.clear()
+        assert await granted.get() == names.BATCH_JOB
+        assert list(made.lacking) == [MPI_V2BETA1.operator.name]
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked again; who may not even ask is refused when it is tried."""
+    monkeypatch.setattr(permissions, "PAUSE", 0.0)
+    answers = [ApiError(code, "", "no", None) for code in (503, 503, 403)]
+
+    async def missing(*_asked: object) -> tuple[Access, ...]:
+        raise answers.pop(0)
+
+    monkeypatch.setattr(access, "missing", missing)
+    store = SimpleNamespace(
+        backend=gang.SCHEDULER_PLUGINS,
+        frameworks={},
+        columns=SimpleNamespace(volumes=SimpleNamespace(unserved="")),
+    )
+    granted = asyncio.Event()
+    informers = SimpleNamespace(store=store, grant=lambda _kind: granted.set() or [])
+
+    async def story() -> None:
+        made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
+        await made.look()
+        assert list(made.lacking.values()) == ["no"]
+        following = asyncio.create_task(made.run())
+        await granted.wait()
+        assert (answers, made.lacking) == ([], {})
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def test_each_kind_that_can_be_done_without_is_followed_by_itself(

@@ -73,7 +73,9 @@ class Binder:
 
         Without effect while that is being done.
         """
-        self._once(f"{pod.uid}/{had}", self._note(pod, {"metadata": _had(had)}, "was not stamped"))
+        body = {"metadata": _had(had)}
+        write = self._note(pod, Exactly(pod.uid), body, "was not stamped")
+        self._once(f"{pod.uid}/{had}", write)
 
     def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
         """Say on the pod why it has no node, for people and for autoscalers.
@@ -164,7 +166,7 @@ class Binder:
         failures = 0
         try:
             with marks.haste.of_task():
-                while (said := marks.last) is not None:
+                while (said := marks.last) is not None and self._waits(pod):
                     marks.last = None
                     marks.news.clear()
                     if await self._mark(pod, *said):
@@ -175,7 +177,7 @@ class Binder:
                         async with asyncio.timeout(AFTER_REFUSAL.pause(failures)):
                             await marks.news.wait()
                     # Its gang takes it for written: nobody else would say it again.
-                    if marks.last is None and self._waits(pod):
+                    if marks.last is None:
                         marks.last = said
         finally:
             del self._marks[pod.uid]
@@ -199,20 +201,23 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
+        # As it was seen without a node: it may have one before this is written, and would be
+        # called unschedulable where it runs.
+        exactly = Exactly(pod.uid, self._store.version(pod))
         # Conditions are merged by their type: those of the kubelet stay.
-        return await self._note(pod, {"status": status}, "was not marked")
+        return await self._note(pod, exactly, {"status": status}, "was not marked")
 
-    async def _note(self, pod: PodView, body: Json, otherwise: str) -> bool:
+    async def _note(self, pod: PodView, exactly: Exactly, body: Json, otherwise: str) -> bool:
         # The status is what a scheduler may write, and the server takes metadata with it.
         path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
-            self._take(
-                await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
-            )
+            self._take(await self._kube.patch(path, exactly, body, urgency, STRATEGIC_PATCH))
         except NOT_WRITTEN as error:
             log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
+            if not isinstance(error, ApiError):
+                return False
             # Of thousands of pods a role that is missing would be asked for all the time.
-            return isinstance(error, ApiError) and not error.passing("PATCH")
+            return error.code != 409 and not error.passing("PATCH")
         return True
 
     async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:

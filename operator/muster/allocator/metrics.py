@@ -60,6 +60,8 @@ class CycleMetrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self.shares: Callable[[], Mapping[str, Share]] = dict
+        self.names_gangs = True
+        """Whether whoever reads them may know the gangs of all namespaces."""
         self._decisions: tuple[Decision, ...] = ()
         self._gangs = 0
         self._retries: Tally[str] = Tally()
@@ -205,35 +207,13 @@ class CycleMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return where the gangs and queues stand since the last cycle."""
-        lacking: Tally[str] = Tally()
-        for decision in self._decisions:
-            if missing := _lacking(decision):
-                lacking[_job_id(decision.gang)] += missing
-        waiting = sum(bool(_lacking(decision)) for decision in self._decisions)
-        retries: Tally[str] = Tally()
-        for gang, count in self._retries.items():
-            retries[_job_id(gang)] += count
-        old = "volcano_"
-        yield _by_job(
-            GaugeMetricFamily(
-                f"{old}unschedule_task_count",
-                "Pods that a gang lacks to start.",
-                labels=["job_id"],
-            ),
-            lacking,
-        )
+        old, waiting = "volcano_", sum(map(bool, map(_lacking, self._decisions)))
+        if self.names_gangs:
+            yield from self._by_gang(old)
         yield GaugeMetricFamily(
             f"{old}unschedule_job_count", "Gangs that cannot start.", value=waiting
         )
-        # Counters, of which the client would change the names: they do not end in _total.
-        yield _by_job(
-            UnknownMetricFamily(
-                f"{old}job_retry_counts",
-                "Cycles in which a gang could not start.",
-                labels=["job_id"],
-            ),
-            retries,
-        )
+        # A counter, of which the client would change the name: it does not end in _total.
         yield UnknownMetricFamily(
             f"{old}total_preemption_attempts",
             "Attempts to make room for a gang by preemption.",
@@ -247,6 +227,32 @@ class CycleMetrics(Collector):
         yield self._states()
         yield self._overfull_nodes()
         yield from self._queues()
+
+    def _by_gang(self, old: str) -> Iterator[Metric]:
+        lacking: Tally[str] = Tally()
+        for decision in self._decisions:
+            if missing := _lacking(decision):
+                lacking[_job_id(decision.gang)] += missing
+        retries: Tally[str] = Tally()
+        for gang, count in self._retries.items():
+            retries[_job_id(gang)] += count
+        yield _by_job(
+            GaugeMetricFamily(
+                f"{old}unschedule_task_count",
+                "Pods that a gang lacks to start.",
+                labels=["job_id"],
+            ),
+            lacking,
+        )
+        # A counter, as above.
+        yield _by_job(
+            UnknownMetricFamily(
+                f"{old}job_retry_counts",
+                "Cycles in which a gang could not start.",
+                labels=["job_id"],
+            ),
+            retries,
+        )
 
     def _states(self) -> Metric:
         family = GaugeMetricFamily(

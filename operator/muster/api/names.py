@@ -147,7 +147,7 @@ class JobState(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     INVALID = Reason.INVALID.value
-    BLOCKED = "Blocked"
+    BLOCKED = Reason.BLOCKED.value
 
 
 class GroupPhase(StrEnum):

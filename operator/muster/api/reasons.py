@@ -71,6 +71,8 @@ class Reason(StrEnum):
     GANG_NOT_ENFORCED = "GangNotEnforced"
     CREATION_REFUSED = "CreationRefused"
     UNSCHEDULABLE = "Unschedulable"
+    BLOCKED = "Blocked"
+    """What somebody else has to mend keeps its job from being looked after."""
     INVALID = "Invalid"
     """It asks for something that there is not, which its author must mend."""
     UNREADABLE = "Unreadable"

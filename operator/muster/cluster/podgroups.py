@@ -8,6 +8,7 @@ numbered by their position among its pods, oldest first.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ MARKS: Final[tuple[tuple[str, str, str], ...]] = (
 )
 """(dialect, where in the metadata, key), in the order of precedence."""
 MOST_MEMBERS: Final = 2**31 - 1
+_DIALECTS: Final = frozenset(dialect for dialect, _, _ in MARKS)
+_KIND: Final = re.compile(r"[A-Za-z][-.\w]*")
+_ODD: Final = re.compile(r"[^-.\w]")
 _OBJECTS: Final = frozenset({OWN, PLUGINS})
 """Dialects in which a group is an object, without which its pods wait."""
 
@@ -100,7 +104,7 @@ def parse_ask(
     # twice.
     if owner and owner.kind == names.BATCH_JOB and _of_a_job(metadata, kinds):
         return None
-    group, dialect = _group(metadata, owner)
+    group, dialect = _group(metadata, owner, kinds)
     return Ask(
         group=group,
         minimum=_minimum(metadata, dialect),
@@ -217,17 +221,28 @@ def _missing(name: str) -> Refusal:
     return Refusal(Reason.GROUP_MISSING, f'PodGroup "{name}" does not exist')
 
 
-def _group(metadata: Json, owner: Owner | None) -> tuple[str, str]:
+def _group(metadata: Json, owner: Owner | None, kinds: Collection[str]) -> tuple[str, str]:
     """Return the key of the pod's gang, and the dialect that names it; empty: none."""
     namespace = metadata.get("namespace", "")
     for dialect, where, mark in MARKS:
         name = edge.mapping(metadata.get(where)).get(mark)
         if name:
-            return f"{dialect}/{namespace}/{name}", dialect
+            return f"{dialect}/{namespace}/{_plain(name)}", dialect
     kind, name = (owner.kind, owner.name) if owner else ("Pod", metadata["name"])
-    # The API server takes any text for a kind; with a slash it would lead into another namespace.
-    kind = kind.replace("/", ".")
-    return f"{kind}/{namespace}/{name}", ""
+    if not _KIND.fullmatch(kind):
+        kind = "Owner"
+    elif owner and (kind in kinds or kind in _DIALECTS):
+        # Of the name of a kind of ours, and not it: a job has that key.
+        kind = f"{kind}.{_plain(owner.group)}"
+    return f"{kind}/{namespace}/{_plain(name)}", ""
+
+
+def _plain(text: str) -> str:
+    """Return a text that ends nothing in a key, nor does a sentence: the API server takes any.
+
+    With a slash it would lead into another namespace. What it is changed into no object is called.
+    """
+    return _ODD.sub("_", text)
 
 
 def _minimum(metadata: Json, dialect: str) -> int:

@@ -222,6 +222,12 @@ def running(scope: Scope) -> JobStatus:
     return replace(after, state=state(after))
 
 
+def has_succeeded(scope: Scope) -> bool:
+    """Say whether the pods that decide have ended well, though the status need not say so yet."""
+    well = any(m.pod.phase == "Succeeded" for m in scope.roster.having(PodFate.STAYS))
+    return well and running(scope).is_true(names.Condition.SUCCEEDED)
+
+
 _IMAGE = "has no image: mend its name, or what is needed to pull it"
 _CONTAINER = "cannot be made: mend the ConfigMap, Secret, user or command that it names"
 _KEPT = {
@@ -273,11 +279,12 @@ def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:
 
 
 def invalid(scope: Scope, reason: str) -> JobStatus:
-    """Return the status of a job that cannot be read; all else stays as it was."""
+    """Return the status of a job that never began and cannot be read: it has no gang."""
     return replace(
         scope.job.status,
         state=names.JobState.INVALID,
         reason=reason,
+        gang=None,
         observed_generation=scope.job.generation,
     )
 

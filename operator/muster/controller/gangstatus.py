@@ -20,6 +20,7 @@ SUMMARY: Final = 120
 """Characters of a summary that still fit the column GANG."""
 _OBSTACLES: Final = frozenset(
     {
+        Reason.BLOCKED,
         Reason.CREATION_REFUSED,
         Reason.EXCEEDS_RESOURCE_QUOTA,
         Reason.GANG_SCHEDULER_MISSING,
@@ -86,6 +87,32 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
         found,
         since=float(math.floor(since)) if found.reason and since is not None else None,
         eta=None if found.eta is None else float(math.floor(found.eta)),
+    )
+
+
+def blocked(scope: Scope, found: Verdict | None, why: str) -> Verdict | None:
+    """Return the verdict on the gang of a job of which nothing may be made, for that reason.
+
+    The allocator gives away the room of what is missing: only pods that are there are placed.
+    """
+    least, placed = standing.needed(scope.minimum), _placed(scope)
+    if found is None or not scope.backend.embedded or found.state == GangPhase.RELEASED:
+        return found
+    if placed >= least or has_run(scope):
+        return found
+    last, begun = scope.job.status.gang, placed and standing.was_admitted(scope.job)
+    same = last is not None and last.reason == Reason.BLOCKED
+    return Verdict(
+        scheduler=found.scheduler,
+        state=GangPhase.PLACED if begun else GangPhase.WAITING,
+        pod_group=found.pod_group,
+        min_member=found.min_member,
+        placed=placed,
+        ready=found.ready,
+        reason=Reason.BLOCKED,
+        message=why,
+        since=last.since if last and same else float(math.floor(scope.now)),
+        summary=f"{placed}/{scope.job.total} placed: {why}"[:SUMMARY],
     )
 
 

@@ -73,7 +73,9 @@ def reconcile(
         return list(_invalid(scope))
     # Behind the end: what has finished stays so, whatever suspend says, and need not be resumed to
     # be told.
-    if job.run_policy.suspend and not batches.have_ended(scope):
+    if job.run_policy.suspend and not (
+        batches.have_ended(scope) or conditions.has_succeeded(scope)
+    ):
         return list(_suspended(scope))
     return list(_running(scope))
 
@@ -163,6 +165,7 @@ def _running(scope: Scope) -> Iterator[Action]:
     # While something is in the way nothing that goes could be made again: it all stays.
     if obstacle:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
+        after = replace(after, gang=gangstatus.blocked(scope, after.gang, obstacle))
         after = _told(after, state, obstacle)
     else:
         # Made before they are handed on, as `begun` looks at them: the status then says at once

@@ -213,8 +213,10 @@ async def wait(
         except ApiError as error:
             # Whoever may not even ask learns nothing by waiting: what is not permitted is refused
             # when it is tried.
-            log.warning("permissions could not be tried: %s", error.message)
-            break
+            if not error.passing("POST"):
+                log.warning("permissions could not be tried: %s", error.message)
+                break
+            problem = f"no answer from the API server: {error.message}"
         except (aiohttp.ClientError, TimeoutError) as error:
             problem = f"no answer from the API server: {type(error).__name__}: {error}"
         if problem != reported:

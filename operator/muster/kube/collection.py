@@ -70,6 +70,11 @@ class Collection(Generic[T]):
         """Return the object of that name, or None."""
         return self.objects.get((namespace, name))
 
+    def version(self, namespace: str, name: str, uid: str) -> str:
+        """Return the version in which the object with that uid is known; empty if it is not."""
+        of, version = self._versions.get((namespace, name), ("", _UNREAD))
+        return str(version) if of == uid and version > 0 else ""
+
     def apply(self, document: Json) -> None:
         """Take in the answer to a write, unless what is known is newer, be it the absence.
 

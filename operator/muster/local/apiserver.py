@@ -22,8 +22,6 @@ from muster.local.handle import MANAGER, ApiError, CredentialsError
 _AT_ONCE = 8
 _PAGE = "500"
 _READY_SECONDS = 2.0
-_WATCH_SECONDS = "290"
-"""Less than the silence after which `Kube` takes a connection for broken."""
 
 T = TypeVar("T")
 
@@ -83,15 +81,13 @@ class ApiServer:
 
     async def follow(self, path: str, version: str) -> AsyncIterator[Json]:
         """Yield the events of the collection at `path` since `version`, for ever."""
-        params = {"allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
+        params = {"allowWatchBookmarks": "true"}
         while True:
             events = self._kube.watch(path, {**params, "resourceVersion": version})
             while (event := await _answer(anext(events, None))) is not None:
                 if event == kube.OPENED:
                     continue
                 found = event["object"]
-                if event == kube.OPENED:
-                    continue
                 if event["type"] == "ERROR":
                     message = found.get("message", "an error without a message")
                     raise ApiError(int(found.get("code", 0)), message)

@@ -19,7 +19,7 @@ from muster.api import names, status
 from muster.api.edge import mapping, sequence
 from muster.api.status import JobStatus
 from muster.local import apiserver
-from muster.local.handle import ApiError, Cluster, ClusterError
+from muster.local.handle import Cluster, ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -218,20 +218,24 @@ class Watch:
         self._sources[f"/api/v1/namespaces/{namespace}/pods"] = pod_sight
 
     async def __aenter__(self) -> Self:
-        """Connect and begin to follow."""
-        self._stack = AsyncExitStack()
-        api = await self._stack.enter_async_context(apiserver.connected(self._where.access))
-        begun = [asyncio.Event() for _ in self._sources]
-        for (path, read), event in zip(self._sources.items(), begun, strict=True):
-            self._tasks.append(asyncio.create_task(self._follow(api, path, read, event)))
-        for event in begun:
-            await event.wait()
+        """Connect and begin to follow; return once all is listed, or broken off."""
+        async with AsyncExitStack() as stack:
+            # After the connections: closing waits for them only while somebody uses them.
+            stack.push_async_callback(self._end)
+            api = await stack.enter_async_context(apiserver.connected(self._where.access))
+            begun = [asyncio.Event() for _ in self._sources]
+            for (path, read), event in zip(self._sources.items(), begun, strict=True):
+                self._tasks.append(asyncio.create_task(self._follow(api, path, read, event)))
+            for event in begun:
+                await event.wait()
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """End the watches."""
-        # Closing waits for connections to close only while somebody uses them.
         await self._stack.aclose()
+
+    async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -257,8 +261,9 @@ class Watch:
             async for event in api.follow(path, listing["metadata"]["resourceVersion"]):
                 gone = event["type"] == "DELETED"
                 self._sights.put_nowait(read(self._now(), event["object"], gone=gone))
-        except (ApiError, LookupError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 -- whoever listens is told, whatever it is
             self._sights.put_nowait(error)
+        finally:
             begun.set()
 
     def _now(self) -> float:

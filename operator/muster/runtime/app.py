@@ -123,7 +123,9 @@ class Operator:
             self.loop,
         )
         self.gone_nodes = GoneNodes(connection, self.store)
-        self.metrics.launchers.find = self._launchers
+        self.metrics.cycles.names_gangs = not settings.hide_other_namespaces
+        if not settings.hide_other_namespaces:
+            self.metrics.launchers.find = self._launchers
         self.metrics.unreadable.find = lambda: {
             (kind,): count for kind, count in self.store.unreadable().items()
         }

@@ -174,14 +174,18 @@ class Informers:
                 asked.set()
 
     async def read_jobs(self) -> None:
-        """Read all jobs once. Raises connection errors; a refusal is logged."""
+        """Read all jobs once. Raises the last of connection errors; a refusal is logged."""
+        # One kind that is not served, or cannot be read, keeps no other one from being read.
+        broken: Exception | None = None
         for informer in self._jobs:
             try:
                 await informer.read()
             except ApiError as error:
-                # One kind that is not served, or may not be read, keeps no other one from being
-                # read.
                 log.warning("cannot list %s: %s", informer.resource.plural, error.message)
+            except BROKEN as error:
+                broken = error
+        if broken is not None:
+            raise broken
 
 
 def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:

@@ -18,6 +18,7 @@ from muster.gang import GangBackend, Permission
 from muster.kube import access
 from muster.kube.access import Access, accesses
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
+from muster.kube.informer import Informer
 from muster.store.informers import Informers
 
 log = logging.getLogger(__name__)
@@ -148,10 +149,12 @@ class Grants:
         self._doubtful = False
         self._rows = [row for row in rows if row.operator.component]
         self._namespaces = namespaces
-        self.lacking: Mapping[str, str] = {
+        self._lacking: Mapping[str, str] = {
             row.operator.name: "its permissions have not been asked for yet" for row in self._rows
         }
-        """Operator name -> what is missing, in a sentence; those that may do all are not here."""
+        """As `lacking`, but for what is still to be read."""
+        self._following: dict[str, list[Informer]] = {}
+        """By kind, of those that not every account may read."""
         self._optional = self._store.backend.optional
         self._blind: Mapping[str, str] = dict.fromkeys(self._optional, "not asked for yet")
         """Kind that is not followed -> what is missing for it, in a sentence."""
@@ -160,9 +163,24 @@ class Grants:
         """Take in that something was refused for want of a role."""
         self._doubtful = True
 
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """Operator name -> what is missing, in a sentence; those that may do all are not here.
+
+        Nor those whose objects have been read: jobs are not to take what they have for gone.
+        """
+        batch = self._following.get(names.BATCH_JOB)
+        if batch is not None and all(informer.synced.is_set() for informer in batch):
+            return self._lacking
+        of_batch = (row.operator.name for row in self._rows if row.roles.batch)
+        return {
+            **dict.fromkeys(of_batch, "its batch Jobs have not been read yet"),
+            **self._lacking,
+        }
+
     async def look(self) -> None:
         """Ask for what is still missing."""
-        self.lacking, self._blind = await self._asked()
+        self._lacking, self._blind = await self._asked()
         await self._look_at_volumes()
 
     async def _look_at_volumes(self) -> None:
@@ -178,26 +196,19 @@ class Grants:
     async def run(self) -> None:
         """Follow what may be followed, for ever, and ask again for what is missing."""
         async with asyncio.TaskGroup() as tasks:
-            following = set[str]()
-            lacking, blind = self.lacking, self._blind
             while True:
-                fresh = self._readable(lacking, blind) - following
-                made = [each for kind in fresh for each in self._informers.grant(kind)]
-                for informer in made:
-                    tasks.create_task(informer.run())
-                # Jobs that may go on now are not to take what they have for gone.
-                for informer in made:
-                    await informer.synced.wait()
-                following |= fresh
-                self.lacking, self._blind = lacking, blind
+                for kind in self._readable() - self._following.keys():
+                    made = self._following[kind] = self._informers.grant(kind)
+                    for informer in made:
+                        tasks.create_task(informer.run())
                 await asyncio.sleep(PAUSE)
-                if self.lacking or self._blind:
-                    lacking, blind = await self._asked()
+                if self._lacking or self._blind:
+                    self._lacking, self._blind = await self._asked()
                 if self._doubtful or self._unserved:
                     await self._look_at_volumes()
 
     async def _asked(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        rows = [row for row in self._rows if row.operator.name in self.lacking]
+        rows = [row for row in self._rows if row.operator.name in self._lacking]
         kinds = list(self._blind)
         asked = [*map(_of_row, rows), *map(self._of_kind, kinds)]
         found = iter(await self._sentences(asked))
@@ -208,10 +219,10 @@ class Grants:
                 log.warning("%s is not looked at: %s", self._optional[kind].purpose, sentence)
         return _some(left), _some(blind)
 
-    def _readable(self, lacking: Collection[str], blind: Collection[str]) -> set[str]:
-        batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)
-        seen = self._optional.keys() - blind
-        return {*seen, *([names.BATCH_JOB] if batch else [])}
+    def _readable(self) -> set[str]:
+        may = (row for row in self._rows if row.operator.name not in self._lacking)
+        batch = {names.BATCH_JOB} if any(row.roles.batch for row in may) else set()
+        return {*self._optional.keys() - self._blind.keys(), *batch}
 
     def _of_kind(self, kind: str) -> _Question:
         component = "embedded" if self._store.frameworks else "scheduler"
@@ -225,11 +236,11 @@ class Grants:
         try:
             missing = await access.missing(self._kube, each_once) if each_once else ()
         except ApiError as error:
-            # Where reviews are refused nobody can know: what is not permitted is refused when it
-            # is tried.
             purposes = ", ".join(each.purpose for each in asked)
             log.warning("permissions for %s could not be tried: %s", purposes, error.message)
-            return [""] * len(asked)
+            # Where reviews are refused nobody can know: what is not permitted is refused when it
+            # is tried. A server in trouble has answered nothing.
+            return [error.message if error.passing("POST") else ""] * len(asked)
         except FencedError as error:
             return [str(error)] * len(asked)
         except BROKEN as error:

@@ -128,6 +128,10 @@ class Store:
         """Return the pod of that name, whoever it belongs to."""
         return self.children.pod(namespace, name)
 
+    def version(self, pod: PodView) -> str:
+        """Return the resourceVersion in which that very pod is known; empty if it is not."""
+        return self.collections["Pod"].version(pod.namespace, pod.name, pod.uid)
+
     def own_pods(self, job: Job) -> Mapping[str, PodView]:
         """Return the pods that the job controls, by the name of their place."""
         return self.children.own_pods(job)
