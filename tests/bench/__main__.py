@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All benchmarks in one run: the scheduler core alone, then whole jobs on a control plane.
+"""All benchmarks in one run: the scheduler core, whole jobs, what each costs the API server.
 
 Arguments go to the second part; see `python tests/bench/ring.py --help`.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 import ring
 
 if __name__ == "__main__":
-    core = Path(__file__).with_name("core.py")
-    subprocess.run([sys.executable, str(core)], check=True)
+    here = Path(__file__).parent
+    subprocess.run([sys.executable, str(here / "core.py")], check=True)
     asyncio.run(ring.main())
+    subprocess.run([sys.executable, str(here / "writes.py")], check=True)
