@@ -61,6 +61,28 @@ def test_a_template_of_too_many_resources(part):
     ]
 
 
+@pytest.mark.parametrize(
+    ("part", "field", "what"),
+    [("metadata", "labels", "labels"), ("spec", "nodeSelector", "entries")],
+)
+def test_a_template_of_too_many_labels(part, field, what):
+    """Each of its pods would be kept with all of them."""
+    document = tfjob(Worker=1)
+    template = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    many = template.setdefault(part, {})[field] = {f"l{i}": "v" for i in range(256)}
+    assert not problems(document)
+    many["last"] = "v"
+    container = template["spec"]["containers"][0]
+    container["resources"] = {"requests": {"cpu": "much"}}
+    assert len(problems(document)) == 2, "what it asks for is looked at all the same"
+    del container["resources"]
+    (text,) = problems(document)
+    assert text == (
+        f"spec.tfReplicaSpecs[Worker].template.{part}.{field}: "
+        f"Too many: 257: must have at most 256 {what}"
+    )
+
+
 def test_defaults():
     """One replica, never restarted, no clean-up."""
     job = load(TF, with_role())

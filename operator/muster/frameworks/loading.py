@@ -283,6 +283,7 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
     path = f"spec.{framework.spec_field}[{type_}].template"
     containers = _containers(role)
     yield from _too_many(path, role)
+    yield from _too_many_labels(path, role)
     for index, container in enumerate(containers):
         if not text(container.get("image")):
             where = f"{path}.spec.containers[{index}].image"
@@ -296,22 +297,35 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
 
 MOST_IN_A_POD: Final = 64
 """Containers of a template, and resources that they name: no pod that runs anywhere has more."""
+MOST_LABELS: Final = 256
+"""Labels of a template, and entries of its nodeSelector: they are kept of each of its pods, of
+which one document may ask for thousands."""
 
 
 def _too_many(path: str, role: object) -> Iterator[Problem]:
+    """Yield what is not to be counted, of which there is so much."""
     spec = mapping(mapping(mapping(role).get("template")).get("spec"))
     every = [c for kind in ("containers", "initContainers") for c in sequence(spec.get(kind))]
     parts = [mapping(mapping(holder).get("resources")) for holder in (*every, spec)]
     named = {
         r for part in parts for kind in ("requests", "limits") for r in mapping(part.get(kind))
     }
-    for where, found, what in (
-        ("spec.containers", len(every), "containers, with those of initContainers"),
-        ("spec", len(named), "resources"),
-    ):
-        if found > MOST_IN_A_POD:
-            detail = f"Too many: {found}: must have at most {MOST_IN_A_POD} {what}"
-            yield Problem(f"{path}.{where}", detail)
+    containers = "containers, with those of initContainers"
+    yield from _beyond(f"{path}.spec.containers", len(every), MOST_IN_A_POD, containers)
+    yield from _beyond(f"{path}.spec", len(named), MOST_IN_A_POD, "resources")
+
+
+def _too_many_labels(path: str, role: object) -> Iterator[Problem]:
+    template = mapping(mapping(role).get("template"))
+    labels = mapping(mapping(template.get("metadata")).get("labels"))
+    selector = mapping(mapping(template.get("spec")).get("nodeSelector"))
+    yield from _beyond(f"{path}.metadata.labels", len(labels), MOST_LABELS, "labels")
+    yield from _beyond(f"{path}.spec.nodeSelector", len(selector), MOST_LABELS, "entries")
+
+
+def _beyond(path: str, found: int, most: int, what: str) -> Iterator[Problem]:
+    if found > most:
+        yield Problem(path, f"Too many: {found}: must have at most {most} {what}")
 
 
 def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
