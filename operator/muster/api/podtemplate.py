@@ -24,13 +24,13 @@ def requests(spec: Json) -> Amounts:
     Raises ValueError for what is no quantity.
     """
     amounts = _running(spec)
-    resources = spec.get("resources") or {}
-    pod = {name: amount for name, amount in _amounts(resources.get("requests")).items()
-           if name.startswith(_POD_LEVEL)}  # fmt: skip
-    limits = _amounts(resources.get("limits"))
-    amounts = {**limits, **amounts, **pod}
-    total = _sum((amounts, _amounts(spec.get("overhead"))))
-    return {name: amount for name, amount in total.items() if amount}
+    if resources := spec.get("resources"):
+        pod = {name: amount for name, amount in _amounts(resources.get("requests")).items()
+               if name.startswith(_POD_LEVEL)}  # fmt: skip
+        amounts = {**_amounts(resources.get("limits")), **amounts, **pod}
+    if overhead := spec.get("overhead"):
+        amounts = _sum((amounts, _amounts(overhead)))
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def resized(spec: Json, status: Json) -> Json:
@@ -39,9 +39,12 @@ def resized(spec: Json, status: Json) -> Json:
     While a pod is being resized its node has to have room for each of them.
     """
     spec = _with_larger(spec, status)
-    for part in ("containers", "initContainers"):
-        said = {each.get("name"): each for each in status.get(f"{part[:-1]}Statuses") or ()}
-        if any("resources" in each or "allocatedResources" in each for each in said.values()):
+    for part in LISTS:
+        statuses = status.get(f"{part[:-1]}Statuses")
+        said = {each.get("name"): each for each in statuses or ()}
+        if statuses and any(
+            "resources" in each or "allocatedResources" in each for each in said.values()
+        ):
             listed = spec.get(part) or ()
             spec = {**spec, part: [_with_larger(c, said.get(c.get("name"), {})) for c in listed]}
     return spec
@@ -76,7 +79,8 @@ def _running(spec: Json) -> Amounts:
             if container.get("restartPolicy") == "Always":
                 sidecars[name] = step
     containers = (_container(container) for container in spec.get("containers") or ())
-    return _larger(peak, _sum((sidecars, *containers)))
+    running = _sum((sidecars, *containers))
+    return _larger(peak, running) if peak else running
 
 
 def _container(container: Json) -> Amounts:

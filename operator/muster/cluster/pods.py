@@ -238,9 +238,10 @@ def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
 
 def departure(metadata: Json) -> tuple[bool, bool]:
     """Say whether a pod is on its way out so that others may wait for it, or is, but lingers."""
-    going = "deletionTimestamp" in metadata
+    if "deletionTimestamp" not in metadata:
+        return False, False
     grace = edge.integer(metadata.get("deletionGracePeriodSeconds")) or 0
-    return going and grace <= LONGEST_GRACE, going and grace > LONGEST_GRACE
+    return grace <= LONGEST_GRACE, grace > LONGEST_GRACE
 
 
 def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) -> PodShape:
@@ -360,13 +361,17 @@ def _ports(spec: Json) -> frozenset[HostPort]:
 
 
 def _claims(spec: Json, namespace: str) -> tuple[tuple[str, str], ...]:
-    volumes = spec.get("volumes") or ()
+    volumes = spec.get("volumes")
+    if not volumes:
+        return ()
     named = {v["persistentVolumeClaim"].get("claimName") for v in volumes if CLAIM in v}
     return tuple((namespace, name) for name in sorted(filter(None, named)))
 
 
 def _scratch(spec: Json) -> tuple[Scratch, ...]:
     volumes = [volume for volume in spec.get("volumes") or () if volume.get("ephemeral")]
+    if not volumes:
+        return ()
     asked = [(volume["ephemeral"].get("volumeClaimTemplate") or {}) for volume in volumes]
     return tuple(
         _asked(volume["name"], template.get("spec") or {})

@@ -375,7 +375,7 @@ class ClusterColumns:
     ) -> Sequence[GangInput]:
         """Return those of the gangs that the next `freeze` has to take in, for `prepare`."""
         self._learn(gangs, queues)
-        return [gang for gang in gangs if not self._is_known(gang)]
+        return self._new(gangs)
 
     def prepare(self, gang: GangInput) -> None:
         """Do already what the next `freeze` would do for a gang that is `unknown`.
@@ -391,11 +391,12 @@ class ClusterColumns:
         for id_, shape in known.shapes:
             self._row(id_, shape)
 
-    def _is_known(self, gang: GangInput) -> bool:
+    def _new(self, gangs: Iterable[GangInput]) -> Sequence[GangInput]:
+        """Return those of the gangs that are not known as they are."""
         # By identity, not equality: inputs are frozen and made anew only on a change, and to
         # compare ten thousand gangs field by field would cost more than the cycle.
-        known = self._gangs.get(gang.key)
-        return known is not None and known.source is gang
+        found = self._gangs
+        return [g for g in gangs if (known := found.get(g.key)) is None or known.source is not g]
 
     def freeze(
         self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], *, movable: bool
@@ -529,11 +530,10 @@ class ClusterColumns:
         # The columns were made anew, so that all vectors of gangs are of other columns.
         if not self._width:
             self._gangs.clear()
-        for gang in gangs:
-            if not self._is_known(gang):
-                self._vocabulary.learn(_sorted(gang.min_resources))
-                for role in gang.roles:
-                    self._vocabulary.learn(role.shape.requests)
+        for gang in self._new(gangs):
+            self._vocabulary.learn(_sorted(gang.min_resources))
+            for role in gang.roles:
+                self._vocabulary.learn(role.shape.requests)
         if len(self._vocabulary.names) != self._width:
             # Vectors of all kinds got longer.
             self._width = len(self._vocabulary.names)

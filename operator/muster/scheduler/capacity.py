@@ -397,13 +397,15 @@ class Fit:
         room = affinity.attached.room(self._id, future=self._future)
         return capacity if room is None else np.minimum(capacity, room[nodes])
 
-    def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
-        """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
-        return self._scorer(self._stack(nodes, depth, whole=False))
+    def score(self, nodes: IntArray, depth: IntArray, *, whole: bool = False) -> FloatArray:
+        """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before.
 
-    def _stack(self, nodes: IntArray, depth: IntArray, *, whole: bool) -> Stack:
+        `whole`: the nodes are all there are, in order.
+        """
         future = self._future
-        return Stack(self._room, self.shape, nodes, depth + 1, future=future, whole=whole)
+        return self._scorer(
+            Stack(self._room, self.shape, nodes, depth + 1, future=future, whole=whole)
+        )
 
     @property
     def rank(self) -> FloatArray:
@@ -421,7 +423,7 @@ class Fit:
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
-        if not (self.shape.tied or self.capacity.any()):
+        if not (self._ranked or self.shape.tied or self.capacity.any()):
             return Picks([], np.array([], np.int64), np.array([], np.int64))
         rank = self.rank
         most = wanted
@@ -510,7 +512,7 @@ class Fit:
         whole, rank = len(roomy) == len(self._ranks), np.full(len(nodes), NOWHERE)
         if len(roomy):
             none = np.zeros(len(roomy), np.int64)
-            rank[roomy] = self._scorer(self._stack(nodes[roomy], none, whole=whole))
+            rank[roomy] = self.score(nodes[roomy], none, whole=whole)
         return rank
 
     def _merge(

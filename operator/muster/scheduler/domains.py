@@ -50,18 +50,20 @@ class Room:
     capacity: Mapping[int, IntArray]
     """Shape -> (N,) how many of its tasks fit on each node."""
     free: IntArray
-    """(N, R)"""
+    """(N, R), not to be changed."""
 
     @classmethod
     def now(cls, session: Session, gang: GangState) -> Room:
         """Return what is free, soon ending pods apart from it where any are."""
         future = session.room.releasing
+        # A fit follows each try, and when that is undone only once it is asked again; what is
+        # free is as before by then.
         return cls(
             {
                 tasks.pod_set.shape: session.fit(tasks, future=future).capacity.copy()
                 for tasks in gang.tasks
             },
-            session.room.free(ALL, future=future).copy(),
+            session.room.free(ALL, future=future),
         )
 
     @classmethod

@@ -214,15 +214,22 @@ class Rules:
         asked = self._asked[name]
         if not asked:
             return lambda *_: None
+        if len(asked) == 1:
+            return asked[0]
 
         def first(*subjects: object) -> object:
-            answers = (answer(*subjects) for answer in asked)
-            return next((found for found in answers if found is not None), None)
+            for answer in asked:
+                found: object = answer(*subjects)
+                if found is not None:
+                    return found
+            return None
 
         return first
 
     def _each(self, name: str, agree: Callable[[Iterable[bool]], bool]) -> Callable[..., bool]:
         asked = self._asked[name]
+        if len(asked) == 1:
+            return asked[0]
         return lambda *subjects: agree(answer(*subjects) for answer in asked)
 
     def asks(self, name: str) -> bool:
@@ -276,8 +283,9 @@ class Rules:
 
     def barrier(self, gang: GangState, demand: Demand) -> Refusal | None:
         """Return why so many of these tasks must not be placed, whatever is free."""
-        nothing = np.zeros(len(gang.allocated))
-        amount = sum((tasks.amount(count) for tasks, count in demand), nothing)
+        amount = np.zeros(len(gang.allocated))
+        for tasks, count in demand:
+            amount += tasks.amount(count)
         return self.admissible(gang, amount) or self.affordable(gang, demand)
 
     def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:

@@ -89,6 +89,7 @@ class Levels:
         """What holds for gangs that say nothing."""
         self._parties: dict[int, tuple[GangState, Sequence[Party]]] = {}
         """By the id of the state, which is kept as well so that it is nobody else's."""
+        self._tried: dict[Topology, Sequence[Level]] = {}
         if self.default is None and labels:
             # The widest one that is named: a merely preferred level keeps nothing out, so all of
             # them are tried from the narrowest on.
@@ -119,7 +120,9 @@ class Levels:
     def _party(
         self, gang: GangState, pod_sets: Sequence[PodSet], asked: Topology, role: str | None
     ) -> Party:
-        levels = self._around(asked)
+        levels = self._tried.get(asked)
+        if levels is None:
+            levels = self._tried[asked] = self._around(asked)
         slicing = self._slicing(pod_sets, asked) if asked.slice_size else None
         return Party(gang, pod_sets, asked, levels, role, slicing)
 

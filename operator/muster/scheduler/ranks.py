@@ -18,13 +18,17 @@ from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, Given
 
 
-def placements(session: Session, gang: GangState, given: Iterable[Given]) -> tuple[Placement, ...]:
+def placements(session: Session, gang: GangState, given: Sequence[Given]) -> tuple[Placement, ...]:
     """Return what was given to the gang by role, index and name, in its order."""
+    if not given:
+        return ()
     numbering = session.rules.numbering
     if session.rules.asks("numbering") and any(numbering(gang, t.pod_set) for t in gang.tasks):
-        given = _numbered(session, gang, list(given))
+        given = _numbered(session, gang, given)
     names = session.snapshot.nodes.names
-    return tuple(Placement(tasks.pod_set.role, index, names[node]) for tasks, index, node in given)
+    return tuple(
+        [Placement(tasks.pod_set.role, index, names[node]) for tasks, index, node in given]
+    )
 
 
 def _numbered(session: Session, gang: GangState, given: Sequence[Given]) -> Sequence[Given]:

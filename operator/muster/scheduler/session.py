@@ -359,9 +359,10 @@ class Session:
         would wait for them, unless it asks for nothing that is dear.
         """
         self.room.payers = (gang.spec.key, gang.spec.namespace)
-        dear = any(tasks.shape.affinity or tasks.shape.wants for tasks in gang.tasks)
-        dear |= self.snapshot.topologies and gang.spec.lies
-        return not (dear and self.exhausted(gang))
+        if not self.exhausted(gang):
+            return True
+        lies = self.snapshot.topologies and gang.spec.lies
+        return not (lies or any(t.shape.affinity or t.shape.wants for t in gang.tasks))
 
     def tire(self, gang: GangState, terms: int) -> bool:
         """Let the gang bear a look that came to nothing; say whether it may have no other."""
@@ -370,7 +371,9 @@ class Session:
 
     def exhausted(self, gang: GangState) -> bool:
         """Say whether the namespace of the gang has had all the effort that it has in a cycle."""
-        return self.room.effort[gang.spec.namespace] >= max(EFFORT, gang.spec.effort)
+        # Nearly always nobody has had any.
+        effort = self.room.effort
+        return bool(effort) and effort[gang.spec.namespace] >= max(EFFORT, gang.spec.effort)
 
     def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
         """Take the (U,) chosen units of `victims` away, so that the gang gets room."""
@@ -463,7 +466,7 @@ class Session:
         self.room.affinity.add(
             tasks.pod_set.shape, picks.nodes, sign * picks.counts, promised=step.promise
         )
-        for shape, ports in self.met(tasks.shape.ports).items():
+        for shape, ports in self.met(tasks.shape.ports).items() if tasks.shape.ports else ():
             self.room.block(shape, picks.nodes, sign * ports)
 
     def _take_away(self, step: _Eviction, sign: int) -> None:

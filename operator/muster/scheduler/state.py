@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Final
@@ -221,11 +221,12 @@ class GangState:
 
     def demand(self) -> list[tuple[PodSetState, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""
-        need, demand = self.need, []
-        lacks = dict(self.lacks()) if self.spec.leasts else {}
-        # Minimums of roles are served first, so that earlier roles do not use up in extras what a
-        # later one must have.
-        need -= sum(lacks.values())
+        need, demand, lacks = self.need, [], dict[str, int]()
+        if self.spec.leasts:
+            # Minimums of roles are served first, so that earlier roles do not use up in extras
+            # what a later one must have.
+            lacks.update(self.lacks())
+            need -= sum(lacks.values())
         for tasks in self.tasks:
             own = min(lacks.get(tasks.pod_set.role, 0), tasks.coming) if lacks else 0
             if own:
@@ -251,7 +252,7 @@ class GangState:
 
     def kept(self) -> list[Given]:
         """Return the nodes that it has, or is promised, since the cycle began."""
-        kept = list(self.placed())
+        kept = self.placed()
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:
             first = seen.get(id(tasks), 0)
@@ -264,7 +265,9 @@ class GangState:
             seen[id(tasks)] = first + len(nodes)
         return kept
 
-    def placed(self) -> Iterator[Given]:
-        """Yield the placements made so far, in the order they were made."""
+    def placed(self) -> list[Given]:
+        """Return the placements made so far, in the order they were made."""
+        found: list[Given] = []
         for tasks, first, nodes in self.placements:
-            yield from zip(repeat(tasks), tasks.waiting[first:], nodes, strict=False)
+            found += zip(repeat(tasks), tasks.waiting[first:], nodes, strict=False)
+        return found

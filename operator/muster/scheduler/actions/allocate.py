@@ -170,11 +170,12 @@ def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
 
 def _start(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
-    if not _admitted(session, gang, gang.demand()):
+    demand = gang.demand()
+    if not _admitted(session, gang, demand):
         reserve.reserve(session, gang, attempt)
         return False
     # Sums come first: they decide most gangs for the price of a look at one column.
-    short = _short(session, gang)
+    short = _short(session, gang, demand)
     if short is not None:
         _turn_down(session, gang, short, diagnosis.obstacles(session, short))
         return False
@@ -337,7 +338,7 @@ def _turn_down(session: Session, gang: GangState, tasks: PodSetState, found: Obs
 def _fits_but_for(session: Session, gang: GangState) -> bool:
     """Say whether only the reservation is in the way of the gang, or of its extra tasks."""
     if gang.need:
-        return _short(session, gang, kept=True) is None
+        return _short(session, gang, gang.demand(), kept=True) is None
     return any(session.fit(tasks, kept=True).capacity.any() for tasks in _open(gang))
 
 
@@ -410,14 +411,16 @@ def _admitted(session: Session, gang: GangState, demand: Demand) -> bool:
     return refusal is None
 
 
-def _short(session: Session, gang: GangState, *, kept: bool = False) -> PodSetState | None:
+def _short(
+    session: Session, gang: GangState, demand: Demand, *, kept: bool = False
+) -> PodSetState | None:
     """Return tasks for which there is too little room even without the rest of the gang.
 
-    `kept`: what is kept for a reservation counts as room.
+    `demand`: what would make it just whole. `kept`: what is kept for a reservation counts as room.
     """
     possible = 0
     first = None
-    for tasks, count in gang.demand():
+    for tasks, count in demand:
         fit = session.fit(tasks, future=session.room.releasing, kept=kept)
         capacity = int(fit.capacity.sum())
         possible += min(capacity, tasks.coming)
@@ -428,7 +431,7 @@ def _short(session: Session, gang: GangState, *, kept: bool = False) -> PodSetSt
 
 def _overused(session: Session, gang: GangState) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
-    short = _short(session, gang)
+    short = _short(session, gang, gang.demand())
     if session.rules.ready(gang):
         extras = [tasks for tasks in gang.tasks if tasks.left]
         full = all(not session.fit(tasks).capacity.any() for tasks in extras)

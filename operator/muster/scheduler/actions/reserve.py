@@ -234,8 +234,9 @@ class _Search:
         self._session.holder = gang
         gang.reserved, gang.eta = True, eta
         names = self._session.snapshot.nodes.names
-        where = np.flatnonzero(kept.room.any(axis=1)).tolist()
-        gang.room = {names[at]: tuple(kept.room[at].tolist()) for at in where}
+        where = np.flatnonzero(kept.room.any(axis=1))
+        amounts = map(tuple, kept.room[where].tolist())
+        gang.room = dict(zip([names[at] for at in where.tolist()], amounts, strict=True))
         gang.blocked_by = self._departures.blockers(tenants, kept.room)
         for other in self._session.gangs if self._departures.unreliable else ():
             if other.spec.namespace in self._departures.unreliable:
@@ -376,6 +377,7 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
     keys = np.array(owners, np.str_)
     order = np.lexsort((keys, np.array(ends)))
     order = order[keys[order] != gang.spec.key]
+    sequence = order.tolist()
     bounds = np.concatenate(([0], np.cumsum(length)))
     sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
     # The rows of each tenant moved to where the sorted order has it: its new place plus how far
@@ -384,11 +386,11 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
     rows = np.arange(len(shifts)) + shifts
     return _Departures(
         ends=np.array(ends)[order],
-        owners=tuple(owners[i] for i in order),
+        owners=tuple([owners[i] for i in sequence]),
         bounds=sorted_bounds,
         nodes=np.concatenate(nodes)[rows],
         amounts=np.concatenate(amounts)[rows],
-        leavers=tuple(leavers[i] for i in order),
+        leavers=tuple([leavers[i] for i in sequence]),
         unreliable=frozenset(one.namespace for one in tenancy.gangs if one.overran(now)),
     )
 

@@ -214,7 +214,8 @@ def _refusals(session: Session, levels: Levels, gang: GangState) -> Iterator[Ref
     """Yield why the parties of the gang will have no place, however much comes free."""
     for party in levels.parties(gang):
         yield levels.unknown(party)
-        if not gang.need or party.home(session).any():
+        strict = party.asked.required or party.slicing is not None
+        if not strict or not gang.need or party.home(session).any():
             continue
         if party.slicing is not None:
             whole = _whole_slices(party, party.slicing, Room.empty(session, gang))
