@@ -343,6 +343,8 @@ def _empty(session: Session, tasks: PodSetState) -> _Empty:
 def _kinds(session: Session) -> tuple[IntArray, IntArray]:
     """Return (K, R) what nodes have, each amount once, and (N,) which of these each has."""
     rows = np.ascontiguousarray(session.snapshot.nodes.allocatable)
+    if not rows.size:
+        return rows[:1], np.zeros(len(rows), np.int64)
     # Each row as the bytes it is made of: to sort rows of numbers costs ten times as much.
     whole = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
     places: dict[bytes, int] = {}
