@@ -64,7 +64,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
 	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh docs bench trace \
-	deploy undeploy image publish release helm local-up local-down constraints clean
+	deploy undeploy image publish release helm promtool cosign local-up local-down constraints clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -181,7 +181,10 @@ release: install ## write dist/: a file to apply, chart, wheel, SBOM, checksums;
 	@$(BIN)/python tools/release release --image '$(IMAGE)' --gang '$(GANG)'
 
 helm: install ## build helm into the user's cache, where tests of the chart look for it
-	@$(BIN)/python tools/release helm
+promtool: install ## build promtool there, where tests of the alerts look for it
+cosign: install ## build cosign there, by which releases are signed
+helm promtool cosign:
+	@$(BIN)/python tools/release program $@
 
 trace: install ## replay a public trace of GPU tasks; TRACE=FOLDER holds its files
 	$(BIN)/python tests/bench/trace_replay.py $(TRACE) $(TRACE_ARGS)

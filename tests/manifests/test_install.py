@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import chart
+import gotools
 import pytest
 import yaml
 
@@ -117,7 +117,7 @@ def run(where: cluster.Cluster, command: list[str]) -> subprocess.CompletedProce
 
 def helm(where: cluster.Cluster, *words: str) -> str:
     """Run helm in the repository's root; its output."""
-    return run(where, [chart.helm(), *words]).stdout
+    return run(where, [gotools.find("helm"), *words]).stdout
 
 
 def deployment(namespace: str, name: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_every_block_of_the_guide_is_run_here() -> None:
     assert all(len(BLOCKS[title]) == 2 for title in BEFORE)  # the second one in test_migration
 
 
-@pytest.mark.skipif(not chart.helm(), reason="no helm (make helm builds it)")
+@pytest.mark.skipif(not gotools.find("helm"), reason="no helm (make helm builds it)")
 def test_helm_installs_upgrades_and_leaves_the_jobs(empty: cluster.Cluster) -> None:
     """Where nothing is there yet, not even the kind of the queue that comes with the release.
 

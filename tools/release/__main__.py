@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bundle
-import chart
+import gotools
 import image
 import sbom
 
@@ -31,8 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tools/release", description=__doc__)
     parts = parser.add_subparsers(required=True)
-    helm = parts.add_parser("helm", help="build helm into the user's cache")
-    helm.set_defaults(run=_helm)
+    program = parts.add_parser("program", help="build a program into the user's cache")
+    program.add_argument("name", choices=gotools.PROGRAMS)
+    program.set_defaults(run=_program)
     install = parts.add_parser("install", help="print all that an installation is")
     release = parts.add_parser("release", help="write the files of a release")
     for part in (install, release):
@@ -60,10 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _helm(_args: argparse.Namespace) -> int:
-    if not chart.helm():
-        chart.get_helm()
-    print(chart.helm())
+def _program(args: argparse.Namespace) -> int:
+    if not gotools.find(args.name):
+        gotools.build(args.name)
+    print(gotools.find(args.name))
     return 0
 
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import chart
+import gotools
 import sbom
 import yaml
-from chart import ROOT, helm
+from chart import ROOT
 
 import muster
 from muster.local import binaries, handle
@@ -186,7 +187,8 @@ def publish(image: Image, gang: str, parts: Path) -> None:
     release(image, gang, out, parts)
     registry, _, _ = image.repository.rpartition("/")
     chart = out / f"muster-{muster.version()}.tgz"
-    if not helm():
+    helm = gotools.find("helm")
+    if not helm:
         print(f"The chart is not pushed: there is no helm (`make helm` builds it); it is {chart}.")
         return
-    run([helm(), "push", str(chart), f"oci://{registry}/charts"])
+    run([helm, "push", str(chart), f"oci://{registry}/charts"])
