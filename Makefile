@@ -52,6 +52,8 @@ IMAGE ?=
 GANG ?= embedded
 # The first that there is of docker, podman and buildah.
 ENGINE ?=
+# What an engine makes it in, where it cannot have what the Dockerfile names: a Debian of the same suite.
+BASE ?=
 # For which machine an image is: amd64 or arm64; the one that makes it.
 MACHINE ?=
 REGISTRY ?=
@@ -171,11 +173,11 @@ undeploy: install ## take the operator away; CRDs and jobs stay
 
 image: install ## build the operator's image: IMAGE=REGISTRY/NAME:TAG ENGINE=docker|podman|buildah|none
 	@$(BIN)/python tools/release image --image '$(IMAGE)' --engine '$(ENGINE)' \
-		--machine '$(MACHINE)'
+		--base '$(BASE)' --machine '$(MACHINE)'
 
 publish: install ## build and push it for amd64 and arm64, sign, release: REGISTRY=... NAME=muster
 	@$(BIN)/python tools/release publish --registry '$(REGISTRY)' --name '$(NAME)' \
-		--engine '$(ENGINE)' --gang '$(GANG)'
+		--engine '$(ENGINE)' --base '$(BASE)' --gang '$(GANG)'
 
 release: install ## write dist/: a file to apply, chart, wheel, SBOM, checksums; IMAGE=...
 	@$(BIN)/python tools/release release --image '$(IMAGE)' --gang '$(GANG)'

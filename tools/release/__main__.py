@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         part.add_argument(
             "--engine", default="", help="docker, podman, buildah (one of PATH), none"
         )
+        part.add_argument("--base", default="", help="image of Debian that it is made in")
     release.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
     release.set_defaults(run=_release)
     return parser
@@ -80,7 +81,7 @@ def _release(args: argparse.Namespace) -> int:
 
 def _image(args: argparse.Namespace) -> int:
     named = bundle.Image.read(args.image or bundle.PLACEHOLDER)
-    image.build(named, args.engine, args.parts, args.machine)
+    image.build(named, image.How(args.engine, args.base, args.machine), args.parts)
     return 0
 
 
@@ -90,9 +91,9 @@ def _publish(args: argparse.Namespace) -> int:
     name = f"{args.registry}/{args.name or bundle.PLACEHOLDER}:{muster.version()}"
     asked = bundle.Image.read(name)
     parts = args.out / f"muster-{muster.version()}-image.cdx.json"
-    engine = image.engine(args.engine)
-    image.build(bundle.Image(bundle.PLACEHOLDER, asked.tag, ""), engine, parts)
-    bundle.publish(image.push(asked, engine), args.gang, parts)
+    how = image.How(image.engine(args.engine), args.base)
+    image.build(bundle.Image(bundle.PLACEHOLDER, asked.tag, ""), how, parts)
+    bundle.publish(image.push(asked, how), args.gang, parts)
     return 0
 
 
