@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
+import stat
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -111,6 +112,6 @@ def files(archive: Path) -> dict[str, tuple[int, int, int, bytes, str]]:
             for member in layer:
                 file = layer.extractfile(member) if member.isreg() else None
                 digest = hashlib.sha256((file or io.BytesIO()).read()).hexdigest()
-                kept = (member.mode, member.uid, member.gid, member.type)
+                kept = (stat.S_IMODE(member.mode), member.uid, member.gid, member.type)
                 found[member.name.strip("./")] = (*kept, member.linkname + digest)
     return found
