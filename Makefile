@@ -52,6 +52,8 @@ IMAGE ?=
 GANG ?= embedded
 # The first that there is of docker, podman and buildah.
 ENGINE ?=
+# What an engine makes it in, where it cannot have what the Dockerfile names: a Debian of the same suite.
+BASE ?=
 # For which machine an image is: amd64 or arm64; the one that makes it.
 MACHINE ?=
 REGISTRY ?=
@@ -64,7 +66,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
 	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh docs bench trace \
-	deploy undeploy image publish release helm local-up local-down constraints clean
+	deploy undeploy image publish release helm promtool cosign local-up local-down constraints clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -171,17 +173,20 @@ undeploy: install ## take the operator away; CRDs and jobs stay
 
 image: install ## build the operator's image: IMAGE=REGISTRY/NAME:TAG ENGINE=docker|podman|buildah|none
 	@$(BIN)/python tools/release image --image '$(IMAGE)' --engine '$(ENGINE)' \
-		--machine '$(MACHINE)'
+		--base '$(BASE)' --machine '$(MACHINE)'
 
 publish: install ## build and push it for amd64 and arm64, sign, release: REGISTRY=... NAME=muster
 	@$(BIN)/python tools/release publish --registry '$(REGISTRY)' --name '$(NAME)' \
-		--engine '$(ENGINE)' --gang '$(GANG)'
+		--engine '$(ENGINE)' --base '$(BASE)' --gang '$(GANG)'
 
 release: install ## write dist/: a file to apply, chart, wheel, SBOM, checksums; IMAGE=...
 	@$(BIN)/python tools/release release --image '$(IMAGE)' --gang '$(GANG)'
 
 helm: install ## build helm into the user's cache, where tests of the chart look for it
-	@$(BIN)/python tools/release helm
+promtool: install ## build promtool there, where tests of the alerts look for it
+cosign: install ## build cosign there, by which releases are signed
+helm promtool cosign:
+	@$(BIN)/python tools/release program $@
 
 trace: install ## replay a public trace of GPU tasks; TRACE=FOLDER holds its files
 	$(BIN)/python tests/bench/trace_replay.py $(TRACE) $(TRACE_ARGS)

@@ -20,6 +20,7 @@ from muster import cli
 ROOT = Path(__file__).parent.parent
 TOP_LEVEL = {
     ".ci",
+    ".dockerignore",
     ".gitignore",
     ".pre-commit-config.yaml",
     "CHANGELOG.md",

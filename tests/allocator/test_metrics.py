@@ -10,7 +10,7 @@ from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_
 from muster.allocator.metrics import Stopwatch
 from muster.runtime.metrics import Metrics
 from muster.scheduler import cycle, policy
-from muster.scheduler.plugins.proportion import shares
+from muster.scheduler.plugins.proportion import Share, shares
 
 OF_OLD = {
     "volcano_e2e_scheduling_latency_milliseconds": "histogram",
@@ -169,6 +169,29 @@ def test_queues_in_cpus_and_bytes(story):
     assert shown['muster_queue_allocated{queue="default",resource="cpu"}'] == 3
     assert shown['muster_queue_request{queue="default",resource="cpu"}'] == 11
     assert 'muster_queue_request{queue="default",resource="pods"}' not in shown
+
+
+def test_a_queue_that_holds_nothing_of_what_it_is_due(story):
+    """It is the one that an alert on less than its due is for; no series is no number."""
+    due = Share(allocated={}, deserved={"cpu": 4000}, request={"cpu": 6000, "memory": 1})
+    story.metrics.cycles.shares = lambda: {"waits": due}
+    shown = {name: n for name, n in story.shown.items() if name.startswith("muster_queue_")}
+    assert shown == {
+        'muster_queue_deserved{queue="waits",resource="cpu"}': 4,
+        'muster_queue_deserved{queue="waits",resource="memory"}': 0,
+        'muster_queue_allocated{queue="waits",resource="cpu"}': 0,
+        'muster_queue_allocated{queue="waits",resource="memory"}': 0,
+        'muster_queue_request{queue="waits",resource="cpu"}': 6,
+        'muster_queue_request{queue="waits",resource="memory"}': 1,
+    }
+
+
+def test_what_may_happen_is_counted_before_it_does(story):
+    """With 0: of a series that begins with 100 evictions nobody sees that it rose."""
+    counts = {n: count for n, count in story.shown.items() if n.startswith("muster_evictions_to")}
+    actions = ("defragment", "preempt", "reclaim", "release")
+    assert counts == {f'muster_evictions_total{{action="{name}"}}': 0 for name in actions}
+    assert story.shown['muster_binds_total{result="error"}'] == 0
 
 
 def test_nodes_that_hold_more_than_they_have(story, caplog):

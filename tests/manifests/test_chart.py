@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import bundle
-import chart
+import gotools
 import pytest
 import yaml
 
@@ -130,7 +130,7 @@ def arguments(values: Values) -> list[str]:
 
 with_helm = [
     pytest.mark.e2e,
-    pytest.mark.skipif(not chart.helm(), reason="no helm (make helm builds it)"),
+    pytest.mark.skipif(not gotools.find("helm"), reason="no helm (make helm builds it)"),
 ]
 
 
@@ -457,12 +457,12 @@ def test_helm_says_what_is_said_here(choice: str, tmp_path: Path) -> None:
     values = {**NAMED, **WITH_HELM[choice]}
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values))
-    lint = [chart.helm(), "lint", "--strict", str(FOLDER), f"--values={file}"]
+    lint = [gotools.find("helm"), "lint", "--strict", str(FOLDER), f"--values={file}"]
     said = subprocess.run(lint, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stdout + said.stderr
     packed = tmp_path / "muster.tgz"
     packed.write_bytes(bundle.archive(bundle.Image("nobody.example/muster", "1", "")))
-    argv = [chart.helm(), "template", "muster", str(packed), f"--values={file}"]
+    argv = [gotools.find("helm"), "template", "muster", str(packed), f"--values={file}"]
     argv += ["--namespace=other"]
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     parts: dict[str, str] = {}
@@ -492,7 +492,7 @@ def test_helm_refuses_what_kubernetes_would(about: str, tmp_path: Path) -> None:
     values, told = REFUSED[about]
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump({**NAMED, **values, "crds": {"enabled": False}}))
-    argv = [chart.helm(), "template", "muster", str(FOLDER), f"--values={file}"]
+    argv = [gotools.find("helm"), "template", "muster", str(FOLDER), f"--values={file}"]
     said = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert said.returncode
     assert told in said.stderr

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import chart
+import gotools
 import pytest
 import yaml
 
@@ -83,10 +83,10 @@ def run(where: cluster.Cluster, command: list[str]) -> subprocess.CompletedProce
 
 def helm(where: cluster.Cluster, *words: str) -> str:
     """Run helm in the repository's root; its output."""
-    return run(where, [chart.helm(), *words]).stdout
+    return run(where, [gotools.find("helm"), *words]).stdout
 
 
-@pytest.mark.skipif(not chart.helm(), reason="no helm (make helm builds it)")
+@pytest.mark.skipif(not gotools.find("helm"), reason="no helm (make helm builds it)")
 def test_helm_installs_upgrades_and_leaves_the_jobs(empty: cluster.Cluster) -> None:
     """Where nothing is there yet, not even the kind of the queue that comes with the release.
 

@@ -211,9 +211,11 @@ def test_one_command_builds_the_image_and_says_what_is_in_it(
 ) -> None:
     """From the repository's root, by the one Dockerfile, under the name that was asked for."""
     monkeypatch.setenv("SAVED", str(saved(tmp_path, pinned())))
-    image.build(IMAGE, engine, tmp_path / "parts.json")
+    how = image.How(engine, base="mirror.example/debian", machine="arm64")
+    image.build(IMAGE, how, tmp_path / "parts.json")
     line = asked.read_text().splitlines()[0]
     assert line.startswith(f"{engine} build ")
+    assert " --build-arg=BASE=mirror.example/debian --platform=linux/arm64 " in line
     assert line.endswith(f"--file={image.DOCKERFILE} --tag={IMAGE.name} .")
     assert (ROOT / image.DOCKERFILE).exists()
     document = json.loads((tmp_path / "parts.json").read_text())
@@ -225,6 +227,15 @@ def test_one_command_builds_the_image_and_says_what_is_in_it(
     assert "0.0 MB  var/lib" in said
 
 
+def test_an_engine_is_not_sent_what_tools_leave_behind() -> None:
+    """What git does not take either: hundreds of megabytes, and times that change the image."""
+    left, kept = (
+        {line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")}
+        for name in (".gitignore", ".dockerignore")
+    )
+    assert kept == {".git", *(f"**/{line.removesuffix('/')}" for line in left)}
+
+
 def test_an_image_with_other_packages_than_the_pinned_ones_is_refused(
     tmp_path: Path,
 ) -> None:
@@ -234,12 +245,31 @@ def test_an_image_with_other_packages_than_the_pinned_ones_is_refused(
             image.describe(saved(tmp_path, pinned() | other), tmp_path / "parts.json")
 
 
+@pytest.mark.parametrize("engine", ["podman", "buildah"])
+def test_what_was_pushed_before_is_not_pushed_again(engine: str, asked: Path) -> None:
+    """An engine adds to a list of images that it has, of which nodes take the first that fits."""
+    for _ in range(2):
+        image.push(IMAGE, image.How(engine))
+    lists = re.findall(r"--manifest=(\S+)", asked.read_text())
+    assert len(set(lists)) == 2
+    assert re.findall(r"manifest rm (\S+)", asked.read_text()) == lists
+
+
+def test_a_push_that_came_to_nothing_in_silence_is_an_error(asked: Path) -> None:
+    """So does buildah 1.28 where a registry has no TLS; a release would name no digest."""
+    silent = asked.parent / "bin" / "buildah"
+    silent.write_text(ENGINE % (DIGEST, ""))
+    with pytest.raises(ReleaseError, match=r"pushed nothing.* buildah --log-level=debug manifest"):
+        image.push(IMAGE, image.How("buildah"))
+
+
 @pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
 def test_what_is_pushed_is_named_by_its_digest(engine: str, asked: Path) -> None:
     """For both machines under one name."""
-    assert image.push(IMAGE, engine) == Image(IMAGE.repository, "", DIGEST)
+    assert image.push(IMAGE, image.How(engine)) == Image(IMAGE.repository, "", DIGEST)
     said = asked.read_text()
     assert "--platform=linux/amd64,linux/arm64" in said
+    assert "BASE" not in said
     assert IMAGE.name in said
 
 
@@ -276,9 +306,9 @@ def test_a_release_that_is_published_names_what_was_pushed(
     parts = out / f"muster-{muster.version()}-image.cdx.json"
     assert released == [(pushed, "embedded", out, parts)]
     assert json.loads(parts.read_text())["components"]
-    _, _, built, sent, signed, attested, beside = asked.read_text().splitlines()
-    assert f"--manifest=r.example:5000/team/mine:{muster.version()}" in built
+    _, _, _, sent, _, signed, attested, beside = asked.read_text().splitlines()
     assert sent.startswith("podman manifest push --all ")
+    assert sent.endswith(f" docker://r.example:5000/team/mine:{muster.version()}")
     assert signed == f"cosign sign --yes {pushed.name}"
     assert attested == (f"cosign attest --yes --type=cyclonedx --predicate={parts} {pushed.name}")
     assert beside.startswith("helm push ")
@@ -292,6 +322,7 @@ def test_a_release_that_is_published_names_what_was_pushed(
         (["release"], "IMAGE is not set. Nobody publishes an image of Muster"),
         (["publish"], "REGISTRY is not set"),
         (["publish", "--registry=r", "--engine=none"], "ENGINE=none pushes nothing"),
+        (["image", "--base=b", "--engine=none"], "BASE is for engines: ENGINE=none makes the"),
         (["install", "--image=x", "--gang=y"], "GANG=y: there are embedded, "),
     ],
 )

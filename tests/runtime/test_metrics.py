@@ -100,6 +100,17 @@ def test_the_process_says_what_it_is():
     assert found['muster_api_requests_total{code="0",verb="POST"}'] == 1
 
 
+def test_what_becomes_of_jobs_is_told_from_the_first_of_a_namespace():
+    """With 0 until then: of a series that begins with 1 nobody sees that it rose."""
+    metrics = Metrics()
+    framework = FRAMEWORKS["TFJob"]
+    metrics.became(frameworks.load(framework, tfjob(), ""), framework, "Created")
+    found = {name: count for name, count in shown(metrics).items() if "framework=" in name}
+    told = {name.partition("{")[0]: count for name, count in found.items() if "_total" in name}
+    words = {"created": 1, "deleted": 0, "failed": 0, "restarted": 0, "successful": 0}
+    assert told == {f"training_operator_jobs_{word}_total": n for word, n in words.items()}
+
+
 def test_jobs_have_no_series_of_their_own():
     """However many there are of a namespace; only launchers do, as mpi-operator had it."""
     metrics = Metrics()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bundle
-import chart
+import gotools
 import image
 import sbom
 
@@ -31,8 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tools/release", description=__doc__)
     parts = parser.add_subparsers(required=True)
-    helm = parts.add_parser("helm", help="build helm into the user's cache")
-    helm.set_defaults(run=_helm)
+    program = parts.add_parser("program", help="build a program into the user's cache")
+    program.add_argument("name", choices=gotools.PROGRAMS)
+    program.set_defaults(run=_program)
     install = parts.add_parser("install", help="print all that an installation is")
     release = parts.add_parser("release", help="write the files of a release")
     for part in (install, release):
@@ -55,15 +56,16 @@ def _parser() -> argparse.ArgumentParser:
         part.add_argument(
             "--engine", default="", help="docker, podman, buildah (one of PATH), none"
         )
+        part.add_argument("--base", default="", help="image of Debian that it is made in")
     release.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
     release.set_defaults(run=_release)
     return parser
 
 
-def _helm(_args: argparse.Namespace) -> int:
-    if not chart.helm():
-        chart.get_helm()
-    print(chart.helm())
+def _program(args: argparse.Namespace) -> int:
+    if not gotools.find(args.name):
+        gotools.build(args.name)
+    print(gotools.find(args.name))
     return 0
 
 
@@ -79,7 +81,7 @@ def _release(args: argparse.Namespace) -> int:
 
 def _image(args: argparse.Namespace) -> int:
     named = bundle.Image.read(args.image or bundle.PLACEHOLDER)
-    image.build(named, args.engine, args.parts, args.machine)
+    image.build(named, image.How(args.engine, args.base, args.machine), args.parts)
     return 0
 
 
@@ -89,9 +91,9 @@ def _publish(args: argparse.Namespace) -> int:
     name = f"{args.registry}/{args.name or bundle.PLACEHOLDER}:{muster.version()}"
     asked = bundle.Image.read(name)
     parts = args.out / f"muster-{muster.version()}-image.cdx.json"
-    engine = image.engine(args.engine)
-    image.build(bundle.Image(bundle.PLACEHOLDER, asked.tag, ""), engine, parts)
-    bundle.publish(image.push(asked, engine), args.gang, parts)
+    how = image.How(image.engine(args.engine), args.base)
+    image.build(bundle.Image(bundle.PLACEHOLDER, asked.tag, ""), how, parts)
+    bundle.publish(image.push(asked, how), args.gang, parts)
     return 0
 
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final
 
 import chart
+import gotools
 import sbom
 import yaml
-from chart import ROOT, helm
+from chart import ROOT
 
 import muster
 from muster.local import binaries, handle
@@ -98,13 +99,13 @@ def installation(image: Image, gang: str) -> str:
     return "# SPDX-License-Identifier: Apache-2.0\n" + "\n---\n".join([*spaces, *crds, *rest])
 
 
-def run(argv: Sequence[str], **more: str) -> str:
-    """Run a program in the repository; its output."""
-    env = {**os.environ, **more}
-    ended = subprocess.run(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=False)
+def run(argv: Sequence[str], *, shown: bool = False, **more: str) -> str:
+    """Run a program in the repository; its output, unless that is `shown` as it comes."""
+    env, out = {**os.environ, **more}, None if shown else subprocess.PIPE
+    ended = subprocess.run(argv, cwd=ROOT, env=env, stdout=out, text=True, check=False)
     if ended.returncode:
         raise ReleaseError(f"{' '.join(argv)} ended with {ended.returncode}")
-    return ended.stdout
+    return ended.stdout or ""
 
 
 def archive(image: Image) -> bytes:
@@ -169,24 +170,26 @@ def release(image: Image, gang: str, out: Path, *more: Path) -> None:
 
 def _sign(path: Path) -> None:
     """Sign a file, if there is what signs."""
-    if not shutil.which("cosign"):
-        print(f"Not signed: there is no cosign on PATH ({path.name} has the checksums).")
+    cosign = gotools.find("cosign")
+    if not cosign:
+        print(f"Not signed: no cosign (`make cosign` builds it); {path.name} has the checksums.")
         return
     bundle = path.with_suffix(".sigstore.json")
-    run(["cosign", "sign-blob", "--yes", f"--bundle={bundle}", str(path)])
+    run([cosign, "sign-blob", "--yes", f"--bundle={bundle}", str(path)])
 
 
 def publish(image: Image, gang: str, parts: Path) -> None:
     """Sign what was pushed and its list of parts, release it beside that, and push the chart."""
-    if shutil.which("cosign"):
-        run(["cosign", "sign", "--yes", image.name])
+    if cosign := gotools.find("cosign"):
+        run([cosign, "sign", "--yes", image.name])
         told = ("--type=cyclonedx", f"--predicate={parts}")
-        run(["cosign", "attest", "--yes", *told, image.name])
+        run([cosign, "attest", "--yes", *told, image.name])
     out = parts.parent
     release(image, gang, out, parts)
     registry, _, _ = image.repository.rpartition("/")
     chart = out / f"muster-{muster.version()}.tgz"
-    if not helm():
+    helm = gotools.find("helm")
+    if not helm:
         print(f"The chart is not pushed: there is no helm (`make helm` builds it); it is {chart}.")
         return
-    run([helm(), "push", str(chart), f"oci://{registry}/charts"])
+    run([helm, "push", str(chart), f"oci://{registry}/charts"])

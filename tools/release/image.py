@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -28,9 +29,17 @@ PLATFORMS: Final = "linux/amd64,linux/arm64"
 # The time of every file, so that the same content is the same image.
 EPOCH: Final = "315532800"
 _BUILDS: Final = {
-    "docker": ("docker", "build", f"--build-arg=SOURCE_DATE_EPOCH={EPOCH}"),
+    # Without BuildKit it knows no platforms, and says so less clearly than it misses it.
+    "docker": (
+        "env",
+        "DOCKER_BUILDKIT=1",
+        "docker",
+        "build",
+        f"--build-arg=SOURCE_DATE_EPOCH={EPOCH}",
+    ),
     "podman": ("podman", "build", f"--timestamp={EPOCH}"),
-    "buildah": ("buildah", "build", f"--timestamp={EPOCH}"),
+    # As podman does: what was built to be looked at is not built once more to be pushed.
+    "buildah": ("buildah", "build", "--layers", f"--timestamp={EPOCH}"),
 }
 NONE: Final = "none"
 _SHOWN: Final = 12
@@ -39,6 +48,26 @@ _SAVES: Final = {
     "podman": ("podman", "save", "--format=docker-archive", "--output={file}", "{name}"),
     "buildah": ("buildah", "push", "{name}", "docker-archive:{file}:{name}"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """By what an image is built, and of what."""
+
+    engine: str = ""
+    """As `engine` takes it."""
+    base: str = ""
+    """What the Dockerfile starts from, where it is not what the Dockerfile names."""
+    machine: str = ""
+    """For which machine (`arm64`); empty: for this one."""
+
+    def words(self) -> list[str]:
+        """Return what an engine is told of it."""
+        return [
+            *([f"--build-arg=BASE={self.base}"] if self.base else []),
+            *([f"--platform=linux/{self.machine}"] if self.machine else []),
+            f"--file={DOCKERFILE}",
+        ]
 
 
 def engine(name: str) -> str:
@@ -56,19 +85,17 @@ def engine(name: str) -> str:
     return there[0]
 
 
-def build(image: Image, asked: str, parts: Path, machine: str = "") -> None:
-    """Build it, write a list of its parts, and print what is in it.
-
-    It is for that machine (`arm64`), or for this one.
-    """
-    if asked == NONE:
-        made = images.make(images.OURS, machine)
+def build(image: Image, how: How, parts: Path) -> None:
+    """Build it, write a list of its parts, and print what is in it."""
+    if how.engine == NONE:
+        if how.base:
+            raise ReleaseError(f"BASE is for engines: ENGINE={NONE} makes the base itself")
+        made = images.make(images.OURS, how.machine)
         describe(made, parts)
         print(f"{images.tags(images.OURS)[0]} is {made}")
         return
-    chosen = engine(asked)
-    wanted = [f"--platform=linux/{machine}"] if machine else []
-    run([*_BUILDS[chosen], *wanted, f"--file={DOCKERFILE}", f"--tag={image.name}", "."])
+    chosen = engine(how.engine)
+    run([*_BUILDS[chosen], *how.words(), f"--tag={image.name}", "."], shown=True)
     with tempfile.TemporaryDirectory() as work:
         saved = Path(work) / "image.tar"
         run([word.format(file=saved, name=image.name) for word in _SAVES[chosen]])
@@ -141,33 +168,43 @@ def describe(archive: Path, parts: Path) -> None:
           f"Python: {parts}")  # fmt: skip
 
 
-def push(image: Image, asked: str) -> Image:
+def push(image: Image, how: How) -> Image:
     """Build it for all machines and push it; the answer names it by its digest."""
-    chosen = engine(asked)
+    chosen = engine(how.engine)
     with tempfile.TemporaryDirectory() as work:
-        digest = (_push_docker if chosen == "docker" else _push_list)(chosen, image, Path(work))
+        told = Path(work)
+        digest = (
+            _push_docker(image, how, told)
+            if chosen == "docker"
+            else _push_list(chosen, image, how, told)
+        )
     return Image(image.repository, "", digest)
 
 
-def _push_docker(chosen: str, image: Image, work: Path) -> str:
+def _push_docker(image: Image, how: How, work: Path) -> str:
     told = work / "told.json"
     run([
-        chosen, "buildx", "build", f"--platform={PLATFORMS}", f"--file={DOCKERFILE}",
+        "docker", "buildx", "build", f"--platform={PLATFORMS}", *how.words(),
         f"--build-arg=SOURCE_DATE_EPOCH={EPOCH}", "--provenance=false",
         f"--output=type=image,name={image.name},push=true,rewrite-timestamp=true",
         f"--metadata-file={told}", ".",
-    ])  # fmt: skip
+    ], shown=True)  # fmt: skip
     digest: str = json.loads(told.read_text())["containerimage.digest"]
     return digest
 
 
-def _push_list(chosen: str, image: Image, work: Path) -> str:
+def _push_list(chosen: str, image: Image, how: How, work: Path) -> str:
     """Do it as podman and buildah do: a list of images, one for each machine."""
     told = work / "digest"
+    # Of its own: a list that is there already would keep what it has, and nodes take the first.
+    made = f"localhost/muster-{secrets.token_hex(8)}"
     run([
-        *_BUILDS[chosen], f"--platform={PLATFORMS}", f"--file={DOCKERFILE}",
-        f"--manifest={image.name}", ".",
-    ])  # fmt: skip
-    argv = [chosen, "manifest", "push", "--all", f"--digestfile={told}"]
-    run([*argv, image.name, f"docker://{image.name}"])
-    return told.read_text().strip()
+        *_BUILDS[chosen], f"--platform={PLATFORMS}", *how.words(), f"--manifest={made}", ".",
+    ], shown=True)  # fmt: skip
+    send = ["manifest", "push", "--all", made, f"docker://{image.name}"]
+    run([chosen, *send[:3], f"--digestfile={told}", *send[3:]])
+    if not (digest := told.read_text().strip()):
+        asked = " ".join([chosen, "--log-level=debug", *send])
+        raise ReleaseError(f"{chosen} pushed nothing, and did not say why. This does: {asked}")
+    run([chosen, "manifest", "rm", made])
+    return digest

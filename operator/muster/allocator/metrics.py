@@ -19,8 +19,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
+from muster.allocator.verdict import RELEASE
 from muster.api import quantity
 from muster.api.reasons import GangPhase, Reason
+from muster.scheduler.actions import ACTIONS
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
 from muster.scheduler.plugins.proportion import Share
@@ -31,7 +33,7 @@ LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7200)
 OPENING: Final = "OnSessionOpen"
 """When a plugin works out its answers. None of ours has anything to do at a session's end."""
-SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+SCHEDULED, UNSCHEDULABLE, ERROR, BOUND = "scheduled", "unschedulable", "error", "bound"
 PREEMPT: Final = "preempt"
 NAMED: Final = 5
 """How many nodes of a sort are named in the log."""
@@ -74,10 +76,17 @@ class CycleMetrics(Collector):
         )
         self.cycle = self._histogram("muster_cycle_seconds", "One scheduling cycle.")
         self.snapshot = self._histogram("muster_snapshot_seconds", "Making one snapshot.")
+        # There with 0 from the start: a series that begins with its first event shows no rate of
+        # it.
         self.binds = self._counter("muster_binds", "Bindings of existing pods.", "result")
+        for result in (BOUND, ERROR):
+            self.binds.labels(result)
         self.evictions = self._counter(
             "muster_evictions", "Pods that made room for others.", "action"
         )
+        evicting = [name for name, action in ACTIONS.items() if action.evicts or action.moves]
+        for name in (*evicting, RELEASE.action):
+            self.evictions.labels(name)
         self._unreadable = self._counter(
             "muster_gangs_unreadable",
             "Looks at a gang that failed, as it is not understood.",
@@ -122,8 +131,6 @@ class CycleMetrics(Collector):
         self._attempts = self._counter(
             f"{prefix}schedule_attempts", "Attempts to place pods, by how they ended.", "result"
         )
-        # There with 0 from the start: a series that begins with its first event shows no rate of
-        # it.
         for result in (SCHEDULED, UNSCHEDULABLE, ERROR):
             self._attempts.labels(result)
 
@@ -176,11 +183,11 @@ class CycleMetrics(Collector):
 
     def bound(self) -> None:
         """Take note of a pod that was bound."""
-        self.binds.labels("bound").inc()
+        self.binds.labels(BOUND).inc()
 
     def not_bound(self) -> None:
         """Take note of a pod that could not be bound."""
-        self.binds.labels("error").inc()
+        self.binds.labels(ERROR).inc()
         self.failed()
 
     def preempts(self, decision: Decision) -> None:
@@ -284,7 +291,9 @@ class CycleMetrics(Collector):
         ):
             family = GaugeMetricFamily(f"muster_queue_{name}", text, labels=["queue", "resource"])
             for queue, share in sorted(shares.items()):
-                for resource, amount in getattr(share, name).items():
+                # Nothing is a number as well: who holds none of what it is due has a series.
+                for resource in sorted({*share.deserved, *share.allocated, *share.request}):
+                    amount = getattr(share, name).get(resource, 0)
                     family.add_metric([queue, resource], quantity.number(resource, amount))
             yield family
 

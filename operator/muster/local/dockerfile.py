@@ -2,8 +2,8 @@
 """What a Dockerfile says: the part of the language that ours need.
 
 RUN, COPY, ENV, WORKDIR, USER, ENTRYPOINT and CMD, in stages. ENTRYPOINT and CMD are JSON lists.
-A stage is made on this machine (`--platform=$BUILDPLATFORM`, or nothing) for that which `ARG
-TARGETARCH` asks for.
+`ARG NAME=VALUE` in front of them names what a stage starts FROM. A stage is made on this machine
+(`--platform=$BUILDPLATFORM`, or nothing) for that which `ARG TARGETARCH` asks for.
 """
 
 from __future__ import annotations
@@ -50,12 +50,17 @@ class Stage:
 def parse(text: str) -> tuple[Stage, ...]:
     """Read the stages of a Dockerfile, the image being the last one."""
     stages: list[Stage] = []
+    given: dict[str, str] = {}
     lines = (line for line in text.splitlines() if not re.match(r"\s*(#|$)", line))
     for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
         name, _, rest = line.strip().partition(" ")
         words = [word for word in rest.split() if word != _HERE]
         if name == "FROM" and words[1:2] in ([], ["AS"]):
-            stages.append(Stage(words[0], words[-1] if words[1:] else ""))
+            parent = given.get(words[0], words[0])
+            stages.append(Stage(parent, words[-1] if words[1:] else ""))
+        elif name == "ARG" and not stages and "=" in rest:
+            key, _, value = rest.partition("=")
+            given[f"${key}"] = value
         elif stages and words and _is_known(step := Step(name, " ".join(words))):
             stages[-1] = replace(stages[-1], steps=(*stages[-1].steps, step))
         else:

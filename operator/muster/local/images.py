@@ -46,7 +46,7 @@ _EPOCH = 315532800
 _KEPT = 3
 _TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "tar": "tar", "chroot": "coreutils"}
 _SCRATCH = "scratch"
-_DEBIAN = re.compile(r"(debian:(\w+)-slim)(?:@sha256:[0-9a-f]{64})?")
+_DEBIAN = re.compile(r"(?:docker\.io/library/)?(debian:(\w+)-slim)(?:@sha256:[0-9a-f]{64})?")
 # As in Debian's own slim images: nobody reads manuals there, and no service starts by itself.
 _SLIM = (
     "--variant=minbase",
@@ -426,6 +426,8 @@ def pack(
             "os": "linux",
             "config": config.document(),
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+            # Without it podman builds nothing over an image.
+            "history": [{"created_by": "muster"} for _ in digests],
         }
     ).encode()
     key = hashlib.sha256(text).hexdigest()

@@ -179,7 +179,11 @@ class Metrics:
         """Count that a condition of a job has become true."""
         outcome = TRANSITIONS.get(condition)
         if outcome is not None:
-            self._jobs[outcome].labels(job.namespace, framework.operator.metric).inc()
+            labels = (job.namespace, framework.operator.metric)
+            # A series that begins with its first event shows no rate of it: all begin with a job.
+            for counter in self._jobs.values():
+                counter.labels(*labels)
+            self._jobs[outcome].labels(*labels).inc()
             if (own := self._own.get((framework.operator.own_metrics, outcome))) is not None:
                 own.inc()
 
