@@ -70,6 +70,11 @@ class Collection(Generic[T]):
         """Return the object of that name, or None."""
         return self.objects.get((namespace, name))
 
+    def knows(self, document: Json) -> bool:
+        """Say whether just that version of the object is known. Any thread may ask."""
+        key, uid, version = _identity(document)
+        return self._versions.get(key) == (uid, version)
+
     def apply(self, document: Json) -> None:
         """Take in the answer to a write, unless what is known is newer, be it the absence.
 
