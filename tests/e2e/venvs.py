@@ -53,15 +53,18 @@ def kept(name: str, key: str, make: Callable[[Path], None]) -> Path:
     folder = layout.cache_root().parent / "venvs" / f"{name}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     done = folder.with_suffix(".complete")
-    lock = HELD.enter_context(folder.with_suffix(".lock").open("w"))
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    if not (done.exists() and folder.exists()):
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        lock = held.enter_context(folder.with_suffix(".lock").open("w"))
+        fcntl.flock(lock, fcntl.LOCK_SH)
         if not (done.exists() and folder.exists()):
-            shutil.rmtree(folder, ignore_errors=True)
-            make(folder)
-    done.touch()
-    fcntl.flock(lock, fcntl.LOCK_SH)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (done.exists() and folder.exists()):
+                shutil.rmtree(folder, ignore_errors=True)
+                make(folder)
+        done.touch()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        # Not before: where the making fails, nobody is to wait for this process.
+        HELD.push(held.pop_all())
     _forget(name, folder.parent)
     return folder
 

@@ -154,3 +154,57 @@ def test_what_a_status_leaves_alone_is_not_read_again():
     later = shown("3", spec=edited)
     assert [role.replicas for role in later.replicas] == [3]
     assert shown("4", spec=edited, status=ENDED).status.finished
+
+
+PLACED = {"scheduler": "muster", "state": "Placed", "minMember": 2, "placed": 2}
+CREATED = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+RUNNING = {**CREATED, "type": "Running"}
+STANDS = {"state": "Created", "conditions": [CREATED], "gang": PLACED}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "asked"),
+    [
+        # What a cycle has decided, and what passes count.
+        ({}, STANDS, False),
+        (STANDS, {**STANDS, "replicaStatuses": {"Worker": {"active": 2}}}, False),
+        (STANDS, {**STANDS, "startTime": "2026-01-01T00:00:00Z"}, False),
+        ({"gang": {**PLACED, "state": "Waiting"}}, STANDS, False),
+        # What it goes by.
+        (STANDS, {**STANDS, "conditions": [CREATED, RUNNING]}, True),
+        (STANDS, {**STANDS, **ENDED}, True),
+        (STANDS, {**STANDS, "state": "Blocked"}, True),
+        (STANDS, {**STANDS, "gang": {**PLACED, "state": "Released"}}, True),
+        (STANDS, {**STANDS, "gang": {**PLACED, "state": "Reserved"}}, True),
+        (STANDS, {**STANDS, "gang": {**PLACED, "state": "Waiting"}}, True),
+    ],
+)
+def test_a_status_that_says_nothing_new_asks_for_no_cycle(before, after, asked):
+    """Of five hundred small jobs each writes one, and each cycle would look at all of them."""
+    triggered = []
+    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: triggered.append(1))
+
+    def shown(version, **changes):
+        document = copy.deepcopy(wordy(**changes))
+        document["metadata"] |= {"resourceVersion": version, "generation": 2}
+        jobs.show("TFJob", document, False)
+        assert jobs.get(f"TFJob/team/{document['metadata']['name']}") is not None
+
+    shown("1", status=before)
+    triggered.clear()
+    shown("2", status=after)
+    assert bool(triggered) == asked
+
+
+def test_a_deadline_that_begins_asks_for_a_cycle():
+    """Others are told when its room comes free."""
+    triggered = []
+    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: triggered.append(1))
+    for version, status in (("1", {}), ("2", {"startTime": "2026-01-01T00:00:00Z"})):
+        triggered.clear()
+        document = wordy(status=status)
+        document["metadata"] |= {"resourceVersion": version, "generation": 2}
+        document["spec"]["runPolicy"] = {"activeDeadlineSeconds": 60}
+        jobs.show("TFJob", document, False)
+        assert jobs.get(f"TFJob/team/{document['metadata']['name']}") is not None
+    assert triggered

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiohttp
 import tenacity
@@ -73,6 +73,15 @@ HOOK = "failed calling webhook"
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
 UNANSWERED: Final = "0"
 """Stands for the status of an answer that did not come."""
+
+
+class NewSession(Protocol):
+    """Makes a session of at most so many connections; 0: of any number."""
+
+    def __call__(
+        self, connections: int, /, *between: aiohttp.ClientMiddlewareType
+    ) -> aiohttp.ClientSession:
+        """Return it; what is `between` it and the server sees requests and answers first."""
 
 
 class ApiError(Exception):
@@ -173,7 +182,7 @@ class Kube:
     def __init__(
         self,
         host: str,
-        new_session: Callable[[int], aiohttp.ClientSession],
+        new_session: NewSession,
         namespace: str,
         width: int,
         attempts: int = ATTEMPTS,
@@ -182,7 +191,8 @@ class Kube:
         """Begin. `bare` makes a session that shows nobody's credentials."""
         self.host = host.rstrip("/")
         self.new_session = new_session
-        """Makes a session of at most so many connections (0: of any number), for another loop."""
+        """Makes a session of at most so many connections (0: of any number), for another loop; all
+        that follows goes between it and the server."""
         self.session, self._watching = new_session(CONNECTIONS), new_session(0)
         self._bare = bare
         self._opening = asyncio.Semaphore(OPENING)

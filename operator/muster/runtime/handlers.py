@@ -26,6 +26,7 @@ from muster.api.model import Json
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
 from muster.kube.discovery import Overlooked
+from muster.kube.echoes import Echoes
 from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -57,12 +58,14 @@ async def follow(
     listed: Callable[[], None],
     failing: Callable[[str], None],
     anew: asyncio.Event,
+    knows: Callable[[Json], bool],
 ) -> None:
     """Follow the jobs until cancelled; the functions are called in this loop.
 
     `listed` is called for each job that comes in a list: those that are gone since the last one
     are in no list. An error that Kopf does not survive is logged, and Kopf begins anew; so it does
-    with `anew`. `failing` is told why none of these lives lasts, and "" when one does.
+    with `anew`. `failing` is told why none of these lives lasts, and "" when one does. Changes of
+    which `knows` says that they are known are not shown; it is asked in another thread.
     """
     kinds, failures = tuple(frameworks), 0
     loop = asyncio.get_running_loop()
@@ -84,7 +87,7 @@ async def follow(
         stop, began = threading.Event(), loop.time()
         # Until here: all that the life before has handed over has been looked at by now.
         anew.clear()
-        life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
+        life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop, knows).run)
         ending = asyncio.create_task(_pass_on(anew, stop))
         lasting = loop.call_later(BACKOFF.last, failing, "")
         try:
@@ -117,6 +120,7 @@ class _Life:
     namespaces: Sequence[str]
     hand_over: Callable[[str, Json], None]
     stop: threading.Event
+    knows: Callable[[Json], bool]
 
     def run(self) -> None:
         """Run until `stop`. Raises what Kopf ends of."""
@@ -130,7 +134,8 @@ class _Life:
 
     async def _live(self) -> None:
         # Each watch has a connection of its own, and there may be hundreds.
-        async with self.kube.new_session(0) as session:
+        echoes = Echoes(self._paths(), self.knows)
+        async with self.kube.new_session(0, echoes) as session:
             overlooked = Overlooked(self.kube.host, self._paths(), session)
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
