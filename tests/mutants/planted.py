@@ -283,8 +283,8 @@ CLUSTER: Final = (
         "what init containers ask for is not looked at",
         [
             (
-                "return _larger(peak, _sum((sidecars, *containers)))",
-                "return _sum((sidecars, *containers))",
+                "return _larger(peak, running) if peak else running",
+                "return running",
             )
         ],
     ),

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from muster import frameworks
 from muster.api import edge, names, topology
 from muster.api.model import Job, Json, PodView, Replica, nothing
-from muster.api.reasons import GangPhase
 from muster.cluster import tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.queues import QueueInput, amounts
@@ -19,9 +18,6 @@ from muster.controller import policies
 from muster.frameworks.base import Waiting, labels
 from muster.gang import GangFacts, demand, standing
 from muster.scheduler.model import UNLIMITED, Link, Refusal, Topology
-
-_AWAITED: Final = frozenset({GangPhase.RESERVED, GangPhase.RELEASED})
-"""Evictions wait until these can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,30 +315,6 @@ def running_since(job: Job) -> float | None:
     running = job.status.condition(names.Condition.RUNNING)
     there = running is not None and running.status == "True"
     return running.transitioned if running is not None and there else None
-
-
-def matters(before: Job, after: Job) -> bool:
-    """Say whether a scheduling cycle should look at a job of which the status alone has changed.
-
-    Nearly all that is written there follows from what a cycle has seen already.
-    """
-    return _weighs(before) != _weighs(after) or (
-        # Whether it came so far is asked of a gang that is being taken away, to see the end of it.
-        standing.was_admitted(before) and not standing.was_admitted(after)
-    )
-
-
-def _weighs(job: Job) -> object:
-    """Return all else of a job's status that a cycle goes by, and has not said itself."""
-    status, gang = job.status, job.status.gang
-    return (
-        status.finished,
-        status.state == names.JobState.BLOCKED,
-        policies.restart_due(job),
-        running_since(job),
-        _deadline(job),
-        (gang.state, gang.since) if gang is not None and gang.state in _AWAITED else None,
-    )
 
 
 def missing(gang: GangInput) -> int:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from muster.api import edge, names, status
 from muster.api.model import Job, Json
 from muster.api.owner import Owner
-from muster.cluster import gangs
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
@@ -43,12 +42,6 @@ class _JobEntry:
             # What was read refers to parts of that very spec: beside the new one it would be kept
             # twice.
             self.document["spec"] = before.document.get("spec")
-
-    def matters_beside(self, before: _JobEntry) -> bool:
-        """Say whether a cycle should look at it, as it is not the job before any more."""
-        if self.job is None or before.job is None:
-            return True
-        return gangs.matters(before.job, self.job)
 
     def _ask(self) -> tuple[Framework, Json]:
         """Return what the job asks for, and by which rules it is read."""
@@ -118,8 +111,8 @@ them came first counts as so much of a second."""
 class Jobs:
     """An index of the jobs, by key.
 
-    A change calls `enqueue(job key)` and, where it may let a gang start or go, `trigger()`. Jobs
-    of one second are as old as the order says in which they were seen first.
+    A change calls `enqueue(job key)` and, as it may let a gang start or go, `trigger()`. Jobs of
+    one second are as old as the order says in which they were seen first.
     """
 
     def __init__(
@@ -168,8 +161,7 @@ class Jobs:
             # A job that changes keeps its place among those of its second.
             self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
         self._enqueue(key)
-        if before is None or after is None or after.matters_beside(before):
-            self._trigger()
+        self._trigger()
 
     def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
         """Take in what a watch shows of a job of that kind."""
