@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from muster.api import names
@@ -87,9 +86,8 @@ def _template(job: Job, replica: Replica, domain: str) -> Json:
 def _covers_ssh(container: Json) -> bool:
     """Say whether the author mounts a volume where a file of ours would be."""
     # In a volume that is read-only, as most are there, no file could be mounted.
-    at = PurePosixPath(_SSH_OPTIONS_AT)
-    mounted = (PurePosixPath(each["mountPath"]) for each in container.get("volumeMounts") or ())
-    return any(at.is_relative_to(path) for path in mounted)
+    mounted = (text(each.get("mountPath")) for each in container.get("volumeMounts") or ())
+    return any(f"{_SSH_OPTIONS_AT}/".startswith(f"{path.rstrip('/')}/") for path in mounted)
 
 
 def _keys(job: Job, path: str) -> Json:
