@@ -185,6 +185,23 @@ def test_it_trains(
         times.write(name, seen, line, hand)
 
 
+@pytest.mark.parametrize("name", ["mpi", "mpi-mpich"])
+def test_a_launcher_waits_for_a_worker(api: Api, load: Callable[[str], None], name: str) -> None:
+    """Its `mpirun` is called at once, and a worker's name is known only seconds later."""
+    load(TRAINING[name].image)
+    made = documents(api, name)
+    job = job_of(made)
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    late = {"name": "late", "image": worker["containers"][0]["image"], "command": ["sleep", "8"]}
+    worker["initContainers"] = [late]
+    for document in made:
+        api.apply(document)
+    wait_succeeded(api, job)
+    assert starts_again(api) == {}
+    for pod, pattern in TRAINING[name].logs.items():
+        assert re.search(pattern, logs(api, f"{name}-{pod}"))
+
+
 def starts_again(api: Api) -> dict[str, str]:
     """Return what failed and was started again: no launcher ends because nobody answers yet."""
     pods = {pod["metadata"]["name"]: pod["status"] for pod in api.list("Pod")}
