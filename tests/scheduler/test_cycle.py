@@ -10,6 +10,7 @@ import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot, run
 from muster.scheduler import cycle, policy
+from muster.scheduler.model import Quota
 from muster.scheduler.policy import Option, Policy
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -27,6 +28,20 @@ def test_no_nodes():
     decision = run(nodes=[], gangs=[make_gang()])["team/a"]
     assert decision.verdict.reason == "NoMatchingNode"
     assert decision.verdict.summary == "0/2 placed: there are no nodes"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_quotas_the_hopeless_one_is_told(turned):
+    """In whatever order they came: what others have just now is no news beside it."""
+    quotas = {
+        f"team/few/{resource}": Quota(name="team/few", resource=resource, hard=hard, used=used)
+        for resource, hard, used in (("cpu", 4000, 3000), ("pods", 1000, 0), ("secrets", 0, 0))
+    }
+    order = list(reversed(quotas)) if turned else list(quotas)
+    gang = make_gang(roles=[make_role(replicas=2, cpu=1, charge=dict.fromkeys(order, 1000))])
+    verdict = run(gangs=[gang], quotas=quotas)["team/a"].verdict
+    assert verdict.reason == "ExceedsResourceQuota"
+    assert "the gang takes 2 pods" in verdict.message
 
 
 def test_a_cycle_leaves_nothing_behind():

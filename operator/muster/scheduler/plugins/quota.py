@@ -28,16 +28,19 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
             fresh = tasks.fresh(tasks.taken, count) if tasks.pod_set.charge else 0
             for key, each in tasks.pod_set.charge.items():
                 wanted[key] += fresh * each
-        for key, amount in wanted.items():
-            quota = quotas.get(key)
-            if quota is None:
-                continue
-            # It may have been made smaller than what it counts already, which takes nothing from
-            # who wants no more of it.
-            left = max(quota.hard - quota.used - session.charged[key], 0)
-            if amount > left:
-                return _refusal(gang, key, quota, amount, left)
-        return None
+        # By name: in whatever order a role's charges were told, the answer is the same.
+        refusals = filter(None, (refused(gang, key, wanted[key]) for key in sorted(wanted)))
+        # What is too much even for all of a quota is told before what others have just now.
+        return min(refusals, key=lambda each: each.reason.wants_room, default=None)
+
+    def refused(gang: GangState, key: str, amount: int) -> Refusal | None:
+        quota = quotas.get(key)
+        if quota is None:
+            return None
+        # It may have been made smaller than what it counts already, which takes nothing from who
+        # wants no more of it.
+        left = max(quota.hard - quota.used - session.charged[key], 0)
+        return _refusal(gang, key, quota, amount, left) if amount > left else None
 
     return Hooks(affordable=affordable) if quotas else Hooks()
 
