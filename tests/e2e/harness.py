@@ -395,10 +395,14 @@ def _connections(kubeconfig: str) -> urllib3.PoolManager:
 
 
 def _short(state: Mapping[str, Json]) -> str:
-    return "\n".join(
-        f"  {name}: {json.dumps(o.get('status'), sort_keys=True)[:1500]}"
-        for name, o in sorted(state.items())
-    )
+    def line(name: str, found: Json) -> str:
+        """Return its name and status, with a pod's place and end, which say more."""
+        end = found["metadata"].get("deletionTimestamp")
+        place = (found.get("spec") or {}).get("nodeName")
+        said = " ".join(filter(None, (place and f"on {place}", end and f"ends {end}")))
+        return f"  {name}: {said} {json.dumps(found.get('status'), sort_keys=True)[:1500]}"
+
+    return "\n".join(line(name, found) for name, found in sorted(state.items()))
 
 
 def condition(job: Json | None, kind: str) -> str | None:

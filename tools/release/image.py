@@ -29,18 +29,13 @@ PLATFORMS: Final = "linux/amd64,linux/arm64"
 # The time of every file, so that the same content is the same image.
 EPOCH: Final = "315532800"
 _BUILDS: Final = {
-    # Without BuildKit it knows no platforms, and says so less clearly than it misses it.
-    "docker": (
-        "env",
-        "DOCKER_BUILDKIT=1",
-        "docker",
-        "build",
-        f"--build-arg=SOURCE_DATE_EPOCH={EPOCH}",
-    ),
+    "docker": ("docker", "build", f"--build-arg=SOURCE_DATE_EPOCH={EPOCH}"),
     "podman": ("podman", "build", f"--timestamp={EPOCH}"),
     # As podman does: what was built to be looked at is not built once more to be pushed.
     "buildah": ("buildah", "build", "--layers", f"--timestamp={EPOCH}"),
 }
+# Without it docker knows no platforms, and says so less clearly than it misses it.
+_BUILDKIT: Final = {"DOCKER_BUILDKIT": "1"}
 NONE: Final = "none"
 _SHOWN: Final = 12
 _SAVES: Final = {
@@ -95,7 +90,7 @@ def build(image: Image, how: How, parts: Path) -> None:
         print(f"{images.tags(images.OURS)[0]} is {made}")
         return
     chosen = engine(how.engine)
-    run([*_BUILDS[chosen], *how.words(), f"--tag={image.name}", "."], shown=True)
+    run([*_BUILDS[chosen], *how.words(), f"--tag={image.name}", "."], shown=True, **_BUILDKIT)
     with tempfile.TemporaryDirectory() as work:
         saved = Path(work) / "image.tar"
         run([word.format(file=saved, name=image.name) for word in _SAVES[chosen]])

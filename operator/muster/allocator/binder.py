@@ -214,10 +214,8 @@ class Binder:
             self._take(await self._kube.patch(path, exactly, body, urgency, STRATEGIC_PATCH))
         except NOT_WRITTEN as error:
             log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
-            if not isinstance(error, ApiError):
-                return False
             # Of thousands of pods a role that is missing would be asked for all the time.
-            return error.code != 409 and not error.passing("PATCH")
+            return isinstance(error, ApiError) and error.code != 409 and not error.passing("PATCH")
         return True
 
     async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:

@@ -283,16 +283,19 @@ class CycleMetrics(Collector):
         return family
 
     def _queues(self) -> Iterator[Metric]:
-        shares = self.shares()
+        # Nothing is a number as well: who holds none of what it is due has a series.
+        rows = [
+            (queue, share, sorted({*share.deserved, *share.allocated, *share.request}))
+            for queue, share in sorted(self.shares().items())
+        ]
         for name, text in (
             ("deserved", "What a queue is due."),
             ("allocated", "What the gangs of a queue hold."),
             ("request", "What the gangs of a queue hold and want."),
         ):
             family = GaugeMetricFamily(f"muster_queue_{name}", text, labels=["queue", "resource"])
-            for queue, share in sorted(shares.items()):
-                # Nothing is a number as well: who holds none of what it is due has a series.
-                for resource in sorted({*share.deserved, *share.allocated, *share.request}):
+            for queue, share, resources in rows:
+                for resource in resources:
                     amount = getattr(share, name).get(resource, 0)
                     family.add_metric([queue, resource], quantity.number(resource, amount))
             yield family

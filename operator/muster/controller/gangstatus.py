@@ -68,7 +68,7 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     """Return where the gang stands; None without a gang scheduler, or with nothing to say."""
     if not scope.backend.apis:
         return None
-    last, at_first = scope.job.status.gang, _at_first(scope)
+    at_first = _at_first(scope)
     found = _obstacle(scope, counted) or (
         _embedded(at_first, counted) if scope.backend.embedded else _foreign(at_first)
     )
@@ -78,8 +78,12 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     # would make later gaps count as lost members.
     if found.state == GangPhase.RUNNING and at_first.facts.later and not has_run(scope):
         found = replace(found, state=GangPhase.PLACED)
-    found = _stranded(scope, found)
-    # Since when this reason holds, across other changes of the verdict.
+    return _dated(scope, _stranded(scope, found))
+
+
+def _dated(scope: Scope, found: Verdict) -> Verdict:
+    """Return the verdict, with since when its reason holds, across other changes of it."""
+    last = scope.job.status.gang
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
     # Whole seconds, as they are read back: a fraction would be a change in every pass.
@@ -100,20 +104,11 @@ def blocked(scope: Scope, found: Verdict | None, why: str) -> Verdict | None:
         return found
     if placed >= least or has_run(scope):
         return found
-    last, begun = scope.job.status.gang, placed and standing.was_admitted(scope.job)
-    same = last is not None and last.reason == Reason.BLOCKED
-    return Verdict(
-        scheduler=found.scheduler,
-        state=GangPhase.PLACED if begun else GangPhase.WAITING,
-        pod_group=found.pod_group,
-        min_member=found.min_member,
-        placed=placed,
-        ready=found.ready,
-        reason=Reason.BLOCKED,
-        message=why,
-        since=last.since if last and same else float(math.floor(scope.now)),
-        summary=f"{placed}/{scope.job.total} placed: {why}"[:SUMMARY],
-    )
+    begun = placed and standing.was_admitted(scope.job)
+    state = GangPhase.PLACED if begun else GangPhase.WAITING
+    summary = f"{placed}/{scope.job.total} placed: {why}"[:SUMMARY]
+    calm = _calm(found, state, placed, summary)
+    return _dated(scope, replace(calm, reason=Reason.BLOCKED, message=why))
 
 
 def _stranded(scope: Scope, found: Verdict) -> Verdict:

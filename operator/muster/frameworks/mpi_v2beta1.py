@@ -23,6 +23,27 @@ _SSH_OPTIONS: Final = "ssh.conf"
 _SSH_OPTIONS_AT: Final = "/etc/ssh/ssh_config.d/zz-muster-mpijob.conf"
 """Where ssh looks by itself, in today's images: last, as the first word stands."""
 _AWAIT: Final = "await-host.sh"
+_OPTIONS: Final = f"""\
+# Read by ssh: a host of this job is waited for before it is called.
+Match exec "{mpi.MOUNT}/{_AWAIT} %h"
+    ConnectionAttempts 10
+"""
+"""A name that is not known yet ends ssh at once, whatever ConnectionAttempts says, and mpirun and
+the launcher with it. Hydra and PRRTE read no variable that would set ConnectionAttempts."""
+_AWAITING: Final = f"""\
+#!/bin/sh
+# Waits, at most 10 minutes, until the name of a host of this job is known.
+command -v getent >/dev/null || exit 1
+sed 's/[ :].*//' {_HOSTS} | grep -qxF -e "$1" || exit 1
+tries=0
+until getent hosts "$1" >/dev/null; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 610 ] || exit 1
+    [ "$tries" -ne 20 ] || echo "$1 is not known yet; waiting for it to start" >&2
+    # Soon at first; but a thousand hosts must not all ask the DNS five times a second for long.
+    [ "$tries" -gt 15 ] && sleep 1 || sleep 0.2
+done
+"""
 _FILES: Final = (
     ("hostfile", 0o444),
     ("discover_hosts.sh", 0o555),
@@ -266,27 +287,6 @@ def _of_options(job: Job) -> Iterator[Problem]:
             yield base.unsupported(f"spec.{field}", value, known)
 
 
-_OPTIONS: Final = f"""\
-# Read by ssh: a host of this job is waited for before it is called.
-Match exec "{mpi.MOUNT}/{_AWAIT} %h"
-    ConnectionAttempts 10
-"""
-"""A name that is not known yet ends ssh at once, whatever ConnectionAttempts says, and mpirun and
-the launcher with it. Hydra and PRRTE read no variable that would set ConnectionAttempts."""
-_AWAITING: Final = f"""\
-#!/bin/sh
-# Waits, at most 10 minutes, until the name of a host of this job is known.
-command -v getent >/dev/null || exit 1
-sed 's/[ :].*//' {_HOSTS} | grep -qxF -e "$1" || exit 1
-tries=0
-until getent hosts "$1" >/dev/null; do
-    tries=$((tries + 1))
-    [ "$tries" -lt 610 ] || exit 1
-    [ "$tries" -ne 20 ] || echo "$1 is not known yet; waiting for it to start" >&2
-    # Soon at first; but a thousand hosts must not all ask the DNS five times a second for long.
-    [ "$tries" -gt 15 ] && sleep 1 || sleep 0.2
-done
-"""
 _WORDS: Final = {
     "launcherCreationPolicy": ("AtStartup", _WAIT),
     mpi.IMPLEMENTATION: ("Intel", "MPICH", "OpenMPI"),

@@ -8,7 +8,14 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -408,13 +415,11 @@ class Kube:
                     yield _event(line)
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        rest = b""
         try:
-            # What is left without an end of its line was cut off: it is no event, and the next
-            # watch begins before it.
-            async for chunk in response.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
-                for line in filter(None, lines):
+            async for line in lines_of(response.content.iter_any()):
+                # What is left without an end of its line was cut off: it is no event, and the
+                # next watch begins before it.
+                if line.endswith(b"\n") and line != b"\n":
                     yield line
         except BROKEN:
             self._broken = True
@@ -576,6 +581,17 @@ def _answer(path: str, content: bytes) -> Json:
     if path.startswith("/api") and "kind" not in document:
         raise GarbledError(f"no object: {content[:100]!r}")
     return document
+
+
+async def lines_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines, each with its end; last what came without one, if anything did."""
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
 
 
 def _event(line: bytes) -> Json:

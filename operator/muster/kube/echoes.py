@@ -14,6 +14,7 @@ import aiohttp
 from pydantic_core import from_json, to_json
 
 from muster.api.model import Json
+from muster.kube.client import lines_of
 
 CHANGE: Final = b'{"type":"MODIFIED"'
 """So begins a line that may be one; all others pass unread."""
@@ -63,11 +64,6 @@ class _Lines:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Yield the lines that have come, and at the end what is left without one's end."""
-        rest = b""
-        async for chunk in self._content.iter_chunked(size):
-            *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
-            if lines:
-                yield b"".join(self._shown(line) + b"\n" for line in lines)
-        if rest:
-            yield rest
+        """Yield the lines, and at the end what is left without one's end."""
+        async for line in lines_of(self._content.iter_chunked(size)):
+            yield self._shown(line[:-1]) + b"\n" if line.endswith(b"\n") else line

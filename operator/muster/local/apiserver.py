@@ -81,9 +81,9 @@ class ApiServer:
 
     async def follow(self, path: str, version: str) -> AsyncIterator[Json]:
         """Yield the events of the collection at `path` since `version`, for ever."""
-        params = {"allowWatchBookmarks": "true"}
         while True:
-            events = self._kube.watch(path, {**params, "resourceVersion": version})
+            asked = {"allowWatchBookmarks": "true", "resourceVersion": version}
+            events = self._kube.watch(path, asked)
             while (event := await _answer(anext(events, None))) is not None:
                 if event == kube.OPENED:
                     continue

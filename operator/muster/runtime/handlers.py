@@ -134,9 +134,9 @@ class _Life:
 
     async def _live(self) -> None:
         # Each watch has a connection of its own, and there may be hundreds.
-        echoes = Echoes(self._paths(), self.knows)
-        async with self.kube.new_session(0, echoes) as session:
-            overlooked = Overlooked(self.kube.host, self._paths(), session)
+        paths = tuple(self._paths())
+        async with self.kube.new_session(0, Echoes(paths, self.knows)) as session:
+            overlooked = Overlooked(self.kube.host, paths, session)
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
                 settings=_settings(),
