@@ -181,6 +181,8 @@ def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: 
     assert took < WHOLE_AGAIN + lag.allowed()
     after = uids(api.pods("gang"))
     assert {name for name in after if after[name] != before[name]} == stranded
+    if way == "tainted":
+        assert evicted(api, since) == {before[name] for name in stranded}, "or their successors"
     once(api, since)
     api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
 
@@ -212,6 +214,15 @@ def test_a_node_that_is_registered_again_was_never_gone(
         earlier = before[pod["metadata"]["name"]]
         same = pod["metadata"]["uid"] == earlier["metadata"]["uid"]
         assert same == (node_of(earlier) == back)
+
+
+def evicted(api: Api, since: str) -> set[str]:
+    """Return the uids of those that Kubernetes took away by a taint."""
+    return {
+        pod["metadata"]["uid"]
+        for pod in api.history("Pod", since)
+        if condition(pod, "DisruptionTarget") == "True"
+    }
 
 
 def once(api: Api, since: str) -> None:

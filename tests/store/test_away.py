@@ -12,11 +12,13 @@ from builders_scheduler import make_node
 from muster.api import edge
 from muster.cluster.nodes import parse_node
 from muster.controller import policies
-from muster.store.away import AwayNodes
+from muster.store.away import EVICTED_AGAIN, EVICTED_WITHIN, AwayNodes
 
 DOWN = 1_700_000_000.0
 AFTER = 60.0
 OUT = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+FENCE = OUT | {"effect": "NoSchedule"}
+"""As OUT, but nobody takes away the pods that are there."""
 
 
 def node(status="True", *, taints=()):
@@ -71,14 +73,14 @@ NEVER = math.inf
         (away(node("Unknown")), DOWN + 60, (True, False, NEVER)),
         (away(node("False")), DOWN + 60, (True, False, NEVER)),
         (away(node("Unknown"), node()), DOWN + 999, (False, False, NEVER)),
-        (away(node("Unknown", taints=[OUT])), DOWN, (True, True, NEVER)),
+        (away(node("Unknown", taints=[FENCE])), DOWN, (True, True, NEVER)),
         (away(node(taints=[OUT])), DOWN, (False, False, NEVER)),
         (away(node(), None), DOWN + 999, (False, False, NEVER)),
         (away(node(), None, SURE), DOWN, (True, True, NEVER)),
         (away(node(), None, node()), DOWN, (False, False, NEVER)),
         (away(node(), None, SURE, node()), DOWN, (False, False, NEVER)),
         (away(node("Unknown"), None), DOWN + 60, (True, False, NEVER)),
-        (away(node("Unknown", taints=[OUT]), None), DOWN, (True, True, NEVER)),
+        (away(node("Unknown", taints=[FENCE]), None), DOWN, (True, True, NEVER)),
         (away(SURE), DOWN, (True, True, NEVER)),
         (away(), DOWN, (False, False, NEVER)),
     ],
@@ -98,6 +100,42 @@ def test_what_kubernetes_takes_away_is_lost_at_once():
     nodes = away(node("Unknown"))
     assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, NEVER)
     assert state(nodes, DOWN + 99, job=JOB, phase="Failed") == (False, False, NEVER)
+
+
+def test_kubernetes_goes_first():
+    """It deletes by name: a successor that is there before would be what it deletes."""
+    nodes = away(node("Unknown", taints=[OUT]))
+    assert state(nodes, DOWN, job=JOB, uid="a") == (True, False, DOWN + EVICTED_WITHIN)
+    assert state(nodes, DOWN + 1, job=JOB, uid="a", deleting=True) == (True, True, NEVER)
+    assert state(nodes, DOWN + 1, job=JOB, uid="b") == (True, False, DOWN + 1 + EVICTED_WITHIN)
+    late = DOWN + 1 + EVICTED_WITHIN
+    assert state(nodes, late, job=JOB, uid="b") == (True, True, NEVER), "nobody does"
+
+
+def test_kubernetes_goes_over_them_again():
+    """Those that it had begun to take away are deleted once more, and nothing tells of it."""
+    nodes = away(node("Unknown", taints=[OUT]))
+    until = DOWN + EVICTED_AGAIN
+    assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, until)
+    assert state(nodes, until, job=JOB, deleting=True) == (True, True, NEVER)
+
+
+@pytest.mark.parametrize("more", [{}, {"key": OUT["key"]}, {"effect": "NoExecute"}])
+def test_who_bears_it_is_not_evicted(more):
+    """Nobody is waited for who does not come; pods of no job are not ours to replace."""
+    nodes = away(node("Unknown", taints=[OUT]))
+    assert state(nodes, DOWN, job=tolerant(**more)) == (True, True, NEVER)
+    assert state(nodes, DOWN) == (True, True, NEVER)
+
+
+def test_a_fence_that_is_put_up_anew():
+    """What was seen under one that was taken down does not count."""
+    out, open_ = node("Unknown", taints=[OUT]), node("Unknown")
+    nodes = away(out)
+    assert state(nodes, DOWN, job=JOB) == (True, False, DOWN + EVICTED_WITHIN)
+    nodes.node_changed(out, open_, lambda _name: True)
+    nodes.node_changed(open_, out, lambda _name: True)
+    assert state(nodes, DOWN + 99, job=JOB) == (True, False, DOWN + 99 + EVICTED_WITHIN)
 
 
 def test_pods_of_no_job():

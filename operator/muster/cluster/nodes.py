@@ -70,6 +70,14 @@ class NodeView:
         fenced = any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in self.taints)
         return self.down is not None and fenced
 
+    @property
+    def evicts(self) -> bool:
+        """Say whether by the same taint Kubernetes takes away every pod that does not bear it."""
+        return self.out_of_service and any(
+            (taint.key, taint.effect) == (names.OUT_OF_SERVICE_TAINT, "NoExecute")
+            for taint in self.taints
+        )
+
 
 def parse_node(doc: Json) -> NodeView:
     """Return what the scheduler needs of a node. ValueError for what is no quantity."""

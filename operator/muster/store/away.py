@@ -2,8 +2,9 @@
 """Nodes that do not answer, and the pods that are lost with them.
 
 A pod on such a node may run on, whatever its object says. So it counts as lost after a while, but
-makes place for a successor only when its object is gone, or its node is fenced and cannot run it.
-That a watch shows a node no more is not enough for that: whoever asks the server confirms it.
+makes place for a successor only when its object is gone, or its node is fenced and cannot run it,
+and Kubernetes will not take the successor for it. That a watch shows a node no more is not enough
+for that: whoever asks the server confirms it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from muster.api import names
 from muster.api.model import Job, PodView
 from muster.cluster.nodes import NodeView
 from muster.controller import policies
 
 LOST_AFTER: Final = 60.0
 """Seconds after which pods on a node that does not answer count as lost."""
+EVICTED_WITHIN: Final = 60.0
+"""Seconds that Kubernetes has to begin with taking a pod away from a node that is out of service.
+
+Its taint eviction controller deletes by name alone, as fast as its client is let (20 requests a
+second, four for a pod). Whoever makes the successor before that has it deleted on its new node.
+"""
+EVICTED_AGAIN: Final = 5.0
+"""The same for a pod that was being deleted already: nothing tells when its turn is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,8 @@ class _Absence:
     """By which pods say for how long they bear it; empty: the node is gone."""
     since: float
     fenced: bool
+    evicts: bool = False
+    """Kubernetes takes away the pods there, unless they bear what fences it."""
 
 
 _GONE: Final = _Absence("", -math.inf, fenced=True)
@@ -47,6 +59,9 @@ class AwayNodes:
     def __init__(self, lost_after: float = LOST_AFTER) -> None:
         self._lost_after = lost_after
         self._nodes: dict[str, _Absence] = {}
+        self._evicting: dict[str, dict[str, tuple[float, bool]]] = {}
+        """Node that evicts -> uid of a pod there -> when that was seen first, and whether the pod
+        was being deleted then."""
         self.vanished: Callable[[str], None] = _nobody
         """Called with a node with pods that a watch shows no more."""
 
@@ -67,8 +82,11 @@ class AwayNodes:
                 self._nodes.pop(before.name, None)
             return True
         known = self._nodes.pop(after.name, None)
+        if not after.evicts:
+            self._evicting.pop(after.name, None)
         if after.down is not None:
-            self._nodes[after.name] = _Absence(*after.down, fenced=after.out_of_service)
+            fenced, evicts = after.out_of_service, after.evicts
+            self._nodes[after.name] = _Absence(*after.down, fenced=fenced, evicts=evicts)
         return self._nodes.get(after.name) != known
 
     def confirm(self, name: str, inhabited: Callable[[str], object]) -> None:
@@ -83,6 +101,7 @@ class AwayNodes:
     def _drop(self, inhabited: Callable[[str], object]) -> None:
         """Forget what is gone with all its pods."""
         self._nodes = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
+        self._evicting = {n: at for n, at in self._evicting.items() if n in self._nodes}
 
     def __iter__(self) -> Iterator[str]:
         """Yield their names."""
@@ -106,10 +125,25 @@ class AwayNodes:
             at = -math.inf if absence.fenced or pod.deleting else self._end(job, pod, absence)
             if now >= at:
                 forced = job is not None and job.replaces_unreachable
-                found[key] = replace(pod, lost=True, fenced=absence.fenced or forced)
+                free = self._free(job, pod, absence, now)
+                due = min(due, free if free > now else math.inf)
+                fenced = forced or (absence.fenced and now >= free)
+                found[key] = replace(pod, lost=True, fenced=fenced)
             else:
                 due = min(due, at)
         return found, due
+
+    def _free(self, job: Job | None, pod: PodView, absence: _Absence, now: float) -> float:
+        """Return when a successor on another node is safe from what Kubernetes does to the pod."""
+        if job is None or not absence.evicts:
+            return -math.inf
+        if policies.bears(job, pod.role, names.OUT_OF_SERVICE_TAINT) is not None:
+            return -math.inf
+        seen = self._evicting.setdefault(pod.node, {})
+        at, again = seen.setdefault(pod.uid, (now, pod.deleting))
+        if again:
+            return at + EVICTED_AGAIN
+        return -math.inf if pod.deleting else at + EVICTED_WITHIN
 
     def _end(self, job: Job | None, pod: PodView, absence: _Absence) -> float:
         """Return when the pod counts as lost though nobody takes it away."""
