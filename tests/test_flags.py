@@ -293,6 +293,7 @@ FIELDS = [
     ("--enable-scheme=tfjob", "kinds", ("TFJob",)),
     ("--enable-scheme=PyTorchJob", "kinds", ("PyTorchJob",)),
     ("--cluster-domain=cluster.local", "cluster_domain", "cluster.local"),
+    ("--shared-environment-above=0", "shared_above", 0),
     ("--kubeconfig=/k", "kubeconfig", "/k"),
     ("--kubeConfig=/k", "kubeconfig", "/k"),
     ("--context=prod", "context", "prod"),

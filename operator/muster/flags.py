@@ -288,6 +288,8 @@ SCOPE = (
     Flag("enable-scheme", "handle this kind of job only; repeatable (all)", "kinds", _kind,
          many=True),
     Flag("cluster-domain", "DNS domain behind svc in addresses ($CUSTOM_CLUSTER_DOMAIN, none)"),
+    Flag("shared-environment-above", "jobs of more pods have the addresses of all once, in a "
+         "ConfigMap (32)", "shared_above", count),
     Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers "
          "(that of the job's own container)",
          "pytorch_init_image", _named),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from muster import frameworks
 from muster import gang as gangs
 from muster.api import names
+from muster.api.model import SHARED_ABOVE
 from muster.frameworks import Framework
 
 
@@ -67,6 +68,8 @@ class Settings:
     placement: str = "create"
     """create: pods are created on their nodes; bind: they are bound afterwards."""
     cluster_domain: str = ""
+    shared_above: int = SHARED_ABOVE
+    """The most pods of a job that each carry the addresses of all."""
     concurrency: int = 64
     """Requests to the API server under way at once, at most."""
     verbosity: int = 0

@@ -98,6 +98,14 @@ def test_flags_of_the_operator_shape_what_is_shown(capsys, tmp_path):
     assert "mnist-worker-0.research.svc.example.org:2222" in entry["value"]
 
 
+def test_a_flag_says_how_large_a_job_has_a_config_map(capsys, tmp_path):
+    """As in jobs of more than 32 pods without it."""
+    path = written(tmp_path, tfjob(Worker=2))
+    for most, kinds in (("2", 0), ("1", 1)):
+        made = rendered(capsys, "-f", path, f"--shared-environment-above={most}")
+        assert [document["kind"] for document in made].count("ConfigMap") == kinds
+
+
 def test_a_suspended_job_is_shown_as_if_it_were_resumed(capsys, tmp_path):
     """That is what people want to know."""
     path = written(tmp_path, tfjob(policy={"suspend": True}, Worker=2))

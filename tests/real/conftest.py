@@ -57,6 +57,7 @@ def operator(there: Cluster) -> runner.Runner:
     flags = [
         f"--mpi-kubectl-delivery-image={images.PREFIX}kubectl:{images.TAG}",
         "--node-lost-after=2s",
+        "--shared-environment-above=3",
     ]
     made = runner.start(there, ROOT / "manifests" / "overlays" / "mpi", flags)
     made.wait_ready()

@@ -76,6 +76,8 @@ TRAINING = {
     "paddle-servers": ranks(MASTERED, "server [012] of 3: 300 gradients", "paddle"),
     "paddle": ranks("worker-0 worker-1", rf"(?s)the sum of all ranks is 1\n.*{FELL}", "paddle"),
 }
+SHARED = {"tf-shared": "its annotation", "tf-parameter-server": "more pods than the flag says"}
+"""Which TFJobs read the addresses out of a ConfigMap, and by whose word."""
 APART = {"pytorch-resume"}
 """Something happens to it half-way."""
 
@@ -171,6 +173,8 @@ def test_it_trains(
     seen = times.follow(api, job, lambda: apply(api, name))
     wait_succeeded(api, job)
     assert starts_again(api) == {}
+    configs = {config["metadata"]["name"] for config in api.list("ConfigMap")}
+    assert (f"{name}-tf-config" in configs) == (name in SHARED)
     read = logs_by_sdk(api, job["kind"], name)
     for pod, pattern in told.logs.items():
         for said in logs(api, f"{name}-{pod}"), read[named(read, f"{name}-{pod}")]:

@@ -19,6 +19,8 @@ from muster.api.status import JobStatus
 
 Json = dict[str, Any]
 """A document as the API server speaks it. Never changed once it is held by a value."""
+SHARED_ABOVE: Final = 32
+"""The most pods of a job that each carry what all must know, if nobody says another."""
 _NOTHING: Final[dict[Any, Any]] = {}
 
 
@@ -146,6 +148,8 @@ class Job:
     service: str = ""
     """Name of the one service under which its pods are found by their host names; empty: each
     has one of its own, or none."""
+    shared_above: int = SHARED_ABOVE
+    """With more pods, what all of them must know stands in a ConfigMap."""
     problems: tuple[Problem, ...] = ()
     notices: tuple[Notice, ...] = ()
 

@@ -20,7 +20,7 @@ import yaml
 from muster import frameworks
 from muster.api import crds, names, schema
 from muster.api.edge import integer, mapping, text
-from muster.api.model import Job, Json, ObjectView, Problem, Replica
+from muster.api.model import SHARED_ABOVE, Job, Json, ObjectView, Problem, Replica
 from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
@@ -67,7 +67,8 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
             found = tuple(problems(framework, whole, settings.cluster_domain))
             wrong += (f"{name}: {problem}" for problem in found)
             if not found:
-                made += objects(framework, whole, settings.backend, context_of(settings))
+                given = settings.backend, context_of(settings), settings.shared_above
+                made += objects(framework, whole, *given)
     if not made and not wrong:
         raise UnreadableError(
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
@@ -99,14 +100,18 @@ def _schema(kind: str, version: str) -> Json:
 
 
 def objects(
-    framework: Framework, document: Json, backend: GangBackend, context: Context
+    framework: Framework,
+    document: Json,
+    backend: GangBackend,
+    context: Context,
+    shared_above: int = SHARED_ABOVE,
 ) -> list[Json]:
     """Return the job with its defaults, then all that it creates, in the order of creation.
 
     The document must have no problems. A suspended job is shown as if it were resumed, and one
     of another controller creates nothing.
     """
-    job = load(framework, document, context.cluster_domain)
+    job = load(framework, document, context.cluster_domain, shared_above=shared_above)
     job = replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
     framework = of(job)
     made: dict[tuple[str, str], Json] = {}

@@ -150,14 +150,10 @@ class Wording:
         return text.format(**named)
 
 
-SHARED_FROM: Final = 32
-"""Jobs with more replicas keep what all pods must know once, in a ConfigMap."""
-
-
 def shares(job: Job) -> bool:
     """Say whether what all pods must know stands in a ConfigMap, and not in each pod's spec."""
     asked = job.annotations.get(names.SHARED_ENVIRONMENT)
-    return asked == names.ALWAYS or (job.total > SHARED_FROM and asked != names.INLINE)
+    return asked == names.ALWAYS or (job.total > job.shared_above and asked != names.INLINE)
 
 
 LONGEST_VARIABLE: Final = 131_072

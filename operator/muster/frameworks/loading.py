@@ -13,7 +13,16 @@ from typing import Any, Final
 from muster.api import leasts, names, podtemplate, quantity, status, topology
 from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.jobs import MOST_REPLICAS
-from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
+from muster.api.model import (
+    SHARED_ABOVE,
+    Job,
+    Json,
+    Notice,
+    Problem,
+    Replica,
+    RunPolicy,
+    SchedulingPolicy,
+)
 from muster.frameworks import sizes
 from muster.frameworks.base import Framework, beyond, unsupported
 
@@ -24,12 +33,19 @@ _FINALIZERS: Final = (
 )
 
 
-def load(framework: Framework, document: object, domain: str = "", home: str = "") -> Job:
+def load(
+    framework: Framework,
+    document: object,
+    domain: str = "",
+    home: str = "",
+    shared_above: int = SHARED_ABOVE,
+) -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
 
     Never raises: what is wrong with it stands in `problems`, and what cannot be read is left
     out. `domain` is the operator's cluster domain, `home` its own namespace, in which no job may
-    be; empty where it runs in none.
+    be; empty where it runs in none. `shared_above` is the most pods that each carry what all must
+    know.
     """
     raw = mapping(document)
     framework = framework.chosen(raw)
@@ -53,6 +69,7 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
         service=_service(framework, meta),
+        shared_above=shared_above,
         notices=(
             *_ignored(names.Event.LEGACY_FIELD_IGNORED, map(_OVERRULED.format, overruled)),
             *_ignored(names.Event.FINALIZERS_IGNORED, _held(framework, readable)),

@@ -9,7 +9,7 @@ from typing import Final
 
 from muster.api import jobs, names
 from muster.api.jobs import Kind
-from muster.api.model import Job, Json, PodView, Problem, Replica
+from muster.api.model import SHARED_ABOVE, Job, Json, PodView, Problem, Replica
 from muster.frameworks import base
 
 _MASTERS: Final = ("Chief", "Master")
@@ -162,7 +162,7 @@ def _known_policy(job: Job) -> Iterator[Problem]:
 
 
 def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
-    if job.total <= base.SHARED_FROM:
+    if job.total <= SHARED_ABOVE:
         return
     # The last index of each role has the most digits.
     longest = max(_longest(job, replica, domain) for replica in job.replicas if replica.replicas)

@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.api import jobs, names
 from muster.api.jobs import Kind, Rule
-from muster.api.model import Job, Json, Problem, Replica
+from muster.api.model import SHARED_ABOVE, Job, Json, Problem, Replica
 from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER
 
@@ -81,7 +81,7 @@ def _has_master(job: Job) -> Iterator[Problem]:
 
 
 def _variable_fits(job: Job) -> Iterator[Problem]:
-    if job.total > base.SHARED_FROM:
+    if job.total > SHARED_ABOVE:
         size = len(f"{_ADDRESSES}={_addresses(job)}") + 1
         yield from base.too_long(XGBOOST, job, _ADDRESSES, size)
 

@@ -96,6 +96,7 @@ class Operator:
             settings.cluster_domain,
             settings.home,
             settings.node_lost_after,
+            settings.shared_above,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)

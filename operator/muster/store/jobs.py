@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from muster.api import edge, names, status
-from muster.api.model import Job, Json
+from muster.api.model import SHARED_ABOVE, Job, Json
 from muster.api.owner import Owner
 from muster.controller.model import Refusal
 from muster.frameworks import load
@@ -123,6 +123,7 @@ class Jobs:
         domain: str = "",
         home: str = "",
         namespaces: Sequence[str] = EVERYWHERE,
+        shared_above: int = SHARED_ABOVE,
     ) -> None:
         self.collections = {
             kind: Collection(partial(_entry, framework), self._changed, namespaces)
@@ -130,9 +131,8 @@ class Jobs:
         }
         """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
-        self._domain, self._home = domain, home
-        """The cluster domain, which is part of the configuration of large jobs' pods; and the
-        operator's own namespace, in which no job may be."""
+        self._site = domain, home, shared_above
+        """How jobs are read here, as `load` has it."""
         self.forgotten: Callable[[Owner], None] = lambda _job: None
         """Called for every job that is gone, so that what is kept for it goes with it."""
         self.ended: Callable[[Framework, str], None] = _ignore
@@ -192,7 +192,7 @@ class Jobs:
         if entry is None:
             return None
         if entry.job is None:
-            job = load(entry.framework, entry.document, self._domain, self._home)
+            job = load(entry.framework, entry.document, *self._site)
             entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
             # One that became invalid while it ran goes on, as its templates say.
             if job.problems and job.status.start_time is None:

@@ -14,7 +14,16 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from muster.api import edge, names
-from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
+from muster.api.model import (
+    SHARED_ABOVE,
+    BatchView,
+    GroupView,
+    Job,
+    Json,
+    ObjectView,
+    PodView,
+    Unreadable,
+)
 from muster.cluster import cautious, nodes, pdb, queues, quota, runtimeclass, storage
 from muster.cluster.dryrun import DryRuns
 from muster.cluster.gangs import PriorityClass
@@ -75,6 +84,7 @@ class Store:
         domain: str = "",
         home: str = "",
         lost_after: float = LOST_AFTER,
+        shared_above: int = SHARED_ABOVE,
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -84,7 +94,13 @@ class Store:
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
         self.jobs = Jobs(
-            self.frameworks, self._enqueue, self._trigger, domain, home, self.namespaces
+            self.frameworks,
+            self._enqueue,
+            self._trigger,
+            domain,
+            home,
+            self.namespaces,
+            shared_above,
         )
         self.columns = ClusterColumns()
         self.away = AwayNodes(lost_after)
