@@ -7,6 +7,7 @@ With MUSTER_PICTURES the pictures of the documentation are made anew.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -21,6 +22,7 @@ from harness import Api, Operator, add_nodes, tfjob
 
 import halls
 from halls import Server
+from muster.commands import questions, render
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
@@ -44,6 +46,15 @@ VIEWS = {
     f"job/{LLAMA}": "document.querySelector('#sheet[open]')?.textContent.includes('rack-b (7)')",
 }
 NOTHING_BESIDE = "document.documentElement.scrollWidth <= innerWidth && scrollY === 0"
+STICKS_OUT = """[...document.querySelectorAll('body *')].filter((each) => {
+  const own = [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!own || !each.checkVisibility()) return false;
+  const { display, overflowX } = getComputedStyle(each), views = each.closest('nav');
+  const right = (element) => element.getBoundingClientRect().right;
+  return views && right(each) > right(views) + 1
+    || display !== 'inline' && overflowX === 'visible' && each.scrollWidth > each.clientWidth + 1;
+}).map((each) => `${each.className}: ${each.textContent}`)"""
+"""Gives the texts that do not fit where they stand, and the views whose link cannot be seen."""
 OVER_EACH_OTHER = """(() => {
   const found = [];
   for (let later = 0; later < 1800; later += 90) {
@@ -102,10 +113,14 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Story]
 
 @asynccontextmanager
 async def shown(
-    page: browser.Page, seen: list[halls.Seen], guard: Guard | None = None
+    page: browser.Page,
+    seen: list[halls.Seen],
+    guard: Guard | None = None,
+    what_if: Callable[[str], Awaitable[str]] | None = None,
 ) -> AsyncIterator[str]:
     """Serve the last of what is seen; give where."""
-    source = Source(lambda: seen[-1], lambda: policy.DEFAULT, empty_store(("muster",)))
+    store = empty_store(("muster",))
+    source = Source(lambda: seen[-1], lambda: policy.DEFAULT, store, what_if=what_if)
     runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, guard))
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
@@ -202,6 +217,7 @@ async def each_look(page: browser.Page, view: str, folder: Path) -> None:
     for size in (NARROW, WIDE):
         await page.look(*size)
         await page.until(NOTHING_BESIDE)
+        assert await page.get(STICKS_OUT) == [], (view, size)
         if view == "timeline":
             assert await page.get(OVER_EACH_OTHER) == [], size
     if os.environ.get("MUSTER_PICTURES"):
@@ -290,7 +306,33 @@ async def many(page: browser.Page) -> None:
     assert "vit-pretrain" in await page.get("document.activeElement.ariaLabel")
 
 
-def test_a_tenant_logs_in(watch: Callable[[Story], None]) -> None:
+def test_a_job_is_tried(watch: Callable[[Story], None], tmp_path: Path) -> None:
+    """It is pasted, and the answer is seen and heard: it fits, it does not, it is no job."""
+    taken, seen = halls.small(time.time())
+
+    async def what_if(text: str) -> str:
+        documents = list(render.parsed(text, "the job"))
+        return questions.tried(taken, documents, questions.Asked()).text
+
+    async def story(page: browser.Page) -> None:
+        async with shown(page, [seen], what_if=what_if) as base:
+            await page.ask("Page.navigate", url=f"{base}#/whatif")
+            await page.until(f"{THERE} && !document.getElementById('link-whatif').hidden")
+            for workers, tone, words in ((1, "good", "fits now"), (99, "warn", "waiting")):
+                job = tfjob("fresh", workers=workers, resources={"nvidia.com/gpu": "2"})
+                text = json.dumps(yaml.safe_dump(job))
+                await page.get(f"document.getElementById('offer').value = {text}")
+                await page.get("document.querySelector('#try button').click()")
+                await page.until(f"document.querySelector('#answer.{tone}')?.checkVisibility()")
+                assert words in await page.get("document.getElementById('answer').innerText")
+                await each_look(page, f"whatif-{tone}", tmp_path)
+            said = await page.names()
+            assert any(name.startswith("Would it fit?") for name in said["textbox"])
+
+    watch(story)
+
+
+def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """Where it is asked who one is; he sees his own jobs, and others without names."""
 
     async def story(page: browser.Page) -> None:
@@ -302,5 +344,6 @@ def test_a_tenant_logs_in(watch: Callable[[Story], None]) -> None:
             told = await page.get("document.body.innerText")
             assert "sam-distill" in told
             assert "llama" not in told
+            await each_look(page, "tenant", tmp_path)
 
     watch(story)

@@ -140,10 +140,13 @@ function paint(node) {
     at = end;
   }
   stops.push(`var(--free) ${at.toFixed(2)}% 100%`);
-  const step = 100 / (node.size || 1);
+  const fill = `linear-gradient(90deg, ${stops.join(", ")})`;
   // A line between two devices; CPUs are too many to be told apart.
-  const lines = node.size <= 32 ? `repeating-linear-gradient(90deg, transparent 0 calc(${step}% - var(--gap-line)), var(--card) calc(${step}% - var(--gap-line)) ${step}%), ` : "";
-  return `${lines}linear-gradient(90deg, ${stops.join(", ")})`;
+  if (node.size > 32) return fill;
+  const step = `${100 / (node.size || 1)}%`, begins = `calc(${step} - var(--gap-line))`;
+  // The one behind the last of them lies outside.
+  const fit = "0 0 / calc(100% + var(--gap-line)) 100%";
+  return `repeating-linear-gradient(90deg, transparent 0 ${begins}, var(--card) ${begins} ${step}) ${fit}, ${fill} ${fit}`;
 }
 function tell(name, node) {
   const told = parts(node).map((part) => `${number(part.amount)} ${part.key ? short(part.key) : part.kind === "away" ? "another namespace" : "other pods"}`);
@@ -279,7 +282,7 @@ function point(target, x, y, cell) {
   tip.replaceChildren(el("b", {}, name), el("span", { class: "dim" }, `${number(node.size)} × ${node.device}${node.unusable ? " · not usable" : ""}`), el("ul", {}, rows.slice(0, 12)));
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - box.width - 10))}px`;
+  tip.style.left = `${Math.max(8, Math.min(x + 14, document.documentElement.clientWidth - box.width - 10))}px`;
   tip.style.top = `${y + 18 + box.height > innerHeight ? Math.max(8, y - box.height - 14) : y + 18}px`;
 }
 function hover(event) {
@@ -536,7 +539,7 @@ function drawSheet() {
   const body = [
     el("div", { class: "head" }, swatch(key), el("h2", { id: "sheet-title" }, short(key), el("div", { class: "dim mono" }, `${key.split("/")[0]} in ${space(key)}`)), el("button", { class: "close", "data-spot": "close", "aria-label": "Close", onclick: () => sheet.close() }, "×")),
     el("p", { class: "facts" }, chip(word, TONES[word]), facts.state && facts.state !== word ? chip(facts.state, TONES[facts.state]) : "", past.restarts ? chip(`${past.restarts} pods restarted`, "warn") : ""),
-    facts.message ? el("p", { class: "card sentence" }, facts.message) : "",
+    facts.summary || facts.message ? el("p", { class: "card sentence" }, facts.summary || facts.message) : "",
     past.wrong && past.wrong !== past.failed ? el("p", { class: "failed" }, past.wrong) : "",
     failure(past),
     el("h3", {}, "In short"),
