@@ -58,6 +58,8 @@ BASE ?=
 MACHINE ?=
 REGISTRY ?=
 NAME ?= muster
+# What cosign is told beside: SIGN='--key=cosign.key'. Without a key it asks who one is.
+SIGN ?=
 
 # Where Python is told to keep nothing of what it compiles, each of hundreds of processes would
 # compile all that it imports again: two seconds before an operator begins.
@@ -177,10 +179,10 @@ image: install ## build the operator's image: IMAGE=REGISTRY/NAME:TAG ENGINE=doc
 
 publish: install ## build and push it for amd64 and arm64, sign, release: REGISTRY=... NAME=muster
 	@$(BIN)/python tools/release publish --registry '$(REGISTRY)' --name '$(NAME)' \
-		--engine '$(ENGINE)' --base '$(BASE)' --gang '$(GANG)'
+		--engine '$(ENGINE)' --base '$(BASE)' --gang '$(GANG)' --sign='$(SIGN)'
 
 release: install ## write dist/: a file to apply, chart, wheel, SBOM, checksums; IMAGE=...
-	@$(BIN)/python tools/release release --image '$(IMAGE)' --gang '$(GANG)'
+	@$(BIN)/python tools/release release --image '$(IMAGE)' --gang '$(GANG)' --sign='$(SIGN)'
 
 helm: install ## build helm into the user's cache, where tests of the chart look for it
 promtool: install ## build promtool there, where tests of the alerts look for it

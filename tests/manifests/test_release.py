@@ -10,20 +10,25 @@ import io
 import json
 import os
 import re
+import subprocess
 import tarfile
 import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import bundle
 import chart
+import gotools
 import image
 import pytest
 import sbom
 import yaml
-from bundle import Image, ReleaseError
+from bundle import Image, ReleaseError, Signer
 
 import muster
+import registry
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "sha256:" + 64 * "a"
@@ -122,7 +127,7 @@ def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     out = tmp_path / "dist"
     out.mkdir()
     (out / "mine").write_text("somebody else's")
-    bundle.release(IMAGE, "volcano", out)
+    bundle.release(IMAGE, "volcano", out, signer=Signer.read(""))
     assert (out / "mine").exists()
     name = f"muster-{muster.version()}"
     lines = (out / bundle.CHECKSUMS).read_text().splitlines()
@@ -297,10 +302,10 @@ def test_a_release_that_is_published_names_what_was_pushed(
 ) -> None:
     """Signed by its digest with the list of its parts, the chart beside it."""
     released: list[tuple[Image, str, Path, Path]] = []
-    monkeypatch.setattr(bundle, "release", lambda *given: released.append(given))
+    monkeypatch.setattr(bundle, "release", lambda *given, signer: released.append(given))
     monkeypatch.setenv("SAVED", str(saved(tmp_path, pinned())))
     out = tmp_path / "dist"
-    words = ("--registry=r.example:5000/team", "--name=mine", "--engine=podman")
+    words = ("--registry=r.example:5000/team", "--name=mine", "--engine=podman", "--sign=--key=k")
     assert command().main(["publish", *words, f"--out={out}"]) == 0
     pushed = Image("r.example:5000/team/mine", "", DIGEST)
     parts = out / f"muster-{muster.version()}-image.cdx.json"
@@ -309,8 +314,9 @@ def test_a_release_that_is_published_names_what_was_pushed(
     _, _, _, sent, _, signed, attested, beside = asked.read_text().splitlines()
     assert sent.startswith("podman manifest push --all ")
     assert sent.endswith(f" docker://r.example:5000/team/mine:{muster.version()}")
-    assert signed == f"cosign sign --yes {pushed.name}"
-    assert attested == (f"cosign attest --yes --type=cyclonedx --predicate={parts} {pushed.name}")
+    assert signed == f"cosign sign --yes --key=k {pushed.name}"
+    predicate = f"--type=cyclonedx --predicate={parts}"
+    assert attested == f"cosign attest --yes --key=k {predicate} {pushed.name}"
     assert beside.startswith("helm push ")
     assert beside.endswith(" oci://r.example:5000/team/charts")
 
@@ -321,16 +327,96 @@ def test_a_release_that_is_published_names_what_was_pushed(
         (["install"], "IMAGE is not set. Nobody publishes an image of Muster"),
         (["release"], "IMAGE is not set. Nobody publishes an image of Muster"),
         (["publish"], "REGISTRY is not set"),
+        (["publish", "--registry=r", "--sign=--key=k"], "SIGN=--key=k, and there is no cosign"),
+        (["release", "--image=r", "--sign=--key=k"], "SIGN=--key=k, and there is no cosign"),
         (["publish", "--registry=r", "--engine=none"], "ENGINE=none pushes nothing"),
         (["image", "--base=b", "--engine=none"], "BASE is for engines: ENGINE=none makes the"),
         (["install", "--image=x", "--gang=y"], "GANG=y: there are embedded, "),
     ],
 )
 def test_what_is_not_said_is_asked_for(
-    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    error: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before anything is touched, with the word to say."""
+    monkeypatch.setattr(gotools, "find", lambda _: "")
     assert command().main(words) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(error)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published where, and the folder of keys."""
+
+    there: registry.Registry
+    image: Image
+    parts: Path
+    keys: Path
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
+    """Publish for an image that is in a registry, signed with a key, without a public log."""
+    keys = tmp_path_factory.mktemp("keys")
+    with registry.serving() as there, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COSIGN_PASSWORD", "")
+        signer = Signer()
+        if gotools.find("cosign"):
+            for name in ("mine", "other"):
+                cosign("generate-key-pair", f"--output-key-prefix={keys / name}")
+            cosign("signing-config", "create", f"--out={keys / 'services.json'}")
+            words = f"--key={keys / 'mine.key'} --signing-config={keys / 'services.json'}"
+            signer = Signer.read(words)
+        digest = there.image("team/muster", "1")
+        parts = tmp_path_factory.mktemp("dist") / "parts.json"
+        parts.write_text(sbom.document())
+        made = Image(f"{there.address}/team/muster", "", digest)
+        bundle.publish(made, "embedded", parts, signer)
+        yield Published(there, made, parts, keys)
+
+
+def cosign(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run it."""
+    argv = [gotools.find("cosign"), *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not gotools.find("cosign"), reason="no cosign (make cosign builds it)")
+def test_what_is_published_is_signed(published: Published) -> None:
+    """Image, list of parts and checksums, by the key that was asked for and no other."""
+    there, out = published.there, published.parts.parent
+    other = Image(published.image.repository, "", there.image("team/muster", "2", another="yes"))
+    proof = f"--bundle={out / 'SHA256SUMS.sigstore.json'}"
+    checks = {
+        "image": ("verify", published.image.name),
+        "parts": ("verify-attestation", "--type=cyclonedx", published.image.name),
+        "sums": ("verify-blob", proof, str(out / bundle.CHECKSUMS)),
+        "other image": ("verify", other.name),
+        "other parts": ("verify-attestation", "--type=cyclonedx", other.name),
+        "other sums": ("verify-blob", proof, str(published.parts)),
+    }
+    found = {}
+    for who in ("mine", "other"):
+        key = (f"--key={published.keys / who}.pub", "--insecure-ignore-tlog")
+        for what, (verb, *words) in checks.items():
+            answer = cosign(verb, *key, *words)
+            found[who, what] = answer.returncode == 0, answer.stdout + answer.stderr
+    good = {asked for asked, (is_good, _) in found.items() if is_good}
+    assert good == {("mine", "image"), ("mine", "parts"), ("mine", "sums")}, found
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not gotools.find("helm"), reason="no helm (make helm builds it)")
+def test_the_published_chart_is_installed_from_the_registry(published: Published) -> None:
+    """By its address and version alone: the image is the one that was pushed."""
+    address = f"oci://{published.there.address}/team/charts/muster"
+    words = ("template", "muster", address, f"--version={muster.version()}", "--plain-http")
+    argv = [gotools.find("helm"), *words]
+    told = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert f"image: {published.image.name}\n" in told.stdout.replace('"', "")

@@ -50,14 +50,15 @@ def _parser() -> argparse.ArgumentParser:
     pushed.add_argument("--registry", default="", help="such as registry.example.com/team")
     pushed.add_argument("--name", default="", help="name of the image there (muster)")
     pushed.add_argument("--gang", default="embedded", help="a folder of manifests/overlays")
-    pushed.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
     pushed.set_defaults(run=_publish)
     for part in (built, pushed):
         part.add_argument(
             "--engine", default="", help="docker, podman, buildah (one of PATH), none"
         )
         part.add_argument("--base", default="", help="image of Debian that it is made in")
-    release.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
+    for part in (release, pushed):
+        part.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
+        part.add_argument("--sign", default="", help="flags of cosign, such as --key=FILE")
     release.set_defaults(run=_release)
     return parser
 
@@ -75,7 +76,8 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _release(args: argparse.Namespace) -> int:
-    bundle.release(bundle.Image.read(args.image), args.gang, args.out)
+    signer = bundle.Signer.read(args.sign)
+    bundle.release(bundle.Image.read(args.image), args.gang, args.out, signer=signer)
     return 0
 
 
@@ -90,10 +92,11 @@ def _publish(args: argparse.Namespace) -> int:
         raise bundle.ReleaseError("REGISTRY is not set: such as registry.example.com/team")
     name = f"{args.registry}/{args.name or bundle.PLACEHOLDER}:{muster.version()}"
     asked = bundle.Image.read(name)
+    signer = bundle.Signer.read(args.sign)
     parts = args.out / f"muster-{muster.version()}-image.cdx.json"
     how = image.How(image.engine(args.engine), args.base)
     image.build(bundle.Image(bundle.PLACEHOLDER, asked.tag, ""), how, parts)
-    bundle.publish(image.push(asked, how), args.gang, parts)
+    bundle.publish(image.push(asked, how), args.gang, parts, signer)
     return 0
 
 

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from muster.local import binaries, handle
 PLACEHOLDER: Final = "muster"
 """Name of the image in the manifests until somebody names his own."""
 CHECKSUMS: Final = "SHA256SUMS"
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class ReleaseError(Exception):
@@ -142,7 +144,28 @@ def notes() -> str:
     return f"# Muster {version}\n\n{parts.get(version, parts['Unreleased']).strip()}\n"
 
 
-def release(image: Image, gang: str, out: Path, *more: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """cosign and what it is told beside: a key, services; without a program nothing is signed."""
+
+    program: str = ""
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, text: str) -> Signer:
+        """Read cosign's flags; nothing: by whom one logs in as, if there is cosign."""
+        program = gotools.find("cosign")
+        if text and not program:
+            raise ReleaseError(f"SIGN={text}, and there is no cosign: `make cosign` builds it")
+        return cls(program, tuple(shlex.split(text)))
+
+    def run(self, verb: str, *words: str) -> None:
+        """Have it done, if there is who does it."""
+        if self.program:
+            run([self.program, verb, "--yes", *self.words, *words])
+
+
+def release(image: Image, gang: str, out: Path, *more: Path, signer: Signer) -> None:
     """Write all files of a release, of which those of the folder that are named are, too."""
     out.mkdir(parents=True, exist_ok=True)
     stem = f"muster-{muster.version()}"
@@ -165,31 +188,24 @@ def release(image: Image, gang: str, out: Path, *more: Path) -> None:
     (out / CHECKSUMS).write_text("".join(lines))
     for path in (*files, out / CHECKSUMS):
         print(f"{path.stat().st_size:>10}  {path}")
-    _sign(out / CHECKSUMS)
+    sums = out / CHECKSUMS
+    signer.run("sign-blob", f"--bundle={sums.with_suffix('.sigstore.json')}", str(sums))
+    if not signer.program:
+        print(f"Not signed: no cosign (`make cosign` builds it); {CHECKSUMS} has the checksums.")
 
 
-def _sign(path: Path) -> None:
-    """Sign a file, if there is what signs."""
-    cosign = gotools.find("cosign")
-    if not cosign:
-        print(f"Not signed: no cosign (`make cosign` builds it); {path.name} has the checksums.")
-        return
-    bundle = path.with_suffix(".sigstore.json")
-    run([cosign, "sign-blob", "--yes", f"--bundle={bundle}", str(path)])
-
-
-def publish(image: Image, gang: str, parts: Path) -> None:
+def publish(image: Image, gang: str, parts: Path, signer: Signer) -> None:
     """Sign what was pushed and its list of parts, release it beside that, and push the chart."""
-    if cosign := gotools.find("cosign"):
-        run([cosign, "sign", "--yes", image.name])
-        told = ("--type=cyclonedx", f"--predicate={parts}")
-        run([cosign, "attest", "--yes", *told, image.name])
+    signer.run("sign", image.name)
+    signer.run("attest", "--type=cyclonedx", f"--predicate={parts}", image.name)
     out = parts.parent
-    release(image, gang, out, parts)
+    release(image, gang, out, parts, signer=signer)
     registry, _, _ = image.repository.rpartition("/")
     chart = out / f"muster-{muster.version()}.tgz"
     helm = gotools.find("helm")
     if not helm:
         print(f"The chart is not pushed: there is no helm (`make helm` builds it); it is {chart}.")
         return
-    run([helm, "push", str(chart), f"oci://{registry}/charts"])
+    # As docker and cosign take a registry on this machine: there is no certificate for it.
+    plain = ["--plain-http"] if registry.startswith(_LOOPBACK) else []
+    run([helm, "push", *plain, str(chart), f"oci://{registry}/charts"])
