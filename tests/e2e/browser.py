@@ -97,8 +97,12 @@ class Page:
         return found
 
     async def picture(self) -> bytes:
-        """Return what is seen as a PNG."""
-        found = await self.ask("Page.captureScreenshot", format="png")
+        """Return what is seen as a PNG, without the room below the page."""
+        wide, high = await self.get(
+            "[innerWidth, Math.min(innerHeight, document.body.offsetHeight)]"
+        )
+        clip = {"x": 0, "y": 0, "width": wide, "height": high, "scale": 1}
+        found = await self.ask("Page.captureScreenshot", format="png", clip=clip)
         return base64.b64decode(found["data"])
 
 

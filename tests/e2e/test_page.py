@@ -21,6 +21,7 @@ from gangs import wait_reason
 from harness import Api, Operator, add_nodes, tfjob
 
 import halls
+from builders_scheduler import make_node
 from halls import Server
 from muster.commands import questions, render
 from muster.commands.snapshot import empty_store
@@ -52,9 +53,11 @@ STICKS_OUT = """[...document.querySelectorAll('body *')].filter((each) => {
   const { display, overflowX } = getComputedStyle(each), views = each.closest('nav');
   const right = (element) => element.getBoundingClientRect().right;
   return views && right(each) > right(views) + 1
+    || each.matches('td .chip') && each.getBoundingClientRect().height > 32
     || display !== 'inline' && overflowX === 'visible' && each.scrollWidth > each.clientWidth + 1;
 }).map((each) => `${each.className}: ${each.textContent}`)"""
-"""Gives the texts that do not fit where they stand, and the views whose link cannot be seen."""
+"""Gives the texts that do not fit where they stand, the views whose link cannot be seen, and the
+words of tables that are broken."""
 OVER_EACH_OTHER = """(() => {
   const found = [];
   for (let later = 0; later < 1800; later += 90) {
@@ -139,7 +142,7 @@ async def log_in(page: browser.Page, token: str) -> None:
 
 
 def test_the_demos_story_is_watched_to_its_end(
-    api: Api, operator: Operator, watch: Callable[[Story], None]
+    api: Api, operator: Operator, watch: Callable[[Story], None], tmp_path: Path
 ) -> None:
     """On the operator's page: a job waits behind another, starts as that ends, and succeeds."""
     config = yaml.safe_load(api.cluster.kubeconfig.read_text())
@@ -174,6 +177,7 @@ def test_the_demos_story_is_watched_to_its_end(
         await page.until(f"Object.values(state.view.nodes).some({held})")
         await ends("second")
         await page.until("document.querySelector('#sheet .chip').innerText === 'Succeeded'")
+        await each_look(page, "sheet", tmp_path)
         await page.get("location.hash = '/timeline'")
         await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
         lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
@@ -201,6 +205,7 @@ def test_each_view_is_read_by_everybody(watch: Callable[[Story], None], tmp_path
             await promised(page)
             await by_keys(page)
             await live(page, seen)
+            await young(page, seen)
             await many(page)
 
     watch(story)
@@ -290,6 +295,22 @@ async def live(page: browser.Page, seen: list[halls.Seen]) -> None:
     label = await page.get("document.querySelector('[data-node=gpu-c-4]').ariaLabel")
     assert "churn" not in label
     await page.until("document.getElementById('pulse').innerText === 'live'")
+
+
+async def young(page: browser.Page, seen: list[halls.Seen]) -> None:
+    """See of jobs that have just come more than a line: the time before them is left out."""
+    whole, now = seen[-1], time.time()
+    nodes = [make_node(name="gpu-a-1", gpu=8)]
+    first = halls.running("TFJob/vision/first", ["gpu-a-1"], 8, 1, now, queue="default", ran=10)
+    seen.append(halls.saw(nodes, [first], now=now)[1])
+    await page.get("location.hash = '/timeline'")
+    await page.until("document.querySelectorAll('#timeline .row').length === 1")
+    wide = "getBoundingClientRect().width"
+    bar, lane = (f"document.querySelector('.lane{of}').{wide}" for of in (" i:not(.wait)", ""))
+    assert await page.get(f"{bar} / {lane}") > 0.05
+    seen.append(whole)
+    await page.until("Object.keys(state.view.nodes).length === 24")
+    await page.get("location.hash = '/now'")
 
 
 async def many(page: browser.Page) -> None:

@@ -389,7 +389,9 @@ function choice(label, field, options) {
 function drawTimeline() {
   const at = now(), all = lives();
   const far = Math.max(0, ...all.map((life) => (life.eta ? life.eta + (life.lasts || 0) : life.ends || at) - at));
-  const from = at - state.span, to = at + Math.min(Math.max(far * 1.05, state.span / 6), state.span * 1.5);
+  // Before the first of all jobs there is nothing to be seen.
+  const back = Math.min(state.span, Math.max(60, ...all.map((life) => (at - life.came) * 1.05)));
+  const from = at - back, to = at + Math.min(Math.max(far * 1.05, back / 6), state.span * 1.5);
   const spans = choice("How far back", "span", [[900, "15 min"], [3600, "1 h"], [21600, "6 h"]]);
   const by = choice("In rows", "by", [["jobs", "by job"], ["nodes", "by node"]]);
   const sign = (word, style) => el("span", {}, el("i", { class: "c", style }), word);
@@ -571,7 +573,10 @@ function placement(key) {
   grid.style.setProperty("--gap-line", "2px");
   return [el("h3", {}, `Placement: ${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}`), levels.length ? el("ul", {}, levels) : "", grid];
 }
-function table(title, columns, rows) {
+function table(title, names, all) {
+  // A column in which nothing stands takes room from the others.
+  const told = names.map((_, i) => all.some((cells) => cells[i] !== ""));
+  const [columns, ...rows] = [names, ...all].map((cells) => cells.filter((_, i) => told[i]));
   return rows.length ? [el("h3", {}, title), el("div", { class: "wide" }, el("table", {}, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))))))] : [];
 }
 function pods() {
