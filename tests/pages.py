@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = {path.stem: path for top in (ROOT, ROOT / "docs") for path in sorted(top.glob("*.md"))}
 TYPED_BY = {
-    "README": ("e2e/test_readme.py",),
+    **dict.fromkeys(("README", "local", "first-job"), ("e2e/test_readme.py",)),
     "migration": ("e2e/test_migration.py", "commands/test_convert.py"),
     "real": ("real/test_page.py",),
 }

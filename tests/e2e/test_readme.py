@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of the README works for somebody who types them one after the other."""
+"""Every command of README and first pages works for who types them one after the other."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from muster.local import cluster, layout, options
 from muster.local.handle import Cluster
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+READ = ("README.md", "docs/local.md", "docs/first-job.md")
+TEXT = "".join((ROOT / page).read_text() for page in READ)
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 LINES = [
     command
     for block in BLOCKS
@@ -143,7 +144,7 @@ def shell(own: Cluster, clone: Path, tmp_path: Path) -> Iterator[Shell]:
             cluster.down(name)
 
 
-def test_the_tables_are_of_this_readme() -> None:
+def test_the_tables_are_of_these_pages() -> None:
     """A command that is left out, or ends otherwise than others, is there."""
     assert set(LINES) >= {*NOT_RUN, *CODES, *SAYS, INSTALL}
 

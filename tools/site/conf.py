@@ -12,7 +12,15 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MENU = {
-    "Begin": ("install", "local", "training", "dashboard", "terminal", "migration"),
+    "Begin": (
+        "install",
+        "first-job",
+        "local",
+        "training",
+        "dashboard",
+        "terminal",
+        "migration",
+    ),
     "Use": ("jobs", "gang-schedulers", "policies", "queues", "waiting", "reference"),
     "Operate": (
         "multi-tenancy",
