@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from harness import Api, Operator, add_nodes, tfjob
 
 import halls
 from builders_scheduler import make_node
+from dashboard.test_server import EVENT, Hall
 from halls import Server
 from muster.commands import questions, render
 from muster.commands.snapshot import empty_store
@@ -119,11 +120,12 @@ async def shown(
     page: browser.Page,
     seen: list[halls.Seen],
     guard: Guard | None = None,
+    source: Source | None = None,
     what_if: Callable[[str], Awaitable[str]] | None = None,
 ) -> AsyncIterator[str]:
-    """Serve the last of what is seen; give where."""
+    """Serve the last of what is seen, or a source of one's own; give where."""
     store = empty_store(("muster",))
-    source = Source(lambda: seen[-1], lambda: policy.DEFAULT, store, what_if=what_if)
+    source = source or Source(lambda: seen[-1], lambda: policy.DEFAULT, store, what_if=what_if)
     runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, guard))
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
@@ -366,5 +368,34 @@ def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> Non
             assert "sam-distill" in told
             assert "llama" not in told
             await each_look(page, "tenant", tmp_path)
+
+    watch(story)
+
+
+def test_a_log_is_read(watch: Callable[[Story], None], tmp_path: Path) -> None:
+    """From a job to its pod to what that printed, and its events; with the token of who looks."""
+    asked: list[str] = []
+
+    async def read(who: str, path: str, _: Mapping[str, str]) -> str:
+        asked.append(who)
+        return "step 1\n" if path.endswith("/log") else json.dumps({"items": [EVENT]})
+
+    hall = Hall(halls.small(time.time())[1], read=read)
+    hall.brings()
+
+    async def story(page: browser.Page) -> None:
+        guard = Guard(Server(good={"vision"}))
+        async with shown(page, [], guard, hall.source) as base:
+            await page.ask("Page.navigate", url=f"{base}#/job/TFJob%2Fvision%2Fmine")
+            await log_in(page, "good")
+            pod, log = (f"document.querySelector('#sheet {of}')" for of in ("td button", ".log"))
+            await page.until(f"{pod} !== null")
+            await page.get(f"{pod}.click()")
+            await page.until(f"{log}?.innerText.trim() === 'step 1'")
+            sheet = await page.get("document.getElementById('sheet').innerText")
+            assert "EVENTS OF MINE-WORKER-0" in sheet
+            assert sheet.count("waits") == 2
+            assert set(asked) == {"Bearer good"}
+            await each_look(page, "log", tmp_path)
 
     watch(story)

@@ -577,7 +577,7 @@ function table(title, names, all) {
   // A column in which nothing stands takes room from the others.
   const told = names.map((_, i) => all.some((cells) => cells[i] !== ""));
   const [columns, ...rows] = [names, ...all].map((cells) => cells.filter((_, i) => told[i]));
-  return rows.length ? [el("h3", {}, title), el("div", { class: "wide" }, el("table", {}, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))))))] : [];
+  return rows.length ? [el("h3", {}, title), el("div", { class: "wide" }, el("table", { "aria-label": title }, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))))))] : [];
 }
 function pods() {
   const order = (pod) => [pod.role, pod.index === null ? 0 : pod.index];
