@@ -537,7 +537,7 @@ function drawSheet() {
   const key = state.open, gang = state.view.gangs[key], job = state.view.jobs[key], sheet = byId("sheet");
   const word = (job && job.state) || (gang && gang.state) || "gone";
   const pair = (name, value) => value ? [el("dt", {}, name), el("dd", {}, value)] : [];
-  const facts = gang || {}, past = job || {}, began = facts.started || past.started;
+  const facts = gang || {}, past = job || {}, began = facts.started || past.started, came = past.created || facts.created;
   const body = [
     el("div", { class: "head" }, swatch(key), el("h2", { id: "sheet-title" }, short(key), el("div", { class: "dim mono" }, `${key.split("/")[0]} in ${space(key)}`)), el("button", { class: "close", "data-spot": "close", "aria-label": "Close", onclick: () => sheet.close() }, "×")),
     el("p", { class: "facts" }, chip(word, TONES[word]), facts.state && facts.state !== word ? chip(facts.state, TONES[facts.state]) : "", past.restarts ? chip(`${past.restarts} pods restarted`, "warn") : ""),
@@ -546,7 +546,7 @@ function drawSheet() {
     failure(past),
     el("h3", {}, "In short"),
     el("dl", { class: "pairs" }, pair("Queue", facts.queue && `${facts.queue}${facts.position ? `, position ${facts.position}` : ""}`), pair("Asks", needs(facts).join(", ")), pair("Roles", (facts.roles || []).map(([role, total, has]) => `${role || "pods"}: ${has} of ${total} placed`).join(", ")),
-      pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", clock(past.created || facts.created || 0, true)), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
+      pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", came ? clock(came, true) : ""), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
       pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Kept for it", Object.keys(facts.room || {}).sort(byName.compare).join(", ")), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
     ...placement(key), ...pods(), ...logged(), ...conditions(), ...events("Events", happened), ...decisions(),
