@@ -53,6 +53,15 @@ def writes(world, kind):
     return [action for action in world.decide() if isinstance(action, kind)]
 
 
+@pytest.mark.parametrize("suspend", [False, True])
+def test_it_is_looked_at_again_when_its_node_counts_as_fenced(away, monkeypatch, suspend):
+    """No event tells of that time, and a suspended job waits for the end of its pods, too."""
+    away.edit(runPolicy={"suspend": suspend})
+    seen = away.observe()
+    monkeypatch.setattr(away, "observe", lambda: replace(seen, loses_at=START + 5))
+    assert RequeueAfter(START + 5) in writes(away, RequeueAfter)
+
+
 @pytest.mark.parametrize("deleting", [False, True], ids=["lost", "marked-by-kubernetes"])
 def test_nobody_knows_whether_it_runs(away, deleting):
     """Its place is not filled, even if there is room; status and event say what is waited for."""

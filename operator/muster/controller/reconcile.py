@@ -100,7 +100,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
     yield from _status_writes(scope, after, ())
-    yield from _earliest(expiry)
+    yield from _earliest(expiry, scope.observed.loses_at)
 
 
 def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
@@ -139,6 +139,7 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     yield from events.of_writes(deletes)
     after = _told(conditions.suspended(scope), names.JobState.INVALID, _problems(scope))
     yield from _status_writes(scope, after, events.of_state(scope, after))
+    yield from _earliest(scope.observed.loses_at)
 
 
 def _kept(scope: Scope) -> Iterator[Action]:
