@@ -470,11 +470,11 @@ def test_no_more_of_a_pod_is_kept_than_counts():
     spec = {"containers": [container], "initContainers": [{"restartPolicy": "Always"}]}
     spec["volumes"] = [claim, {"name": "c", "configMap": {"name": "x"}}]
     stored = {"metadata": {}, "spec": spec}
-    assert answers.shown(sent, stored, 0.0).spec == {
+    assert answers.shown(sent, stored, 0.0).applied({})["spec"] == {
         "containers": [{"ports": [port], "resources": {"limits": {"cpu": 1}}}],
         "initContainers": [{"restartPolicy": "Always"}],
         "volumes": [claim],
     }
     selector = {f"label-{i}": "v" * 63 for i in range(1000)}
     stored = {"metadata": {}, "spec": {"nodeSelector": selector}}
-    assert answers.shown(sent, stored, 0.0).spec is None
+    assert not answers.shown(sent, stored, 0.0).stored

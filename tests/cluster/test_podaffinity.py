@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
+
 import pytest
 
 from builders_scheduler import (
@@ -156,6 +159,31 @@ def test_plain_roles_share_a_shape_whatever_they_are_called():
     assert ids(columns) == 2
     columns.pod_changed(hermit, None)
     assert ids(columns) == 1
+
+
+def test_a_gang_that_a_term_is_about_stays_the_same_object():
+    """Each snapshot would keep gangs of its own; nothing is left of it when the term has gone."""
+    columns = make_columns(nodes=NODES)
+    role = make_role(replicas=2, template=make_template(labels={"app": "a"}))
+    gang = make_gang(roles=[role])
+
+    def seen(gang):
+        (found,) = assemble(columns, [gang], [make_queue()], 0.0).gangs
+        return found
+
+    plain = seen(gang)
+    hermit = pods.parse_use(pod(affinity=affinity("podAntiAffinity"), labels={}))
+    columns.pod_changed(None, hermit)
+    about, again = seen(gang), seen(gang)
+    assert about.pod_sets[0].shape != plain.pod_sets[0].shape
+    assert again is about
+    other = seen(replace(gang, created=gang.created + 1))
+    assert (other is about, other.created) == (False, gang.created + 1)
+    columns.pod_changed(hermit, None)
+    last = weakref.ref(other.allocated)
+    del other
+    assert seen(gang).pod_sets[0].shape == plain.pod_sets[0].shape
+    assert last() is None
 
 
 def test_fits_looks_at_neighbours_and_ports():

@@ -17,7 +17,7 @@ from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
 from muster.allocator.verdict import RELEASE
 from muster.api import names
-from muster.api.model import GroupView, Job, Json, PodView, Replica
+from muster.api.model import GroupView, Job, Json, PodView, Replica, gather, nothing
 from muster.api.reasons import GangPhase
 from muster.api.status import JobStatus, Verdict
 from muster.cluster import dryrun, gangs, podgroups, tasks
@@ -157,7 +157,7 @@ class _Kind:
         """Return those of the pods by place that are lost, and when the next one will be."""
         # To go through all pods of all gangs in each cycle would cost.
         if key not in self._stranded:
-            return {}, math.inf
+            return nothing(), math.inf
         return self._store.away.look(job, pods(), now)
 
     def _blank(self, group: str, minimum: int = 0) -> Verdict:
@@ -194,7 +194,7 @@ class _Kind:
         knows = self._store.columns.knows
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
-        lost = frozenset(node for node in nodes if not knows(node))
+        lost = gather(node for node in nodes if not knows(node))
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
         news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
         # Suspects by identity: they are the same object while they are the same, and may be many.
@@ -314,7 +314,7 @@ class JobMembers(_Kind):
         lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
-        answers: Mapping[str, Answer] = {}
+        answers: Mapping[str, Answer] = nothing()
         if self._store.dry_runs.made:
             answers = self._answers(job, of, now, may_ask=until <= now)
         # The number comes first: it differs most often, and a job takes long to compare.
@@ -374,7 +374,7 @@ class JobMembers(_Kind):
                 templates[replica.type],
                 answers.get(replica.role),
             )
-            if answer is None or answer.spec is None:
+            if answer is None or not answer.stored:
                 whole = admission.admitted(written)
                 obstacle = obstacle or admission.obstacle(role, written, whole)
             else:
@@ -392,7 +392,7 @@ class JobMembers(_Kind):
             obstacle=obstacle,
             charged=any(charges.values()),
             wanted=frozenset(gangs.names_of(job, job.replicas)),
-            free=frozenset(gangs.names_of(job, free)),
+            free=gather(gangs.names_of(job, free)),
             late=gangs.late_names(job),
         )
 
@@ -409,7 +409,7 @@ class JobMembers(_Kind):
         )
         return job_facts(
             job,
-            {**self._store.own_pods(job), **lost},
+            {**self._store.own_pods(job), **lost} or nothing(),
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),
@@ -477,7 +477,7 @@ def job_facts(
         need=gangs.minimum(job, late) - elsewhere,
         late=template.late,
         free=template.free,
-        foreign=frozenset(
+        foreign=gather(
             place
             for place, pod in pods.items()
             if pod.scheduler_name and pod.scheduler_name not in rules.scheduler_names

@@ -25,7 +25,7 @@ from muster.allocator.verdict import (
     released,
     waits,
 )
-from muster.api.model import PodView, nothing
+from muster.api.model import PodView, gather, nothing
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.cluster import tasks
@@ -308,7 +308,7 @@ class GangMemory:
     @property
     def nodes(self) -> Mapping[str, str]:
         """Place -> node, of the assumed pods."""
-        return {place: it.node for place, it in self.assumed.items()}
+        return {place: it.node for place, it in self.assumed.items()} or nothing()
 
     @property
     def absent(self) -> bool:
@@ -487,7 +487,7 @@ def begin(facts: GangFacts) -> GangMemory:
         released=facts.resumes,
         owed=facts.owed,
         told=None if facts.written is None else facts.written.eta,
-        previous={place: pod.node for place, pod in facts.pods.items() if pod.node},
+        previous={place: pod.node for place, pod in facts.pods.items() if pod.node} or nothing(),
     )
 
 
@@ -808,7 +808,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     for retry in memory.retries.values():
         turn.wake(retry.until)
     turn.wake(memory.misled_until)
-    pausing = frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now)
+    pausing = gather(p for p, retry in memory.retries.items() if retry.until > turn.now)
     plan = Plan(
         assumed=memory.nodes,
         previous=memory.previous,
@@ -882,9 +882,9 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         facts.asks,
         min_member=facts.asks.min_member - (key.growth if key.mends else 0),
         # What it was before it grew, nobody knows role by role.
-        leasts={} if key.mends else facts.asks.leasts,
+        leasts=nothing() if key.mends else facts.asks.leasts,
         roles=roles,
-        pending={name: amount for name, amount in pending.items() if amount},
+        pending={name: amount for name, amount in pending.items() if amount} or nothing(),
         admitted=admitted,
         hold_until=key.hold_until,
         refusal=NOT_NOW if key.barred else refusal,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from muster.api import names
 from muster.api.owner import Owner, shared
@@ -22,6 +22,8 @@ Json = dict[str, Any]
 SHARED_ABOVE: Final = 32
 """The most pods of a job that each carry what all must know, if nobody says another."""
 _NOTHING: Final[dict[Any, Any]] = {}
+_NOBODY: Final[frozenset[Any]] = frozenset()
+T = TypeVar("T")
 
 
 def nothing() -> dict[Any, Any]:
@@ -30,6 +32,12 @@ def nothing() -> dict[Any, Any]:
     It is never changed, as nothing is that a value holds.
     """
     return _NOTHING
+
+
+def gather(items: Iterable[T]) -> frozenset[T]:
+    """Return the set of these; what stands for all that are empty is kept once, too."""
+    # Python makes each of them anew, of 216 bytes.
+    return frozenset(items) or _NOBODY
 
 
 @dataclass(frozen=True, slots=True)

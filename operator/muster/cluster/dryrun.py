@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from muster.api.model import Json, nothing
+from pydantic_core import from_json, to_json
+
+from muster.api.model import Json
 from muster.api.podtemplate import LISTS
 from muster.cluster.pods import CLAIM, PER_POD, UNSUPPORTED_VOLUMES
 
@@ -20,7 +22,7 @@ LIFETIME: Final = 600.0
 MOST: Final = 1024
 """Answers that are kept; the oldest go."""
 LARGEST: Final = 32 * 1024
-"""Characters of what is kept of a pod: of a larger one nothing is."""
+"""Bytes of what is kept of a pod: of a larger one nothing is."""
 _OF_CONTAINERS: Final = ("resources", "ports", "restartPolicy")
 _OF_VOLUMES: Final = (CLAIM, "ephemeral", *UNSUPPORTED_VOLUMES)
 """What counts for where a pod can be, and for quotas."""
@@ -32,10 +34,10 @@ class Answer:
 
     until: float
     """When it is to be asked for anew."""
-    spec: Json | None = None
-    """Of a pod as it would be stored; None: nobody can tell, so that the template counts."""
-    labels: Mapping[str, str] = field(default_factory=nothing)
-    """Those that the pod would have and was not sent with."""
+    stored: bytes = b""
+    """spec of a pod as it would be stored, and the labels that it would have and was not sent
+    with: JSON, a fraction of what it takes read. Empty: nobody can tell, so that the template
+    counts."""
     refused: str = ""
     """Why a policy takes no such pod."""
     reason: str = ""
@@ -45,13 +47,14 @@ class Answer:
 
     def applied(self, template: Json) -> Json:
         """Return the template as its pods will be stored."""
-        assert self.spec is not None
+        spec, added = from_json(self.stored)
         metadata = template.get("metadata") or {}
-        labels = {**(metadata.get("labels") or {}), **self.labels}
+        labels = {**(metadata.get("labels") or {}), **added}
         # A node that the template names is a constraint, with which no pod is sent.
         node = (template.get("spec") or {}).get("nodeName")
-        spec = {**self.spec, "nodeName": node} if node else self.spec
-        return {**template, "metadata": {**metadata, "labels": labels}, "spec": spec}
+        named = {"nodeName": node} if node else {}
+        whole = {**metadata, "labels": labels}
+        return {**template, "metadata": whole, "spec": {**spec, **named}}
 
 
 def shown(sent: Json, stored: Json, now: float) -> Answer:
@@ -59,11 +62,9 @@ def shown(sent: Json, stored: Json, now: float) -> Answer:
     before = sent["metadata"].get("labels") or {}
     labels = stored["metadata"].get("labels") or {}
     added = {k: v for k, v in labels.items() if before.get(k) != v and k not in PER_POD}
-    spec = _kept(stored["spec"])
+    kept = to_json((_kept(stored["spec"]), added))
     # Who may write jobs decides how large their pods are, and how many there are of them.
-    if len(json.dumps((spec, added))) > LARGEST:
-        return Answer(now + LIFETIME)
-    return Answer(now + LIFETIME, spec, added)
+    return Answer(now + LIFETIME, kept if len(kept) <= LARGEST else b"")
 
 
 def _kept(spec: Json) -> Json:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from muster import frameworks
 from muster.api import edge, names, topology
-from muster.api.model import Job, Json, PodView, Replica, nothing
+from muster.api.model import Job, Json, PodView, Replica, gather, nothing
 from muster.cluster import tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.queues import QueueInput, amounts
@@ -217,7 +217,7 @@ def asks(
 def leasts_of(job: Job, rules: GangRules) -> Mapping[str, int]:
     """Return the least of each role that is placed here, of jobs that say it role by role."""
     asked = job.run_policy.scheduling.leasts
-    return {r.role: asked.get(r.role, 0) for r in placed_here(job, rules)} if asked else {}
+    return {r.role: asked.get(r.role, 0) for r in placed_here(job, rules)} if asked else nothing()
 
 
 def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
@@ -247,8 +247,8 @@ def task_sets(
             priority=rules.priority(demand.pod_class(job, replica, rules.priorities)),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
             gated=tasks.gated(admitted[replica.type]),
-            selector=dict(shapes[replica.type].selector),
-            charge=charges.get(replica.role) or {},
+            selector=dict(shapes[replica.type].selector) or nothing(),
+            charge=charges.get(replica.role) or nothing(),
             topology=topology_of(replica.annotations, job.labels),
         )
         for replica in here
@@ -326,9 +326,7 @@ def missing(gang: GangInput) -> int:
 def late_names(job: Job) -> frozenset[str]:
     """Return the names of the pods that come once all others are ready."""
     types = frameworks.of(job).gang.later(job)
-    if not types:
-        return frozenset()
-    return frozenset(job.pod_names(role for role in job.replicas if role.type in types))
+    return gather(job.pod_names(role for role in job.replicas if role.type in types))
 
 
 def restarts(job: Job) -> bool:

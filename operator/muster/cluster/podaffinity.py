@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.model import gather
 from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.pods import PodShape, PodUse
@@ -126,6 +127,8 @@ class PodAffinity:
         self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = 0
+        self._made: dict[str, tuple[Gang, Gang]] = {}
+        """By key: gangs that were resolved last, and what was made of them."""
 
     def put(self, use: PodUse, sign: int) -> None:
         """Count a pod that came to its node (sign 1), or went (-1)."""
@@ -140,6 +143,10 @@ class PodAffinity:
         """Say whether any term concerns anybody at all."""
         self._terms = {}
         return bool(self.counts.holders) or any(shape.ties for shape in shapes)
+
+    def idle(self) -> None:
+        """Take in that no term concerns anybody at present."""
+        self._made.clear()
 
     def index_terms(self, shapes: Iterable[PodShape]) -> None:
         """Index the terms of these shapes, and of pods on nodes, by a label that they ask for."""
@@ -164,7 +171,7 @@ class PodAffinity:
         found = list(self._loose)
         for label in identity.labels.items():
             found += self._index.get(label, ())
-        return frozenset(term for term in found if self.counts.matches(term.who, identity))
+        return gather(term for term in found if self.counts.matches(term.who, identity))
 
     def resolve(
         self,
@@ -189,23 +196,36 @@ class PodAffinity:
         # Of pods that are on nodes `holders` has those terms that count; more are asked about only
         # by who waits.
         self.index_terms(shape for _, own in paired for pod_set, shape in own if _waits(pod_set))
+        before, self._made = self._made, {}
         for gang, own in paired:
-            pod_sets, changed = list(gang.pod_sets), False
+            ids = [pod_set.shape for pod_set in gang.pod_sets]
             for i, (pod_set, shape) in enumerate(own):
                 # What pods that run mean to those that wait counts if they are evicted.
                 if _waits(pod_set) or pod_set.held:
                     profile = self.profile(shape.identity)
                     id_ = id_of(shape, profile)
                     known[id_] = shape, profile
-                    changed |= pod_set.shape != id_
-                    # The same object where nothing changes, so that what is known of the gang
-                    # stays known.
-                    pod_sets[i] = replace(pod_set, shape=id_) if pod_set.shape != id_ else pod_set
+                    ids[i] = id_
                     if _waits(pod_set) or (movable and gang.movable):
                         wanted[id_] = shape
-            made.append(replace(gang, pod_sets=tuple(pod_sets)) if changed else gang)
+            made.append(self._with_shapes(gang, ids, before.get(gang.key)))
         self._make_terms(wanted, known, pods)
         return made, wanted
+
+    def _with_shapes(
+        self, gang: Gang, ids: Sequence[int], before: tuple[Gang, Gang] | None
+    ) -> Gang:
+        """Return the gang with these shapes, as the same object while nothing changes."""
+        # What is known of a gang is known by that; and each snapshot would keep gangs of its own.
+        if _has(gang, ids):
+            return gang
+        if before is not None and before[0] is gang and _has(before[1], ids):
+            made = before[1]
+        else:
+            pairs = zip(gang.pod_sets, ids, strict=True)
+            made = replace(gang, pod_sets=tuple(replace(p, shape=id_) for p, id_ in pairs))
+        self._made[gang.key] = gang, made
+        return made
 
     def _make_terms(
         self,
@@ -398,6 +418,11 @@ class _Company:
 
 def _policies(term: PodAffinityTerm) -> tuple[bool, bool]:
     return term.honours_affinity, term.honours_taints
+
+
+def _has(gang: Gang, ids: Sequence[int]) -> bool:
+    """Say whether its pod sets have these shapes."""
+    return all(pod_set.shape == id_ for pod_set, id_ in zip(gang.pod_sets, ids, strict=True))
 
 
 def _waits(pod_set: PodSet) -> bool:

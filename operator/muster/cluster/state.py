@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.model import gather
 from muster.api.reasons import Reason
 from muster.cluster import queuetree
 from muster.cluster.gangs import GangInput
@@ -428,6 +429,8 @@ class ClusterColumns:
             made, wanted = self._affinity.resolve(
                 made, shapes_of, self._shape_id, self._uses.values(), movable=movable
             )
+        else:
+            self._affinity.idle()
         # Holders count too: if they are evicted, their claims come free.
         users = _claimants(made, gangs) if any(s.stored for s in wanted.values()) else {}
         self.volumes.survey(users, self._nodes.order()[1])
@@ -590,7 +593,7 @@ class ClusterColumns:
     def _pod_set(self, role: RoleInput, request: IntArray) -> PodSet:
         # Without a profile: terms of other pods give it another shape only later, where there are
         # any.
-        shape = self._shape_id(role.shape, frozenset())
+        shape = self._shape_id(role.shape, gather(()))
         same = {name: getattr(role, name) for name in _OF_ROLES}
         return PodSet(shape=shape, request=request, ports=role.shape.ports, **same)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.api.model import Json, PodView, nothing
+from muster.api.model import Json, PodView, gather, nothing
 from muster.cluster.pods import PodShape
 from muster.scheduler.model import Topology
 
@@ -154,8 +154,8 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
         started=tuple(out.started),
         leaving=tuple(out.leaving),
         succeeded=out.succeeded,
-        previous={i: before[place] for i, place in wanting if before.get(place)},
-        nominated={i: kept[place] for i, place in wanting if place in kept},
+        previous={i: before[place] for i, place in wanting if before.get(place)} or nothing(),
+        nominated={i: kept[place] for i, place in wanting if place in kept} or nothing(),
     )
 
 
@@ -207,7 +207,7 @@ def _charged(
     # gang out by its own pods.
     missing = {i for i in role.waiting if tasks.places[i] not in pods}
     assumed = sum(tasks.places[i] not in pods for i, _ in role.held)
-    absent = frozenset(i for i in missing if tasks.places[i] not in plan.unbound)
+    absent = gather(i for i in missing if tasks.places[i] not in plan.unbound)
     for dimension, each in tasks.charge.items():
         coming[dimension] += each * (assumed + len(missing) - len(absent))
     return replace(role, charge=tasks.charge, absent=absent)

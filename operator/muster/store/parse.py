@@ -57,7 +57,7 @@ def _identity(metadata: Json) -> dict[str, Any]:
         "uid": metadata["uid"],
         "owner": owner.controller(metadata),
         "deleting": "deletionTimestamp" in metadata,
-        "labels": metadata.get("labels") or {},
+        "labels": metadata.get("labels") or nothing(),
     }
 
 
@@ -65,7 +65,7 @@ def pod(document: Json) -> PodView:
     """Return the view of a pod."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = document.get("status") or {}
-    labels = metadata.get("labels") or {}
+    labels = metadata.get("labels") or nothing()
     index = labels.get(names.REPLICA_INDEX, "")
     controller = owner.controller(metadata)
     containers = status.get("containerStatuses") or ()
@@ -114,7 +114,7 @@ def _service(name: str, spec: Json) -> str:
 def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
     """Return a pod of which only is known whose it is and where: it takes all of its node."""
     metadata, spec = document["metadata"], document.get("spec") or {}
-    labels = metadata.get("labels") or {}
+    labels = metadata.get("labels") or nothing()
     index = edge.text(labels.get(names.REPLICA_INDEX))
     view = PodView(
         **_identity(metadata),
@@ -149,7 +149,7 @@ def unread_group(api_version: str, kind: str, document: Json, why: Unreadable) -
 def space(document: Json) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
     """Return name, labels and annotations of a namespace: admission goes by these, too."""
     metadata = document["metadata"]
-    return metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return metadata["name"], metadata.get("labels") or nothing(), metadata.get("annotations") or {}
 
 
 def unread_space(
@@ -233,9 +233,9 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
         spec=spec,
         phase=edge.text(status.get("phase")),
         conditions=tuple(c for c in edge.sequence(status.get("conditions")) if edge.mapping(c)),
-        annotations=metadata.get("annotations") or {},
+        annotations=metadata.get("annotations") or nothing(),
         created=epoch(metadata.get("creationTimestamp") or ""),
-        counts={key: status[key] for key in COUNTS if edge.integer(status.get(key))},
+        counts={k: status[k] for k in COUNTS if edge.integer(status.get(k))} or nothing(),
     )
 
 
