@@ -80,8 +80,8 @@ TRACKER: Final = (
         ],
         [
             (
-                "nominated={i: kept[place] for i, place in wanting if place in kept},",
-                "nominated={},",
+                "kept[place] for i, place in wanting if place in kept",
+                "kept[place] for i, place in ()",
             )
         ],
     ),

@@ -15,10 +15,10 @@ from muster.api.reasons import QueuePhase, Reason
 
 ENDLESS: Final = int(np.iinfo(np.int64).max // 4)
 """More volumes than anybody has."""
-_NOTHING: Final[dict[Any, Any]] = {}
+_NOTHING: Final[Mapping[Any, Any]] = {}
 
 
-def nothing() -> dict[Any, Any]:
+def nothing() -> Mapping[Any, Any]:
     """Return what stands in values for all that is empty: of thousands, each would keep its own.
 
     It is never changed.
