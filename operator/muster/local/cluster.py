@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import ipaddress
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from muster.kube.certificates import PairFiles, self_signed
 from muster.local import (
     binaries,
     contents,
@@ -224,11 +226,11 @@ def _start_api(made: Cluster) -> Cluster:
     users = ((tokens[name], *user) for name, user in known.items())
     rows = (f'{token},{user},{user},"{",".join(groups)}"' for token, user, *groups in users)
     kubeconfig.write(made.files.tokens, "\n".join(rows))
+    _certify(made)
     made.launch(handle.ETCD)
     for _ in range(_PORT_TRIES):
         made.launch(handle.API_SERVER)
         try:
-            _await_certificate(made)
             _write_kubeconfigs(made, tokens)
             made.wait_ready()
         except PortTakenError:
@@ -239,13 +241,16 @@ def _start_api(made: Cluster) -> Cluster:
     raise ClusterError(f"each of {_PORT_TRIES} ports was taken before the API server had it")
 
 
-def _await_certificate(made: Cluster) -> None:
-    deadline = time.monotonic() + handle.START_SECONDS
-    while not made.files.certificate.with_suffix(".key").exists():  # written last
-        made.check(handle.ETCD, handle.API_SERVER)
-        if time.monotonic() > deadline:
-            raise ClusterError("the API server makes no certificate")
-        time.sleep(0.02)
+def _certify(made: Cluster) -> None:
+    """Make the certificate by which the API server is known."""
+    # That which it makes itself is of RSA: to sign with it takes far longer, at each connection.
+    service = ipaddress.ip_network(real.SERVICES)[1]
+    names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+    domain = f"{names[-1]}.{real.DOMAIN}"
+    hosts = (handle.address(made.files, made.options), str(service), "localhost", *names, domain)
+    certificate = made.files.certificate
+    pair = self_signed(f"{made.files.name}@muster", time.time(), real.YEAR, hosts=hosts)
+    PairFiles(certificate, certificate.with_suffix(".key")).write(pair)
 
 
 def _write_kubeconfigs(made: Cluster, tokens: Mapping[str, str]) -> None:

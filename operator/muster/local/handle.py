@@ -122,12 +122,13 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
         f"--bind-address={host}",
         f"--advertise-address={host}",
         f"--secure-port={port}",
-        # Where there is no certificate it makes one, and its key signs tokens just as well.
-        f"--cert-dir={layout.certificate.parent}",
+        # Its key signs tokens just as well.
+        f"--tls-cert-file={layout.certificate}",
+        f"--tls-private-key-file={key}",
         f"--token-auth-file={layout.tokens}",
         "--authorization-mode=Node,RBAC",
         f"--service-account-issuer={_ISSUER}",
-        f"--service-account-key-file={key}",
+        f"--service-account-key-file={layout.certificate}",
         f"--service-account-signing-key-file={key}",
         f"--service-cluster-ip-range={real.SERVICES}",
         *_reached(layout, options),

@@ -45,7 +45,7 @@ NODE = "real"
 _MOUNTS = "mounts"
 _PAUSE_IMAGE = "localhost/muster/pause:1"
 _PAUSE_ARCHIVE = "pause.tar"
-_DOMAIN = "cluster.local"
+DOMAIN = "cluster.local"
 SERVICES = "10.96.0.0/12"
 # Apart from the ranges of services and of simulated pods (10.128.0.0/9).
 _DNS = "10.112.0.253"
@@ -64,7 +64,7 @@ _SYSCTLS = {
 }
 """What kubelet finds set, so that it does not set it."""
 _SECONDS = 60.0
-_YEAR = 365 * 24 * 3600.0
+YEAR = 365 * 24 * 3600.0
 _AT_ONCE = 2
 """Imports side by side: they unpack, which takes a core each."""
 
@@ -289,7 +289,7 @@ def _config(files: Layout, name: str) -> Path:
 
 def prepare(files: Layout, options: Options, commands: Mapping[str, list[str]]) -> None:
     """Write what the components read, and make folders, cgroups and the image of sandboxes."""
-    pair = self_signed("kube-apiserver", time.time(), _YEAR, group="system:masters")
+    pair = self_signed("kube-apiserver", time.time(), YEAR, group="system:masters")
     client(files).write(pair)
     (files.home / "nodes").mkdir()
     _config(files, "Corefile").write_text(_corefile(files))
@@ -383,7 +383,7 @@ def _corefile(files: Layout) -> str:
 .:53 {{
     bind {_DNS}
     errors
-    kubernetes {_DOMAIN} in-addr.arpa {{
+    kubernetes {DOMAIN} in-addr.arpa {{
         kubeconfig {files.kubeconfig_of(COREDNS)}
         pods insecure
         ttl 5
@@ -465,7 +465,7 @@ def _kubelet(files: Layout, index: int) -> object:
         },
         "authorization": {"mode": "Webhook"},
         "clusterDNS": [_DNS],
-        "clusterDomain": _DOMAIN,
+        "clusterDomain": DOMAIN,
         "resolvConf": "",  # nothing of the machine's in pods
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "oomScoreAdj": 0,
