@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ POOL: Final = 512
 """How many of the best are kept at hand."""
 
 
+Column = TypeVar("Column", IntArray, FloatArray)
 Some = IntArray | BoolArray | slice
 """Nodes: (M,) positions, (N,) marks, or a slice of them."""
 ALL: Final = slice(None)
@@ -106,7 +107,7 @@ def best(rank: FloatArray, wanted: int) -> IntArray:
     if edge > NOWHERE:
         (equal,) = (rank == edge).nonzero()
         heads = np.concatenate((heads, equal[: wanted - len(heads)]))
-    return heads[np.argsort(-rank[heads], kind="stable")]
+    return heads[(-rank[heads]).argsort(kind="stable")]
 
 
 class Stack:
@@ -127,29 +128,33 @@ class Stack:
     ) -> None:
         self.nodes: Final = nodes
         """(M,): positions."""
-        self.rows: Final[Some] = ALL if whole else nodes
-        """The same, to take rows of columns by: no copy where it is all nodes in order."""
+        self._rows: Final = None if whole else nodes
         self._room, self._shape, self._count = room, shape, count[:, None]
         self._future = future
+
+    def of(self, column: Column) -> Column:
+        """Return of (N, ...) what the nodes have; not to be changed."""
+        # No copy where it is all nodes in order; `take` costs a fraction of the same by brackets.
+        return column if self._rows is None else column.take(self._rows, axis=0)
 
     @cached_property
     def allocatable(self) -> IntArray:
         """(M, R)."""
-        found: IntArray = self._room.nodes.allocatable[self.rows]
-        return found
+        return self.of(self._room.nodes.allocatable)
 
     @property
     def used(self) -> IntArray:
         """(M, R)."""
-        room, rows = self._room, self.rows
-        idle = room.free(rows, future=True) if self._future else room.idle[rows]
+        room = self._room
+        rows = ALL if self._rows is None else self._rows
+        idle = room.free(rows, future=True) if self._future else self.of(room.idle)
         used: IntArray = self.allocatable - idle + self._count * self._shape.request
         return used
 
     @property
     def load(self) -> IntArray:
         """(M, 2)."""
-        load: IntArray = self._room.load[self.rows] + self._count * self._shape.load
+        load: IntArray = self.of(self._room.load) + self._count * self._shape.load
         return load
 
 
@@ -235,8 +240,8 @@ class Capacity:
     def take(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
         """Give `counts` (M,) tasks of the shape to distinct nodes; negative counts take back."""
         column = counts[:, None]
-        self.idle[nodes] -= column * shape.request
-        self.load[nodes] += column * shape.load
+        self.idle[nodes] = self.idle.take(nodes, axis=0) - column * shape.request
+        self.load[nodes] = self.load.take(nodes, axis=0) + column * shape.load
         self.touch(nodes)
 
     def promise(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
@@ -446,7 +451,8 @@ class Fit:
         limits = np.minimum(self.capacity[heads], wanted)
         order, counts = self._merge(heads, limits, wanted)
         taken = np.array(counts, np.int64)
-        return Picks(order, heads[taken > 0], taken[taken > 0])
+        (used,) = taken.nonzero()
+        return Picks(order, heads[used], taken[used])
 
     def _pay(self, tasks: int) -> None:
         effort = (tasks + 1) * self._room.affinity.weight(self._id)
@@ -547,11 +553,11 @@ class Fit:
 
     def _ladders(self, heads: IntArray, limits: IntArray, wanted: int) -> list[list[float]]:
         """Return for each head the ranks of its first tasks, deep where they will be needed."""
-        filled = np.searchsorted(np.cumsum(limits), wanted) + 1
+        filled = limits.cumsum().searchsorted(wanted) + 1
         depths = np.minimum(limits, 2)
         depths[:filled] = limits[:filled]
-        ends = np.cumsum(depths)
-        depth = np.arange(ends[-1]) - np.repeat(ends - depths, depths)
-        ranks = self.score(np.repeat(heads, depths), depth).tolist()
+        ends = depths.cumsum()
+        depth = np.arange(ends[-1]) - (ends - depths).repeat(depths)
+        ranks = self.score(heads.repeat(depths), depth).tolist()
         bounds = [0, *ends.tolist()]
         return [ranks[bounds[i] : bounds[i + 1]] for i in range(len(heads))]

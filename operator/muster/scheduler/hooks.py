@@ -283,10 +283,13 @@ class Rules:
 
     def barrier(self, gang: GangState, demand: Demand) -> Refusal | None:
         """Return why so many of these tasks must not be placed, whatever is free."""
-        amount = np.zeros(len(gang.allocated))
-        for tasks, count in demand:
-            amount += tasks.amount(count)
-        return self.admissible(gang, amount) or self.affordable(gang, demand)
+        refusal = None
+        # Most policies and clusters limit nothing, so that nobody need add up.
+        if self.asks("admissible"):
+            zero = np.zeros(len(gang.allocated))
+            amount = sum((tasks.amount(count) for tasks, count in demand), zero)
+            refusal = self.admissible(gang, amount)
+        return refusal or self.affordable(gang, demand)
 
     def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:
         """Yield from which queues it may have room back; the first plugin's answer counts."""

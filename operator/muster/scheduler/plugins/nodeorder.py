@@ -34,8 +34,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     whole = np.maximum(session.room.nodes.allocatable[:, CPU : MEMORY + 1], 1).astype(np.float64)
 
     def load(stack: Stack) -> FloatArray:
-        shares = np.minimum(stack.load / whole[stack.rows], 1.0)
-        cpu, memory = shares[:, 0], shares[:, 1]
+        cpu, memory = np.minimum(stack.load / stack.of(whole), 1.0).T
         result: FloatArray = 100 * least + 50 * (most - least) * (cpu + memory)
         if balanced:
             even = (1 - np.abs(cpu - memory)) * (100 * balanced)

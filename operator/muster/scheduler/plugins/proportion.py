@@ -9,7 +9,7 @@ all is min(total, sum of cap). `division` has the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -45,7 +45,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     return Hooks(
         queue_order=standing.rank,
         overused=standing.overused,
-        admissible=standing.admissible,
+        admissible=standing.admissible if standing.bounded else None,
         within=standing.within,
         reach=standing.reach,
         reclaimable=standing.reclaimable,
@@ -64,7 +64,8 @@ class Standing:
         bounded = {queue.name for queue in every if _is_bounded(queue)}
         # What bounds a division bounds all that is below it.
         all_ = self._lends or not bounded.isdisjoint(snapshot.divisions)
-        self._bounded: Container[str] = snapshot.queues if all_ else bounded
+        self.bounded: Final[Collection[str]] = snapshot.queues if all_ else bounded
+        """The queues that may not have just anything."""
 
     @cached_property
     def _tree(self) -> Tree:
@@ -92,11 +93,11 @@ class Standing:
         """Say whether it holds its due of all that it lacks."""
         # Only of what it still lacks: a queue that has all its cpu is not held back by that while
         # it waits for devices.
-        lacks = self._asking[queue.spec.name].request > queue.allocated
-        lacks[PODS] = False
-        held, owed = queue.allocated[lacks], self.due(queue)[lacks]
+        request = _listed(self._asking[queue.spec.name].request)
+        held, due = _listed(queue.allocated), _listed(self.due(queue))
+        lacking = [(h, d) for r, h, d in zip(request, held, due, strict=True) if r > h]
         # In every resource, as kube-batch's overused: one alone may well be short.
-        return bool(held.any() and (held >= owed).all())
+        return any(h for h, _ in lacking) and all(h >= d for h, d in lacking)
 
     def within(self, gang: GangState, amount: FloatArray, freed: Freed) -> bool:
         """Say whether what grows by that stays within its due, the queue and all above it."""
@@ -162,7 +163,7 @@ class Standing:
 
     def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
         """Return which limit the gang would break, of its queue or of one above that."""
-        if gang.queue is None or gang.spec.queue not in self._bounded:
+        if gang.queue is None or gang.spec.queue not in self.bounded:
             return None
         for queue in gang.queue.lineage:
             ceiling = self._tree.ceilings[self._tree.place[queue.spec]]
@@ -273,12 +274,16 @@ def _less(queue: Queue, idle: FloatArray) -> Queue:
 
 
 def _share(allocated: FloatArray, due: FloatArray) -> float:
-    held = allocated > 0
-    held[PODS] = False
+    pairs = zip(_listed(allocated), _listed(due), strict=True)
     # It holds what it is not due at all: last of all.
-    if (due[held] <= 0).any():
-        return float("inf")
-    return float((allocated[held] / due[held]).max(initial=0))
+    return max((h / d if d > 0 else UNLIMITED for h, d in pairs if h > 0), default=0.0)
+
+
+def _listed(amounts: FloatArray) -> list[float]:
+    """Return (R,) amounts, slots for pods left out."""
+    # Asked with every gang: for so few numbers a loop costs less than calls about arrays.
+    found: list[float] = amounts[PODS + 1 :].tolist()
+    return found
 
 
 def _above(
