@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.api.reasons import QueuePhase, Reason
 from muster.scheduler.affinity import TOO_MANY
-from muster.scheduler.capacity import ALL, slots
+from muster.scheduler.capacity import ALL, Some, slots
 from muster.scheduler.model import (
     BASE_RESOURCES,
     PODS,
@@ -22,12 +22,15 @@ from muster.scheduler.model import (
     Link,
     Queue,
     Refusal,
+    alike,
 )
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState, QueueState
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 OVER: Final = "node(s) held more than they have"
+FEW: Final = 8
+"""So many shapes are looked at node by node, however many of the nodes are equal."""
 
 _BYTES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
 _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -327,7 +330,11 @@ def _empty(session: Session, tasks: PodSetState) -> _Empty:
 
     def empty() -> _Empty:
         suits = session.barred(shape)[0] == 0
-        rows, kinds = session.remember("kinds", lambda: _kinds(session))
+        rows: IntArray = session.snapshot.nodes.allocatable
+        kinds: Some = ALL
+        # To tell which nodes are equal costs as much as to look at all of them for a few shapes.
+        if len(session.snapshot.shapes) > FEW:
+            rows, kinds = session.remember("kinds", lambda: alike(rows))
         capacity = slots(rows, tasks.shape.request)[kinds][suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
@@ -338,19 +345,6 @@ def _empty(session: Session, tasks: PodSetState) -> _Empty:
         return _Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
 
     return session.remember(("empty", shape), empty)
-
-
-def _kinds(session: Session) -> tuple[IntArray, IntArray]:
-    """Return (K, R) what nodes have, each amount once, and (N,) which of these each has."""
-    rows = np.ascontiguousarray(session.snapshot.nodes.allocatable)
-    if not rows.size:
-        return rows[:1], np.zeros(len(rows), np.int64)
-    # Each row as the bytes it is made of: to sort rows of numbers costs ten times as much.
-    whole = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
-    places: dict[bytes, int] = {}
-    kinds = [places.setdefault(row, len(places)) for row in whole]
-    once = np.frombuffer(b"".join(places), rows.dtype).reshape(-1, rows.shape[1])
-    return once, np.array(kinds, np.int64)
 
 
 def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -26,12 +25,13 @@ from muster.scheduler.model import (
     FloatArray,
     IntArray,
     PodSet,
+    alike,
 )
 from muster.scheduler.session import Leaving, Session
 from muster.scheduler.state import GangState
 
 Found = TypeVar("Found")
-Leavers = Callable[[], Iterable[tuple[PodSet, IntArray, IntArray]]]
+Leavers = Iterable[tuple[PodSet, IntArray, IntArray]]
 Attempt = Callable[[Session, GangState], Any]
 """Places the gang in that session if it can."""
 
@@ -57,8 +57,8 @@ class _Departures:
     """(D,): positions."""
     amounts: IntArray
     """(D, R)"""
-    leavers: tuple[Leavers, ...]
-    """T: which tasks of which pod sets leave where."""
+    leavers: Callable[[int], Leavers]
+    """Which tasks of which pod sets one of the tenants leaves where."""
     unreliable: frozenset[str]
     """Namespaces of gangs that run for longer than they said: nothing more is lent to these."""
 
@@ -235,8 +235,11 @@ class _Search:
         gang.reserved, gang.eta = True, eta
         names = self._session.snapshot.nodes.names
         where = np.flatnonzero(kept.room.any(axis=1))
-        amounts = map(tuple, kept.room[where].tolist())
-        gang.room = dict(zip([names[at] for at in where.tolist()], amounts, strict=True))
+        kinds, of = alike(kept.room[where])
+        amounts = [tuple(kind) for kind in kinds.tolist()]
+        gang.room = {
+            names[at]: amounts[kind] for at, kind in zip(where.tolist(), of.tolist(), strict=True)
+        }
         gang.blocked_by = self._departures.blockers(tenants, kept.room)
         for other in self._session.gangs if self._departures.unreliable else ():
             if other.spec.namespace in self._departures.unreliable:
@@ -341,7 +344,7 @@ class _Search:
         ):
             return Leaving()
         parts = [p for gang in session.gangs for p in session.leavers(gang.spec)]
-        parts += [part for leavers in self._departures.leavers[:tenants] for part in leavers()]
+        parts += [part for tenant in range(tenants) for part in self._departures.leavers(tenant)]
         for pod_set, _, counts in parts:
             for key, each in pod_set.charge.items():
                 charges[key] += int(counts.sum()) * each
@@ -360,18 +363,13 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
     tenancy, now = session.snapshot.tenancy, session.snapshot.now
     if tenancy is None:
         return None
-    ends = [tenant.ends(now) for tenant in tenancy.gangs]
-    owners = [tenant.key for tenant in tenancy.gangs]
-    leavers: list[Leavers] = [partial(_leavers, session, tenant.key) for tenant in tenancy.gangs]
-    lengths, nodes, amounts = [np.diff(tenancy.bounds)], [tenancy.nodes], [tenancy.amounts]
-    for given, tasks, where, counts in session.given():
-        ends.append(tasks.ends)
-        owners.append(given.spec.key)
-        lengths.append(np.array([len(where)]))
-        nodes.append(where)
-        amounts.append(counts[:, None] * tasks.shape.request)
-        leavers.append(partial(list, [(tasks.pod_set, where, counts)]))
-    length = np.concatenate(lengths)
+    there, given = len(tenancy.gangs), list(session.given())
+    ends = [*(one.ends(now) for one in tenancy.gangs), *(tasks.ends for _, tasks, _, _ in given)]
+    owners = [*(one.key for one in tenancy.gangs), *(new.spec.key for new, _, _, _ in given)]
+    nodes = [tenancy.nodes, *(where for _, _, where, _ in given)]
+    taken = (counts[:, None] * tasks.shape.request for _, tasks, _, counts in given)
+    lengths = np.array([len(where) for _, _, where, _ in given], np.int64)
+    length = np.concatenate((np.diff(tenancy.bounds), lengths))
     # The last key is the first: by end, then by owner, so that equal ends give the same order
     # whatever order gangs came in.
     keys = np.array(owners, np.str_)
@@ -384,18 +382,26 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
     # its old start lies from its new one.
     shifts = np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
     rows = np.arange(len(shifts)) + shifts
+
+    def leavers(tenant: int) -> Leavers:
+        at = sequence[tenant]
+        if at < there:
+            return _leavers(session, owners[at])
+        _, tasks, where, counts = given[at - there]
+        return [(tasks.pod_set, where, counts)]
+
     return _Departures(
         ends=np.array(ends)[order],
         owners=tuple([owners[i] for i in sequence]),
         bounds=sorted_bounds,
         nodes=np.concatenate(nodes)[rows],
-        amounts=np.concatenate(amounts)[rows],
-        leavers=tuple([leavers[i] for i in sequence]),
+        amounts=np.concatenate([tenancy.amounts, *taken])[rows],
+        leavers=leavers,
         unreliable=frozenset(one.namespace for one in tenancy.gangs if one.overran(now)),
     )
 
 
-def _leavers(session: Session, key: str) -> Iterable[tuple[PodSet, IntArray, IntArray]]:
+def _leavers(session: Session, key: str) -> Leavers:
     """Return (pod set, nodes, counts) of all that a gang holds."""
     # Terms of pods about each other know the pod sets of the snapshot, not those of the tenancy.
     gangs = session.remember("gangs", lambda: {gang.key: gang for gang in session.snapshot.gangs})
