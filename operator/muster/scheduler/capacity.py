@@ -531,24 +531,26 @@ class Fit:
         """
         ladders = self._ladders(heads, limits, wanted)
         nodes, caps = heads.tolist(), limits.tolist()
-        heap = [(-ladder[0], nodes[i], i) for i, ladder in enumerate(ladders)]
+        # The heads come best first, so only the next tasks of nodes that have one need a heap.
+        firsts = [(-ladder[0], nodes[i], i) for i, ladder in enumerate(ladders)]
+        opened, heap = 0, list[tuple[float, int, int]]()
         order: list[int] = []
         counts = [0] * len(nodes)
-        while heap and len(order) < wanted:
-            _, node, i = heap[0]
+        while len(order) < wanted and (heap or opened < len(firsts)):
+            if opened < len(firsts) and not (heap and heap[0] < firsts[opened]):
+                _, node, i = firsts[opened]
+                opened += 1
+            else:
+                _, node, i = heapq.heappop(heap)
             order.append(node)
             depth = counts[i] = counts[i] + 1
-            if depth >= caps[i]:
-                heapq.heappop(heap)
-                continue
-            ladder = ladders[i]
-            if depth == len(ladder):
-                more = np.arange(depth, min(2 * depth + 4, caps[i]))
-                ladder += self.score(np.full(len(more), node), more).tolist()
-            if ladder[depth] == NOWHERE:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, (-ladder[depth], node, i))
+            if depth < caps[i]:
+                ladder = ladders[i]
+                if depth == len(ladder):
+                    more = np.arange(depth, min(2 * depth + 4, caps[i]))
+                    ladder += self.score(np.full(len(more), node), more).tolist()
+                if ladder[depth] != NOWHERE:
+                    heapq.heappush(heap, (-ladder[depth], node, i))
         return order, counts
 
     def _ladders(self, heads: IntArray, limits: IntArray, wanted: int) -> list[list[float]]:

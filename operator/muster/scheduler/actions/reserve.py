@@ -237,9 +237,8 @@ class _Search:
         where = np.flatnonzero(kept.room.any(axis=1))
         kinds, of = alike(kept.room[where])
         amounts = [tuple(kind) for kind in kinds.tolist()]
-        gang.room = {
-            names[at]: amounts[kind] for at, kind in zip(where.tolist(), of.tolist(), strict=True)
-        }
+        own = map(amounts.__getitem__, of.tolist())
+        gang.room = dict(zip(map(names.__getitem__, where.tolist()), own, strict=True))
         gang.blocked_by = self._departures.blockers(tenants, kept.room)
         for other in self._session.gangs if self._departures.unreliable else ():
             if other.spec.namespace in self._departures.unreliable:
