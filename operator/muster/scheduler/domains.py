@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Domains:
     """The domains of one label."""
 
@@ -28,11 +29,20 @@ class Domains:
     size: int
     """D"""
 
+    @cached_property
+    def _bins(self) -> IntArray:
+        # Nodes without the label have -1, so all is moved up by one and the first sum left out.
+        return self.domain + 1
+
     def sums(self, values: IntArray) -> FloatArray:
         """Return (D,) the sums of (N,) values over the nodes of each domain."""
-        # Nodes without the label have -1, so all is moved up by one and the first sum left out.
-        sums = np.bincount(self.domain + 1, values, self.size + 1)[1:]
+        sums = np.bincount(self._bins, values, self.size + 1)[1:]
         return sums.astype(np.float64)
+
+    def around(self, nodes: Sequence[int]) -> BoolArray:
+        """Return (N,) the nodes of the domains in which these nodes are."""
+        own = self.domain[nodes]
+        return self.within(own[own >= 0])
 
     def within(self, domains: IntArray) -> BoolArray:
         """Return (N,) the nodes of these domains."""
@@ -73,27 +83,30 @@ class Room:
         shapes = [tasks.pod_set.shape for tasks in gang.tasks]
         return cls({shape: _hold(session, shape) for shape in shapes}, allocatable)
 
-    def share(self, demand: Demand, domains: Domains, nodes: BoolArray) -> FloatArray:
+    def share(self, demand: Demand, domains: Domains, nodes: BoolArray | None) -> FloatArray:
         """Return (D,) what part of these tasks each domain has room for, 1 or more: all.
 
-        Only these (N,) nodes count. The roles are looked at one by one, and by what they take
-        together; it is an upper bound all the same, as tasks do not fill every node.
+        Only these (N,) nodes count; None: all. The roles are looked at one by one, and by what
+        they take together; it is an upper bound all the same, as tasks do not fill every node.
         """
         demand = [(tasks, count) for tasks, count in demand if count]
-        parts = np.full(domains.size, np.inf)
-        for tasks, count in demand:
-            held = self.capacity[tasks.pod_set.shape] * nodes
-            parts = np.minimum(parts, domains.sums(held) / count)
+        held = [self.capacity[tasks.pod_set.shape] for tasks, _ in demand]
+        parts = [
+            domains.sums(each if nodes is None else each * nodes) / count
+            for each, (_, count) in zip(held, demand, strict=True)
+        ]
         if len(demand) < 2:
-            return parts
+            return parts[0] if parts else np.full(domains.size, np.inf)
         wanted = sum(
             (tasks.amount(count) for tasks, count in demand), np.zeros(self.free.shape[1])
         )
-        used = np.any([self.capacity[tasks.pod_set.shape] > 0 for tasks, _ in demand], axis=0)
+        used = np.any([each > 0 for each in held], axis=0)
+        used = used if nodes is None else used & nodes
         for column in np.flatnonzero(wanted).tolist():
-            held = np.maximum(self.free[:, column], 0) * (used & nodes)
-            parts = np.minimum(parts, domains.sums(held) / wanted[column])
-        return parts
+            free = np.maximum(self.free[:, column], 0) * used
+            parts.append(domains.sums(free) / wanted[column])
+        least: FloatArray = np.minimum.reduce(parts)
+        return least
 
     def differing(
         self, gang: GangState, domains: Domains, chosen: Sequence[int], most: int = 1

@@ -16,7 +16,7 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler.domains import Domains
 from muster.scheduler.hooks import Demand, Slicing
-from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
+from muster.scheduler.model import PodSet, Refusal, Topology
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -61,17 +61,14 @@ class Party:
         """The keys of its shapes."""
         return frozenset(pod_set.shape for pod_set in self.pod_sets)
 
-    def home(self, session: Session) -> BoolArray:
-        """Return (N,) the nodes on which it has members."""
+    def home(self, session: Session) -> list[int]:
+        """Return the nodes on which it has members, some several times."""
         index = session.snapshot.nodes.index
-        home = np.zeros(len(index), np.bool_)
-        for pod_set in self.pod_sets:
-            for _, node in pod_set.held:
-                if node in index:
-                    home[index[node]] = True
+        names = (node for pod_set in self.pod_sets for _, node in pod_set.held)
+        home = [index[node] for node in names if node in index]
         for tasks, _, nodes in self.gang.placements:
             if self.has(tasks.pod_set):
-                home[nodes] = True
+                home += nodes
         return home
 
     def has(self, pod_set: PodSet) -> bool:
@@ -106,8 +103,8 @@ class Levels:
     def _made(self, gang: GangState) -> Sequence[Party]:
         spec, found = gang.spec, dict[_Key, list[PodSet]]()
         together = spec.topology or self.default
-        if together is None and not spec.lies:
-            return ()
+        if not (self._session.snapshot.topologies and spec.lies):
+            return () if together is None else [self._party(gang, spec.pod_sets, together, None)]
         for pod_set in spec.pod_sets:
             own = pod_set.topology
             found.setdefault(None if own is None else (pod_set.role, own), []).append(pod_set)

@@ -51,18 +51,22 @@ ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
 def answer(session: Session, parsed: Parsed) -> Hooks:
     """Answer by the labels of the nodes."""
     labels: tuple[str, ...] = parsed.get("topology.levels", ())
-    levels = Levels(session, labels, parsed.get("topology.required", ""))
+    required: str = parsed.get("topology.required", "")
+    levels = Levels(session, labels, required)
     if not (levels.default or session.snapshot.topologies):
         return Hooks()
     ranks: bool = parsed.get("topology.ranks", False)
+    # Where no gang asks for anything there are no questions but where to try it.
+    asked = session.snapshot.topologies
+    strict = asked or required
 
     def valid(gang: GangState) -> Refusal | None:
         return next(filter(None, _refusals(session, levels, gang)), None)
 
     def cramped(gang: GangState) -> Refusal | None:
         parties = levels.parties(gang)
-        strict = [party for party in parties if party.asked.required or party.asked.slice_size]
-        return _cramped(session, levels, gang, strict) if strict else None
+        bound = [party for party in parties if party.asked.required or party.asked.slice_size]
+        return _cramped(session, levels, gang, bound) if bound else None
 
     def slices(gang: GangState) -> Sequence[Slicing] | None:
         return [party.slicing for party in levels.parties(gang) if party.slicing] or None
@@ -79,7 +83,13 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
                 return [level.domains.domain for level in reversed(party.levels)]
         return None
 
-    return Hooks(regions=regions, numbering=numbering, slices=slices, cramped=cramped, valid=valid)
+    return Hooks(
+        regions=regions,
+        numbering=numbering if ranks or asked else None,
+        slices=slices if asked else None,
+        cramped=cramped if strict else None,
+        valid=valid if strict else None,
+    )
 
 
 def _together(
@@ -111,7 +121,7 @@ def _places(session: Session, party: Party, most: int = 1) -> Iterator[BoolArray
     """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal."""
     home = party.home(session)
     if party.levels:
-        yield from _around(party.levels, home) if home.any() else _fitting(session, party, most)
+        yield from _around(party.levels, home) if home else _fitting(session, party, most)
     if not party.asked.required:
         yield None
 
@@ -133,12 +143,12 @@ def _hold(
     return True
 
 
-def _around(levels: Sequence[Level], home: BoolArray) -> Iterator[BoolArray]:
+def _around(levels: Sequence[Level], home: Sequence[int]) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
     # Members that are there settle it: in their own domain first, at the narrowest level that has
     # room.
-    for level in (level.domains for level in levels):
-        yield level.within(level.domain[home & (level.domain >= 0)])
+    for level in levels:
+        yield level.domains.around(home)
 
 
 def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
@@ -150,13 +160,12 @@ def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
     across = not party.asked.required
     gang, levels = party.gang, [level.domains for level in party.levels]
     room, demand = _in_slices(party, Room.now(session, gang))
-    everywhere = np.ones(len(levels[0].domain), np.bool_)
 
-    def share(level: Domains, nodes: BoolArray) -> FloatArray:
+    def share(level: Domains, nodes: BoolArray | None) -> FloatArray:
         return room.share(demand, level, nodes)
 
     for i, level in enumerate(levels):
-        held = share(level, everywhere)
+        held = share(level, None)
         # The tightest first, so that larger domains stay whole for larger gangs.
         order = np.argsort(held, kind="stable")
         large = room.differing(gang, level, order[held[order] >= 1].tolist(), most)
@@ -166,7 +175,7 @@ def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
             yield from _few(levels[:i], whole, share)
             yield whole
     if across:
-        yield from _few(levels, everywhere, share)
+        yield from _few(levels, np.ones(len(levels[0].domain), np.bool_), share)
 
 
 def _ends(domains: Iterable[int]) -> Iterator[int]:
@@ -215,7 +224,7 @@ def _refusals(session: Session, levels: Levels, gang: GangState) -> Iterator[Ref
     for party in levels.parties(gang):
         yield levels.unknown(party)
         strict = party.asked.required or party.slicing is not None
-        if not strict or not gang.need or party.home(session).any():
+        if not strict or not gang.need or party.home(session):
             continue
         if party.slicing is not None:
             whole = _whole_slices(party, party.slicing, Room.empty(session, gang))
@@ -284,8 +293,8 @@ def _share(session: Session, party: Party, room: Room) -> FloatArray:
     """Return (D,) as `Room.share`, of those domains in which the party may lie."""
     domains, home = party.levels[-1].domains, party.home(session)
     where = domains.domain >= 0
-    if home.any():
-        where = where & domains.within(domains.domain[home & where])
+    if home:
+        where = where & domains.around(home)
     return room.share(party.demand, domains, where)
 
 
