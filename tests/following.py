@@ -50,7 +50,8 @@ class Following:
         self.store, self.key, self.now = store, key, now
         self.settings = GangSettings(GangRules(frozenset({scheduler}), "default"), hold, expired)
         self.effects = Recorded()
-        kind = Kind(members(store), lambda _key: None, lambda _key, _pods: None)
+        self.members = members(store)
+        kind = Kind(self.members, lambda _key: None, lambda _key, _pods: None)
         self.gangs = GangTracker(store.columns, (kind,), self.effects)
         store.arrived = lambda pod: self.gangs.arrived(pod, self.now)
 

@@ -27,6 +27,7 @@ from muster.allocator.tracker import (
 from muster.allocator.verdict import Cause
 from muster.api import edge
 from muster.api.reasons import Reason
+from muster.cluster.dryrun import Answer
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler.model import PODS
@@ -205,6 +206,23 @@ def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
     """Let the server refuse a child."""
     refusal = Refusal(kind, "some", reason, "exceeded quota", story.now + seconds)
     story.store.jobs.refuse(story.job, refusal)
+
+
+def test_a_whole_gang_is_left_alone(running, monkeypatch):
+    """Looks at hundreds that run, in each cycle, make no step, whatever is found out meanwhile."""
+    dry_runs, asks = running.store.dry_runs, running.following.members.asks
+    dry_runs.made = True
+    running.gone(W2)
+    running.look()
+    ((key, _),) = asks
+    dry_runs.put(key, Answer(running.now + 60))
+    running.pod(W2, node="n2", uid="another")
+    running.look()
+    facts = running.memory.facts
+    monkeypatch.setattr(tracker, "step", None)
+    dry_runs.put(key, Answer(running.now + 120))
+    assert running.look(70) is running.memory.input
+    assert running.memory.facts is facts
 
 
 class TestPromises:

@@ -212,6 +212,9 @@ class GangTracker:
 
     def _look(self, key: str, now: float) -> GangInput | None:
         memory, facts = self._memories.get(key), self.facts(key, now)
+        # Of nearly all gangs nothing is new in nearly every cycle.
+        if memory is not None and tracker.is_calm(memory, facts):
+            return memory.input
         if facts is None:
             if memory is not None:
                 # Nothing of it is to be placed; what is known of it may be needed again.

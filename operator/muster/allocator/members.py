@@ -197,8 +197,9 @@ class _Kind:
         lost = gather(node for node in nodes if not knows(node))
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
         news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
-        # Suspects by identity: they are the same object while they are the same, and may be many.
-        if news != known or moment.suspects is not facts.suspects:
+        # Suspects may be many, but are the same object while they are the same: in a tuple that is
+        # looked at first.
+        if (news, moment.suspects) != (known, facts.suspects):
             # Kept, so that as long as nothing changes the facts are the same object.
             entry.facts = replace(
                 facts,
@@ -334,7 +335,11 @@ class JobMembers(_Kind):
         Of roles whose pods are all there nothing is asked; what is known of them stays good.
         """
         before, found = self._templates.last(job.key), dict[str, Answer]()
-        known = {} if before is None or before.of.spec != of.spec else before.answers
+        known: Mapping[str, Answer] = {}
+        if before is not None and before.of.spec == of.spec:
+            known = before.answers
+            if not self._lacking(job):
+                return known
         may_ask = may_ask and job.status.state != names.JobState.BLOCKED
         for replica, key in self._keys_of(job, of):
             role = replica.role

@@ -277,7 +277,11 @@ class JobStatus:
 
     def condition(self, type_: str) -> Condition | None:
         """Return the condition of that type, or None."""
-        return next((c for c in self.conditions if c.type == type_), None)
+        # No generator: a cycle asks this of each job.
+        for condition in self.conditions:
+            if condition.type == type_:
+                return condition
+        return None
 
     def is_true(self, type_: str) -> bool:
         """Say whether the condition is there and True."""

@@ -286,7 +286,8 @@ def _rest(scope: Scope) -> float | None:
 
 def _latched(scope: Scope, after: JobStatus) -> JobStatus:
     """Return the status with the choice of rules in it, where the kind has a choice."""
-    return replace(after, extra={**after.extra, **scope.framework.life.latch})
+    latch = scope.framework.life.latch
+    return replace(after, extra={**after.extra, **latch}) if latch else after
 
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:
