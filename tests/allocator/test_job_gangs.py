@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -206,6 +207,85 @@ def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
     """Let the server refuse a child."""
     refusal = Refusal(kind, "some", reason, "exceeded quota", story.now + seconds)
     story.store.jobs.refuse(story.job, refusal)
+
+
+def lose_a_node(story):
+    """Show no more the node that a pod was given."""
+    story.store.gone("Node", "", "n2", "uid-n2")
+
+
+def guard(story):
+    """Forbid to evict any."""
+    story.put(
+        {
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "b", "namespace": "team"},
+            "spec": {"selector": {}},
+            "status": {"disruptionsAllowed": 0},
+        }
+    )
+
+
+def doubt_a_node(story):
+    """Let two jobs fail there."""
+    for job in ("a", "b"):
+        story.store.suspects.note("n1", "team", job, story.now)
+
+
+def wait(story):
+    """Let nothing happen but time."""
+    story.now += 70
+
+
+@pytest.fixture
+def passed_over():
+    """Return the story of a job that cycles pass over: two pods, and a node for the third."""
+    story = Story()
+    story.store.dry_runs.made = True
+    story.look()
+    ((key, _),) = story.following.members.asks
+    story.store.dry_runs.put(key, Answer(story.now + 60))
+    story.pod(W0)
+    story.pod(W1)
+    story.promise((W2, "n2"))
+    story.look()
+    with mock.patch.object(story.following.gangs, "_look", None):
+        assert story.look() is story.memory.input
+    return story
+
+
+@pytest.mark.parametrize("change", [lose_a_node, guard, doubt_a_node, refuse])
+def test_a_gang_is_passed_over_until_something_changes(passed_over, change):
+    """Whatever its facts are read from."""
+    before = passed_over.memory.facts
+    change(passed_over)
+    passed_over.look()
+    assert passed_over.memory.facts is not before
+
+
+def test_what_changes_back_is_seen_as_well(passed_over):
+    """The end of a creation, and of a refusal, which time alone brings."""
+    with passed_over.store.jobs.creating(KEY):
+        passed_over.look()
+        assert passed_over.memory.facts.creating
+    passed_over.look()
+    assert not passed_over.memory.facts.creating
+    refuse(passed_over)
+    passed_over.look()
+    assert passed_over.memory.facts.blocked_until > passed_over.now
+    passed_over.look(11)
+    assert not passed_over.memory.facts.blocked_until
+
+
+@pytest.mark.parametrize("change", [wait, lambda story: story.store.dry_runs.changed("team")])
+def test_what_a_dry_run_has_shown_is_asked_for_anew_of_a_gang_that_was_passed_over(
+    passed_over, change
+):
+    """Its answer is good for a while, and for the admission that it was given under."""
+    assert not passed_over.following.members.asks
+    change(passed_over)
+    passed_over.look()
+    assert passed_over.following.members.asks
 
 
 def test_a_whole_gang_is_left_alone(running, monkeypatch):

@@ -9,6 +9,7 @@ its facts come from, `members`; what is to be done, `Effects` does.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -44,6 +45,8 @@ class GangTracker:
         self._causes = causes or Causes(lambda _name: None)
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Kind] = {}
+        self._seen: dict[str, tuple[object, GangMemory]] = {}
+        """By gang: the stamp of its last look, and what has been remembered since."""
         self._then: dict[str, GangFacts] = {}
         """What the cycle under way saw of gangs of which something else is known by now."""
 
@@ -66,12 +69,38 @@ class GangTracker:
                 if key not in living:
                     living.add(key)
                     self._kind_of[key] = kind
-                    if (gang := self.attempt(key, self._look, now, else_=None)) is not None:
+                    if (gang := self._input(key, kind, now)) is not None:
                         found.append(gang)
         for key in self._kind_of.keys() - living:
             self._forget(key)
             del self._kind_of[key]
         return found
+
+    def _input(self, key: str, kind: Kind, now: float) -> GangInput | None:
+        """Return the gang for this cycle, as it was where nothing can have changed.
+
+        Nearly all are so in nearly every cycle.
+        """
+        memory, stamp = self._memories.get(key), kind.members.stamp(key, now)
+        before, then = self._seen.get(key, (None, None))
+        same = memory is not None and memory is then and stamp == before
+        if memory is not None and same and now < memory.due and kind.members.lasts(key, now):
+            if memory.due < math.inf:
+                self._effects.carry_out(key, kind, (tracker.Wake(memory.due),))
+            return memory.input
+
+        def look(key: str, now: float) -> GangInput | None:
+            gang = self._look(key, now)
+            after, nodes = self._memories.get(key), {} if memory is None else memory.assumed
+            # What is known of a gang depends on the nodes that it was given, too.
+            if after is not None and after.assumed == nodes:
+                # The stamp of before: what the look itself may have brought about is new.
+                self._seen[key] = stamp, after
+            return gang
+
+        # Of what failed nothing is kept: it is looked at again.
+        self._seen.pop(key, None)
+        return self.attempt(key, look, now, else_=None)
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
         """Do work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
@@ -212,9 +241,6 @@ class GangTracker:
 
     def _look(self, key: str, now: float) -> GangInput | None:
         memory, facts = self._memories.get(key), self.facts(key, now)
-        # Of nearly all gangs nothing is new in nearly every cycle.
-        if memory is not None and tracker.is_calm(memory, facts):
-            return memory.input
         if facts is None:
             if memory is not None:
                 # Nothing of it is to be placed; what is known of it may be needed again.
@@ -232,6 +258,7 @@ class GangTracker:
 
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)
+        self._seen.pop(key, None)
         if memory is not None:
             assume.apply(self._columns, namespace_of(key), memory.assumed, {})
 

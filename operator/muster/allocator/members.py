@@ -63,6 +63,12 @@ class Members(Protocol):
         `nodes` are those that pods of it were given: whether they are still there is a fact.
         """
 
+    def stamp(self, key: str, now: float) -> object:
+        """Return what differs where anything has changed by which facts of a gang are gathered."""
+
+    def lasts(self, key: str, now: float) -> bool:
+        """Say whether the facts are still the same if the stamp is: time alone may change them."""
+
     def identity(self, key: str) -> tuple[str, Verdict]:
         """Return the uid of a gang and a verdict that says nothing, whatever else is known."""
 
@@ -133,6 +139,8 @@ class _Kind:
         """Made of all that the facts are read from."""
         self._stranded: frozenset[str] = frozenset()
         """The gangs that have pods on nodes that do not answer, when this cycle began."""
+        self._common: object = None
+        """What the facts of all gangs depend on, as it was then."""
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the gang that the pod belongs to, empty if there is none."""
@@ -149,7 +157,14 @@ class _Kind:
         # not read them at all is to leave that to the API server.
         if self._store.collections[names.RUNTIME_CLASS].complete:
             self._store.quotas.know_runtimes()
-        self._stranded = frozenset(map(self.key_of, self._store.stranded()))
+        store = self._store
+        self._stranded = frozenset(map(self.key_of, store.stranded()))
+        self._common = (
+            self._epoch,
+            store.quotas.version,
+            store.budgets.changes,
+            store.columns.population,
+        )
 
     def _lost(
         self, key: str, job: Job | None, pods: Callable[[], Mapping[str, PodView]], now: float
@@ -261,6 +276,10 @@ class JobMembers(_Kind):
         self._templates = _Latest[Template]()
         self._keys = _Latest[Keys]()
         self._lacks = _Latest[Mapping[str, int]]()
+        self._wants = _Latest[bool]()
+        self._answered: dict[str, float] = {}
+        """By job: until when what dry runs have shown of its pods is good, and is all that is to
+        be known; infinite: nothing is to be tried."""
         self.asks: dict[tuple[dryrun.Key, str], Ask] = {}
         """What is to be tried, by key and job, as this cycle has found it."""
         self.untried: set[str] = set()
@@ -271,7 +290,9 @@ class JobMembers(_Kind):
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
-        found = self._kept(key for key in self._store.jobs.all_keys() if self._wants_pods(key))
+        keys = self._store.jobs.all_keys()
+        self._wants.keep(keys)
+        found = self._kept(key for key in keys if self._wants_pods(key))
         self.asks.clear()
         self.untried.clear()
         for gone in self._doubts.keys() - found:
@@ -279,13 +300,34 @@ class JobMembers(_Kind):
         self._templates.keep(found)
         self._keys.keep(found)
         self._lacks.keep(found)
+        for gone in self._answered.keys() - found:
+            del self._answered[gone]
         return found
+
+    def stamp(self, key: str, now: float) -> object:
+        """Return what differs where anything has changed by which a job's gang is known."""
+        store, space = self._store, namespace_of(key)
+        return (
+            store.jobs.news(key),
+            self._common,
+            store.dry_runs.changes(space),
+            store.suspects.nodes(space, now),
+        )
+
+    def lasts(self, key: str, now: float) -> bool:
+        """Say whether there is nothing of which time alone brings the end, unknown to a step."""
+        ends = key in self._stranded or key in self._doubts
+        return not ends and now < self._answered.get(key, -math.inf)
 
     def _wants_pods(self, key: str) -> bool:
         self._doubts.pop(key, None)
-        try:
+
+        def wants() -> bool:
             job = self._store.jobs.get(key)
             return job is not None and gangs.wants_pods(job)
+
+        try:
+            return self._wants.get(key, self._store.jobs.news(key), wants)
         except Exception as error:  # noqa: BLE001 -- raised where it is about this gang alone
             self._doubts[key] = error
             return True
@@ -316,6 +358,7 @@ class JobMembers(_Kind):
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
         answers: Mapping[str, Answer] = nothing()
+        self._answered[key] = math.inf
         if self._store.dry_runs.made:
             answers = self._answers(job, of, now, may_ask=until <= now)
         # The number comes first: it differs most often, and a job takes long to compare.
@@ -346,10 +389,13 @@ class JobMembers(_Kind):
             answer = self._store.dry_runs.get(key, now, known.get(role))
             # A refusal shows no pod: the gang counts by what was shown of it before, if anything
             # was.
-            kept = answer if answer is not None and not answer.refused else known.get(role)
+            good = answer is not None and not answer.refused
+            until = answer.until if answer is not None and good else -math.inf
+            self._answered[job.key] = min(self._answered[job.key], until)
+            kept = answer if good else known.get(role)
             if kept is not None:
                 found[role] = kept
-            if may_ask and (answer is None or answer.refused):
+            if may_ask and not good:
                 index = self._lacking(job).get(role)
                 if index is not None:
                     self.asks[key, job.key] = Ask(key, job, replica, index)
@@ -550,6 +596,16 @@ class PodGroupMembers(_Kind):
     def gangs(self) -> Sequence[str]:
         """Return the keys of all gangs of which there are pods."""
         return self._kept(self._store.foreign)
+
+    def stamp(self, key: str, now: float) -> object:
+        """Return nothing: other people's pods and groups are looked at each time."""
+        del key, now
+        return None
+
+    def lasts(self, key: str, now: float) -> bool:
+        """Say that they may change."""
+        del key, now
+        return False
 
     def identity(self, key: str) -> tuple[str, Verdict]:
         """Return the key as the uid, and a verdict that says nothing."""

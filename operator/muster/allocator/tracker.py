@@ -491,11 +491,6 @@ def begin(facts: GangFacts) -> GangMemory:
     )
 
 
-def is_calm(memory: GangMemory, facts: GangFacts | None) -> bool:
-    """Say whether a step would change nothing, whenever it is made."""
-    return facts is not None and facts is memory.facts and memory.due == math.inf
-
-
 def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     """Look at the gang for one cycle.
 

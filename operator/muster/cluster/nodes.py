@@ -350,6 +350,8 @@ class NodeColumns:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.views: dict[str, NodeView] = {}
         self.slots: dict[str, int] = {}
+        self.population = 0
+        """Grows with every node that comes or goes."""
         self._vocabulary = vocabulary
         self._free: list[int] = []
         self.allocatable = np.zeros((16, len(vocabulary.names)), np.int64)
@@ -372,6 +374,7 @@ class NodeColumns:
             # A slot of a node that has gone is used again: rows of all shapes stay as they are.
             slot = self._free.pop() if self._free else len(self.slots)
             self.slots[view.name] = slot
+            self.population += 1
             self._order = None
         self.fit()
         self.views[view.name] = view
@@ -381,6 +384,7 @@ class NodeColumns:
     def drop(self, name: str) -> None:
         """Forget a node."""
         slot = self.slots.pop(name)
+        self.population += 1
         del self.views[name]
         self.burdens.pop(name, None)
         for array in (self.allocatable, self.used, self.releasing, self.load):

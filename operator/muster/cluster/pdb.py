@@ -52,7 +52,8 @@ class Budgets:
 
     def __init__(self) -> None:
         self._of: dict[str, _Space] = {}
-        self._changes = 0
+        self.changes = 0
+        """Grows with every change of one."""
 
     def changed(self, before: Budget | None, after: Budget | None) -> None:
         """Take in that a budget came (before None), changed, or went (after None)."""
@@ -68,8 +69,8 @@ class Budgets:
                 space.budgets.pop(budget.name, None)
                 space.keys = +space.keys
             # One count for all: a namespace that has some again begins with no number it had.
-            self._changes += 1
-            space.version = self._changes
+            self.changes += 1
+            space.version = self.changes
             if not space.budgets:
                 del self._of[budget.namespace]
 

@@ -279,6 +279,11 @@ class ClusterColumns:
         """Say whether there is a node of that name."""
         return node in self._nodes.slots
 
+    @property
+    def population(self) -> int:
+        """A number that grows with every node that comes or goes."""
+        return self._nodes.population
+
     def inhabited(self) -> Iterable[str]:
         """Return the names of all nodes, known or not, that pods take room on."""
         return self._residents

@@ -143,6 +143,8 @@ class Jobs:
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
         self._creating: set[str] = set()
+        self._news: dict[str, int] = {}
+        self._changes = itertools.count(1)
 
     def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
         entry = after or before
@@ -153,11 +155,12 @@ class Jobs:
             # with it.
             self._end(key, before)
         if after is None:
-            del self._jobs[key], self._arrivals[key]
+            del self._jobs[key], self._arrivals[key], self._news[key]
         else:
             if before is not None:
                 after.follow(before)
             self._jobs[key] = after
+            self._note(key)
             # A job that changes keeps its place among those of its second.
             self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
         self._enqueue(key)
@@ -221,6 +224,7 @@ class Jobs:
         # would stay for ever without one.
         if self._is_there(job.key, job.uid):
             self._refusals[job.key] = (job.generation, refusal)
+            self._note(job.key)
             self._enqueue(job.key)
             self._trigger()
 
@@ -234,6 +238,7 @@ class Jobs:
             return None
         if generation != job.generation or now >= refusal.until:
             del self._refusals[job.key]
+            self._note(job.key)
             return None
         return refusal
 
@@ -254,10 +259,12 @@ class Jobs:
     def creating(self, key: str) -> Iterator[None]:
         """Let it be known that pods of the job are being created, as long as the block lasts."""
         self._creating.add(key)
+        self._note(key)
         try:
             yield
         finally:
             self._creating.discard(key)
+            self._note(key)
 
     def is_creating(self, key: str) -> bool:
         """Say whether pods of the job are being created: each may come to its node any moment."""
@@ -277,6 +284,16 @@ class Jobs:
         key = self.key_of(owner)
         if key is not None:
             self._revisions[key] = self.revision(key) + 1
+            self._note(key)
+
+    def news(self, key: str) -> int:
+        """Return a number that is another one after each change of what is known here of a job."""
+        return self._news.get(key, 0)
+
+    def _note(self, key: str) -> None:
+        # Of all jobs one count: one that is made anew under its name begins with no number it had.
+        if key in self._jobs:
+            self._news[key] = next(self._changes)
 
 
 def _ignore(_framework: Framework, _namespace: str) -> None:
