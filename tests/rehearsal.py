@@ -20,6 +20,7 @@ from unittest import mock
 
 import aiohttp
 
+from following import Watched
 from muster import gang
 from muster.allocator.loop import Loop, LoopSettings
 from muster.allocator.members import GangSettings
@@ -622,6 +623,7 @@ def play(story, seed, cpus):
         mock.patch.object(time, "time", now),
         mock.patch.object(time, "monotonic", loop.time),
         mock.patch.object(client, "since_boot", loop.time),
+        mock.patch("muster.allocator.loop.GangTracker", Watched),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
         return runner.run(run())

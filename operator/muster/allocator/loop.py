@@ -117,7 +117,14 @@ class Loop:
         self._usage = Usage()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
+        self._inputs: Sequence[GangInput] = ()
+        """The gangs of the last cycle."""
         self._metrics.shares = lambda: self.queue_status.shares
+        # Counted for who asks: a cycle is not to go through all gangs for it.
+        self._metrics.holds.set_function(
+            lambda: sum(g.admitted and gangs.missing(g) > 0 for g in self._inputs)
+        )
+        self._metrics.misled.set_function(lambda: sum(g.misled for g in self._inputs))
         self.decision_log = DecisionLog(self.trigger, self._pod_name)
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -236,8 +243,7 @@ class Loop:
         self._wake(_end_of_grace(snapshot, decisions))
         looked = snapshot.moves is not None
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
-        self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
-        self._metrics.misled.set(sum(g.misled for g in inputs))
+        self._inputs = inputs
         self._set_alarm()
 
     async def _prepare(self, inputs: Sequence[GangInput]) -> bool:
