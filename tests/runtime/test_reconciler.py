@@ -15,6 +15,7 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
+from muster.controller.reconcile import FIRST_VERDICT
 from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError, Exactly, UnwantedError
 from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
@@ -352,6 +353,9 @@ def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(mo
             story.show(4, creationTimestamp=now)
         async with gate.enter(PriorityLevel.PLACEMENT, "other"):
             await asyncio.sleep(2 * LINGER)
+            after, writes = await go()
+            assert (0 < after <= FIRST_VERDICT, writes) == (True, [])
+            story.show(5, creationTimestamp=edge.format_time(time.time() - FIRST_VERDICT - 1))
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
 
     asyncio.run(beside_another())

@@ -32,7 +32,6 @@ from muster.controller.model import (
     Create,
     Delete,
     Emit,
-    Observed,
     Patch,
     Refusal,
     RequeueAfter,
@@ -191,9 +190,11 @@ class Reconciler:
         if job is None or seen is None:
             return None
         self._uids[key] = job.uid
+        framework = frameworks.of(job)
+        if (pause := self._left_alone(job, framework)) is not None:
+            return pause
         await self._strangers.look(job)
         await self.takeover.look(job)
-        framework = frameworks.of(job)
         context = replace(self._context(job.namespace), dropped=self._dropped)
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
         if self._allocator is not None:
@@ -202,8 +203,6 @@ class Reconciler:
                 placements=self._allocator.placements(job),
                 verdict=self._allocator.verdict(job),
             )
-            if self._waits(job, observed):
-                return LATER
         over = job.status.finished or job.problems or framework.operator.name in context.lacking
         if framework.pods.companions and not over:
             there = await self._unwatched.look(job, framework)
@@ -223,17 +222,24 @@ class Reconciler:
         self._strangers.forget(key)
         self._unwatched.forget(key)
 
-    def _waits(self, job: Job, observed: Observed) -> bool:
-        """Say whether a new job is left alone until the allocator has looked at it.
+    def _left_alone(self, job: Job, framework: Framework) -> float | None:
+        """Return for how many seconds a new job waits for the allocator's look; None: it does not.
 
         A pass that waits to write prose is none that creates pods: given its nodes meanwhile, the
-        job would start seconds after its neighbours.
+        job would start seconds after its neighbours. And where nothing is made before the pods,
+        such a pass has nothing to do.
         """
-        looked_at = observed.placements or observed.verdict is not None
-        if looked_at or observed.pods or observed.now >= job.created + YOUNG:
-            return False
-        now = asyncio.get_running_loop().time()
-        return gangs.wants_pods(job) and self._kube.flow_control.is_placing(job.namespace, now)
+        age = time.time() - job.created
+        if self._allocator is None or age >= YOUNG or not gangs.wants_pods(job):
+            return None
+        if self._allocator.placements(job) or self._allocator.verdict(job) is not None:
+            return None
+        if self._store.pods(job, job.pod_names(job.replicas)):
+            return None
+        if self._kube.flow_control.is_placing(job.namespace, asyncio.get_running_loop().time()):
+            return LATER
+        early = framework.pods.companions or framework.life.latch or job.status.conditions
+        return None if early or age >= reconcile.FIRST_VERDICT else reconcile.FIRST_VERDICT - age
 
     async def _carry_out(self, turn: _Turn, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
