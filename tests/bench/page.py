@@ -19,10 +19,15 @@ import halls
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
+from muster.dashboard.trial import Trials
 from muster.runtime import app
 from muster.scheduler import policy
 
 NODES, GANGS = 10_000, 2_000
+JOB = """
+{apiVersion: v1, kind: Pod, metadata: {name: tried}, spec: {schedulerName: muster, containers: [
+  {name: main, image: i, resources: {limits: {nvidia.com/gpu: 9}}}]}}
+"""
 
 
 def resident():
@@ -59,10 +64,15 @@ async def main():
     gc.freeze()
     gc.set_threshold(app.YOUNG)
     started = time.perf_counter()
-    _, seen = halls.large(NODES, GANGS)
+    taken, seen = halls.large(NODES, GANGS)
     print(f"a hall of {NODES} nodes and {GANGS} gangs: {time.perf_counter() - started:.1f} s")
     now = [seen]
-    source = Source(lambda: now[0], lambda: policy.DEFAULT, empty_store(("muster",)))
+
+    async def record():
+        return taken
+
+    store = empty_store(("muster",))
+    source = Source(lambda: now[0], lambda: policy.DEFAULT, store, what_if=Trials(record).run)
     before = resident()
     runner = await dashboard.serve("127.0.0.1:0", Dashboard(source))
     base = f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -92,6 +102,15 @@ async def main():
                 print(f"a difference: {took:.2f} s, {size} bytes, {turns.told()}")
                 await asyncio.sleep(5)
         print(f"memory: {resident() - before:.0f} MiB more")
+        turns.told()
+        started = time.perf_counter()
+        sent = {"Content-Type": "application/yaml"}
+        async with session.post(f"{base}/api/whatif", data=JOB, headers=sent) as answer:
+            assert (await answer.text()).startswith("Pod/default/tried: waiting"), answer.status
+        took = time.perf_counter() - started
+        print(
+            f"a job is tried: {took:.2f} s, {turns.told()}; memory {resident() - before:.0f} MiB"
+        )
     watching.cancel()
     await runner.cleanup()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.cluster import recording
 from muster.cluster.quota import LimitView, QuotaView, Scope
+from muster.cluster.runtimeclass import RuntimeView
 from muster.scheduler import policy
 from muster.scheduler.model import PastMove, Quota
 from seen import moving, rich, seen
@@ -49,6 +50,17 @@ def test_any_view_decides_the_same_again(sizes, cpus):
     )
     again, saved = recording.load(recording.dump(view, decisions))
     assert recording.decisions_text(again.decide()) == saved
+
+
+def test_a_file_is_the_same_in_whatever_order_all_came():
+    """A process that has just started knows it in another one than who has run for days."""
+    nodes = [make_node(name=f"n{i}") for i in range(3)]
+    pods = [make_pod(name=f"p{i}", node=f"n{i}", cpu=1) for i in range(3)]
+    runtimes = [RuntimeView("a"), RuntimeView("b")]
+    one = seen(gangs=(), nodes=nodes, pods=pods, runtimes=runtimes)
+    other = seen(gangs=(), nodes=nodes[::-1], pods=pods[::-1], runtimes=runtimes[::-1])
+    assert one[0].nodes != other[0].nodes
+    assert recording.dump(*one) == recording.dump(*other)
 
 
 def test_moves_are_decided_again():

@@ -24,10 +24,11 @@ import halls
 from builders_scheduler import make_node
 from dashboard.test_server import EVENT, Hall
 from halls import Server
-from muster.commands import questions, render
+from muster.commands import trial
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
+from muster.dashboard.trial import Viewer
 from muster.scheduler import policy
 
 pytestmark = [
@@ -121,7 +122,7 @@ async def shown(
     seen: list[halls.Seen],
     guard: Guard | None = None,
     source: Source | None = None,
-    what_if: Callable[[str], Awaitable[str]] | None = None,
+    what_if: Callable[[str, Viewer], Awaitable[str]] | None = None,
 ) -> AsyncIterator[str]:
     """Serve the last of what is seen, or a source of one's own; give where."""
     store = empty_store(("muster",))
@@ -146,7 +147,10 @@ async def log_in(page: browser.Page, token: str) -> None:
 def test_the_demos_story_is_watched_to_its_end(
     api: Api, operator: Operator, watch: Callable[[Story], None], tmp_path: Path
 ) -> None:
-    """On the operator's page: a job waits behind another, starts as that ends, and succeeds."""
+    """On the operator's page: a job waits behind another, starts as that ends, and succeeds.
+
+    Others are tried there, of which the cluster hears nothing.
+    """
     config = yaml.safe_load(api.cluster.kubeconfig.read_text())
     token = config["users"][0]["user"]["token"]
     add_nodes(api, *[{"nvidia.com/gpu": "4"}] * 4)
@@ -180,6 +184,8 @@ def test_the_demos_story_is_watched_to_its_end(
         await ends("second")
         await page.until("document.querySelector('#sheet .chip').innerText === 'Succeeded'")
         await each_look(page, "sheet", tmp_path)
+        await try_jobs(page, tmp_path)
+        assert not await asyncio.to_thread(api.pods, "fresh")
         await page.get("location.hash = '/timeline'")
         await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
         lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
@@ -330,29 +336,35 @@ async def many(page: browser.Page) -> None:
 
 
 def test_a_job_is_tried(watch: Callable[[Story], None], tmp_path: Path) -> None:
-    """It is pasted, and the answer is seen and heard: it fits, it does not, it is no job."""
+    """It is pasted, and the answer is seen and heard: it fits, or it does not."""
     taken, seen = halls.small(time.time())
 
-    async def what_if(text: str) -> str:
-        documents = list(render.parsed(text, "the job"))
-        return questions.tried(taken, documents, questions.Asked()).text
+    async def what_if(text: str, _viewer: Viewer) -> str:
+        return trial.tried(taken, trial.parsed(text))
 
     async def story(page: browser.Page) -> None:
         async with shown(page, [seen], what_if=what_if) as base:
-            await page.ask("Page.navigate", url=f"{base}#/whatif")
-            await page.until(f"{THERE} && !document.getElementById('link-whatif').hidden")
-            for workers, tone, words in ((1, "good", "fits now"), (99, "warn", "waiting")):
-                job = tfjob("fresh", workers=workers, resources={"nvidia.com/gpu": "2"})
-                text = json.dumps(yaml.safe_dump(job))
-                await page.get(f"document.getElementById('offer').value = {text}")
-                await page.get("document.querySelector('#try button').click()")
-                await page.until(f"document.querySelector('#answer.{tone}')?.checkVisibility()")
-                assert words in await page.get("document.getElementById('answer').innerText")
-                await each_look(page, f"whatif-{tone}", tmp_path)
-            said = await page.names()
-            assert any(name.startswith("Would it fit?") for name in said["textbox"])
+            await page.ask("Page.navigate", url=base)
+            await page.until(THERE)
+            await try_jobs(page, tmp_path)
 
     watch(story)
+
+
+async def try_jobs(page: browser.Page, tmp_path: Path) -> None:
+    """Paste one that fits and one that does not."""
+    await page.get("location.hash = '/whatif'")
+    await page.until("document.getElementById('link-whatif').checkVisibility()")
+    for workers, tone, words in ((1, "good", "fits now"), (99, "warn", "waiting")):
+        job = tfjob("fresh", workers=workers, resources={"nvidia.com/gpu": "2"})
+        text = json.dumps(yaml.safe_dump(job))
+        await page.get(f"document.getElementById('offer').value = {text}")
+        await page.get("document.querySelector('#try button').click()")
+        await page.until(f"document.querySelector('#answer.{tone}')?.checkVisibility()")
+        assert words in await page.get("document.getElementById('answer').innerText")
+        await each_look(page, f"whatif-{tone}", tmp_path)
+    said = await page.names()
+    assert any(name.startswith("Would it fit?") for name in said["textbox"])
 
 
 def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> None:

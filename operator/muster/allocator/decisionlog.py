@@ -91,15 +91,18 @@ class DecisionLog:
         found = (e for e in self._entries.copy() if gang in ("", e.decision.gang))
         return [_shown(e) for e in found]
 
-    async def snapshot(self) -> str:
-        """Return all that the next cycle sees and decides, as a file. Raises TimeoutError."""
+    async def seen(self) -> tuple[Recording, Sequence[Decision]]:
+        """Return all that the next cycle sees and decides. Raises TimeoutError, or what it did."""
         loop = asyncio.get_running_loop()
         future: _Asked = loop.create_future()
         self._asked.append(future)
         self._trigger()
         async with asyncio.timeout(ANSWER_SECONDS):
-            seen = await future
-        return await asyncio.to_thread(recording.dump, *seen)
+            return await future
+
+    async def snapshot(self) -> str:
+        """Return it as a file."""
+        return await asyncio.to_thread(recording.dump, *await self.seen())
 
     @property
     def pages(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[str]]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import math
+import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from typing import Any, Final, cast
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -32,6 +33,7 @@ from muster.scheduler.decision import Decision
 from muster.scheduler.model import PastMove, Quota, Snapshot
 from muster.scheduler.policy import Policy
 
+T = TypeVar("T")
 FORMAT: Final = "muster.kubeflow.org/snapshot-1"
 
 
@@ -123,30 +125,29 @@ def take(
     snapshot: Snapshot,
     chosen: Policy,
 ) -> Recording:
-    """Return what the cycle on that snapshot sees."""
+    """Return what the cycle on that snapshot sees, in whatever order it is known."""
     nodes, pods, spaces = columns.contents()
-    book = columns.quotas
+    book, volumes = columns.quotas, columns.volumes
     views, ranges = book.contents()
-    runtimes = tuple(view for _, view in sorted(book.runtimes.items()))
     return Recording(
         now=snapshot.now,
         resources=snapshot.resources,
-        nodes=tuple(sorted(nodes, key=lambda node: node.name)),
-        pods=tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
+        nodes=tuple(nodes),
+        pods=tuple(pods),
         gangs=tuple(gangs),
         queues=tuple(queues),
         rules=rules,
         spaces=spaces,
-        claims=tuple(v for _, v in sorted(columns.volumes.claims.items())),
-        volumes=tuple(v for _, v in sorted(columns.volumes.volumes.items())),
-        classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
-        limits=tuple(v for _, v in sorted(columns.volumes.limits.views.items())),
-        served=tuple((*key, volume) for key, volume in sorted(columns.volumes.chosen.items())),
-        unserved=columns.volumes.unserved,
+        claims=tuple(volumes.claims.values()),
+        volumes=tuple(volumes.volumes.values()),
+        classes=tuple(volumes.classes.values()),
+        limits=tuple(volumes.limits.views.values()),
+        served=tuple((*key, volume) for key, volume in volumes.chosen.items()),
+        unserved=volumes.unserved,
         quotas=book.dimensions(),
         quota_scopes={f"{v.namespace}/{v.name}": v.scopes for v in views if v.scopes},
         ranges=tuple(ranges),
-        runtimes=runtimes if book.knows_runtimes else None,
+        runtimes=tuple(book.runtimes.values()) if book.knows_runtimes else None,
         policy=chosen.source,
         moves=snapshot.moves,
     )
@@ -154,8 +155,28 @@ def take(
 
 def dump(recording: Recording, decisions: Sequence[Decision]) -> str:
     """Return the text of the file."""
-    whole = {"format": FORMAT, "saw": plain(recording), "decided": plain(decisions)}
+    saw = plain(_in_order(recording))
+    whole = {"format": FORMAT, "saw": saw, "decided": plain(decisions)}
     return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def _in_order(recording: Recording) -> Recording:
+    """Return the same recording, whoever made it and whatever had come first."""
+    return replace(
+        recording,
+        nodes=_by(recording.nodes, "name"),
+        pods=_by(recording.pods, "namespace", "name"),
+        claims=_by(recording.claims, "namespace", "name"),
+        volumes=_by(recording.volumes, "name"),
+        classes=_by(recording.classes, "name"),
+        limits=_by(recording.limits, "node"),
+        served=tuple(sorted(recording.served)),
+        runtimes=recording.runtimes and _by(recording.runtimes, "name"),
+    )
+
+
+def _by(views: tuple[T, ...], *keys: str) -> tuple[T, ...]:
+    return tuple(sorted(views, key=operator.attrgetter(*keys)))
 
 
 def load(text: str) -> tuple[Recording, str]:

@@ -14,10 +14,11 @@ from muster.api import edge
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
 from muster.cluster.recording import Recording
-from muster.commands import questions, render, snapshot
-from muster.commands.questions import FROM_OUTSIDE, LIVE, Asked, connected, read
+from muster.commands import snapshot, trial
+from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
+from muster.dashboard.trial import Viewer
 from muster.kube.client import Kube
 from muster.scheduler import cycle, policy
 from muster.scheduler.policy import Policy
@@ -66,8 +67,8 @@ def _of_file(file: str) -> Source:
     store = snapshot.empty_store(tuple(saw.rules.scheduler_names))
     words = f"A snapshot of {edge.format_time(saw.now)}: time stands still."
 
-    async def what_if(text: str) -> str:
-        return await _tried(saw, text)
+    async def what_if(text: str, _viewer: Viewer) -> str:
+        return await asyncio.to_thread(_tried, saw, text)
 
     return Source(
         lambda: seen,
@@ -80,16 +81,8 @@ def _of_file(file: str) -> Source:
     )
 
 
-async def _tried(saw: Recording, text: str) -> str:
-    """Return what `muster simulate` says. Raises ValueError."""
-    try:
-        documents = list(render.parsed(text, "the job"))
-        answer = await asyncio.to_thread(questions.tried, saw, documents, Asked())
-    except render.UnreadableError as error:
-        raise ValueError(str(error)) from error
-    if not answer.text:
-        raise ValueError("there is no job in it")
-    return answer.text
+def _tried(saw: Recording, text: str) -> str:
+    return trial.tried(saw, trial.parsed(text))
 
 
 class _Eye:
@@ -138,11 +131,10 @@ class _Eye:
         hold = self._settings.member_hold
         return rules, chosen, snapshot.look(self._store, rules, hold, chosen, time.time())
 
-    async def _what_if(self, text: str) -> str:
+    async def _what_if(self, text: str, _viewer: Viewer) -> str:
         rules, chosen, look = self._sees()
-        return await _tried(
-            recording.take(self._store.columns, *look[:2], rules, look[2], chosen), text
-        )
+        saw = recording.take(self._store.columns, *look[:2], rules, look[2], chosen)
+        return await asyncio.to_thread(_tried, saw, text)
 
     async def _read(self, _authorization: str, path: str, asked: Mapping[str, str]) -> str:
         """Read by one's own rights: whoever looks sits at this machine."""

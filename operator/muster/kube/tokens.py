@@ -114,6 +114,9 @@ class TokenGuard:
         return HTTPStatus.OK if may else HTTPStatus.FORBIDDEN
 
 
+_LISTS: Final[Json] = {"verb": "list", "resource": "pods", "version": "v1"}
+
+
 class Viewer:
     """Somebody, and the namespaces whose pods he may list."""
 
@@ -125,6 +128,20 @@ class Viewer:
         self._may = dict.fromkeys(refused, False)
         """By namespace, the answers that are oldest first; empty: all of them."""
         self._asking = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """Who it is, to the API server."""
+        return str(self._user["user"])
+
+    async def may_create(self, group: str, plural: str, namespace: str) -> bool:
+        """Say whether he may do so now. Raises what a request raises."""
+        attributes = {"verb": "create", "group": group, "resource": plural, "namespace": namespace}
+        return await self._may_do(attributes)
+
+    async def may_look(self, namespace: str) -> bool:
+        """Say whether he may look into it now. Raises what a request raises."""
+        return await self._may_do({**_LISTS, "namespace": namespace})
 
     def anew(self, user: Json) -> Viewer:
         """Return the same a minute later.
@@ -151,14 +168,14 @@ class Viewer:
     async def _lists(self, namespace: str) -> bool:
         known = self._may.get(namespace)
         if known is None:
-            attributes = {"verb": "list", "resource": "pods", "version": "v1"}
-            if namespace:
-                attributes["namespace"] = namespace
-            asked = {"resourceAttributes": attributes}
-            async with self._few:
-                known = await _allowed(self._kube, self._user, asked, PriorityLevel.VIEW)
-            self._may[namespace] = known
+            attributes = {**_LISTS, "namespace": namespace} if namespace else _LISTS
+            known = self._may[namespace] = await self._may_do(attributes)
         return known
+
+    async def _may_do(self, attributes: Json) -> bool:
+        asked = {"resourceAttributes": attributes}
+        async with self._few:
+            return await _allowed(self._kube, self._user, asked, PriorityLevel.VIEW)
 
 
 async def may_get(kube: Kube, user: Json, path: str) -> bool:

@@ -765,6 +765,11 @@ byId("find").addEventListener("input", (event) => { state.find = event.target.va
 byId("try").addEventListener("submit", async (event) => {
   event.preventDefault();
   const shown = byId("answer");
+  if (state.tries) return;
+  state.tries = true;
+  shown.textContent = "It is being tried …";
+  shown.className = "card";
+  shown.hidden = false;
   let text = "", tone = "bad";
   try {
     text = await (await load("api/whatif", { method: "POST", body: byId("offer").value, headers: { "Content-Type": "application/yaml" } })).text();
@@ -772,7 +777,7 @@ byId("try").addEventListener("submit", async (event) => {
   } catch (error) { text = error.message; }
   shown.textContent = text;
   shown.className = `card ${tone}`;
-  shown.hidden = false;
+  state.tries = false;
 });
 byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#/job/")) location.hash = `/${state.tab}`; });
 byId("sheet").addEventListener("click", (event) => { if (event.target === byId("sheet") && event.offsetX < 0) byId("sheet").close(); });
