@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import browser
+import proxies
 import pytest
 import yaml
 from gangs import wait_reason
@@ -380,6 +381,38 @@ def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> Non
             assert "sam-distill" in told
             assert "llama" not in told
             await each_look(page, "tenant", tmp_path)
+
+    watch(story)
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["passed on", "by the proxy"])
+def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bool) -> None:
+    """Under a path of another host, live, by the token that one types or that the proxy brings."""
+    token = "good" if knows else ""
+
+    async def story(page: browser.Page) -> None:
+        seen = [halls.small(time.time())[1]]
+        guard = Guard(Server(good={"ranking"}))
+
+        async def what_if(_text: str, viewer: Viewer) -> str:
+            return f"{viewer.name} tried it"
+
+        async with (
+            shown(page, seen, guard, what_if=what_if) as base,
+            proxies.before(base, "/gpus/of/all/", token) as outside,
+        ):
+            await page.ask("Page.navigate", url=outside)
+            if not knows:
+                await log_in(page, "good")
+            await page.until("document.getElementById('legend').innerText.includes('churn')")
+            await page.until("document.getElementById('pulse').innerText === 'live'")
+            seen.append(halls.without(seen[-1], CHURN))
+            await page.until("!document.getElementById('legend').innerText.includes('churn')")
+            await page.get("location.hash = '/whatif'")
+            await page.get("document.getElementById('offer').value = 'a: job'")
+            await page.get("document.querySelector('#try button').click()")
+            await page.until("document.getElementById('answer').innerText === 'good tried it'")
+            await page.ask("Page.navigate", url="about:blank")
 
     watch(story)
 
