@@ -20,7 +20,7 @@ from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.dashboard.trial import Trials
-from muster.runtime import app
+from muster.runtime import app, heap
 from muster.scheduler import policy
 
 NODES, GANGS = 10_000, 2_000
@@ -60,6 +60,7 @@ class Turns:
 async def main():
     """Print what it costs."""
     app.sys.setswitchinterval(app.SWITCH_SECONDS)
+    heap.share()
     gc.collect()
     gc.freeze()
     gc.set_threshold(app.YOUNG)
