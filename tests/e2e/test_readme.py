@@ -3,24 +3,33 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 from harness import Operator, account_config
 
+import pages
+from manifests.test_release import DIGEST, ENGINE, pinned, saved
 from muster.local import cluster, layout, options
 from muster.local.handle import Cluster
 
 ROOT = Path(__file__).parents[2]
 READ = ("README.md", "docs/local.md", "docs/first-job.md")
 TEXT = "".join((ROOT / page).read_text() for page in READ)
+INSTALL_PAGE = (ROOT / "docs/install.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 LINES = [
     command
@@ -122,6 +131,19 @@ def bare() -> dict[str, str]:
 
 
 @pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put on PATH what says that it has built and pushed, and signs."""
+    folder = tmp_path / "engines"
+    folder.mkdir()
+    for name in ("docker", "helm", "cosign"):
+        (folder / name).write_text(ENGINE % (DIGEST, DIGEST))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.setenv("SAVED", str(saved(tmp_path, pinned())))
+
+
+@pytest.fixture
 def shell(own: Cluster, clone: Path, tmp_path: Path) -> Iterator[Shell]:
     """Open a shell of a reader with kubectl, set up for their cluster, and nothing else."""
     home, state = tmp_path / "home", tmp_path / "state"
@@ -160,12 +182,67 @@ def test_every_command_works_as_it_stands(own: Cluster, shell: Shell, tmp_path: 
                 assert SAYS[command] in said
                 assert bool(SAYS[command]) == bool(said)
             if command == INSTALL:
-                config = account_config(own, tmp_path, "embedded")
-                operator = Operator(config, tmp_path / "operator.log", ())
-                running.callback(operator.check_log)
-                running.callback(operator.stop)
-                operator.start()
+                running.enter_context(played(own, tmp_path))
         done, said = shell.run(
             "kubectl wait tfjob/simple --for=condition=Succeeded --timeout=120s"
         )
         assert done == 0, said
+
+
+@pytest.mark.usefixtures("engine")
+def test_four_commands_lead_to_a_job_on_the_page(
+    own: Cluster, clone: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """From an empty cluster, as docs/install.md has them; the last one serves until its end."""
+    (block,) = (b for b in pages.blocks("install", INSTALL_PAGE) if b.text.endswith("dashboard\n"))
+    *commands, shows = block.commands
+    assert (len(commands), shows) == (3, "muster dashboard")
+    shell: Shell = request.getfixturevalue("shell")
+    with ExitStack() as running:
+        for command in commands:
+            code, said = shell.run(command)
+            assert code == 0, f"{command}:\n{said}"
+            if "install.yaml" in command:
+                assert f"registry.example.com/team/muster@{DIGEST}" in own.kubectl(
+                    "get", "-n=muster-system", "deployment/muster", "-o=yaml"
+                )
+                running.enter_context(played(own, tmp_path))
+        code, said = shell.run(f": >page; {shows} >page 2>&1 &")
+        assert code == 0, said
+        view = watched(clone / "page")
+        deadline = time.monotonic() + 120
+        while view().get("TFJob/default/simple", {}).get("state") != "Succeeded":
+            assert time.monotonic() < deadline, view()
+            time.sleep(0.2)
+
+
+@contextmanager
+def played(own: Cluster, folder: Path) -> Iterator[None]:
+    """Run what stands for the pods of the Deployment, whose image is on no node."""
+    operator = Operator(account_config(own, folder, "embedded"), folder / "operator.log", ())
+    try:
+        operator.start()
+        yield
+        operator.check_log()
+    finally:
+        operator.stop()
+
+
+def watched(said: Path) -> Callable[[], dict[str, dict[str, str]]]:
+    """Return what asks the page for the jobs that it shows, once it says where it is."""
+    deadline = time.monotonic() + 60
+    while not (found := re.search(r"http://\S+/", said.read_text())):
+        assert time.monotonic() < deadline, said.read_text()
+        time.sleep(0.1)
+
+    def jobs() -> dict[str, dict[str, str]]:
+        try:
+            with urllib.request.urlopen(f"{found[0]}api/view", timeout=30) as answer:
+                shown = json.loads(gzip.decompress(answer.read()))
+        except urllib.error.HTTPError as error:
+            assert error.code == HTTPStatus.SERVICE_UNAVAILABLE  # it has just begun to look
+            return {}
+        named: dict[str, dict[str, str]] = shown["view"]["jobs"]
+        return named
+
+    return jobs

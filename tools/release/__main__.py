@@ -28,6 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _whole(text: str) -> Path:
+    # What is run is run at the repository's root, from wherever this is asked.
+    return Path(text).absolute()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tools/release", description=__doc__)
     parts = parser.add_subparsers(required=True)
@@ -57,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         part.add_argument("--base", default="", help="image of Debian that it is made in")
     for part in (release, pushed):
-        part.add_argument("--out", type=Path, default=Path("dist"), help="where (dist)")
+        part.add_argument("--out", type=_whole, default="dist", help="where (dist)")
         part.add_argument("--sign", default="", help="flags of cosign, such as --key=FILE")
     release.set_defaults(run=_release)
     return parser
