@@ -7,12 +7,14 @@ import asyncio
 import copy
 import math
 import selectors
+import socket
 
 import pytest
 
+from muster.api.names import LEADS
 from muster.kube import client
 from muster.kube.client import ApiError
-from muster.kube.leaderelection import LeaderElector, Timings
+from muster.kube.leaderelection import LeaderElector, Timings, show
 from muster.settings import Settings
 
 SHIPPED = Timings(Settings().lease_duration, Settings().renew_deadline, Settings().retry_period)
@@ -206,3 +208,61 @@ def test_the_lease_is_renewed_however_long_the_work_takes_to_begin():
         assert len(ends) == 1
 
     asyncio.run(story())
+
+
+class Pods:
+    """An API server of the pods of one namespace, by name their labels; it refuses so often."""
+
+    def __init__(self, labels, *refusals):
+        self.labels, self.refusals = labels, list(refusals)
+
+    async def get(self, path, labelSelector=""):  # noqa: N803 -- what the API calls it
+        """Read one, or those of a label."""
+        if self.refusals:
+            raise ApiError(self.refusals.pop(0), "", "no", None)
+        key, _, value = labelSelector.partition("=")
+        if key:
+            found = [name for name, labels in self.labels.items() if labels.get(key) == value]
+            return {"items": [self._pod(name) for name in found]}
+        name = path.rpartition("/")[2]
+        if name not in self.labels:
+            raise ApiError(404, "NotFound", "no pod", None)
+        return self._pod(name)
+
+    def _pod(self, name):
+        return {"metadata": {"name": name, "uid": f"uid of {name}"}}
+
+    async def patch(self, path, exactly, body, _urgency):
+        """Write labels, or take them away."""
+        name = path.rpartition("/")[2]
+        assert exactly.uid == f"uid of {name}"
+        labels = {**self.labels[name], **body["metadata"]["labels"]}
+        self.labels[name] = {key: value for key, value in labels.items() if value is not None}
+
+
+@pytest.mark.parametrize("before", ["me", "peer", "nobody"])
+@pytest.mark.parametrize("refusals", [(), (503,), (500, 429)])
+def test_the_pod_that_leads_bears_the_label_alone(before, refusals, monkeypatch):
+    """Whoever bore it before, and though the server is in trouble; of this Lease alone."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "me")
+    others = {"another": {LEADS: "kube-batch"}, "plain": {"app": "x"}}
+    labels = {**others, "me": {"app": "muster"}, "peer": {"app": "muster"}}
+    labels.get(before, {})[LEADS] = "muster"
+    pods = Pods(labels, *refusals)
+    hurried(show(pods, "muster-system", "muster"), monkeypatch)
+    assert pods.labels == {
+        **others,
+        "me": {"app": "muster", LEADS: "muster"},
+        "peer": {"app": "muster"},
+    }
+
+
+@pytest.mark.parametrize(("labels", "refusals"), [({"me": {}}, [403]), ({"peer": {}}, [])])
+def test_without_a_right_or_a_pod_nobody_bears_it(labels, refusals, monkeypatch, caplog):
+    """The log says why, and nobody asks for ever."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr(socket, "gethostname", lambda: "me")
+    pods = Pods(labels, *refusals)
+    hurried(show(pods, "muster-system", "muster"), monkeypatch)
+    assert pods.labels == labels
+    assert "pod muster-system/me of the leader is not labelled" in caplog.text

@@ -23,6 +23,7 @@ import yaml
 import muster
 from gotemplate import Chart, TemplateError
 from muster import flags
+from muster.api import names
 from muster.gang import BACKENDS
 from muster.local import binaries, handle
 from muster.settings import Settings
@@ -54,6 +55,7 @@ CHOICES: dict[str, tuple[list[str], Values]] = {
         ["overlays/embedded", "components/webhook", "components/webhook-cert-manager"],
         {"webhook": ON, "certManager": ON},
     ),
+    "dashboard": (["overlays/embedded", "components/dashboard"], {"dashboard": ON}),
     "around": (
         ["overlays/embedded", "components/delayed-binding", "components/monitoring"],
         {"delayedBinding": True, "prometheus": {"serviceMonitor": ON, "rules": ON}},
@@ -436,7 +438,9 @@ def test_the_page_is_reached_where_the_operator_serves_it() -> None:
     assert settings.dashboard_bind == f":{port['containerPort']}"
     assert settings.dashboard_auth == "token"
     service = found["v1", "Service", "muster-system", "muster-dashboard"]["spec"]
-    assert service["selector"].items() <= template["metadata"]["labels"].items()
+    # The label that the operator gives to its pod where it leads.
+    shown = {**template["metadata"]["labels"], names.LEADS: settings.leader_election_id}
+    assert service["selector"].items() <= shown.items()
     assert [one["targetPort"] for one in service["ports"]] == ["dashboard"]
     policy = found["networking.k8s.io/v1", "NetworkPolicy", "muster-system", "muster"]["spec"]
     (way,) = (one for one in policy["ingress"] if {"port": "dashboard"} in one["ports"])

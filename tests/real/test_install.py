@@ -4,18 +4,24 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import ssl
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 from harness import Api, own_namespace
 
-from muster.local import cluster, images, options, real
+from muster.api.names import LEADS
+from muster.local import cluster, handle, images, options, real
 from muster.local.handle import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -54,12 +60,12 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def installed(empty: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """Apply an overlay of one's own: that of MPIJobs and the webhook."""
+    """Apply an overlay of one's own: that of MPIJobs, the webhook and the page."""
     place = tmp_path_factory.mktemp("own") / "manifests"
     shutil.copytree(ROOT / "manifests", place)
     own = {
         "resources": ["../overlays/mpi"],
-        "components": ["../components/webhook"],
+        "components": ["../components/webhook", "../components/dashboard"],
     }
     (place / "own").mkdir()
     (place / "own" / "kustomization.yaml").write_text(yaml.safe_dump(own))
@@ -133,6 +139,83 @@ for headers in {{}}, {{"Authorization": "Bearer {token}"}}:
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert said.startswith("401\n")
     assert "muster_" in said
+
+
+def test_the_page_comes_through_kubectl_port_forward(installed: Cluster) -> None:
+    """Of two replicas from the one that leads, also once that has gone; to who shows a token."""
+    where = ("--namespace=muster-system",)
+    installed.kubectl("create", "serviceaccount", "viewer", *where)
+    looks = ("--verb=get", "--non-resource-url=/dashboard")
+    installed.kubectl("create", "clusterrole", "looks", *looks)
+    whose = ("--clusterrole=looks", "--serviceaccount=muster-system:viewer")
+    installed.kubectl("create", "clusterrolebinding", "looks", *whose)
+    token = installed.kubectl("create", "token", "viewer", *where).strip()
+    seen = []
+    for _ in range(2):
+        holder = _holder(installed, *seen)
+        seen.append(holder)
+        installed.kubectl(
+            "wait", f"pod/{holder}", *where, f"--timeout={SECONDS:.0f}s",
+            f"--for=jsonpath={{.metadata.labels.{LEADS.replace('.', chr(92) + '.')}}}=muster",
+        )  # fmt: skip
+        marked = installed.kubectl("get", "pods", *where, f"--selector={LEADS}=muster", "-o=name")
+        assert marked.split() == [f"pod/{holder}"]
+        with _forwarded(installed) as port:
+            assert _status(port, "") == 401
+            assert _status(port, token) == 200
+        installed.kubectl("delete", "pod", holder, *where)
+    words = (*where, "deployment/muster", f"--timeout={SECONDS:.0f}s")
+    installed.kubectl("wait", "--for=condition=Available", *words)
+
+
+def _holder(made: Cluster, *past: str) -> str:
+    """Return the name of the pod that leads, once it is none of these."""
+    deadline = time.monotonic() + SECONDS
+    while True:  # a Lease has no condition to wait for
+        where = ("--namespace=muster-system", "--output=jsonpath={.spec.holderIdentity}")
+        pod = made.kubectl("get", "lease/muster", *where).partition("_")[0]
+        if pod and pod not in past:
+            return pod
+        assert time.monotonic() < deadline, pod
+        time.sleep(0.5)
+
+
+@contextmanager
+def _forwarded(made: Cluster) -> Iterator[int]:
+    """Give the port here behind which the page's Service is."""
+    argv = ("port-forward", "--namespace=muster-system", "service/muster-dashboard", ":443")
+    with subprocess.Popen(
+        [handle.KUBECTL, *argv],
+        env={**os.environ, **made.env()},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as forward:
+        try:
+            assert forward.stdout is not None
+            said = forward.stdout.readline()
+            assert said.startswith("Forwarding from 127.0.0.1:"), said
+            yield int(said.split(":")[1].split()[0])
+        finally:
+            forward.terminate()
+
+
+def _status(port: int, token: str) -> int:
+    """Return how a view is answered, once its process is at work."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    asked = urllib.request.Request(f"https://127.0.0.1:{port}/api/view")
+    if token:
+        asked.add_header("Authorization", f"Bearer {token}")
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(asked, context=context, timeout=SECONDS) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            # Nobody has made a view before the first cycle.
+            if error.code != 503 or time.monotonic() > deadline:
+                return error.code
+        time.sleep(0.5)
 
 
 def test_nothing_restarted_and_one_leads(installed: Cluster) -> None:

@@ -61,6 +61,9 @@ KUEUE_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
 KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 
+LEADS: Final = "muster.kubeflow.org/leads"
+"""A label: of the pod whose process holds the Lease of that name."""
+
 # Annotations of Muster's own.
 RESTART: Final = "muster.kubeflow.org/restart"
 RESTART_GANG: Final = "gang"

@@ -12,19 +12,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from muster.api import names
+from muster.api.backoff import Backoff
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.kube import client
-from muster.kube.client import BROKEN, ApiError, GarbledError, Kube
+from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Exactly, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+PODS = Resource("", "v1", "pods")
 LOOK = 0.5
 """Seconds after which a standby looks again: a lease that is given back is taken within that."""
 
@@ -193,3 +197,37 @@ class LeaderElector:
                 "leaseTransitions": changes,
             },
         }
+
+
+async def show(kube: Kube, namespace: str, lease: str) -> None:
+    """Let the pod of this process, and no other, bear the name of the Lease as its label.
+
+    A Service finds the leader by it. Where there is no such pod, or no right to label it, the log
+    says so; what passes is tried again.
+    """
+    pods, mine = PODS.path(namespace), socket.gethostname()
+    for pause in Backoff(1.0, 60.0):
+        try:
+            # One that led may have come back in the same pod.
+            led = await kube.get(pods, labelSelector=f"{names.LEADS}={lease}")
+            for pod in led["items"]:
+                if pod["metadata"]["name"] != mine:
+                    await _label(kube, pods, pod, None)
+            await _label(kube, pods, await kube.get(f"{pods}/{mine}"), lease)
+        except NOT_WRITTEN as error:
+            lasting = isinstance(error, ApiError) and error.code in (403, 404)
+            log.log(
+                logging.INFO if lasting else logging.WARNING,
+                "the pod %s/%s of the leader is not labelled: %s", namespace, mine, error,
+            )  # fmt: skip
+            if lasting:
+                return
+            await asyncio.sleep(pause)
+        else:
+            return
+
+
+async def _label(kube: Kube, pods: str, pod: Json, lease: str | None) -> None:
+    about = pod["metadata"]
+    body: Json = {"metadata": {"labels": {names.LEADS: lease}}}
+    await kube.patch(f"{pods}/{about['name']}", Exactly(about["uid"]), body, PriorityLevel.SUPPORT)

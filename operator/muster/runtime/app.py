@@ -31,7 +31,7 @@ from muster.dashboard.server import Dashboard, Guard, Source
 from muster.dashboard.trial import Trials
 from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
-from muster.kube import access
+from muster.kube import access, leaderelection
 from muster.kube.admission import Admission
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.certificates import PairFiles
@@ -316,6 +316,9 @@ class Operator:
             tasks.create_task(self._decide())
             tasks.create_task(self.recorder.run())
             tasks.create_task(self.informers.audit_jobs(self._relisted))
+            if self.settings.dashboard_bind != "0":
+                lease = self.settings.leader_election_id
+                tasks.create_task(leaderelection.show(self.kube, self.lock_namespace, lease))
 
     async def _decide(self) -> None:
         """Reconcile and schedule, with all before them that other operators have left."""
