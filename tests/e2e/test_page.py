@@ -404,7 +404,7 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
             await page.ask("Page.navigate", url=outside)
             if not knows:
                 await log_in(page, "good")
-            await page.until("document.getElementById('legend').innerText.includes('churn')")
+            await page.until("document.getElementById('legend')?.innerText.includes('churn')")
             await page.until("document.getElementById('pulse').innerText === 'live'")
             seen.append(halls.without(seen[-1], CHURN))
             await page.until("!document.getElementById('legend').innerText.includes('churn')")

@@ -94,6 +94,7 @@ def _load(asked: BinaryIO) -> Any:
 
 
 if __name__ == "__main__":
-    os.nice(10)
+    # The allocator goes first; where all others are busy, too, it still has to end in time.
+    os.nice(5)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     main(sys.stdin.buffer, sys.stdout.buffer)

@@ -25,7 +25,7 @@ from muster.cluster.recording import Recording
 
 log = logging.getLogger(__name__)
 PROGRAM: Final = (sys.executable, "-P", "-m", "muster.commands.trial")
-LIMIT: Final = 20.0
+LIMIT: Final = 60.0
 """Seconds for all of it; 10,000 nodes on which 1,000 gangs wait take 8."""
 SHARE: Final = 10
 """So many times as long as it took to hand over what was seen, it is not done again."""
