@@ -93,22 +93,40 @@ def test_fond():
     ("term", "now", "then"),
     [
         (make_term(Link.APART, counts=(1, 2, 0), adds={2: 1}), [3, 4], [0, 1, 3, 4]),
-        (make_term(Link.NEAR, counts=(1, 2, 0), adds={2: 1}), [0, 1, 2], [2]),
-        (make_term(Link.NEAR, counts=(1, 0, 0), adds={2: 1}, itself=1), [0, 1], [0, 1, 2, 3]),
+        (make_term(Link.NEAR, counts=(1, 2, 0), adds={2: 1}), [2], [2]),
+        (make_term(Link.NEAR, counts=(1, 0, 0), adds={2: 1}, itself=1), [], [0, 1, 2, 3]),
         (make_term(Link.EVEN, counts=(1, 0, 0), adds={2: 1}, itself=1), [2, 3], [0, 1, 2, 3]),
     ],
     ids=str,
 )
-def test_what_is_going_counts_until_it_has_gone(term, now, then):
+def test_who_is_evicted_keeps_others_away_until_he_has_gone_and_is_no_company(term, now, then):
     """Where a task may go now, and where once a task of another shape has left the first node."""
     affinity = AffinityState({1: (term,)})
-    before = affinity.version(1)
+    before, open_ = affinity.version(1), where(affinity)
     affinity.add(2, np.array([0]), np.array([1]), leaving=True)
     assert affinity.version(1) > before
     assert where(affinity) == now
     assert np.flatnonzero(affinity.open(1, future=True)).tolist() == then
     affinity.add(2, np.array([0]), np.array([-1]), leaving=True)
-    assert np.flatnonzero(affinity.open(1, future=True)).tolist() == now
+    assert np.flatnonzero(affinity.open(1, future=True)).tolist() == where(affinity) == open_
+
+
+def test_who_is_ending_anyway_is_company_until_he_has_gone():
+    """Unlike those that are evicted."""
+    term = make_term(Link.NEAR, counts=(2, 1, 0), going=np.array([1, 1, 0]), adds={2: 1})
+    affinity = AffinityState({1: (term,)})
+    affinity.add(2, np.array([0]), np.array([1]), leaving=True)
+    assert where(affinity) == [0, 1, 2]
+    assert np.flatnonzero(affinity.open(1, future=True)).tolist() == []
+
+
+def test_who_is_promised_a_node_is_no_company_yet():
+    """Nor is the one that is evicted there; then, the one that has come is."""
+    affinity = AffinityState({1: (make_term(Link.NEAR, counts=(1, 0, 0), adds={2: 1}),)})
+    affinity.add(2, np.array([0]), np.array([1]), leaving=True)
+    affinity.add(2, np.array([1]), np.array([1]), promised=True)
+    assert where(affinity) == []
+    assert np.flatnonzero(affinity.open(1, future=True)).tolist() == [0, 1]
 
 
 def test_pods_that_are_being_deleted_are_going():

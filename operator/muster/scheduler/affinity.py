@@ -221,8 +221,9 @@ class _Tally:
     counts: IntArray
     """(D,): the term's until the first change."""
     going: IntArray | None
-    """(D,): the part of `counts` that is ending, or is to be evicted, less what is promised where
-    that is no neighbour until it is there; None: nothing."""
+    """(D,): the part of `counts` that is ending, or is to be evicted; None: nothing."""
+    coming: IntArray | None
+    """(D,): what is promised, where that is no neighbour until it is there; None: nothing."""
     domains: IntArray
     """EVEN: those that have a node whose pods count."""
     total: int
@@ -230,7 +231,10 @@ class _Tally:
 
     def holds(self, *, future: bool) -> IntArray:
         """Return (D,) what the domains hold now, or once all that is going or coming has."""
-        return self.counts - self.going if future and self.going is not None else self.counts
+        counts = self.counts
+        if future and self.going is not None:
+            counts = counts - self.going
+        return counts + self.coming if future and self.coming is not None else counts
 
     def here(self, *, future: bool = False) -> IntArray:
         """Return (N,) what the domain of each node holds; 0 without a domain."""
@@ -238,12 +242,28 @@ class _Tally:
         found: IntArray = np.where(self.term.domain < 0, 0, counts[self.term.domain])
         return found
 
-    def add(self, nodes: IntArray, amounts: IntArray, *, leaving: bool) -> None:
-        """Add (M,) amounts to the domains of (M,) nodes, or to what is going of them."""
+    def stays(self) -> IntArray:
+        """Return (D,) what the domains hold now without what is to be evicted.
+
+        Unlike who is ending anyway, who is evicted is no neighbour even now: he may go for the
+        very one that would rely on him.
+        """
+        if self.going is None or self.going is self.term.going:
+            return self.counts
+        before = 0 if self.term.going is None else self.term.going
+        return self.counts - (self.going - before)
+
+    def add(
+        self, nodes: IntArray, amounts: IntArray, *, leaving: bool = False, late: bool = False
+    ) -> None:
+        """Add (M,) amounts to the domains of (M,) nodes, or to what is going or coming there."""
         domain, counted = self.term.domain[nodes], self.term.counted
         real = domain >= 0 if counted is None else (domain >= 0) & counted[nodes]
         # Copied late: most terms are of gangs that wait, and are as long as there are domains.
-        if leaving:
+        if late:
+            if self.coming is None:
+                self.coming = np.zeros_like(self.counts)
+        elif leaving:
             if self.going is None:
                 self.going = np.zeros_like(self.counts)
             elif self.going is self.term.going:
@@ -252,7 +272,7 @@ class _Tally:
             if self.counts is self.term.counts:
                 self.counts = self.counts.copy()
             self.total += int(amounts[real].sum())
-        to = self.going if leaving else self.counts
+        to = self.coming if late else self.going if leaving else self.counts
         assert to is not None
         np.add.at(to, domain[real], amounts[real])
 
@@ -310,8 +330,7 @@ class AffinityState:
             # for those that must be near: nobody may be placed now beside a pod that may never
             # come.
             late = promised and tally.term.link not in _ALLOWED
-            change = -counts * amount if late else counts * amount
-            tally.add(nodes, change, leaving=leaving or late)
+            tally.add(nodes, counts * amount, leaving=leaving, late=late)
             self._versions[owner] += 1
 
     def weight(self, shape: int) -> int:
@@ -430,7 +449,7 @@ def _tally(term: AffinityTerm) -> _Tally:
     if term.counted is not None:
         real &= term.counted
     domains = np.unique(term.domain[real]) if term.link is Link.EVEN else np.array([], np.int64)
-    return _Tally(term, term.counts, term.going, domains, int(term.counts.sum()))
+    return _Tally(term, term.counts, term.going, None, domains, int(term.counts.sum()))
 
 
 def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
@@ -443,7 +462,7 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
         # it.
         marks = [tally.term.domain >= 0 for tally in near]
     else:
-        marks = [tally.here(future=future) > 0 for tally in near]
+        marks = [_in_company(tally, future=future) for tally in near]
     return _all(marks)
 
 
@@ -477,13 +496,26 @@ def _free(tally: _Tally, *, future: bool) -> BoolArray:
     return free
 
 
+def _in_company(tally: _Tally, *, future: bool) -> BoolArray:
+    domain, counts = tally.term.domain, tally.holds(future=True) if future else tally.stays()
+    company: BoolArray = (domain >= 0) & (counts[domain] > 0)
+    return company
+
+
 def _even(tally: _Tally, *, future: bool) -> BoolArray:
+    allowed, left = _is_even(tally, tally.holds(future=future)), tally.stays()
+    # Now it has to be even both with those that are to be evicted, and without them.
+    return allowed if future or left is tally.counts else allowed & _is_even(tally, left)
+
+
+def _is_even(tally: _Tally, counts: IntArray) -> BoolArray:
+    """Return (N,) where one more is even beside (D,) those that the domains hold."""
     term, domains = tally.term, tally.domains
-    counts, here = tally.holds(future=future), tally.here(future=future)
     # Too few domains count as if there were an empty one, which is what kube-scheduler makes of
     # minDomains.
     fewest = int(counts[domains].min()) if len(domains) >= term.least_domains else 0
-    allowed: BoolArray = (term.domain >= 0) & (here + term.itself - fewest <= term.skew)
+    more = counts[term.domain] + term.itself - fewest
+    allowed: BoolArray = (term.domain >= 0) & (more <= term.skew)
     return allowed
 
 

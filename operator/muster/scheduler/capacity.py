@@ -423,10 +423,11 @@ class Fit:
             self._order(np.arange(len(self._ranks)), self.capacity)
         return self._ranks
 
-    def choose(self, wanted: int) -> Picks:
+    def choose(self, wanted: int, *, ahead: bool = False) -> Picks:
         """Return nodes for up to `wanted` tasks, as if each were given its best node in turn.
 
-        Equal ranks: the node that comes first by name. Shorter when the room ends.
+        Equal ranks: the node that comes first by name. Shorter when the room ends. `ahead`: who
+        is beside whom must be right now, and still be once all that is going has gone.
         """
         if not (self._ranked or self.shape.tied or self.capacity.any()):
             return Picks([], np.array([], np.int64), np.array([], np.int64))
@@ -437,7 +438,7 @@ class Fit:
             most = 1
             self._pay(wanted)
         elif self.shape.affinity or self.shape.wants:
-            return self._one_by_one(wanted)
+            return self._one_by_one(wanted, ahead=ahead)
         within = self._room.within.get(self._id)
         if within is None:
             heads = self._best.first(wanted)
@@ -458,7 +459,7 @@ class Fit:
         effort = (tasks + 1) * self._room.affinity.weight(self._id)
         self._room.effort.update(dict.fromkeys(self._room.payers, effort))
 
-    def _one_by_one(self, wanted: int) -> Picks:
+    def _one_by_one(self, wanted: int, *, ahead: bool) -> Picks:
         """Choose where each task changes what the next one may do."""
         affinity, rank, left = self._room.affinity, self.rank.copy(), self.capacity.copy()
         within = self._room.within.get(self._id)
@@ -467,9 +468,12 @@ class Fit:
         depth = np.zeros(len(left), np.int64)
         one = np.ones(1, np.int64)
         order: list[int] = []
+        times = {self._future, self._future or ahead}
         while len(order) < wanted:
-            allowed = affinity.open(self._id, future=self._future)
-            free = left > 0 if allowed is None else (left > 0) & allowed
+            free = left > 0
+            for future in times:
+                allowed = affinity.open(self._id, future=future)
+                free = free if allowed is None else free & allowed
             heads = best(np.where(free, rank, NOWHERE), 1)
             if not len(heads):
                 break

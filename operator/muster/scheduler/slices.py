@@ -161,7 +161,7 @@ def _put(
         for tasks, count in wants:
             shape = tasks.pod_set.shape
             session.room.within = {**outer, shape: inside & outer.get(shape, True)}
-            picks = session.fit(tasks, future=soon).choose(count)
+            picks = session.fit(tasks, future=soon).choose(count, ahead=session.room.releasing)
             done = len(picks.order) == count
             if not done:
                 break

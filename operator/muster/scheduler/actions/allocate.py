@@ -387,7 +387,8 @@ def _fill(
         # Other tasks than those the gang was admitted with may come to stand in for them.
         if not wanted or not _admitted(session, gang, [(tasks, wanted)]):
             continue
-        picks = session.fit(tasks, tight=tight).choose(wanted)
+        # Where others of the gang get what is ending, all of it comes only when that has gone.
+        picks = session.fit(tasks, tight=tight).choose(wanted, ahead=session.room.releasing)
         if picks.order:
             session.place(gang, tasks, picks)
         if len(picks.order) < wanted and failed is None:
