@@ -194,8 +194,13 @@ class PodAffinity:
             for gang, own in zip(gangs, shapes, strict=True)
         ]
         # Of pods that are on nodes `holders` has those terms that count; more are asked about only
-        # by who waits.
-        self.index_terms(shape for _, own in paired for pod_set, shape in own if _waits(pod_set))
+        # by who waits, or may be moved.
+        self.index_terms(
+            shape
+            for gang, own in paired
+            for pod_set, shape in own
+            if _waits(pod_set) or (movable and gang.movable)
+        )
         before, self._made = self._made, {}
         for gang, own in paired:
             ids = [pod_set.shape for pod_set in gang.pod_sets]
