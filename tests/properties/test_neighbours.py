@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from builders_scheduler import (
@@ -21,11 +21,13 @@ from builders_scheduler import (
 from muster.cluster.assemble import assemble
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
+from seen import moving
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 APPS = st.sampled_from("ab")
 KEYS = st.sampled_from(["zone", "host"])
+CPUS = st.integers(0, 2)
 TOPOLOGY = policy.parse(
     {
         "tiers": [
@@ -44,9 +46,9 @@ RULES = st.sampled_from([policy.DEFAULT, TOPOLOGY])
 
 
 @st.composite
-def templates(draw):
+def templates(draw, cpus=CPUS):
     """Return a template of a small pod with at most two terms."""
-    spec = {"labels": {"app": draw(APPS)}, "cpu": draw(st.integers(0, 2))}
+    spec = {"labels": {"app": draw(APPS)}, "cpu": draw(cpus)}
     like = {"labelSelector": {"matchLabels": {"app": draw(APPS)}}, "topologyKey": draw(KEYS)}
     kind = draw(st.sampled_from(["podAffinity", "podAntiAffinity", "spread", "fond", ""]))
     if kind == "spread":
@@ -154,6 +156,7 @@ def test_deterministic(cluster, rules):
 
 
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
+RECLAIM = policy.parse({"actions": "allocate, backfill, reclaim"})
 PORTS = st.sampled_from([(), (80,), (81,), (80, 81)])
 
 
@@ -195,8 +198,8 @@ def standing(nodes, gangs, gone=()):
     for gang in gangs:
         for role in gang.roles:
             for index, node in role.held:
-                if (gang.key, index) not in gone:
-                    columns.assume("team", f"{gang.key}-{index}", node, role.shape)
+                if (gang.key, role.role, index) not in gone:
+                    columns.assume("team", f"{gang.key}-{role.role}-{index}", node, role.shape)
     return columns
 
 
@@ -209,15 +212,67 @@ def test_who_is_evicted_for_fits_when_they_have_gone(crowd):
     if not decision.evictions:
         return
     assert not decision.placements
-    gone = {(eviction.gang, eviction.index) for eviction in decision.evictions}
-    columns = standing(nodes, gangs, gone)
+    assert len(decision.nominations) == high.min_member
     shapes = {role.role: role.shape for role in high.roles}
-    coming = list(decision.nominations)
-    assert len(coming) == high.min_member
+    coming = [(p.node, shapes[p.role]) for p in decision.nominations]
+    come(standing(nodes, gangs, gone_with(decision)), coming)
+
+
+def gone_with(decision):
+    """Return the (gang, role, index) that are evicted."""
+    return {(one.gang, one.role, one.index) for one in decision.evictions}
+
+
+def come(columns, coming):
+    """Let these (node, shape) come to their nodes, in any order in which each may."""
     while coming:
         # Some of them can only come once others are there.
-        fitting = [p for p in coming if columns.fits(p.node, shapes[p.role])]
+        fitting = [one for one in coming if columns.fits(*one)]
         assert fitting, coming
         coming.remove(fitting[0])
-        name, node = f"{fitting[0].role}-{fitting[0].index}", fitting[0].node
-        columns.assume("team", name, node, shapes[fitting[0].role])
+        columns.assume("team", f"new-{len(coming)}", *fitting[0])
+
+
+@st.composite
+def pieces(draw):
+    """Return nodes in two zones, gangs strewn over them, and one that wants more."""
+    free = {f"n{i}": draw(st.integers(1, 4)) for i in range(draw(st.integers(2, 5)))}
+    nodes = [
+        make_node(name=name, cpu=cpu, labels={"host": name, "zone": draw(st.sampled_from("xy"))})
+        for name, cpu in free.items()
+    ]
+    gangs = []
+    for i in range(draw(st.integers(1, 4))):
+        roles = []
+        for name in ("worker", "ps")[: draw(st.integers(1, 2))]:
+            if room := [node for node, left in free.items() if left]:
+                node = draw(st.sampled_from(room))
+                free[node] -= 1
+                template = draw(templates(cpus=st.just(1)))
+                held = {"held": ((0, node),), "started": (0.0,)}
+                roles.append(make_role(role=name, template=template, **held))
+        if roles:
+            gangs.append(make_gang(key=f"team/low{i}", roles=roles))
+    large = draw(templates(cpus=st.integers(2, 4)))
+    high = make_role(template=large, replicas=draw(st.integers(1, 2)))
+    return nodes, gangs, make_gang(key="team/high", roles=[high])
+
+
+@given(cluster=pieces(), moves=st.booleans())
+def test_who_is_moved_or_reclaimed_fits_when_they_have_gone(cluster, moves):
+    """And so does each that is moved, with all others, where it comes again."""
+    nodes, gangs, high = cluster
+    kind = {"movable": True} if moves else {"queue": "theirs"}
+    gangs = [dataclasses.replace(gang, **kind) for gang in gangs]
+    queues = [make_queue(weight=9), make_queue(name="theirs")]
+    snapshot = assemble(standing(nodes, gangs), [*gangs, high], queues, 10.0, ())
+    decisions = cycle.schedule(snapshot, moving() if moves else RECLAIM)
+    decision = next(d for d in decisions if d.gang == high.key)
+    if not decision.evictions:
+        return
+    event("moves" if decision.moves else "reclaims")
+    shapes = {(gang.key, r.role): r.shape for gang in (*gangs, high) for r in gang.roles}
+    comers = [(high.key, p) for p in decision.nominations]
+    comers += [(move.gang, p) for move in decision.moves for p in move.placements]
+    coming = [(p.node, shapes[key, p.role]) for key, p in comers]
+    come(standing(nodes, gangs, gone_with(decision)), coming)
