@@ -88,6 +88,38 @@ def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert lives == [0, 0, 0, 1, 2]
 
 
+def test_what_kopf_ends_of_is_no_matter_when_nobody_follows(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the lease is lost at the moment in which a watch brings nonsense."""
+    began = threading.Event()
+
+    def run(life: handlers._Life) -> None:
+        began.set()
+        life.stop.wait(10)
+        raise ValueError("nonsense")
+
+    monkeypatch.setattr(handlers._Life, "run", run)
+
+    async def follow() -> None:
+        nothing = (lambda *_: None, lambda: None, lambda _: None)
+        following = asyncio.create_task(
+            handlers.follow(kube(), (), (), *nothing, asyncio.Event(), unknown)
+        )
+        await asyncio.to_thread(began.wait, 10)
+        following.cancel()
+        await asyncio.wait([following])
+        # The thread goes on until its next look.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert others
+        await asyncio.wait(others)
+        del others
+        gc.collect()
+
+    asyncio.run(follow())
+    assert "never retrieved" not in caplog.text
+
+
 def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -88,7 +88,9 @@ async def follow(
         stop, began = threading.Event(), loop.time()
         # Until here: all that the life before has handed over has been looked at by now.
         anew.clear()
-        life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop, knows).run)
+        run = _Life(kube, kinds, namespaces, hand_over, stop, knows).run
+        life = asyncio.create_task(asyncio.to_thread(run))
+        life.add_done_callback(_heard)
         ending = asyncio.create_task(_pass_on(anew, stop))
         lasting = loop.call_later(BACKOFF.last, failing, "")
         try:
@@ -105,6 +107,12 @@ async def follow(
             ending.cancel()
             stop.set()
         await asyncio.sleep(BACKOFF.pause(failures))
+
+
+def _heard(life: asyncio.Task[None]) -> None:
+    # Else asyncio complains of what it ends of when nobody follows it any more.
+    if not life.cancelled() and (error := life.exception()) is not None:
+        log.debug("kopf ended: %s", error)
 
 
 async def _pass_on(anew: asyncio.Event, stop: threading.Event) -> None:
