@@ -123,6 +123,20 @@ def test_what_ends_while_it_is_handed_the_cluster_is_said():
     asyncio.run(story())
 
 
+def test_what_is_said_before_all_was_heard_counts():
+    """As of a process that has no memory left for the cluster, and says so."""
+
+    async def large():
+        return replace(TAKEN, unserved="x" * 2**24)
+
+    async def story():
+        early = CREATES + SAYS.format('{"wrong": "too large"}').splitlines()[-1]
+        with pytest.raises(ValueError, match="too large"):
+            await Trials(large, program(early)).run(JOB, viewer())
+
+    asyncio.run(story())
+
+
 def test_who_may_not_have_it_tried_costs_no_look_at_the_cluster():
     """What forbids it is raised as it is."""
     looked = []

@@ -126,7 +126,9 @@ class Trials:
         recording = await self._record()
         started = time.monotonic()
         try:
-            await asyncio.to_thread(_hand_over, pipe, recording, visible)
+            # What it has said before it ended is the answer, though it has not heard all.
+            with suppress(BrokenPipeError):
+                await asyncio.to_thread(_hand_over, pipe, recording, visible)
         finally:
             self._due = time.monotonic() + SHARE * (time.monotonic() - started)
         return str((await _answer(child))["text"])
