@@ -19,6 +19,7 @@ from builders_scheduler import (
     place_and_undo,
 )
 from muster.cluster.assemble import assemble
+from muster.cluster.pods import parse_use
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 from seen import moving
@@ -28,6 +29,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 APPS = st.sampled_from("ab")
 KEYS = st.sampled_from(["zone", "host"])
 CPUS = st.integers(0, 2)
+KINDS = ["podAffinity", "podAntiAffinity", "spread", "fond", ""]
 TOPOLOGY = policy.parse(
     {
         "tiers": [
@@ -46,11 +48,11 @@ RULES = st.sampled_from([policy.DEFAULT, TOPOLOGY])
 
 
 @st.composite
-def templates(draw, cpus=CPUS):
+def templates(draw, cpus=CPUS, kinds=KINDS):
     """Return a template of a small pod with at most two terms."""
     spec = {"labels": {"app": draw(APPS)}, "cpu": draw(cpus)}
     like = {"labelSelector": {"matchLabels": {"app": draw(APPS)}}, "topologyKey": draw(KEYS)}
-    kind = draw(st.sampled_from(["podAffinity", "podAntiAffinity", "spread", "fond", ""]))
+    kind = draw(st.sampled_from(kinds))
     if kind == "spread":
         spec["topologySpreadConstraints"] = [{"maxSkew": draw(st.integers(1, 2)), **like}]
     elif kind == "fond":
@@ -276,3 +278,145 @@ def test_who_is_moved_or_reclaimed_fits_when_they_have_gone(cluster, moves):
     comers += [(move.gang, p) for move in decision.moves for p in move.placements]
     coming = [(p.node, shapes[key, p.role]) for key, p in comers]
     come(standing(nodes, gangs, gone_with(decision)), coming)
+
+
+STATES = st.sampled_from([["held"], ["waiting"], ["held", "waiting", "leaving"]])
+LIKELY = [*KINDS, "podAffinity", "", ""]
+
+
+@st.composite
+def turmoils(draw):
+    """Return nodes, ended pods and gangs that run, wait or leave, and role -> its template."""
+    free = {f"n{i}": draw(st.integers(1, 3)) for i in range(draw(st.integers(2, 5)))}
+    nodes = [
+        make_node(name=name, cpu=cpu, labels={"host": name, "zone": draw(st.sampled_from("xy"))})
+        for name, cpu in free.items()
+    ]
+
+    def somewhere(cpu):
+        room = [name for name, left in free.items() if left >= cpu]
+        node = draw(st.sampled_from(room)) if room else None
+        if room:
+            free[node] -= cpu
+        return node
+
+    ending = [
+        (draw(templates(cpus=st.just(1))), node)
+        for node in [somewhere(1) for _ in range(draw(st.integers(0, 2)))]
+        if node
+    ]
+    gangs, made = [], {}
+    for i in range(draw(st.integers(3, 6))):
+        roles, states = [], draw(STATES)
+        for name in ("worker", "ps")[: draw(st.integers(1, 2))]:
+            cpu = draw(st.sampled_from([0, 1, 1, 1, 2]))
+            made[f"team/g{i}", name] = draw(templates(cpus=st.just(cpu), kinds=LIKELY))
+            lists = {"held": [], "leaving": [], "waiting": []}
+            for index in range(draw(st.integers(1, 3))):
+                state = draw(st.sampled_from(states))
+                node = somewhere(cpu) if state != "waiting" else None
+                lists[state if node else "waiting"].append((index, node))
+            waiting = tuple(index for index, _ in lists["waiting"])
+            kept = {one: draw(st.sampled_from([None, None, None, *free])) for one in waiting}
+            fields = {
+                "held": tuple(lists["held"]),
+                "started": (0.0,) * len(lists["held"]),
+                "leaving": tuple(lists["leaving"]),
+                "returning": tuple(index for index, _ in lists["leaving"]),
+                "waiting": waiting,
+                "nominated": {index: node for index, node in kept.items() if node},
+            }
+            roles.append(make_role(role=name, template=made[f"team/g{i}", name], **fields))
+        total = sum(len(r.held) + len(r.waiting) + len(r.returning) for r in roles)
+        gangs.append(
+            make_gang(
+                key=f"team/g{i}",
+                created=float(i),
+                roles=roles,
+                min_member=draw(st.sampled_from([total, draw(st.integers(1, total))])),
+                priority=draw(st.sampled_from([0, 0, 5, 9])),
+                queue=draw(st.sampled_from(["default", "default", "theirs"])),
+                movable=draw(st.booleans()),
+                owed=draw(st.integers(0, 5)) < 1,
+                admitted=draw(st.integers(0, 5)) < 1,
+                duration=draw(st.sampled_from([30.0, 90.0, float("inf")])),
+            )
+        )
+    return nodes, ending, gangs, made
+
+
+def terms_of(template, kind):
+    """Return (label, topology key, skew) of the terms of that kind, or of the spread."""
+    spec = template["spec"]
+    terms = spec.get("affinity", {}).get(kind, {}).get(REQUIRED, ())
+    if kind == "spread":
+        terms = spec.get("topologySpreadConstraints", ())
+    like = [(one["labelSelector"]["matchLabels"]["app"], one) for one in terms]
+    return [(label, one["topologyKey"], one.get("maxSkew")) for label, one in like]
+
+
+def lawful(pod, there, labels):
+    """Say whether a (template, node, ending) may come to its node beside those that are there."""
+    template, at, _ = pod
+
+    def app(one):
+        return one[0]["metadata"]["labels"]["app"]
+
+    def near(other, key):
+        return labels[other[1]][key] == labels[at][key]
+
+    for other in there:
+        own, its = (terms_of(one, "podAntiAffinity") for one in (template, other[0]))
+        away = [key for label, key, _ in own if label == app(other)]
+        away += [key for label, key, _ in its if label == app(pod)]
+        if any(near(other, key) for key in away):
+            return False
+    for label, key, _ in terms_of(template, "podAffinity"):
+        friends = [other for other in there if app(other) == label]
+        first = not friends and app(pod) == label
+        if not first and not any(near(other, key) for other in friends):
+            return False
+    for label, key, skew in terms_of(template, "spread"):
+        counts = dict.fromkeys((one[key] for one in labels.values()), 0)
+        for other in there:
+            counts[labels[other[1]][key]] += app(other) == label and not other[2]
+        if counts[labels[at][key]] + (app(pod) == label) - min(counts.values()) > skew:
+            return False
+    return True
+
+
+@given(
+    cluster=turmoils(),
+    order=st.permutations(["allocate", "preempt", "reclaim", "defragment"]),
+    limit=st.sampled_from([{}, {}, {"cpu": 2}, {"cpu": 4}]),
+)
+def test_who_starts_lies_lawfully_beside_those_who_stay(cluster, order, limit):
+    """Whether those have gone who are evicted or not, and beside nobody who is only promised."""
+    nodes, ending, gangs, made = cluster
+    columns = standing(nodes, gangs)
+    for i, (template, node) in enumerate(ending):
+        pod = make_pod(name=f"p{i}", namespace="team", node=node, deleting=True)
+        pod["metadata"]["labels"] = template["metadata"]["labels"]
+        pod["spec"] = {**template["spec"], "nodeName": node}
+        columns.pod_changed(None, parse_use(pod, foreign=True))
+    there = {}
+    for gang in gangs:
+        for role in gang.roles:
+            for index, node in (*role.held, *role.leaving):
+                there[gang.key, role.role, index] = made[gang.key, role.role], node, False
+            for index, node in role.leaving:
+                columns.assume("team", f"{gang.key}-{role.role}-{index}", node, role.shape)
+    queues = [make_queue(**limit), make_queue(name="theirs")]
+    snapshot = assemble(columns, gangs, queues, 10.0, ())
+    decisions = cycle.schedule(snapshot, policy.parse({"actions": ", ".join(order)}))
+    gone = {one for decision in decisions for one in gone_with(decision)}
+    labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
+    for stay in (there, {key: pod for key, pod in there.items() if key not in gone}):
+        known = [*stay.values(), *((template, node, True) for template, node in ending)]
+        coming = [(made[d.gang, p.role], p.node, False) for d in decisions for p in d.placements]
+        while coming:
+            # One gang's extras may rely on another that starts after its minimum.
+            welcome = [pod for pod in coming if lawful(pod, known, labels)]
+            assert welcome, coming
+            coming.remove(welcome[0])
+            known.append(welcome[0])

@@ -129,6 +129,28 @@ def test_who_is_promised_a_node_is_no_company_yet():
     assert np.flatnonzero(affinity.open(1, future=True)).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("term", "real", "put_off"),
+    [
+        (make_term(Link.APART, adds={2: 1}), [2, 3, 4], [2, 3, 4]),
+        (make_term(Link.NEAR, adds={2: 1}), [0, 1], []),
+        (make_term(Link.NEAR, adds={2: 1}, itself=1), [0, 1], [0, 1]),
+        (make_term(Link.EVEN, counts=(0, 1, 1), adds={2: 1}, itself=1), [0, 1, 2, 3], [0, 1]),
+    ],
+    ids=str,
+)
+def test_who_waits_keeps_others_away_and_is_no_company(term, real, put_off):
+    """With what he was given, too; and the first of a kind goes to where others of it wait."""
+    affinity = AffinityState({1: (term,)})
+    affinity.add(2, np.array([0]), np.array([1]))
+    before = affinity.version(1)
+    affinity.put_off(2, np.array([0]), np.array([1]))
+    assert (where(affinity), affinity.version(1) > before) == (put_off, True)
+    assert np.flatnonzero(affinity.open(1, future=True)).tolist() == real
+    affinity.put_off(2, np.array([0]), np.array([-1]))
+    assert where(affinity) == real
+
+
 def test_pods_that_are_being_deleted_are_going():
     """Before anything is evicted."""
     affinity = AffinityState(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -223,11 +223,11 @@ class _Tally:
     going: IntArray | None
     """(D,): the part of `counts` that is ending, or is to be evicted; None: nothing."""
     coming: IntArray | None
-    """(D,): what is promised, where that is no neighbour until it is there; None: nothing."""
+    """(D,): what is promised, and not there yet; None: nothing."""
     domains: IntArray
     """EVEN: those that have a node whose pods count."""
     total: int
-    """The sum of `counts`."""
+    """The sum of `counts` and `coming`."""
 
     def holds(self, *, future: bool) -> IntArray:
         """Return (D,) what the domains hold now, or once all that is going or coming has."""
@@ -236,22 +236,29 @@ class _Tally:
             counts = counts - self.going
         return counts + self.coming if future and self.coming is not None else counts
 
-    def here(self, *, future: bool = False) -> IntArray:
-        """Return (N,) what the domain of each node holds; 0 without a domain."""
-        counts = self.holds(future=future)
+    def here(self, counts: IntArray) -> IntArray:
+        """Return (N,) which of the (D,) counts is that of each node; 0 without a domain."""
         found: IntArray = np.where(self.term.domain < 0, 0, counts[self.term.domain])
         return found
 
-    def stays(self) -> IntArray:
-        """Return (D,) what the domains hold now without what is to be evicted.
+    def may_hold(self) -> Sequence[IntArray]:
+        """Return (D,) each that the domains may hold at first: the most last, the least first.
+
+        Who is promised may not have come, and who is evicted may have gone.
+        """
+        evicted: IntArray | None = None
+        if self.going is not None and self.going is not self.term.going:
+            evicted = self.going if self.term.going is None else self.going - self.term.going
+        found = [self.counts] if evicted is None else [self.counts - evicted, self.counts]
+        return found if self.coming is None else [*found, *(one + self.coming for one in found)]
+
+    def lasts(self, *, future: bool) -> IntArray:
+        """Return (D,) on what one can rely: now on nobody who is to be evicted, or is promised.
 
         Unlike who is ending anyway, who is evicted is no neighbour even now: he may go for the
         very one that would rely on him.
         """
-        if self.going is None or self.going is self.term.going:
-            return self.counts
-        before = 0 if self.term.going is None else self.term.going
-        return self.counts - (self.going - before)
+        return self.holds(future=True) if future else self.may_hold()[0]
 
     def add(
         self, nodes: IntArray, amounts: IntArray, *, leaving: bool = False, late: bool = False
@@ -263,6 +270,7 @@ class _Tally:
         if late:
             if self.coming is None:
                 self.coming = np.zeros_like(self.counts)
+            self.total += int(amounts[real].sum())
         elif leaving:
             if self.going is None:
                 self.going = np.zeros_like(self.counts)
@@ -320,17 +328,21 @@ class AffinityState:
     ) -> None:
         """Count (M,) tasks on (M,) nodes, as going if they are `leaving`; negative takes back.
 
-        `promised`: they are still to come, so that nobody can be near them yet.
+        `promised`: they are still to come: others keep away from them already, and nobody can be
+        near them yet.
         """
         if not leaving:
             self.stock.add(shape, nodes, counts)
         self.attached.add(shape, nodes, counts, leaving=leaving)
         for owner, tally, amount in self._counted_by.get(shape, ()):
-            # Whoever is promised counts at once for those that keep away or spread, and only ahead
-            # for those that must be near: nobody may be placed now beside a pod that may never
-            # come.
-            late = promised and tally.term.link not in _ALLOWED
-            tally.add(nodes, counts * amount, leaving=leaving, late=late)
+            tally.add(nodes, counts * amount, leaving=leaving, late=promised)
+            self._versions[owner] += 1
+
+    def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
+        """Count (M,) tasks that were added as only promised; negative takes back."""
+        for owner, tally, amount in self._counted_by.get(shape, ()):
+            tally.add(nodes, -counts * amount)
+            tally.add(nodes, counts * amount, late=True)
             self._versions[owner] += 1
 
     def weight(self, shape: int) -> int:
@@ -430,7 +442,7 @@ class AffinityState:
             return None
         # Brought to 0 - 100 as kube-scheduler's NormalizeScore of InterPodAffinity does, by the
         # least and the most of all nodes; a node without the label counts as 0.
-        total = np.sum([tally.here() for tally in tallies], axis=0)
+        total = np.sum([tally.here(tally.counts) for tally in tallies], axis=0)
         least, most = total.min(), total.max()
         scale = 100 / (most - least) if most > least else 0.0
         marks: FloatArray = (total - least) * scale
@@ -459,11 +471,11 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
         return None
     if _first(near, future=future):
         # Even the first must go where it has a domain of each term, else nobody could ever be near
-        # it.
-        marks = [tally.term.domain >= 0 for tally in near]
-    else:
-        marks = [_in_company(tally, future=future) for tally in near]
-    return _all(marks)
+        # it. And where others like it are promised, it goes there, so that they can come.
+        if not any(tally.coming is not None and tally.coming.any() for tally in near):
+            return _all([tally.term.domain >= 0 for tally in near])
+        future = True
+    return _all([tally.here(tally.lasts(future=future)) > 0 for tally in near])
 
 
 def _matters(tally: _Tally) -> bool:
@@ -479,6 +491,8 @@ def _is_by_node(term: AffinityTerm) -> bool:
 
 
 def _all(marks: list[BoolArray]) -> BoolArray:
+    if len(marks) == 1:
+        return marks[0]
     both: BoolArray = np.logical_and.reduce(marks)
     return both
 
@@ -492,20 +506,15 @@ def _first(near: list[_Tally], *, future: bool) -> bool:
 
 
 def _free(tally: _Tally, *, future: bool) -> BoolArray:
-    free: BoolArray = tally.here(future=future) <= 0
+    counts = tally.holds(future=True) if future else tally.may_hold()[-1]
+    free: BoolArray = tally.here(counts) <= 0
     return free
 
 
-def _in_company(tally: _Tally, *, future: bool) -> BoolArray:
-    domain, counts = tally.term.domain, tally.holds(future=True) if future else tally.stays()
-    company: BoolArray = (domain >= 0) & (counts[domain] > 0)
-    return company
-
-
 def _even(tally: _Tally, *, future: bool) -> BoolArray:
-    allowed, left = _is_even(tally, tally.holds(future=future)), tally.stays()
-    # Now it has to be even both with those that are to be evicted, and without them.
-    return allowed if future or left is tally.counts else allowed & _is_even(tally, left)
+    # Now it has to be even both with those that are to be evicted or to come, and without them.
+    possible = [tally.holds(future=True)] if future else tally.may_hold()
+    return _all([_is_even(tally, counts) for counts in possible])
 
 
 def _is_even(tally: _Tally, counts: IntArray) -> BoolArray:

@@ -62,6 +62,17 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Wait:
+    """A gang waits for what it is promised with all that it was given, or does not any more."""
+
+    gang: GangState
+    steps: Sequence[_Step]
+    """What it was given."""
+    state: int
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Eviction:
     """Tasks that were taken away, as it has to be taken back."""
 
@@ -133,7 +144,7 @@ class Session:
         self._tiers = tiers
         # One log for placements, promises and evictions: what was evicted for a try goes back with
         # it, and tries nest, as an inner mark lies behind the outer one.
-        self._steps: list[_Step | _Eviction] = []
+        self._steps: list[_Step | _Wait | _Eviction] = []
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self._met: dict[frozenset[HostPort], Mapping[int, int]] = {}
@@ -296,12 +307,15 @@ class Session:
                     break  # so has been all that was promised before
                 gang.promises.pop()
                 self._apply(replace(step, state=self.room.state, recalled=True), 1)
+            elif isinstance(step, _Wait) and step.gang is gang and gang.waits:
+                self._put_off(replace(step, state=self.room.state, over=True), 1)
 
     def withdraw(self, gang: GangState) -> None:
         """Take back all that the gang was given in this cycle; no mark made before holds then."""
         if not (gang.placements or gang.promises):
             return
-        for step in [s for s in self._steps if isinstance(s, _Step) and s.gang is gang][::-1]:
+        own = [s for s in self._steps if not isinstance(s, _Eviction) and s.gang is gang]
+        for step in own[::-1]:
             self._steps.remove(step)
             self._take_back(step)
         if gang in self.started:
@@ -340,6 +354,8 @@ class Session:
         for step in self._steps:
             if isinstance(step, _Step):
                 made.join(step, -1 if step.recalled else 1)
+            elif isinstance(step, _Wait):
+                made.put_off(step, -1 if step.over else 1)
         for pod_set, where, counts in leaving.parts:
             made.part(pod_set, where, counts)
         return made
@@ -396,7 +412,10 @@ class Session:
         whole = False
         try:
             yield
-            whole = self.rules.ready(gang) or self.rules.pipelined(gang)
+            starts = self.rules.ready(gang)
+            whole = starts or self.rules.pipelined(gang)
+            if whole and not starts:
+                self.wait(gang)
         finally:
             # Behind an exception, too: a cycle that goes on must not find half a gang.
             if not whole:
@@ -426,7 +445,29 @@ class Session:
             # The room is what it was then, so all that was remembered of that state holds again.
             self.room.state = step.state
 
-    def _take_back(self, step: _Step) -> None:
+    def wait(self, gang: GangState) -> None:
+        """Count as promised what the gang was given: nobody is near it before it may start."""
+        given = [s for s in self._steps if isinstance(s, _Step) and s.gang is gang]
+        steps = [step for step in given if not step.promise]
+        if steps and not gang.waits:
+            self._put_off(_Wait(gang, steps, self.room.state), 1)
+
+    def _put_off(self, step: _Wait, sign: int) -> None:
+        if sign > 0:
+            self._steps.append(step)
+        step.gang.waits = (sign > 0) != step.over
+        self.put_off(step, -sign if step.over else sign)
+
+    def put_off(self, step: _Wait, sign: int) -> None:
+        """Count what a gang was given as promised; negative takes back."""
+        for one in step.steps:
+            shape, picks = one.tasks.pod_set.shape, one.picks
+            self.room.affinity.put_off(shape, picks.nodes, sign * picks.counts)
+
+    def _take_back(self, step: _Step | _Wait) -> None:
+        if isinstance(step, _Wait):
+            self._put_off(step, -1)
+            return
         self._apply(step, -1)
         if step.recalled:
             step.gang.promises.append((step.tasks, step.picks.order))

@@ -132,6 +132,8 @@ class GangState:
     """(tasks, position of the first in their `waiting`, node of each)."""
     promises: list[tuple[PodSetState, list[int]]] = field(default_factory=list)
     """(tasks, node of each) of those that get it when others have gone."""
+    waits: bool = False
+    """What it was given counts as promised, as it waits for the rest."""
     evicts: bool = False
     """Others are evicted for it, in this cycle or an earlier one."""
     shut: int = 0

@@ -456,6 +456,9 @@ def relocate(session: Session, gang: GangState, chosen: BoolArray) -> tuple[Move
         fit = all(_fits(session, each) for each in order)
         session.tight = False
         if fit:
+            # They start where they go only once they have gone, whatever room is there.
+            for each in moved:
+                session.wait(each)
             kept = [placements(session, each, each.kept()) for each in moved]
             return tuple(Move(e.spec.key, nodes) for e, nodes in zip(moved, kept, strict=True))
         session.undo(mark)
