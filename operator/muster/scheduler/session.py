@@ -335,14 +335,17 @@ class Session:
         """
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
+        alone = gang.spec
+        # Its own pods that are about to be taken away have gone with all others.
+        if any(pod_set.leaving for pod_set in alone.pod_sets):
+            gone = tuple(replace(pod_set, leaving=()) for pod_set in alone.pod_sets)
+            alone = replace(alone, pod_sets=gone)
         quotas = {
             key: replace(quota, used=quota.used + self.charged[key] - leaving.charges[key])
             for key, quota in self.snapshot.quotas.items()
         }
         # What others keep is part of what is used.
-        seen = replace(
-            self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas, nominations=()
-        )
+        seen = replace(self.snapshot, nodes=nodes, gangs=(alone,), quotas=quotas, nominations=())
         made = Session(seen, self._tiers)
         # The same ledgers, not copies: what is tried ahead costs as much of this cycle as what is
         # tried now.
@@ -539,6 +542,26 @@ class Session:
             for pod_set, nodes, counts in self.leavers(gang.spec):
                 self.room.vacate(nodes, counts[:, None] * pod_set.request)
                 self.part(pod_set, nodes, counts)
+
+    def going(self) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
+        """Yield (pod set, nodes, counts) of all pods that are about to be taken away."""
+        for gang in self.gangs:
+            yield from self.leavers(gang.spec)
+        for parts in self.evicted().values():
+            yield from parts
+
+    def evicted(self) -> Mapping[str, Sequence[tuple[PodSet, IntArray, IntArray]]]:
+        """Return gang -> (pod set, nodes, counts) of what was taken from it in this cycle."""
+        steps = [step.tasks for step in self._steps if isinstance(step, _Eviction)]
+        if not steps:
+            return {}
+        victims, tasks = self._held, np.concatenate(steps)
+        owners = victims.gang[victims.unit[tasks]]
+        every = np.ones(len(victims.pod_sets), np.bool_)
+        return {
+            victims.gangs[owner].key: [*victims.by_pod_set(tasks[owners == owner], every)]
+            for owner in np.unique(owners).tolist()
+        }
 
     def leavers(self, gang: Gang) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
         """Yield (pod set, nodes, counts) of the pods of a gang that are about to be taken away."""

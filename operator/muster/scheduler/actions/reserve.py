@@ -25,6 +25,7 @@ from muster.scheduler.model import (
     FloatArray,
     IntArray,
     PodSet,
+    Tenancy,
     alike,
 )
 from muster.scheduler.session import Leaving, Session
@@ -76,7 +77,9 @@ class _Departures:
         needed: BoolArray = np.any(kept, axis=1)
         found: dict[str, None] = {}
         for i in range(last - 1, -1, -1):
-            if needed[self.nodes[self.bounds[i] : self.bounds[i + 1]]].any():
+            rows = slice(self.bounds[i], self.bounds[i + 1])
+            # Nothing is left of who is evicted.
+            if needed[self.nodes[rows][self.amounts[rows].any(axis=1)]].any():
                 found[self.owners[i]] = None
                 if len(found) == 3:
                     break
@@ -342,7 +345,7 @@ class _Search:
             charged or any(tasks.shape.tied or tasks.shape.ports for tasks in self._gang.tasks)
         ):
             return Leaving()
-        parts = [p for gang in session.gangs for p in session.leavers(gang.spec)]
+        parts = [*session.going()]
         parts += [part for tenant in range(tenants) for part in self._departures.leavers(tenant)]
         for pod_set, _, counts in parts:
             for key, each in pod_set.charge.items():
@@ -362,7 +365,9 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
     tenancy, now = session.snapshot.tenancy, session.snapshot.now
     if tenancy is None:
         return None
-    there, given = len(tenancy.gangs), list(session.given())
+    there, given, evicted = len(tenancy.gangs), list(session.given()), session.evicted()
+    # Who is evicted makes no room by its end: it has gone by then.
+    held = _less(tenancy, evicted) if evicted else tenancy.amounts
     ends = [*(one.ends(now) for one in tenancy.gangs), *(tasks.ends for _, tasks, _, _ in given)]
     owners = [*(one.key for one in tenancy.gangs), *(new.spec.key for new, _, _, _ in given)]
     nodes = [tenancy.nodes, *(where for _, _, where, _ in given)]
@@ -385,7 +390,8 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
     def leavers(tenant: int) -> Leavers:
         at = sequence[tenant]
         if at < there:
-            return _leavers(session, owners[at])
+            gone = ((p, where, -counts) for p, where, counts in evicted.get(owners[at], ()))
+            return (*_leavers(session, owners[at]), *gone)
         _, tasks, where, counts = given[at - there]
         return [(tasks.pod_set, where, counts)]
 
@@ -394,10 +400,22 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
         owners=tuple([owners[i] for i in sequence]),
         bounds=sorted_bounds,
         nodes=np.concatenate(nodes)[rows],
-        amounts=np.concatenate([tenancy.amounts, *taken])[rows],
+        amounts=np.concatenate([held, *taken])[rows],
         leavers=leavers,
         unreliable=frozenset(one.namespace for one in tenancy.gangs if one.overran(now)),
     )
+
+
+def _less(tenancy: Tenancy, gone: Mapping[str, Leavers]) -> IntArray:
+    """Return (D, R) what the gangs hold without what has gone of them."""
+    amounts = tenancy.amounts.copy()
+    for at, one in enumerate(tenancy.gangs):
+        first, last = tenancy.bounds[at : at + 2].tolist()
+        for pod_set, where, counts in gone.get(one.key, ()):
+            # Of several rows of one node only the sum matters: all of a gang goes at its end.
+            rows = first + (tenancy.nodes[first:last] == where[:, None]).argmax(axis=1)
+            amounts[rows] -= counts[:, None] * pod_set.request
+    return amounts
 
 
 def _leavers(session: Session, key: str) -> Leavers:
