@@ -151,6 +151,15 @@ def test_who_waits_keeps_others_away_and_is_no_company(term, real, put_off):
     assert where(affinity) == real
 
 
+def test_fond_of_those_who_last():
+    """Now of nobody who is evicted or promised; then, of those that have come."""
+    affinity = AffinityState({1: (make_term(Link.FOND, counts=(9, 4, 2), adds={2: 1}),)})
+    affinity.add(2, np.array([0]), np.array([9]), leaving=True)
+    affinity.add(2, np.array([3]), np.array([6]), promised=True)
+    assert affinity.fond(1).tolist() == [0, 0, 100, 50, 0]
+    assert affinity.fond(1, future=True).tolist() == [0, 0, 50, 100, 0]
+
+
 def test_pods_that_are_being_deleted_are_going():
     """Before anything is evicted."""
     affinity = AffinityState(

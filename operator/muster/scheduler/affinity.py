@@ -435,14 +435,14 @@ class AffinityState:
             codes[(codes == 0) & (room == 0)] = len(texts)
         return codes, tuple(texts)
 
-    def fond(self, shape: int) -> FloatArray | None:
+    def fond(self, shape: int, *, future: bool = False) -> FloatArray | None:
         """Return (N,) how well the neighbours suit, 0 - 100; None: no such preference."""
         tallies = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.FOND]
         if not tallies:
             return None
         # Brought to 0 - 100 as kube-scheduler's NormalizeScore of InterPodAffinity does, by the
         # least and the most of all nodes; a node without the label counts as 0.
-        total = np.sum([tally.here(tally.counts) for tally in tallies], axis=0)
+        total = np.sum([tally.here(tally.lasts(future=future)) for tally in tallies], axis=0)
         least, most = total.min(), total.max()
         scale = 100 / (most - least) if most > least else 0.0
         marks: FloatArray = (total - least) * scale

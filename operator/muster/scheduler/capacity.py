@@ -130,7 +130,8 @@ class Stack:
         """(M,): positions."""
         self._rows: Final = None if whole else nodes
         self._room, self._shape, self._count = room, shape, count[:, None]
-        self._future = future
+        self.future: Final = future
+        """It is about how it will be once all that is going has gone."""
 
     def of(self, column: Column) -> Column:
         """Return of (N, ...) what the nodes have; not to be changed."""
@@ -147,7 +148,7 @@ class Stack:
         """(M, R)."""
         room = self._room
         rows = ALL if self._rows is None else self._rows
-        idle = room.free(rows, future=True) if self._future else self.of(room.idle)
+        idle = room.free(rows, future=True) if self.future else self.of(room.idle)
         used: IntArray = self.allocatable - idle + self._count * self._shape.request
         return used
 

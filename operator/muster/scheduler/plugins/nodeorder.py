@@ -64,7 +64,7 @@ def _neighbours(session: Session, shape: Shape, weight: float) -> Scorer:
     key = next(k for k, known in session.snapshot.shapes.items() if known is shape)
 
     def score(stack: Stack) -> FloatArray:
-        marks = session.room.affinity.fond(key)
+        marks = session.room.affinity.fond(key, future=stack.future)
         return np.zeros(len(stack.nodes)) if marks is None else weight * marks[stack.nodes]
 
     return score
