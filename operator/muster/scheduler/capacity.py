@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from muster.scheduler.affinity import AffinityState
-from muster.scheduler.model import BoolArray, CodeArray, FloatArray, IntArray, Nodes, Shape
+from muster.scheduler.model import BoolArray, CodeArray, FloatArray, IntArray, Link, Nodes, Shape
 
 NOWHERE: Final = -np.inf
 """The rank of a node that cannot take a task."""
@@ -470,6 +470,7 @@ class Fit:
         one = np.ones(1, np.int64)
         order: list[int] = []
         times = {self._future, self._future or ahead}
+        fond = any(term.link is Link.FOND for term in self.shape.affinity)
         while len(order) < wanted:
             free = left > 0
             for future in times:
@@ -484,7 +485,7 @@ class Fit:
             # Taken back below: the choice must see what it has chosen, the cycle only what is
             # placed.
             affinity.add(self._id, heads, one)
-            changed = np.arange(len(left)) if affinity.fond(self._id) is not None else heads
+            changed = np.arange(len(left)) if fond else heads
             rank[changed] = self.score(changed, depth[changed])
         self._pay(len(order))
         nodes = np.flatnonzero(depth)
