@@ -157,8 +157,10 @@ class Stage:
             told = Victim(api, onlooker, psutil.Process(pid))
             told.begin()
             if attack is None:
-                for index in range(ALONE):
+                # As many as beside an attack: what they leave in the operator is not the tenant's.
+                for index in range(len(_alone(told))):
                     told.probe(f"probe-{index}")
+                told.probe("probe-last")
             else:
                 attack(told, Writer.make(tenant, TENANT), Writer.make(editor, EDITOR))
             told.go_on()
@@ -203,19 +205,26 @@ Attack = Callable[[Victim, Writer, Writer], None]
 def attack(told: Victim, tenant: Writer, editor: Writer) -> None:
     """Write some documents one after the other, then many at once, which stay."""
     writers = {TENANT: tenant, EDITOR: editor}
-    every = [*hostile.of_tenant(), *hostile.of_editor(told.api.namespace, told.uids())]
-    assert len(every) >= 600
-    dice = random.Random(SEED)
-    alone = every if WHOLE else dice.sample(every, ALONE)
-    for index, document in enumerate(alone):
+    for index, document in enumerate(_alone(told)):
         writers[document.writer].write(document)
         told.probe(f"probe-{index}")
         writers[document.writer].clear()
-    many = every if WHOLE else dice.sample(every, AT_ONCE)
+    many = _sample(told, AT_ONCE)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda document: writers[document.writer].write(document), many))
     told.probe("probe-last")
     print({w: (len(one.kept), one.refused) for w, one in writers.items()})
+
+
+def _alone(told: Victim) -> list[Document]:
+    """Return what is written one after the other."""
+    return _sample(told, ALONE)
+
+
+def _sample(told: Victim, some: int) -> list[Document]:
+    every = [*hostile.of_tenant(), *hostile.of_editor(told.api.namespace, told.uids())]
+    assert len(every) >= 600
+    return every if WHOLE else random.Random(SEED + some).sample(every, some)
 
 
 def _pid(operator: Operator) -> int:

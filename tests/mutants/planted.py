@@ -133,7 +133,7 @@ SCHEDULER: Final = (
     _fault(
         "a gang that does not fit keeps what it got",
         [("whole = self.rules.ready(job) or self.rules.pipelined(job)", "whole = True")],
-        [("whole = self.rules.ready(gang) or self.rules.pipelined(gang)", "whole = True")],
+        [("whole = starts or self.rules.pipelined(gang)", "whole = True")],
     ),
     _fault(
         "room in one resource is taken for room in all",
