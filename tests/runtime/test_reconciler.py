@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import weakref
 
 import pytest
 
@@ -366,6 +367,40 @@ def test_a_status_goes_with_the_version_that_it_was_derived_from(story):
     story.server.meanwhile = lambda: story.show(2, annotations={"edited": "yes"})
     story.go(create("one"), STATUS)
     assert story.server.exactly == Exactly("u", "1")
+
+
+class Watched(dict):
+    """A part of a document of which can be told that nobody has it any more."""
+
+
+def test_a_pass_that_waits_for_its_status_keeps_neither_what_it_made_nor_what_it_saw(
+    monkeypatch,
+):
+    """Hundreds may wait, and who writes jobs says how large that is."""
+    story, kept, left = Story(monkeypatch), [], []
+
+    def watched(part):
+        part = Watched(part)
+        kept.append(weakref.ref(part))
+        return part
+
+    def meanwhile():
+        if story.server.writes[-1] == WRITTEN:
+            left.extend(it() for it in kept)
+        else:
+            story.show(3, generation=2)
+
+    job = story.server.job
+    job["spec"] = watched(job["spec"])
+    job["metadata"]["resourceVersion"] = "2"
+    story.store.put(job)
+    del job
+    story.server.meanwhile = meanwhile
+    monkeypatch.setattr(
+        reconcile, "reconcile", lambda *_: [Create(watched(create("a").doc)), STATUS]
+    )
+    asyncio.run(story.reconciler.reconcile(KEY))
+    assert left == [None, None]
 
 
 def test_events_come_from_whom_upstream_has_them_come(story):

@@ -189,12 +189,15 @@ class _Life:
             )(functools.partial(self._on_event, framework.kind))
         return made
 
-    async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
+    async def _on_event(self, kind: str, event: Json, **given: Any) -> None:
         seen: Json = event["object"]
         self.hand_over(kind, {"type": event["type"], "object": _copy(seen)})
         # Kopf's views of an object refer to each other in a ring, and each of its watches to what
         # came last: a document would be kept until garbage is looked for, or another one comes.
         seen.clear()
+        for whole in given.keys() & {"body", "patch"}:
+            for view in (given[whole].metadata, given[whole].spec, given[whole].status):
+                vars(view).clear()
 
 
 def _copy(document: Json) -> Json:

@@ -11,7 +11,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -98,10 +99,13 @@ class _Turn:
     """One pass under way."""
 
     job: Job
-    seen: Json
-    """The job as it was when this pass looked at it."""
+    version: str
+    status: Json
+    """The job's resourceVersion and status when this pass looked at it."""
     placements: Mapping[str, str]
     """Pod name -> the node that the allocator has given it, or none."""
+    left: deque[Action]
+    """What is still to be done."""
     done: list[Action] = field(default_factory=list)
     """What was created and deleted."""
     refused: list[Emit] = field(default_factory=list)
@@ -152,7 +156,8 @@ class Reconciler:
         expected becomes the state of the job, and is raised, too.
         """
         self._under_way[key] = Haste()
-        before = self._store.jobs.find(key)
+        # Not the document: the pass may wait for long, and the store keep a smaller one by then.
+        uid = mapping(mapping(self._store.jobs.find(key)).get("metadata")).get("uid")
         try:
             with self._under_way[key].of_task():
                 # What was decided before this pass began may be waiting for its status.
@@ -162,8 +167,8 @@ class Reconciler:
             # Counted, no more: the queue has pauses of its own, but pods may have been made of
             # which nothing has been seen, as `_revives` has to know.
             self._soon(key)
-            if before is not None and not _is_trouble(error):
-                await self._not_understood(key, before["metadata"]["uid"], error)
+            if uid is not None and not _is_trouble(error):
+                await self._not_understood(key, uid, error)
             raise
         finally:
             del self._under_way[key]
@@ -193,6 +198,13 @@ class Reconciler:
         framework = frameworks.of(job)
         if (pause := self._left_alone(job, framework)) is not None:
             return pause
+        turn = await self._decide(job, framework, seen)
+        # Hundreds of passes may wait for their writes: what they have looked at is let go of.
+        del seen
+        return await self._carry_out(turn)
+
+    async def _decide(self, job: Job, framework: Framework, seen: Json) -> _Turn:
+        """Look at all that concerns the job; return what the controller core asks for."""
         await self._strangers.look(job)
         await self.takeover.look(job)
         context = replace(self._context(job.namespace), dropped=self._dropped)
@@ -211,8 +223,9 @@ class Reconciler:
                 companions=(*observed.companions, *there),
                 secrets=await _secrets(framework, there),
             )
-        actions = reconcile.reconcile(observed, framework, self._backend, context)
-        return await self._carry_out(_Turn(job, seen, observed.placements or {}), actions)
+        actions = deque(reconcile.reconcile(observed, framework, self._backend, context))
+        version, status = seen["metadata"]["resourceVersion"], seen.get("status") or {}
+        return _Turn(job, version, status, observed.placements or {}, actions)
 
     def _forget(self, key: str) -> None:
         """Drop what is kept of a job that is gone."""
@@ -241,7 +254,7 @@ class Reconciler:
         early = framework.pods.companions or framework.life.latch or job.status.conditions
         return None if early or age >= reconcile.FIRST_VERDICT else reconcile.FIRST_VERDICT - age
 
-    async def _carry_out(self, turn: _Turn, actions: Sequence[Action]) -> float | None:
+    async def _carry_out(self, turn: _Turn) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
 
         A creation that the server does not carry out ends the pass: the next one knows why and
@@ -249,11 +262,13 @@ class Reconciler:
         refuses is told; the writes behind it wait for the next pass, but not the status.
         """
         job, again, waits = turn.job, math.inf, False
-        for (sort, _), run in itertools.groupby(actions, key=_sort):
+        for (sort, _), run in itertools.groupby(_taken(turn.left), key=_sort):
             batch = list(run)
             if sort is RequeueAfter:
                 again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - time.time()
             elif sort is SetStatus:
+                # All before it is told by now.
+                turn.done.clear()
                 if not await self._set_status(turn, batch[-1]):
                     return self._soon(job.key)
                 waits = False
@@ -501,11 +516,10 @@ class Reconciler:
         assert isinstance(action, SetStatus)
         # Of what it was derived from, though more may be known by now: the version makes sure
         # that the server refuses it then.
-        job, document = turn.job, turn.seen
-        patch = edge.difference(document.get("status") or {}, action.status)
+        job, patch = turn.job, edge.difference(turn.status, action.status)
         if not patch:
             return True
-        exactly = Exactly(job.uid, document["metadata"]["resourceVersion"])
+        exactly = Exactly(job.uid, turn.version)
         path, body = self._path(job, "status"), {"status": patch}
         try:
             stored = await self._kube.patch(path, exactly, body, PriorityLevel.STATUS)
@@ -634,6 +648,11 @@ async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping
             values = (base64.b64encode(value).decode() for value in made)
             return dict(zip(part.keys, values, strict=True))
     return {}
+
+
+def _taken(actions: deque[Action]) -> Iterator[Action]:
+    while actions:
+        yield actions.popleft()
 
 
 def _named(document: Json) -> _Named:
