@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from muster.runtime import heap
 
 STORY = """
 import ctypes, threading
@@ -54,3 +58,21 @@ def test_threads_share_one_heap_which_gives_back_what_is_not_used():
     told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert told.count("<heap nr=") == 1
     assert "given back True" in told
+
+
+@pytest.mark.parametrize(("took", "rest"), [(0.001, 5), (0.1, 30)])
+def test_what_is_unused_is_given_back_the_more_seldom_the_longer_it_takes(took, rest, monkeypatch):
+    """Nobody gets memory meanwhile."""
+
+    class EndError(Exception):
+        pass
+
+    async def sleep(seconds):
+        raise EndError(seconds)
+
+    clock = iter([7.0, 7.0 + took])
+    monkeypatch.setattr(heap, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(heap.asyncio, "sleep", sleep)
+    with pytest.raises(EndError) as end:
+        asyncio.run(heap.stay_small())
+    assert end.value.args == (pytest.approx(rest),)

@@ -6,10 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import time
 from typing import Final
 
-PAUSE: Final = 30.0
-"""Seconds between two looks for pages that can be given back."""
+PAUSE: Final = 5.0
+"""Seconds between two looks for pages that can be given back, at the least."""
+REST: Final = 300
+"""How many times as long as a look took there is none: nobody gets memory meanwhile. It takes a
+millisecond, of a large heap with many holes a hundred."""
 _ARENA_MAX: Final = -8
 """M_ARENA_MAX of mallopt."""
 
@@ -33,6 +37,6 @@ def trim() -> None:
 async def stay_small() -> None:
     """Do so every now and then, for ever: what a burst took is not kept for the next one."""
     while True:
-        await asyncio.sleep(PAUSE)
-        # It takes a millisecond, of a large heap with many holes a hundred.
+        began = time.monotonic()
         await asyncio.to_thread(trim)
+        await asyncio.sleep(max(PAUSE, REST * (time.monotonic() - began)))
