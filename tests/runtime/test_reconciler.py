@@ -21,7 +21,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError, Exactly, UnwantedError
 from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
-from muster.runtime.reconciler import LATER, YOUNG, Reconciler
+from muster.runtime.reconciler import LATER, Reconciler
 from muster.store.store import Store
 from world import World, tfjob
 
@@ -141,9 +141,9 @@ class Story:
 
         monkeypatch.setattr(reconcile, "reconcile", decide)
 
-    def show(self, version, **metadata):
+    def show(self, version, status=None, **metadata):
         """Show a version of the job."""
-        document = tfjob()
+        document = tfjob() | ({"status": status} if status else {})
         document["metadata"] |= {"uid": "u", "resourceVersion": str(version), **metadata}
         self.store.put(document)
         self.server.job = document
@@ -340,24 +340,35 @@ def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(mo
         story.actions, story.server.writes = [status], []
         return await story.reconciler.reconcile(KEY), story.server.writes
 
+    def created(ago):
+        return edge.format_time(time.time() - ago)
+
+    begun = {"conditions": [{"type": "Created", "status": "True"}]}
+
     async def beside_another():
         async with gate.enter(PriorityLevel.PLACEMENT, "team"):
-            assert await go() == (LATER, [])
+            after, writes = await go()
+            assert (LATER < after <= FIRST_VERDICT, writes) == (True, [])
             allocator.places = {"mnist-worker-0": "n1"}
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
             allocator.places = {}
             allocator.said = Verdict("muster", GangPhase.WAITING, "mnist", 1)
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
             allocator.said = None
-            story.show(3, creationTimestamp=edge.format_time(time.time() - YOUNG - 1))
-            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-            story.show(4, creationTimestamp=now)
+            story.show(3, begun, creationTimestamp=now)
+            assert await go() == (LATER, [])
+            # The server's clock may be ahead, by whatever it is.
+            for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
+                story.show(4, begun, creationTimestamp=created(ago))
+                assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
         async with gate.enter(PriorityLevel.PLACEMENT, "other"):
             await asyncio.sleep(2 * LINGER)
+            story.show(5, creationTimestamp=now)
             after, writes = await go()
             assert (0 < after <= FIRST_VERDICT, writes) == (True, [])
-            story.show(5, creationTimestamp=edge.format_time(time.time() - FIRST_VERDICT - 1))
-            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+            for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
+                story.show(6, creationTimestamp=created(ago))
+                assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
 
     asyncio.run(beside_another())
 

@@ -41,8 +41,9 @@ from muster.controller.scope import Scope, scope_of
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 
-FIRST_VERDICT: float = 2.0
-"""Seconds that the allocator gets before a new job's first status is written without it."""
+FIRST_VERDICT: float = 10.0
+"""Seconds that the allocator gets before a new job's first status is written without it. Where it
+is only slow, as beside many new jobs, prose before the pods would let all of them start later."""
 BLOCKED_PAUSE: float = 5.0
 """Seconds after which a job that somebody else's object blocks is looked at again; nothing
 triggers the job at the end of an object that is not its own."""
@@ -261,7 +262,8 @@ def _awaits_verdict(scope: Scope) -> bool:
     """Say whether a new job waits for the allocator's first verdict."""
     if scope.job.status.conditions or scope.roster.own or scope.context.missing or scope.lacking:
         return False
-    young = scope.now < scope.job.created + FIRST_VERDICT
+    # The clock of the API server may be ahead of this one.
+    young = abs(scope.now - scope.job.created) < FIRST_VERDICT
     silent = scope.observed.verdict is None and not scope.observed.placements
     return young and scope.backend.embedded and silent
 

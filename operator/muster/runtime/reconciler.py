@@ -59,11 +59,8 @@ gone; 500: an admission webhook fails."""
 SOON = Backoff(0.05, 5.0)
 """Seconds from a pass that ended before its end to the next: what was in its way may be gone, or
 seen, by then. Where it is neither, passes must not follow each other in a hurry for ever."""
-YOUNG = 10.0
-"""Seconds for which nothing is written of a job that the allocator has not looked at, while pods
-of others in its namespace are created: none of that would get its turn before them."""
 LATER = 1.0
-"""Seconds after which the job's turn comes again, unless the allocator looks at it."""
+"""Seconds after which a job's turn comes again that waits for the pods of others."""
 LONGEST = 500
 """Characters of an error that are told."""
 URGENCY = {
@@ -242,17 +239,18 @@ class Reconciler:
         job would start seconds after its neighbours. And where nothing is made before the pods,
         such a pass has nothing to do.
         """
-        age = time.time() - job.created
-        if self._allocator is None or age >= YOUNG or not gangs.wants_pods(job):
+        left = reconcile.FIRST_VERDICT - abs(time.time() - job.created)
+        if self._allocator is None or left <= 0 or not gangs.wants_pods(job):
             return None
         if self._allocator.placements(job) or self._allocator.verdict(job) is not None:
             return None
         if self._store.pods(job, job.pod_names(job.replicas)):
             return None
-        if self._kube.flow_control.is_placing(job.namespace, asyncio.get_running_loop().time()):
-            return LATER
-        early = framework.pods.companions or framework.life.latch or job.status.conditions
-        return None if early or age >= reconcile.FIRST_VERDICT else reconcile.FIRST_VERDICT - age
+        if not (framework.pods.companions or framework.life.latch or job.status.conditions):
+            return left
+        # What is made before its pods would not get its turn before those of others.
+        now = asyncio.get_running_loop().time()
+        return LATER if self._kube.flow_control.is_placing(job.namespace, now) else None
 
     async def _carry_out(self, turn: _Turn) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
