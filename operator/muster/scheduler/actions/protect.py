@@ -187,16 +187,17 @@ def welcome(
     affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
     left = list(homes)
     taken: list[int] = []
-    for i, node in enumerate(homes):
-        allowed = affinity.open(shape, future=future) if node >= 0 else None
-        if allowed is not None:
-            if allowed[node]:
-                # Each is counted while the next is looked at, as two of them might not be welcome
-                # together; in the end all are taken back.
-                taken.append(node)
-                affinity.add(shape, np.array([node]), one)
-            else:
-                left[i] = -1
+    for i, node in enumerate(homes if tasks.shape.tied else ()):
+        if node < 0:
+            continue
+        allowed = affinity.open(shape, future=future)
+        if allowed is None or allowed[node]:
+            # Each is counted while the next is looked at, as two of them might not be welcome
+            # together; in the end all are taken back.
+            taken.append(node)
+            affinity.add(shape, np.array([node]), one)
+        else:
+            left[i] = -1
     for node in taken:
         affinity.add(shape, np.array([node]), -one)
     return left
