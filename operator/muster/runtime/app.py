@@ -116,15 +116,8 @@ class Operator:
             if self.backend.embedded
             else None
         )
-        self.reconciler = Reconciler(
-            connection,
-            self.store,
-            self.backend,
-            self._context,
-            self.recorder,
-            self.metrics,
-            self.loop,
-        )
+        known = connection, self.store, self.backend, self._context, self.recorder, self.metrics
+        self.reconciler = Reconciler(*known, self.loop)
         self.gone_nodes = GoneNodes(connection, self.store)
         self.metrics.cycles.names_gangs = not settings.hide_other_namespaces
         if not settings.hide_other_namespaces:
@@ -158,7 +151,8 @@ class Operator:
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
         settings = self.settings
-        self._take_signals()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         # First of all: a process that waits for permissions or the lease must show why it is not
         # ready.
         runners = await metrics.serve(
@@ -201,10 +195,6 @@ class Operator:
         )
         loop.onlooker = source.past.saw
         return Dashboard(source, guard)
-
-    def _take_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
@@ -299,16 +289,12 @@ class Operator:
         if leader is None:
             await self._act()
         else:
-            await leader.lead(self._succeed)
-
-    async def _succeed(self) -> None:
-        """Work as the leader."""
-        # Again: what was granted meanwhile, and the jobs as the leader before left them.
-        await self.informers.synced()
-        await self._act()
+            await leader.lead(self._act)
 
     async def _act(self) -> None:
         """Do all that one process alone may do, for ever."""
+        # Again: what was granted meanwhile, and the jobs as the leader before left them.
+        await self.informers.synced()
         log.info("working: gang scheduler %s", self.backend.name)
         self.metrics.leads.set(1)
         self.store.jobs.ended = self.metrics.ended
