@@ -285,6 +285,28 @@ class Session:
         """Say whether the tasks may not have what is kept for the reservation."""
         return self.room.until is not None and tasks.ends > self.room.until
 
+    def welcome(
+        self, tasks: PodSetState, homes: Sequence[int], *, future: bool = False
+    ) -> list[int]:
+        """Return the homes, -1 for those where pods near or far forbid it, now or in the end."""
+        affinity, shape, one = self.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
+        left = list(homes)
+        taken: list[int] = []
+        for i, node in enumerate(homes if tasks.shape.tied else ()):
+            if node < 0:
+                continue
+            allowed = affinity.open(shape, future=future)
+            if allowed is None or allowed[node]:
+                # Each is counted while the next is looked at, as two of them might not be welcome
+                # together; in the end all are taken back.
+                taken.append(node)
+                affinity.add(shape, np.array([node]), one)
+            else:
+                left[i] = -1
+        for node in taken:
+            affinity.add(shape, np.array([node]), -one)
+        return left
+
     def place(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Give the next tasks of the pod set their nodes."""
         gang.placements.append((tasks, tasks.taken, picks.order))

@@ -64,7 +64,7 @@ def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
     """
     for tasks in gang.tasks:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
-        homes = welcome(session, tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
+        homes = session.welcome(tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
         capacity = session.fit(tasks).capacity
         order, picks = sort_out(homes, capacity, gang.wanted(tasks, promised=True))
         if picks.order:
@@ -180,29 +180,6 @@ def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]
     return [index.get(nodes.get(i, ""), -1) for i in indices]
 
 
-def welcome(
-    session: Session, tasks: PodSetState, homes: list[int], *, future: bool = False
-) -> list[int]:
-    """Return the homes, -1 for those where pods near or far forbid it, now or in the end."""
-    affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
-    left = list(homes)
-    taken: list[int] = []
-    for i, node in enumerate(homes if tasks.shape.tied else ()):
-        if node < 0:
-            continue
-        allowed = affinity.open(shape, future=future)
-        if allowed is None or allowed[node]:
-            # Each is counted while the next is looked at, as two of them might not be welcome
-            # together; in the end all are taken back.
-            taken.append(node)
-            affinity.add(shape, np.array([node]), one)
-        else:
-            left[i] = -1
-    for node in taken:
-        affinity.add(shape, np.array([node]), -one)
-    return left
-
-
 def sort_out(
     homes: Sequence[int], capacity: IntArray | BoolArray, wanted: int
 ) -> tuple[list[int], Picks]:
@@ -301,7 +278,7 @@ def _fill_up(session: Session, gang: GangState) -> None:
 
 
 def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
-    nodes = welcome(session, tasks, positions(session, tasks.pod_set.nominated, tasks.waiting))
+    nodes = session.welcome(tasks, positions(session, tasks.pod_set.nominated, tasks.waiting))
     order, picks = sort_out(nodes, session.fit(tasks).capacity, len(nodes))
     if picks.order:
         tasks.waiting = [tasks.waiting[i] for i in order]
@@ -311,7 +288,7 @@ def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
 def _reserve(session: Session, gang: GangState, tasks: PodSetState) -> None:
     coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
     homes = positions(session, tasks.pod_set.nominated, coming)
-    nodes = welcome(session, tasks, homes, future=True)
+    nodes = session.welcome(tasks, homes, future=True)
     _, picks = sort_out(nodes, session.fit(tasks, future=True).capacity, len(nodes))
     if picks.order:
         session.promise(gang, tasks, picks)

@@ -179,7 +179,7 @@ def _carry_out(session: Session, gang: GangState, riddle: _Riddle, counts: IntAr
             # The puzzle knew neither limits of queues nor what tasks placed a moment ago mean to
             # these; so all of it is checked once more.
             room = session.fit(tasks).capacity[nodes]
-            lawful = not tasks.shape.tied or _legal(session, tasks, own.tolist())
+            lawful = -1 not in session.welcome(tasks, own.tolist(), future=session.ahead)
             lawful &= session.rules.barrier(gang, [(tasks, len(own))]) is None
             if (room < each).any() or not lawful:
                 session.undo(mark)
@@ -203,7 +203,7 @@ def _spread(session: Session, gang: GangState, demand: Demand, steps: Iterator[i
         counts = np.array(split, np.int64)
         used = counts > 0
         order = np.repeat(nodes, counts).tolist()
-        if tasks.shape.tied and not _legal(session, tasks, order):
+        if -1 in session.welcome(tasks, order, future=session.ahead):
             continue
         mark = session.mark()
         session.place(gang, tasks, Picks(order, nodes[used], counts[used]))
@@ -231,18 +231,3 @@ def _splits(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
     for first in range(min(count, limits[0]), -1, -1):
         for rest in _splits(count - first, limits[1:]):
             yield (first, *rest)
-
-
-def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
-    """Say whether each task, one after the other, suits the pods that are there by then."""
-    affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
-    added = 0
-    for node in order:
-        allowed = affinity.open(shape, future=session.ahead)
-        if allowed is not None and not allowed[node]:
-            break
-        affinity.add(shape, np.array([node]), one)
-        added += 1
-    for node in order[:added]:
-        affinity.add(shape, np.array([node]), -one)
-    return added == len(order)
