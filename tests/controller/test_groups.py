@@ -11,7 +11,6 @@ from muster import gang
 from muster.api.edge import format_time
 from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
-from muster.controller.reconcile import FIRST_VERDICT
 from world import START, World, tfjob, unbound
 
 FOUR = [f"mnist-worker-{i}" for i in range(4)]
@@ -69,14 +68,14 @@ def test_a_job_of_one_pod_has_a_group_too():
 class TestFirstWord:
     """The first status of a job waits a moment for the allocator."""
 
-    def test_it_is_held_back_for_some_seconds(self):
+    def test_it_is_held_back_for_ten_seconds(self):
         """Neither group nor status is written at once; a timer ends the wait."""
         world = embedded()
         world.step()
         assert not world.names("PodGroup")
         assert not world.status
-        assert world.requeue == START + FIRST_VERDICT
-        world.now = START + FIRST_VERDICT
+        assert world.requeue == START + 10
+        world.now = START + 10
         world.settle()
         assert world.names("PodGroup") == ["mnist"]
         assert world.conditions == ["Created T"]

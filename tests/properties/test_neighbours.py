@@ -235,14 +235,20 @@ def come(columns, coming):
         columns.assume("team", f"new-{len(coming)}", *fitting[0])
 
 
-@st.composite
-def pieces(draw):
-    """Return nodes in two zones, gangs strewn over them, and one that wants more."""
-    free = {f"n{i}": draw(st.integers(1, 4)) for i in range(draw(st.integers(2, 5)))}
+def in_two_zones(draw, most):
+    """Return the free cpu of each node, `most` at the most, and the nodes."""
+    free = {f"n{i}": draw(st.integers(1, most)) for i in range(draw(st.integers(2, 5)))}
     nodes = [
         make_node(name=name, cpu=cpu, labels={"host": name, "zone": draw(st.sampled_from("xy"))})
         for name, cpu in free.items()
     ]
+    return free, nodes
+
+
+@st.composite
+def pieces(draw):
+    """Return nodes in two zones, gangs strewn over them, and one that wants more."""
+    free, nodes = in_two_zones(draw, 4)
     gangs = []
     for i in range(draw(st.integers(1, 4))):
         roles = []
@@ -287,11 +293,7 @@ LIKELY = [*KINDS, "podAffinity", "", ""]
 @st.composite
 def turmoils(draw):
     """Return nodes, ended pods and gangs that run, wait or leave, and role -> its template."""
-    free = {f"n{i}": draw(st.integers(1, 3)) for i in range(draw(st.integers(2, 5)))}
-    nodes = [
-        make_node(name=name, cpu=cpu, labels={"host": name, "zone": draw(st.sampled_from("xy"))})
-        for name, cpu in free.items()
-    ]
+    free, nodes = in_two_zones(draw, 3)
 
     def somewhere(cpu):
         room = [name for name, left in free.items() if left >= cpu]

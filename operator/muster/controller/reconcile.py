@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from muster.api import names, status
-from muster.api.model import PodView
+from muster.api.model import Job, PodView
 from muster.api.status import JobStatus
 from muster.controller import (
     batches,
@@ -191,7 +191,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         _rest(scope),
         gangstatus.look_again(scope),
         scope.observed.loses_at,
-        scope.job.created + FIRST_VERDICT if silent else None,
+        scope.now + first_verdict_within(scope.job, scope.now) if silent else None,
         None if problems else _after_others(scope, blocked=bool(obstacle)),
     )
 
@@ -258,12 +258,17 @@ def _current_events(scope: Scope, after: JobStatus) -> Iterator[Emit]:
     yield from events.of_abnormal_pods(scope, after.gang)
 
 
+def first_verdict_within(job: Job, now: float) -> float:
+    """Return the seconds that the allocator still has for its first verdict; none are left at 0."""
+    # The clock of the API server may be ahead of this one.
+    return FIRST_VERDICT - abs(now - job.created)
+
+
 def _awaits_verdict(scope: Scope) -> bool:
     """Say whether a new job waits for the allocator's first verdict."""
     if scope.job.status.conditions or scope.roster.own or scope.context.missing or scope.lacking:
         return False
-    # The clock of the API server may be ahead of this one.
-    young = abs(scope.now - scope.job.created) < FIRST_VERDICT
+    young = first_verdict_within(scope.job, scope.now) > 0
     silent = scope.observed.verdict is None and not scope.observed.placements
     return young and scope.backend.embedded and silent
 

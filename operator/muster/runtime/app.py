@@ -116,8 +116,15 @@ class Operator:
             if self.backend.embedded
             else None
         )
-        known = connection, self.store, self.backend, self._context, self.recorder, self.metrics
-        self.reconciler = Reconciler(*known, self.loop)
+        self.reconciler = Reconciler(
+            connection,
+            self.store,
+            self.backend,
+            self._context,
+            self.recorder,
+            self.metrics,
+            self.loop,
+        )
         self.gone_nodes = GoneNodes(connection, self.store)
         self.metrics.cycles.names_gangs = not settings.hide_other_namespaces
         if not settings.hide_other_namespaces:
@@ -134,13 +141,9 @@ class Operator:
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
         self.overlay = settings.overlay
-        lease = (self.lock_namespace, settings.leader_election_id)
-        self.needed = permissions.needed(
-            self.backend,
-            self.frameworks,
-            settings.namespaces,
-            lease if settings.leader_elect else None,
-        )
+        name = self.lock_namespace, settings.leader_election_id
+        lease = name if settings.leader_elect else None
+        self.needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, lease)
         self.losses = Losses(connection, self.needed, self.overlay, self.store.jobs.enqueue_all)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem, self.unfollowed = "starting", ""

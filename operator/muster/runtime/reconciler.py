@@ -239,7 +239,7 @@ class Reconciler:
         job would start seconds after its neighbours. And where nothing is made before the pods,
         such a pass has nothing to do.
         """
-        left = reconcile.FIRST_VERDICT - abs(time.time() - job.created)
+        left = reconcile.first_verdict_within(job, time.time())
         if self._allocator is None or left <= 0 or not gangs.wants_pods(job):
             return None
         if self._allocator.placements(job) or self._allocator.verdict(job) is not None:
