@@ -259,7 +259,7 @@ def _current_events(scope: Scope, after: JobStatus) -> Iterator[Emit]:
 
 
 def first_verdict_within(job: Job, now: float) -> float:
-    """Return the seconds that the allocator still has for its first verdict; none are left at 0."""
+    """Return the seconds that the allocator still has for its first verdict, none at 0."""
     # The clock of the API server may be ahead of this one.
     return FIRST_VERDICT - abs(now - job.created)
 
