@@ -90,6 +90,19 @@ def explain(session: Session, gang: GangState, tasks: PodSetState, found: Obstac
     demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
+    # Of gangs that are alike the same is said, as long as nothing has changed.
+    key = ("told", session.room.state, tasks.pod_set.shape, tasks.left, _parts(demand))
+    kept = session.memory.get(key)
+    # In another region something else may be in the way.
+    if kept is None or kept[0] is not found:
+        kept = session.memory[key] = found, _told(session, demand, tasks, found)
+    gang.refuse(*kept[1])
+
+
+def _told(
+    session: Session, demand: list[tuple[PodSetState, int]], tasks: PodSetState, found: Obstacles
+) -> tuple[Refusal, str, Mapping[str, int]]:
+    """Return why these tasks did not all fit: the refusal, that in short, and what they lack."""
     short = shortage(session, demand)
     reason = _hopeless(session, demand)
     if reason is None:
@@ -100,7 +113,7 @@ def explain(session: Session, gang: GangState, tasks: PodSetState, found: Obstac
         short = {r: lacking * _asked(session, tasks, r) for r in found.lacking}
     sentence = found.sentence(len(session.snapshot.nodes.names))
     refusal = Refusal(reason, sentence, found.counts)
-    gang.refuse(refusal, _summary(session, tasks, count, reason, found), short)
+    return refusal, _summary(session, tasks, count, reason, found), short
 
 
 def amount(resource: str, value: int) -> str:
@@ -206,8 +219,12 @@ def _excess(
 
 def _hopeless(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
     """Return why the tasks would not fit if nothing ran, or None if they might."""
-    parts = tuple((t.pod_set.shape, count, t.coming, len(t.pod_set.held)) for t, count in demand)
-    return session.remember(("hopeless", parts), lambda: _hopelessness(session, demand))
+    return session.remember(("hopeless", _parts(demand)), lambda: _hopelessness(session, demand))
+
+
+def _parts(demand: list[tuple[PodSetState, int]]) -> tuple[tuple[int, int, int, int], ...]:
+    """Return all of the tasks that tells whether, and why, they do not fit."""
+    return tuple([(t.pod_set.shape, n, t.coming, len(t.pod_set.held)) for t, n in demand])
 
 
 def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:

@@ -126,14 +126,16 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
 
 def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) -> BoolArray | None:
     """Return (U,) what is to go; None: it would not help, or is not needed."""
-    victims, trial = session.victims, trial_of(session, gang)
-    if trial.fits(np.zeros(len(open_), np.bool_)):
-        return None
+    victims = session.victims
     ways, prices = _ways(session, gang, rank)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
     singly = victims.spread(victims.surplus > 0)
     open_ = open_ & (ways.freed > 0) & (victims.whole | singly)
+    # A look at what would come free costs less than one at all that is free.
     if not open_.any():
+        return None
+    trial = trial_of(session, gang)
+    if trial.fits(np.zeros(len(open_), np.bool_)):
         return None
 
     grounds, rules = rank[0], session.rules

@@ -123,24 +123,35 @@ class Standing:
         """
         if gang.queue is None:
             return
-        paths, reclaimable = self._paths
-        own = [self._tree.place[each.spec] for each in gang.queue.lineage[::-1]]
-        depth = min(len(own), paths.shape[1])
-        # How many levels from the top both ways have in common: a product along the row stays 1
-        # until the first difference.
-        common = (paths[:, :depth] == own[:depth]).cumprod(axis=1).sum(axis=1)
-        there = (common < len(own)) & reclaimable[np.arange(len(paths)), common]
         if not self._stays(gang.queue, amount, {}):
             return
+        common, there = self._ways_to(gang.queue)
+        levels = len(gang.queue.lineage)
         # First from siblings: within one division its due stays what it is, whoever of its parts
         # holds it.
-        yield there & (common >= len(own) - 1)
+        yield there & (common >= levels - 1)
         wanted = np.flatnonzero(amount > 0)
         wanted = wanted[wanted != PODS]
         for level, division in enumerate(gang.queue.above, 2):
             if not (division.allocated < self.due(division))[wanted].any():
                 return
-            yield there & (common >= len(own) - level)
+            yield there & (common >= levels - level)
+
+    def _ways_to(self, queue: QueueState) -> tuple[IntArray, BoolArray]:
+        """Return of the V queues that have victims what each has in common with this one.
+
+        (V,) how many levels from the top; (V,) whether it is another, and lets go from there on.
+        """
+
+        def ways() -> tuple[IntArray, BoolArray]:
+            paths, reclaimable = self._paths
+            own = [self._tree.place[each.spec] for each in queue.lineage[::-1]]
+            depth = min(len(own), paths.shape[1])
+            # A product along the row stays 1 until the first difference.
+            common: IntArray = (paths[:, :depth] == own[:depth]).cumprod(axis=1).sum(axis=1)
+            return common, (common < len(own)) & reclaimable[np.arange(len(paths)), common]
+
+        return self._session.remember(("ways to", queue.spec.name), ways)
 
     @cached_property
     def _paths(self) -> tuple[IntArray, BoolArray]:
