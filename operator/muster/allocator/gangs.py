@@ -82,9 +82,7 @@ class GangTracker:
         Nearly all are so in nearly every cycle.
         """
         memory, stamp = self._memories.get(key), kind.members.stamp(key, now)
-        before, then = self._seen.get(key, (None, None))
-        same = memory is not None and memory is then and stamp == before
-        if memory is not None and same and now < memory.due and kind.members.lasts(key, now):
+        if memory is not None and self._is_still(key, kind, stamp, now):
             if memory.due < math.inf:
                 self._effects.carry_out(key, kind, (tracker.Wake(memory.due),))
             return memory.input
@@ -101,6 +99,13 @@ class GangTracker:
         # Of what failed nothing is kept: it is looked at again.
         self._seen.pop(key, None)
         return self.attempt(key, look, now, else_=None)
+
+    def _is_still(self, key: str, kind: Kind, stamp: object, now: float) -> bool:
+        """Say whether nothing can have changed of a gang since it was looked at."""
+        before, then = self._seen.get(key, (None, None))
+        if then is None or then is not self._memories.get(key) or stamp != before:
+            return False
+        return now < then.due and kind.members.lasts(key, now)
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
         """Do work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
@@ -127,6 +132,8 @@ class GangTracker:
         kind, memory = self._kind_of.get(key), self._memories.get(key)
         if kind is None:
             return None
+        if memory is not None and self._is_still(key, kind, kind.members.stamp(key, now), now):
+            return memory.facts
         nodes = () if memory is None else {it.node for it in memory.assumed.values()}
         return kind.members.facts(key, nodes, now)
 
