@@ -94,9 +94,12 @@ def test_nobody_loses(world):
     """Who was moved soon runs with all it had, and so does the one that it was moved for."""
     before = {key: len(gang.roles[0].held) for key, gang in world.gangs.items()}
     decisions = world.decide(MOVES)
+    moved = sum(len(decision.moves) for decision in decisions if decision.evictions)
     for decision in decisions:
         gone = Counter(eviction.gang for eviction in decision.evictions)
-        assert gone == {move.gang: len(move.placements) for move in decision.moves}
+        # Of what could be moved it is only said, once that is as much as may be in an hour.
+        if gone or moved < BUDGET:
+            assert gone == {move.gang: len(move.placements) for move in decision.moves}
         for eviction in decision.evictions:
             evicted = world.gangs[eviction.gang]
             assert evicted.priority <= world.gangs[decision.gang].priority

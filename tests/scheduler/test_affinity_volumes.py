@@ -183,6 +183,21 @@ def test_somebody_comes_to_a_volume_that_was_going():
     assert room(attached, 2, future=True) == [0, FREE, FREE]
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["promised", "put-off"])
+def test_a_volume_that_is_only_to_come(late):
+    """Its place is kept, but may not be free yet: who comes now does not find it there."""
+    users, going = {"x": {0: 1}, "y": {0: 1}}, {"y": {0: 1}}
+    attached = Attached([driver(most=(2, 2, 3), users=users, going=going)])
+    task = 1, np.array([0, 1, 2]), np.array([1, 1, 1])
+    attached.add(*task, promised=not late)
+    if late:
+        attached.put_off(*task)
+    assert room(attached) == [0, FREE, FREE]
+    assert room(attached, future=True) == [FREE] * 3
+    attached.put_off(*task[:2], -task[2])
+    assert room(attached) == [FREE] * 3
+
+
 def test_several_drivers():
     """The tightest decides; shapes meet where they have a driver in common."""
     one = driver(most=(1, 1, 0), volumes={1: ("a",), 2: ("b",)})

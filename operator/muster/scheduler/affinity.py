@@ -120,10 +120,29 @@ class Attached:
         drivers = (ledger.driver for ledger in self._ledgers.get(shape, ()))
         return frozenset[int]().union(*(one.volumes.keys() | one.own.keys() for one in drivers))
 
-    def add(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool = False) -> None:
-        """Note that (M,) tasks came to (M,) nodes, or are `leaving`; negative takes back."""
+    def add(
+        self,
+        shape: int,
+        nodes: IntArray,
+        counts: IntArray,
+        *,
+        leaving: bool = False,
+        promised: bool = False,
+    ) -> None:
+        """Note that (M,) tasks came to (M,) nodes, or are `leaving`; negative takes back.
+
+        `promised`: they are still to come, and have what they will use kept for them.
+        """
         for ledger in self._ledgers.get(shape, ()):
             ledger.change(shape, nodes, counts, leaving=leaving)
+            if promised:
+                ledger.put_off(shape, nodes, counts)
+            self.version += 1
+
+    def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
+        """Note that (M,) of the tasks are only promised; negative takes back."""
+        for ledger in self._ledgers.get(shape, ()):
+            ledger.put_off(shape, nodes, counts)
             self.version += 1
 
     def room(self, shape: int, *, future: bool = False) -> IntArray | None:
@@ -154,8 +173,10 @@ class _Ledger:
         self.driver: Final = driver
         self._users: Final[dict[str, Counter[int]]] = {}
         self._going: Final[dict[str, Counter[int]]] = {}
+        self._coming: Final[dict[str, Counter[int]]] = {}
+        """Of the users those that are only promised."""
         self._held: Final = np.zeros(len(driver.most), np.int64)
-        """(N,): the volumes that the node has."""
+        """(N,): the volumes that the node has, or is to have."""
         self._ending: Final = self._held.copy()
         """(N,): those of them that nobody uses who stays."""
         for volume, users in driver.users.items():
@@ -170,16 +191,19 @@ class _Ledger:
         # A volume that the node has already is attached once for all its users there, as
         # kube-scheduler counts it.
         lacking = np.full(len(self._held), len(volumes))
+        absent = lacking.copy()
         for volume in volumes:
             lacking[self._where(volume, future=future)] -= 1
+            absent[self._where(volume, future=future, now=not future)] -= 1
         left = self.driver.most - self._held - lacking
         if future:
             left += self._ending
         if own:
             room: IntArray = np.maximum(left, 0) // own
             return room
-        # What is there already is not asked for again, be there ever so many.
-        free: BoolArray = (left >= 0) | (lacking == 0)
+        # What is there already is not asked for again, be there ever so many. What is only to come
+        # has its place, and that may be one that is not free yet.
+        free: BoolArray = (left >= 0) | (absent == 0)
         return free * ENDLESS
 
     def change(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool) -> None:
@@ -200,17 +224,25 @@ class _Ledger:
                 (going if leaving else users)[node] += count
                 self._mark(volume, node, 1)
 
+    def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
+        """Count (M,) tasks that were counted on (M,) nodes as only promised."""
+        for volume in self.driver.volumes.get(shape, ()):
+            coming = self._coming.setdefault(volume, Counter())
+            for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
+                coming[node] += count
+
     def _mark(self, volume: str, node: int, sign: int) -> None:
         users, going = self._users[volume][node], self._going[volume][node]
         if users > 0:
             self._held[node] += sign
             self._ending[node] += sign * (going >= users)
 
-    def _where(self, volume: str, *, future: bool) -> list[int]:
-        """Return the nodes that have the volume, now or in the end."""
+    def _where(self, volume: str, *, future: bool, now: bool = False) -> list[int]:
+        """Return the nodes that have the volume or are to have it; in the `future`, or `now`."""
         users = self._users.get(volume, Counter[int]())
-        gone = self._going.get(volume, users) if future else Counter[int]()
-        return [node for node, count in users.items() if count > gone[node]]
+        less = self._going.get(volume, users) if future else Counter[int]()
+        less = self._coming.get(volume, less) if now else less
+        return [node for node, count in users.items() if count > less[node]]
 
 
 @dataclass(slots=True, eq=False)
@@ -333,13 +365,14 @@ class AffinityState:
         """
         if not leaving:
             self.stock.add(shape, nodes, counts)
-        self.attached.add(shape, nodes, counts, leaving=leaving)
+        self.attached.add(shape, nodes, counts, leaving=leaving, promised=promised)
         for owner, tally, amount in self._counted_by.get(shape, ()):
             tally.add(nodes, counts * amount, leaving=leaving, late=promised)
             self._versions[owner] += 1
 
     def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks that were added as only promised; negative takes back."""
+        self.attached.put_off(shape, nodes, counts)
         for owner, tally, amount in self._counted_by.get(shape, ()):
             tally.add(nodes, -counts * amount)
             tally.add(nodes, counts * amount, late=True)
