@@ -395,6 +395,17 @@ class AffinityState:
                 links[tally.term.link is Link.NEAR].update(tally.term.adds)
         return frozenset(links[False]), frozenset(links[True])
 
+    def spoilers(self, shape: int) -> frozenset[int]:
+        """Return the shapes that may take from the next task, by coming first, where it may go.
+
+        Those that are spread with it, and those that it must be near while none of them is there.
+        """
+        tallies = self._tallies.get(shape, ())
+        near = [tally for tally in tallies if tally.term.link is Link.NEAR]
+        found = [tally for tally in tallies if tally.term.link is Link.EVEN]
+        found += near if near and _first(near, future=True) else []
+        return frozenset[int]().union(*(tally.term.adds for tally in found))
+
     def reach(self, shape: int, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
         """Yield (other shape, (N,) where such a task might keep the shape from (M,) nodes)."""
         tallies = self._tallies.get(shape, ())

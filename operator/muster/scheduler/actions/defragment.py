@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -453,7 +453,10 @@ def relocate(session: Session, gang: GangState, chosen: BoolArray) -> tuple[Move
         moved = sorted(_again(session, chosen), key=_size)
         session.tight = tight
         order = [gang, *moved] if first else [*moved, gang]
-        fit = all(_fits(session, each) for each in order)
+        fit = all(
+            not _yields(session, each, order[place:]) and _fits(session, each)
+            for place, each in enumerate(order, 1)
+        )
         session.tight = False
         if fit:
             # They start where they go only once they have gone, whatever room is there.
@@ -468,6 +471,18 @@ def relocate(session: Session, gang: GangState, chosen: BoolArray) -> tuple[Move
 def _fits(session: Session, gang: GangState) -> bool:
     attempt(session, gang)
     return gang.need <= gang.promised
+
+
+def _yields(session: Session, gang: GangState, later: Iterable[GangState]) -> bool:
+    """Say whether the gang may have its place only as long as none of the others is there.
+
+    They may come to their nodes before it does.
+    """
+    shapes = {tasks.pod_set.shape for other in later for tasks in other.tasks}
+    return any(
+        not shapes.isdisjoint(session.room.affinity.spoilers(tasks.pod_set.shape))
+        for tasks in gang.tasks
+    )
 
 
 def _size(gang: GangState) -> tuple[float, str]:
