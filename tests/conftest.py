@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import gc
 from collections import Counter
+from collections.abc import Generator
 from typing import IO
 
 import pytest
@@ -68,11 +69,15 @@ class Turn:
 TURN = Turn()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin a punctual story when all processes are done with those that are not."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Begin a punctual story when all processes are done with those that are not.
+
+    Outside of all else, so that it is not the story's own time that it waits.
+    """
     if has(item, "e2e"):
         TURN.take(item)
+    return (yield)
 
 
 def pytest_runtest_teardown() -> None:
