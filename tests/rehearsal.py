@@ -208,15 +208,16 @@ class Server:
             mine = {k: o for k, o in self.objects.items() if k[0] == "pods" and owned(o, uid)}
             living = [k for k, o in mine.items() if o["status"]["phase"] not in OVER]
             ends = [o["status"]["phase"] for o in mine.values() if o["metadata"]["uid"] == made]
-            if job["spec"].get("suspend"):
-                for at in living:
-                    self.delete(at, self.objects[at])
-                held = True
-            elif ends == ["Succeeded"]:
+            if ends == ["Succeeded"]:
+                # Also one that was suspended in that moment.
                 ended = {"type": "Complete", "status": "True"}
                 job["status"] = {**status, "conditions": [ended], "completionTime": self.now}
                 self.put("jobs", job)
                 return
+            if job["spec"].get("suspend"):
+                for at in living:
+                    self.delete(at, self.objects[at])
+                held = True
             elif held:
                 held = False
                 status["startTime"] = self.now

@@ -277,6 +277,8 @@ class Gang:
             if seconds > 1.0 and self.is_sent(place, self.memory) and not self.pods[place].node:
                 self.pods[place] = self.on(self.pods[place], it.node)
         self.remember(tracker.begin(self.facts()))
+        # Since when members lack is written nowhere: their room is kept for a hold from now on.
+        self.lacks_since = None
 
     def arrive(self, place, pod):
         """Show the pod on its node."""
