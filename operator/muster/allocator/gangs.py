@@ -82,10 +82,10 @@ class GangTracker:
         Nearly all are so in nearly every cycle.
         """
         memory, stamp = self._memories.get(key), kind.members.stamp(key, now)
-        if memory is not None and self._is_still(key, kind, stamp, now):
-            if memory.due < math.inf:
-                self._effects.carry_out(key, kind, (tracker.Wake(memory.due),))
-            return memory.input
+        if (same := self._still(key, kind, stamp, now)) is not None:
+            if same.due < math.inf:
+                self._effects.carry_out(key, kind, (tracker.Wake(same.due),))
+            return same.input
 
         def look(key: str, now: float) -> GangInput | None:
             gang = self._look(key, now)
@@ -100,12 +100,12 @@ class GangTracker:
         self._seen.pop(key, None)
         return self.attempt(key, look, now, else_=None)
 
-    def _is_still(self, key: str, kind: Kind, stamp: object, now: float) -> bool:
-        """Say whether nothing can have changed of a gang since it was looked at."""
+    def _still(self, key: str, kind: Kind, stamp: object, now: float) -> GangMemory | None:
+        """Return what is remembered of a gang if nothing of it can have changed since its look."""
         before, then = self._seen.get(key, (None, None))
         if then is None or then is not self._memories.get(key) or stamp != before:
-            return False
-        return now < then.due and kind.members.lasts(key, now)
+            return None
+        return then if now < then.due and kind.members.lasts(key, now) else None
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
         """Do work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
@@ -132,8 +132,8 @@ class GangTracker:
         kind, memory = self._kind_of.get(key), self._memories.get(key)
         if kind is None:
             return None
-        if memory is not None and self._is_still(key, kind, kind.members.stamp(key, now), now):
-            return memory.facts
+        if (same := self._still(key, kind, kind.members.stamp(key, now), now)) is not None:
+            return same.facts
         nodes = () if memory is None else {it.node for it in memory.assumed.values()}
         return kind.members.facts(key, nodes, now)
 

@@ -139,8 +139,6 @@ class _Kind:
         """Made of all that the facts are read from."""
         self._stranded: frozenset[str] = frozenset()
         """The gangs that have pods on nodes that do not answer, when this cycle began."""
-        self._common: object = None
-        """What the facts of all gangs depend on, as it was then."""
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the gang that the pod belongs to, empty if there is none."""
@@ -157,9 +155,13 @@ class _Kind:
         # not read them at all is to leave that to the API server.
         if self._store.collections[names.RUNTIME_CLASS].complete:
             self._store.quotas.know_runtimes()
+        self._stranded = frozenset(map(self.key_of, self._store.stranded()))
+
+    @property
+    def _common(self) -> tuple[int, ...]:
+        """What the facts of all gangs depend on."""
         store = self._store
-        self._stranded = frozenset(map(self.key_of, store.stranded()))
-        self._common = (
+        return (
             self._epoch,
             store.quotas.version,
             store.budgets.changes,
