@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from muster.scheduler.affinity import Attached, Stock
+from muster.scheduler.affinity import AffinityState, Attached, Stock
 from muster.scheduler.model import ENDLESS, Driver, Want
 
 FREE = ENDLESS
@@ -187,15 +187,15 @@ def test_somebody_comes_to_a_volume_that_was_going():
 def test_a_volume_that_is_only_to_come(late):
     """Its place is kept, but may not be free yet: who comes now does not find it there."""
     users, going = {"x": {0: 1}, "y": {0: 1}}, {"y": {0: 1}}
-    attached = Attached([driver(most=(2, 2, 3), users=users, going=going)])
+    state = AffinityState({}, drivers=[driver(most=(2, 2, 3), users=users, going=going)])
     task = 1, np.array([0, 1, 2]), np.array([1, 1, 1])
-    attached.add(*task, promised=not late)
+    state.add(*task, promised=not late)
     if late:
-        attached.put_off(*task)
-    assert room(attached) == [0, FREE, FREE]
-    assert room(attached, future=True) == [FREE] * 3
-    attached.put_off(*task[:2], -task[2])
-    assert room(attached) == [FREE] * 3
+        state.put_off(*task)
+    assert room(state.attached) == [0, FREE, FREE]
+    assert room(state.attached, future=True) == [FREE] * 3
+    state.put_off(*task[:2], -task[2])
+    assert room(state.attached) == [FREE] * 3
 
 
 def test_several_drivers():

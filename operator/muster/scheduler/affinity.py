@@ -120,27 +120,14 @@ class Attached:
         drivers = (ledger.driver for ledger in self._ledgers.get(shape, ()))
         return frozenset[int]().union(*(one.volumes.keys() | one.own.keys() for one in drivers))
 
-    def add(
-        self,
-        shape: int,
-        nodes: IntArray,
-        counts: IntArray,
-        *,
-        leaving: bool = False,
-        promised: bool = False,
-    ) -> None:
-        """Note that (M,) tasks came to (M,) nodes, or are `leaving`; negative takes back.
-
-        `promised`: they are still to come, and have what they will use kept for them.
-        """
+    def add(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool = False) -> None:
+        """Note that (M,) tasks came to (M,) nodes, or are `leaving`; negative takes back."""
         for ledger in self._ledgers.get(shape, ()):
             ledger.change(shape, nodes, counts, leaving=leaving)
-            if promised:
-                ledger.put_off(shape, nodes, counts)
             self.version += 1
 
     def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
-        """Note that (M,) of the tasks are only promised; negative takes back."""
+        """Note that (M,) tasks that were added are only promised; negative takes back."""
         for ledger in self._ledgers.get(shape, ()):
             ledger.put_off(shape, nodes, counts)
             self.version += 1
@@ -191,19 +178,20 @@ class _Ledger:
         # A volume that the node has already is attached once for all its users there, as
         # kube-scheduler counts it.
         lacking = np.full(len(self._held), len(volumes))
-        absent = lacking.copy()
         for volume in volumes:
             lacking[self._where(volume, future=future)] -= 1
-            absent[self._where(volume, future=future, now=not future)] -= 1
         left = self.driver.most - self._held - lacking
         if future:
             left += self._ending
         if own:
             room: IntArray = np.maximum(left, 0) // own
             return room
-        # What is there already is not asked for again, be there ever so many. What is only to come
-        # has its place, and that may be one that is not free yet.
-        free: BoolArray = (left >= 0) | (absent == 0)
+        # What is there already is not asked for again, be there ever so many.
+        there = lacking == 0
+        for volume in () if future else volumes:
+            # What is only to come has its place, and that may be one that is not free yet.
+            there[self._to_come(volume)] = False
+        free: BoolArray = (left >= 0) | there
         return free * ENDLESS
 
     def change(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool) -> None:
@@ -237,12 +225,18 @@ class _Ledger:
             self._held[node] += sign
             self._ending[node] += sign * (going >= users)
 
-    def _where(self, volume: str, *, future: bool, now: bool = False) -> list[int]:
-        """Return the nodes that have the volume or are to have it; in the `future`, or `now`."""
+    def _where(self, volume: str, *, future: bool) -> list[int]:
+        """Return the nodes that have the volume or are to have it, now or in the end."""
         users = self._users.get(volume, Counter[int]())
-        less = self._going.get(volume, users) if future else Counter[int]()
-        less = self._coming.get(volume, less) if now else less
-        return [node for node, count in users.items() if count > less[node]]
+        gone = self._going.get(volume, users) if future else Counter[int]()
+        return [node for node, count in users.items() if count > gone[node]]
+
+    def _to_come(self, volume: str) -> list[int]:
+        """Return the nodes that have nobody who uses the volume but who is promised."""
+        users, coming = self._users.get(volume), self._coming.get(volume)
+        if users is None or coming is None:
+            return []
+        return [node for node, count in coming.items() if count >= users[node]]
 
 
 @dataclass(slots=True, eq=False)
@@ -365,7 +359,9 @@ class AffinityState:
         """
         if not leaving:
             self.stock.add(shape, nodes, counts)
-        self.attached.add(shape, nodes, counts, leaving=leaving, promised=promised)
+        self.attached.add(shape, nodes, counts, leaving=leaving)
+        if promised:
+            self.attached.put_off(shape, nodes, counts)
         for owner, tally, amount in self._counted_by.get(shape, ()):
             tally.add(nodes, counts * amount, leaving=leaving, late=promised)
             self._versions[owner] += 1
@@ -400,11 +396,10 @@ class AffinityState:
 
         Those that are spread with it, and those that it must be near while none of them is there.
         """
-        tallies = self._tallies.get(shape, ())
-        near = [tally for tally in tallies if tally.term.link is Link.NEAR]
-        found = [tally for tally in tallies if tally.term.link is Link.EVEN]
-        found += near if near and _first(near, future=True) else []
-        return frozenset[int]().union(*(tally.term.adds for tally in found))
+        terms = [tally.term for tally in self._tallies.get(shape, ())]
+        spread = [term for term in terms if term.link is Link.EVEN]
+        found = (*spread, *self.loose(shape, future=True))
+        return frozenset[int]().union(*(term.adds for term in found))
 
     def reach(self, shape: int, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
         """Yield (other shape, (N,) where such a task might keep the shape from (M,) nodes)."""

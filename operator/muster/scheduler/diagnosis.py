@@ -93,7 +93,7 @@ def explain(session: Session, gang: GangState, tasks: PodSetState, found: Obstac
     # Of gangs that are alike the same is said, as long as nothing has changed.
     key = ("told", session.room.state, tasks.pod_set.shape, tasks.left, _parts(demand))
     kept = session.memory.get(key)
-    # In another region something else may be in the way.
+    # What is in the way may have been seen behind tasks that were taken back.
     if kept is None or kept[0] is not found:
         kept = session.memory[key] = found, _told(session, demand, tasks, found)
     gang.refuse(*kept[1])
