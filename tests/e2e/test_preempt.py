@@ -159,6 +159,32 @@ def test_the_cheapest_gangs_make_room(
         api.wait_condition(name, "Running")
 
 
+def test_a_lost_member_takes_the_room_of_lower_ranks(
+    api: Api, start_operator: StartOperator, classes: None
+) -> None:
+    """A node goes: the gang is whole again at once, and the members that it still had stay.
+
+    Who makes room for it has lost members with that node, too.
+    """
+    start_operator(CONF, "--member-hold=1h")
+    add_nodes(api, *[{"cpu": "4"}] * 3)
+    api.create(job("high", 8, priorityClass="story-high"))
+    api.wait_pods(8, "Running", "high")
+    api.create(job("low", 4, priorityClass="story-low"))
+    api.wait_pods(4, "Running", "low")
+    gone = node_of(api.pods("low")[0])
+    lost = [p["metadata"]["name"] for p in api.pods("low") if node_of(p) == gone]
+    staying = {p["metadata"]["uid"] for p in api.pods("high") if node_of(p) != gone}
+    since = api.revision("Pod")
+    api.delete("Node", gone)
+    names = {f"low-worker-{i}" for i in range(4)} - set(lost)
+    assert evicted(api, "high", len(names)) == names
+    api.wait("Pod", settled({"high": 8, "low": 0}), what="the high gang is whole on two nodes")
+    assert staying < {p["metadata"]["uid"] for p in api.pods("high")}
+    wait_restarting(api, "low")
+    check_never_overfull(api, since)
+
+
 def wait_next_second(api: Api) -> None:
     """Return when a pod that starts now is younger than those before by the server's clock."""
     before = max(p["status"]["startTime"] for p in api.pods())

@@ -7,7 +7,7 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
+from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt, best, by_queue, entry
 from muster.scheduler.capacity import ALL, Some
 from muster.scheduler.model import (
@@ -58,11 +59,15 @@ ACTION: Final = {"preemptable": "preempt", "reclaimable": "reclaim"}
 def starving(session: Session, *, fair: bool = False, extras: bool = False) -> Iterator[GangState]:
     """Yield the gangs that wait for their minimum, best queue and best gang first.
 
+    Before them those that have lost members, unless somebody who ranks higher waits in their
+    queue: he would only evict them in their turn.
+
     `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
     found: list[GangState] = []
     for gang in session.asking:
-        taken = gang.promised or gang.lost or gang.protected or gang.spec.polite
+        # What is kept for a lost member may be room that nobody is about to leave.
+        taken = (gang.promised and not gang.protected) or gang.lost or gang.spec.polite
         wants = gang.left and not gang.need if extras else gang.need
         # Who was itself a victim in this cycle evicts nobody, so that two cannot send each other
         # to and fro.
@@ -72,7 +77,16 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
         demand = [(gang.tasks[0], 1)] if extras else gang.demand()
         if session.rules.affordable(gang, demand) is None:
             found.append(gang)
-    waiting = by_queue(session, found)
+    highest: dict[str, int] = {}
+    for gang in found:
+        spec = gang.spec
+        highest[spec.queue] = max(highest.get(spec.queue, spec.priority), spec.priority)
+    mending = [g for g in found if g.protected and g.spec.priority == highest[g.spec.queue]]
+    for gang in sorted(mending, key=session.order):
+        if not (fair and session.rules.overused(session.queues[gang.spec.queue])):
+            yield gang
+    first = set(map(id, mending))
+    waiting = by_queue(session, (gang for gang in found if id(gang) not in first))
     heap = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(heap)
     while heap:
@@ -108,12 +122,20 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     # true of the one there is.
     reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
     with session.silence():
+        mark, kept = session.mark(), _kept(session, gang)
+        for each in kept:
+            session.recall(each)
         chosen = _choice(session, gang, open_, rank)
         found = (
             chosen is not None
             and _is_fair(session, gang, chosen)
             and _carry_out(session, gang, chosen, grounds.hook)
         )
+        if not found:
+            session.undo(mark)
+        for each in kept if found else ():
+            if each.need > each.promised and not each.lost:
+                protect.hold(session, each)
     if found:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
@@ -122,6 +144,23 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
             session.memory[key] = True
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = reason
     return found
+
+
+def _kept(session: Session, gang: GangState) -> Sequence[GangState]:
+    """Return whose kept room does not keep out the gang, where that is being mended itself.
+
+    Its own, and that of those before whom it is mended.
+    """
+    if not gang.protected:
+        return ()
+    held = session.remember("protected", lambda: [g for g in session.gangs if g.protected])
+    return [g for g in held if g.promised and (g is gang or _precedes(gang, g))]
+
+
+def _precedes(gang: GangState, other: GangState) -> bool:
+    """Say whether the gang is mended before the other one, which has lost members as well."""
+    spec, behind = gang.spec, other.spec
+    return gang.protected and spec.queue == behind.queue and spec.priority > behind.priority
 
 
 def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) -> BoolArray | None:
@@ -195,7 +234,8 @@ def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
 def others(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of other gangs.
 
-    Those aside whose members are being replaced, and those that their queue spares.
+    Those aside that their queue spares, and those whose members are being replaced: these give
+    way only to who is mended before them.
     """
     victims = session.victims
     marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
@@ -203,7 +243,7 @@ def others(session: Session, gang: GangState) -> BoolArray:
     if spared is not None:
         marks &= ~victims.spread(spared)
     for other in session.remember("protected", lambda: [g for g in session.gangs if g.protected]):
-        if other.need:
+        if other.need and not _precedes(gang, other):
             marks &= ~victims.own(other.spec)
     return marks
 

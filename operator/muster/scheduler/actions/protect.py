@@ -41,7 +41,7 @@ def protect(session: Session) -> None:
             _go_elsewhere(session, gang, faulty)
         _go_elsewhere(session, gang, None)
     for gang in gangs:
-        _hold(session, gang)
+        hold(session, gang)
         if gang.placements:
             # A gang that is mended in part starts these members all the same: it was whole, and
             # the rest of it runs.
@@ -142,7 +142,7 @@ def _choose(
     return placed
 
 
-def _hold(session: Session, gang: GangState) -> None:
+def hold(session: Session, gang: GangState) -> None:
     """Keep room for members that could not be placed: home, then soon free, then the nearest."""
     for tasks in gang.tasks:
         # Even where there is no room at present: what comes free there is for this member first.
