@@ -10,6 +10,7 @@ import pytest
 
 import flights
 from muster.api import names
+from muster.api.status import read as read_status
 from muster.frameworks import FRAMEWORKS
 from muster.store.jobs import Jobs
 from world import World, tfjob
@@ -154,3 +155,46 @@ def test_what_a_status_leaves_alone_is_not_read_again():
     later = shown("3", spec=edited)
     assert [role.replicas for role in later.replicas] == [3]
     assert shown("4", spec=edited, status=ENDED).status.finished
+
+
+WAITS = {
+    "conditions": [{"type": "Created", "status": "True"}],
+    "gang": {"state": "Waiting", "message": "1 short", "position": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "asks"),
+    [
+        ({"status": {**WAITS, "gang": {**WAITS["gang"], "message": "2 short", "position": 7}}}, 0),
+        ({"status": {}}, 0),
+        ({"status": {**WAITS, "gang": {"state": "Queued"}}}, 0),
+        ({"status": {**WAITS, "gang": {"state": "Reserved"}}}, 1),
+        ({"status": {**WAITS, "gang": {"state": "Running"}}}, 1),
+        ({"status": {**WAITS, "gang": {"state": "Released"}}}, 1),
+        ({"status": {**WAITS, "startTime": "2026-01-01T00:00:00Z"}}, 1),
+        ({"status": ENDED}, 1),
+        ({"status": {"conditions": [{"type": "Running", "status": "True"}]}}, 1),
+        ({"metadata": {"annotations": {"muster.kubeflow.org/estimated-seconds": "5"}}}, 1),
+        ({"metadata": {"uid": "another"}}, 1),
+        ({"spec": {"runPolicy": {"suspend": True}}}, 1),
+    ],
+)
+def test_words_about_a_wait_ask_for_no_cycle(change, asks):
+    """They come back from the server by the hundreds; all else may let somebody start."""
+    cycles, passes = [], []
+    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, passes.append, lambda: cycles.append(1))
+    document = wordy(status=WAITS)
+    jobs.show("TFJob", document, False)
+    (key,) = jobs.all_keys()
+    assert jobs.get(key) is not None
+    cycles.clear()
+    passes.clear()
+    news = copy.deepcopy(document)
+    news["metadata"]["resourceVersion"] = "2"
+    for field, value in change.items():
+        news[field] = value if field == "status" else news[field] | value
+    jobs.show("TFJob", news, False)
+    assert len(cycles) == asks
+    assert passes
+    assert jobs.get(key).status.gang == read_status(news["status"]).gang

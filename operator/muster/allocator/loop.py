@@ -55,11 +55,12 @@ BACKOFF = Backoff(0.1, 30.0)
 DOUBT = 5.0
 """Seconds in which a pod is seen of which the server has not said whether it is there. A server
 gives up what is under way when its client goes, so that moments would do."""
-BUSY_SHARE = 1.0
-"""A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
+BUSY_SHARE, IDLE_SHARE = 1.0, 3.0
+"""A cycle that took t seconds is followed by a pause of as long, and by one of three times that if
+it found nothing to do; at most a schedule period."""
 SLICE = 0.01
 """Seconds for which others wait while a large picture is prepared."""
-NEWS_PER_SECOND = 50
+NEWS_PER_SECOND = 25
 """Other numbers for the same reason are published a second later, or so late that all gangs
 together make so many writes."""
 
@@ -135,6 +136,8 @@ class Loop:
         self.onlooker: Callable[[Snapshot], None] = _nobody
         """Called with what each cycle saw."""
         self.cycles = 0
+        self._gave = False
+        """Whether the last one gave room to anybody, or had it made."""
         self.failures, self.failing_since = 0, 0.0
         """Cycles that have failed in a row, and since when (`time.monotonic()`)."""
         self.problem = ""
@@ -190,7 +193,9 @@ class Loop:
             took = time.monotonic() - started
             self._metrics.carried_out(took)
             period = self._settings().schedule_period
-            await asyncio.sleep(min(max(SHORTEST_PAUSE, took * BUSY_SHARE), period))
+            # Hundreds that wait for what is not there leave the process to others.
+            share = BUSY_SHARE if self._gave else IDLE_SHARE
+            await asyncio.sleep(min(max(SHORTEST_PAUSE, took * share), period))
 
     def _failed(self, error: Exception) -> float:
         """Take in that a cycle failed; return the pause after it."""
@@ -234,6 +239,7 @@ class Loop:
         self._wake(self._usage.holds(snapshot))
         queues = settings.gangs.rules.queues(self._store.queues)
         self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))
+        self._gave = any(d.placements or d.evictions for d in decisions)
         self._carry_out(decisions, now, seen)
         # Behind the pods: only one that has come to its node says where its volume is to be.
         for consumer in columns.consumers():

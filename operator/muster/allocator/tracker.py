@@ -987,7 +987,8 @@ def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
     # Counts change with every pod that comes or goes anywhere; for each of ten thousand gangs that
     # wait that would be a write.
     if turn.now < due and not is_news(verdict, memory.verdict):
-        turn.wake(due)
+        # All those of one second ask for one cycle.
+        turn.wake(math.ceil(due))
         return
     turn.remember(verdict=verdict, published_at=turn.now)
     turn.publish_once()

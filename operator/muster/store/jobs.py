@@ -13,6 +13,8 @@ from typing import Any, Final
 from muster.api import edge, names, status
 from muster.api.model import SHARED_ABOVE, Job, Json
 from muster.api.owner import Owner
+from muster.api.reasons import GangPhase
+from muster.api.status import JobStatus
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
@@ -34,14 +36,19 @@ class _JobEntry:
         metadata = self.document["metadata"]
         return f"{self.framework.kind}/{metadata['namespace']}/{metadata['name']}"
 
-    def follow(self, before: _JobEntry) -> None:
-        """Take over what was read of the job before, if no more than its status has changed."""
-        if before.job is not None and self._ask() == before._ask():
-            read = status.read(self.document.get("status"))
-            self.job = replace(before.job, status=read)
-            # What was read refers to parts of that very spec: beside the new one it would be kept
-            # twice.
-            self.document["spec"] = before.document.get("spec")
+    def follow(self, before: _JobEntry) -> bool:
+        """Take over what was read of the job before, if no more than its status has changed.
+
+        Say whether not even that has, but for words about the job's wait.
+        """
+        if before.job is None or self._ask() != before._ask():
+            return False
+        read = status.read(self.document.get("status"))
+        self.job = replace(before.job, status=read)
+        # What was read refers to parts of that very spec: beside the new one it would be kept
+        # twice.
+        self.document["spec"] = before.document.get("spec")
+        return _apart(read) == _apart(before.job.status)
 
     def _ask(self) -> tuple[Framework, Json]:
         """Return what the job asks for, and by which rules it is read."""
@@ -49,6 +56,19 @@ class _JobEntry:
         metadata = {**self.document["metadata"], "resourceVersion": ""}
         asked = {**self.document, "metadata": metadata, "status": None}
         return self.framework.chosen(self.document), asked
+
+
+_AWAITED: Final = frozenset(GangPhase) - {GangPhase.QUEUED, GangPhase.WAITING}
+
+
+def _apart(read: JobStatus) -> Sequence[object]:
+    """Return a status without what it says of a gang that waits, and that there is a job."""
+    gang, created = read.gang, names.Condition.CREATED
+    state = gang.state if gang is not None and gang.state in _AWAITED else ""
+    conditions = tuple(each for each in read.conditions if each.type != created)
+    # Without a word of its gang a job counts as whole by its conditions.
+    tacit = gang is None and bool(conditions)
+    return replace(read, gang=None, conditions=conditions), state, tacit
 
 
 def _entry(framework: Framework, document: Json) -> _JobEntry:
@@ -154,17 +174,20 @@ class Jobs:
             # Deleted and applied again between two looks: what was kept for the one before ends
             # with it.
             self._end(key, before)
+        idle = False
         if after is None:
             del self._jobs[key], self._arrivals[key], self._news[key]
         else:
-            if before is not None:
-                after.follow(before)
+            idle = before is not None and after.follow(before)
             self._jobs[key] = after
             self._note(key)
             # A job that changes keeps its place among those of its second.
             self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
         self._enqueue(key)
-        self._trigger()
+        # Most changes are what was written of who waits, which comes back from the server: a cycle
+        # for each would find numbers to write again.
+        if not idle:
+            self._trigger()
 
     def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
         """Take in what a watch shows of a job of that kind."""
