@@ -77,15 +77,11 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
         demand = [(gang.tasks[0], 1)] if extras else gang.demand()
         if session.rules.affordable(gang, demand) is None:
             found.append(gang)
-    highest: dict[str, int] = {}
-    for gang in found:
-        spec = gang.spec
-        highest[spec.queue] = max(highest.get(spec.queue, spec.priority), spec.priority)
-    mending = [g for g in found if g.protected and g.spec.priority == highest[g.spec.queue]]
-    for gang in sorted(mending, key=session.order):
+    first: set[int] = set()
+    for gang in _mending(session, found):
+        first.add(id(gang))
         if not (fair and session.rules.overused(session.queues[gang.spec.queue])):
             yield gang
-    first = set(map(id, mending))
     waiting = by_queue(session, (gang for gang in found if id(gang) not in first))
     heap = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(heap)
@@ -97,6 +93,17 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
         # Only now: what was done for that gang may have changed where its queue stands.
         if waiting[name]:
             heapq.heappush(heap, entry(session, queue))
+
+
+def _mending(session: Session, found: Iterable[GangState]) -> Sequence[GangState]:
+    """Return those that have lost members, and above whom nobody waits in their queue."""
+    hurt = [gang for gang in found if gang.protected]
+    highest: dict[str, int] = {}
+    for gang in found if hurt else ():
+        spec = gang.spec
+        highest[spec.queue] = max(highest.get(spec.queue, spec.priority), spec.priority)
+    first = [gang for gang in hurt if gang.spec.priority == highest[gang.spec.queue]]
+    return sorted(first, key=session.order)
 
 
 def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
@@ -596,6 +603,7 @@ def choose(
     victims = ways.victims
     best: tuple[Price, BoolArray] | None = None
     seen: set[bytes] = set()
+    vain: set[bytes] = set()
     # For gangs that are alike an order hardly becomes cheaper: where there are many units nobody
     # asks those that were dearer the last time.
     many = np.count_nonzero(open_)
@@ -604,7 +612,7 @@ def choose(
     for way in sorted(range(len(orders)), key=lambda way: (way in known, known.get(way), way)):
         if best is not None and way in known and known[way] >= best[0]:
             continue
-        found = _shortest(victims, orders[way], trial, allowed, seen)
+        found = _shortest(victims, orders[way], trial, allowed, seen, vain)
         if found is None:
             continue
         chosen = mark(victims, _needed(victims, *found))
@@ -623,21 +631,27 @@ def _shortest(
     trial: Trial,
     allowed: Allowed,
     seen: set[bytes],
+    vain: set[bytes],
 ) -> tuple[IntArray, Trial] | None:
     """Return the fewest first units of an order that are enough, and the question of these.
 
-    None, too, where that is what another order has found, which is `seen`.
+    None, too, where that is what another order has found, which is `seen`. `vain`: marks of all
+    that goes with an order to no avail; in another order it would be as little.
     """
     for order in orders:
         if order.tobytes() in seen:
             return None
         going = _lawful(victims, order, allowed)
-        narrow = trial.narrowed(mark(victims, going))
+        marks = mark(victims, going)
+        if (all_of_it := marks.tobytes()) in vain:
+            continue
+        narrow = trial.narrowed(marks)
         enough = narrow.enough(victims, going)
         if enough is not None:
             news = enough.tobytes() not in seen
             seen |= {order.tobytes(), enough.tobytes()}
             return (enough, narrow) if news else None
+        vain.add(all_of_it)
     return None
 
 
