@@ -42,7 +42,9 @@ pytestmark = [
     pytest.mark.skipif(not ASKED, reason="`make hostile` runs it"),
 ]
 
-ALONE, AT_ONCE, SEED = 8, 40, int(os.environ.get("MUSTER_HOSTILE_SEED") or "1")
+ALONE, SEED = 8, int(os.environ.get("MUSTER_HOSTILE_SEED") or "1")
+AT_ONCE, STORED = (400, 300) if WHOLE else (40, 20)
+"""How many are written at once, and how many of them the server stores at the least."""
 POLICY = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
 FLAGS = (f"--scheduler-conf={POLICY}", "--schedule-period=200ms")
 RIGHTS: dict[str, list[Json]] = {
@@ -209,22 +211,24 @@ def attack(told: Victim, tenant: Writer, editor: Writer) -> None:
         writers[document.writer].write(document)
         told.probe(f"probe-{index}")
         writers[document.writer].clear()
-    many = _sample(told, AT_ONCE)
+    many = random.Random(SEED + AT_ONCE).sample(_every(told), AT_ONCE)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda document: writers[document.writer].write(document), many))
     told.probe("probe-last")
     print({w: (len(one.kept), one.refused) for w, one in writers.items()})
+    assert sum(len(one.kept) for one in writers.values()) >= STORED
 
 
 def _alone(told: Victim) -> list[Document]:
     """Return what is written one after the other."""
-    return _sample(told, ALONE)
+    every = _every(told)
+    return every if WHOLE else random.Random(SEED + ALONE).sample(every, ALONE)
 
 
-def _sample(told: Victim, some: int) -> list[Document]:
+def _every(told: Victim) -> list[Document]:
     every = [*hostile.of_tenant(), *hostile.of_editor(told.api.namespace, told.uids())]
     assert len(every) >= 600
-    return every if WHOLE else random.Random(SEED + some).sample(every, some)
+    return every
 
 
 def _pid(operator: Operator) -> int:
