@@ -767,3 +767,25 @@ def test_what_a_waiting_gang_has_none_of_takes_no_room():
 
     # Four are of its status, which is read as it comes.
     assert kept(21) - kept(1) < 20 * 5
+
+
+def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):
+    """Whatever asks for cycles all the time, while hundreds wait for what is not there."""
+    decide = cycle.schedule
+
+    def slow(*args):
+        time.sleep(0.05)
+        return decide(*args)
+
+    monkeypatch.setattr(cycle, "schedule", slow)
+
+    async def story(s):
+        s.create(workers=50)
+        await s.until(s.verdict)
+        before, ends = s.loop.cycles, time.monotonic() + 2.0
+        while time.monotonic() < ends:
+            s.loop.trigger()
+            await asyncio.sleep(0.005)
+        assert 0 < s.loop.cycles - before <= 2.0 / (0.05 + loop.IDLE_SHARE * 0.05) + 1
+
+    play(story)

@@ -50,8 +50,8 @@ class Grounds:
     """They have lost what protects them, so that only a veto of the hook does."""
 
 
-_Rank = tuple[Grounds, str, float]
-"""On what grounds, and the queue and priority of who asks."""
+_Rank = tuple[Grounds, str, float, bool]
+"""On what grounds, the queue and priority of who asks, and whether he is being mended."""
 ACTION: Final = {"preemptable": "preempt", "reclaimable": "reclaim"}
 """The action that asks each hook."""
 
@@ -112,7 +112,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     Gangs that are alike are looked at once, as long as nothing has changed.
     """
     session.respect(gang.spec.priority)
-    rank = (grounds, gang.spec.queue, gang.spec.priority)
+    rank = (grounds, gang.spec.queue, gang.spec.priority, gang.protected)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
