@@ -109,14 +109,24 @@ class World:
         gang = self.gangs[gang.key]
         role = dataclasses.replace(gang.roles[0], **fields)
         refusal = LEAVING if role.leaving and len(role.held) < gang.min_member else None
+        # Who goes whole begins anew, without a claim on what it had.
+        keeps = gang.admitted and bool(role.held)
         self.gangs[gang.key] = dataclasses.replace(
-            gang, roles=(role,), refusal=refusal, moving=bool(refusal and role.nominated)
+            gang,
+            roles=(role,),
+            refusal=refusal,
+            moving=bool(refusal and role.nominated),
+            admitted=keeps,
+            hold_until=gang.hold_until if keeps else None,
         )
 
 
 @st.composite
-def worlds(draw, most=6, queues=("q1", "q2")):
-    """Return a world with running and waiting gangs; running ones fit their nodes."""
+def worlds(draw, most=6, queues=("q1", "q2"), *, hurt=True):
+    """Return a world with running and waiting gangs; running ones fit their nodes.
+
+    `hurt`: some have lost members with a node that is gone, and theirs are held.
+    """
     sizes = {f"n{i}": draw(st.integers(1, 6)) for i in range(draw(st.integers(1, 4)))}
     free = dict(sizes)
     gangs = []
@@ -134,12 +144,18 @@ def worlds(draw, most=6, queues=("q1", "q2")):
             for _, node in held:
                 free[node] += cpu
             held = []
+        some = hurt and draw(st.integers(0, 3)) == 0
+        lost = held[draw(st.integers(0, len(held))) :] if some else []
+        for _, node in lost:
+            free[node] += cpu
+        held = held[: len(held) - len(lost)]
         starts = [float(draw(st.integers(0, 900))) for _ in held]
         role = make_role(
             cpu=cpu,
             held=tuple(held),
             started=tuple(starts),
             waiting=tuple(range(len(held), count)),
+            previous={index: "gone" for index, _ in lost},
         )
         gangs.append(
             make_gang(
@@ -149,6 +165,8 @@ def worlds(draw, most=6, queues=("q1", "q2")):
                 created=float(draw(st.integers(0, 50))),
                 min_member=least,
                 movable=draw(st.booleans()),
+                admitted=bool(lost),
+                hold_until=1e6 if lost else None,
                 roles=[role],
             )
         )
