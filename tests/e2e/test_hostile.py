@@ -211,7 +211,7 @@ def attack(told: Victim, tenant: Writer, editor: Writer) -> None:
         writers[document.writer].write(document)
         told.probe(f"probe-{index}")
         writers[document.writer].clear()
-    many = random.Random(SEED + AT_ONCE).sample(_every(told), AT_ONCE)
+    many = _sample(told, AT_ONCE)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda document: writers[document.writer].write(document), many))
     told.probe("probe-last")
@@ -221,8 +221,11 @@ def attack(told: Victim, tenant: Writer, editor: Writer) -> None:
 
 def _alone(told: Victim) -> list[Document]:
     """Return what is written one after the other."""
-    every = _every(told)
-    return every if WHOLE else random.Random(SEED + ALONE).sample(every, ALONE)
+    return _every(told) if WHOLE else _sample(told, ALONE)
+
+
+def _sample(told: Victim, some: int) -> list[Document]:
+    return random.Random(SEED + some).sample(_every(told), some)
 
 
 def _every(told: Victim) -> list[Document]:

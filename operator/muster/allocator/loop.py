@@ -136,8 +136,6 @@ class Loop:
         self.onlooker: Callable[[Snapshot], None] = _nobody
         """Called with what each cycle saw."""
         self.cycles = 0
-        self._gave = False
-        """Whether the last one gave room to anybody, or had it made."""
         self.failures, self.failing_since = 0, 0.0
         """Cycles that have failed in a row, and since when (`time.monotonic()`)."""
         self.problem = ""
@@ -182,7 +180,7 @@ class Loop:
             self._changed.clear()
             self.busy_since = started = time.monotonic()
             try:
-                await self._cycle()
+                gave = await self._cycle()
             except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
                 await asyncio.sleep(self._failed(error))
                 self.trigger()
@@ -194,7 +192,7 @@ class Loop:
             self._metrics.carried_out(took)
             period = self._settings().schedule_period
             # Hundreds that wait for what is not there leave the process to others.
-            share = BUSY_SHARE if self._gave else IDLE_SHARE
+            share = BUSY_SHARE if gave else IDLE_SHARE
             await asyncio.sleep(min(max(SHORTEST_PAUSE, took * share), period))
 
     def _failed(self, error: Exception) -> float:
@@ -211,7 +209,8 @@ class Loop:
         self._metrics.failed()
         return pause
 
-    async def _cycle(self) -> None:
+    async def _cycle(self) -> bool:
+        """Decide and carry it out; say whether anybody gets room by it, now or soon."""
         now, settings = time.time(), self._settings()
         # Each gang and each limit says in every cycle when it is due, so that one timer stands for
         # all, and what is over leaves none behind.
@@ -239,7 +238,6 @@ class Loop:
         self._wake(self._usage.holds(snapshot))
         queues = settings.gangs.rules.queues(self._store.queues)
         self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))
-        self._gave = any(d.placements or d.evictions for d in decisions)
         self._carry_out(decisions, now, seen)
         # Behind the pods: only one that has come to its node says where its volume is to be.
         for consumer in columns.consumers():
@@ -251,6 +249,7 @@ class Loop:
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._inputs = inputs
         self._set_alarm()
+        return any(d.placements or d.evictions for d in decisions)
 
     async def _prepare(self, inputs: Sequence[GangInput]) -> bool:
         """Take in what is new, gang by gang; say whether others had their turn in between.

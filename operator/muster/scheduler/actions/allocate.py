@@ -158,13 +158,10 @@ def best(session: Session, queues: list[tuple[Order, str]]) -> str:
 def entry(session: Session, queue: QueueState) -> tuple[Order, str]:
     """Return what a heap of queues holds of one, so that the best comes first."""
     # Asked with each gang, of which most take nothing.
-    key, state = ("entry", queue.spec.name), session.room.state
-    known = session.memory.get(key)
-    if known is None or known[0] != state:
-        known = state, (session.rules.queue_order(queue), queue.spec.name)
-        session.memory[key] = known
-    found: tuple[Order, str] = known[1]
-    return found
+    return session.remember(
+        ("entry", queue.spec.name, session.room.state),
+        lambda: (session.rules.queue_order(queue), queue.spec.name),
+    )
 
 
 def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:

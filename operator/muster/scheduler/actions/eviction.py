@@ -336,11 +336,10 @@ def _friends(session: Session, gang: GangState) -> BoolArray:
 
 
 def _carry_out(session: Session, gang: GangState, chosen: BoolArray, hook: str) -> bool:
-    mark = session.mark()
+    """Evict the (U,) chosen units; say whether the gang gets in, else the caller undoes it."""
     session.evict(gang, chosen, ACTION[hook])
     attempt(session, gang)
     if gang.need > gang.promised:
-        session.undo(mark)
         return False
     seal(session, gang, chosen)
     return True
