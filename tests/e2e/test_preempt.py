@@ -19,7 +19,9 @@ from harness import (
     of_job,
     phase_of,
     tfjob,
+    verdict,
 )
+from test_running_first import HOLD, outlast_the_hold, silence
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -183,6 +185,28 @@ def test_a_lost_member_takes_the_room_of_lower_ranks(
     assert staying < {p["metadata"]["uid"] for p in api.pods("high")}
     wait_restarting(api, "low")
     check_never_overfull(api, since)
+
+
+def test_nobody_goes_for_members_on_a_silent_node(
+    api: Api, start_operator: StartOperator, classes: None
+) -> None:
+    """They may run there and come back: not while their place is kept, and not after that either.
+
+    Once the node is gone they take the room of lower ranks.
+    """
+    start_operator(CONF, "--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
+    add_nodes(api, *[{"cpu": "4"}] * 3)
+    for name, count in (("high", 8), ("low", 4)):
+        api.create(job(name, count, priorityClass=f"story-{name}"))
+        api.wait_pods(count, "Running", name)
+    silent = node_of(api.pods("high")[0])
+    since = api.revision("Pod")
+    silence(api, silent)
+    api.wait_job("high", lambda j: verdict(j).get("reason") == "NodeUnreachable")
+    outlast_the_hold()
+    assert not [p for p in api.history("Pod", since) if phase_of(p) == "Terminating"]
+    api.delete("Node", silent)
+    api.wait("Pod", settled({"high": 8, "low": 0}), what="the high gang is whole on two nodes")
 
 
 def wait_next_second(api: Api) -> None:

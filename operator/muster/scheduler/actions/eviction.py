@@ -68,7 +68,9 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     for gang in session.asking:
         # What is kept for a lost member may be room that nobody is about to leave.
         taken = (gang.promised and not gang.protected) or gang.lost or gang.spec.polite
-        wants = gang.left and not gang.need if extras else gang.need
+        # As long as its own pods are there, be it that their node is silent, no room lets a gang
+        # start.
+        wants = gang.left and not gang.need if extras else 0 < gang.need <= gang.left
         # Who was itself a victim in this cycle evicts nobody, so that two cannot send each other
         # to and fro.
         if not wants or taken or diagnosis.unfit(session, gang) is not None:
