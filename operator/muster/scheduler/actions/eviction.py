@@ -621,7 +621,7 @@ def choose(
         prices[way] = offer[0]
         if best is None or offer[0] < best[0]:
             best = offer
-    if many <= FEW and (best is not None or len(victims.ends)):
+    if many <= FEW:
         best = _search(victims, np.flatnonzero(open_), trial, allowed, best)
     return None if best is None else best[1]
 
@@ -742,7 +742,7 @@ def _search(
     """Return the cheapest of all sets, or the best that was found until the tries ended.
 
     Depth first over "goes" and "stays", cheapest units first; a branch ends where it costs as
-    much as the best, or would not be enough with all that is left.
+    much as the best, would not be enough with all that is left, or is more than may go.
     """
     worth = victims.loss[units]
     order = units[np.lexsort((worth, victims.guarded[units]))]
@@ -755,10 +755,13 @@ def _search(
         # These parts of a price never fall as more goes, so the branch cannot become cheaper.
         if best is not None and price(victims, chosen)[:2] > best[0][:2]:
             continue
+        # Where no order found anything it is the rules that keep most sets from going. Else they
+        # come last: they ask every plugin, and most sets are not cheaper.
+        if best is None and len(_lawful(victims, picked, allowed)) < len(picked):
+            continue
         tries -= 1
         if trial.fits(chosen) and taken:
             offer = (price(victims, chosen), chosen)
-            # The rules last: they ask every plugin, and most sets are not cheaper.
             cheaper = best is None or offer[0] < best[0]
             if cheaper and len(_lawful(victims, picked, allowed)) == len(picked):
                 best = offer
