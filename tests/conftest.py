@@ -27,12 +27,21 @@ settings.register_profile(
 )
 settings.load_profile("quick")
 
+LONG = 40
+"""Seconds that a long file takes which does not say."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first, so that no process has one left when the others are done."""
     tests = Counter(item.path for item in items)
     # Whoever gets a file of one test gets the next one with it.
-    items.sort(key=lambda i: (has(i, "punctual") and 1000 - tests[i.path], not has(i, "long")))
+    items.sort(key=lambda i: (has(i, "punctual") and 1000 - tests[i.path], -_seconds(i)))
+
+
+def _seconds(item: pytest.Item) -> int:
+    """Return how long the file of a story takes, roughly; 0 where that is not long."""
+    mark = item.get_closest_marker("long")
+    return 0 if mark is None else mark.args[0] if mark.args else LONG
 
 
 def pytest_collection_finish() -> None:

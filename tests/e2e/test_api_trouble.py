@@ -15,7 +15,7 @@ from statuses import counted, created_pods, of, seconds
 
 from muster.local.handle import Cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(160)]
 
 MINUTE = {"cpu": "100m"}
 

@@ -33,7 +33,7 @@ from schedulers import (
 from muster import gang
 from muster.local.handle import Cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(115)]
 
 
 @pytest.fixture(scope="module")

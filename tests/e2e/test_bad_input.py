@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import COUNTER, Api, Json, Operator, condition, condition_types, tfjob
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(55)]
 
 MINUTE = {"cpu": "100m"}
 JOB, ROLE = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"

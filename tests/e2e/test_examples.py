@@ -27,7 +27,7 @@ SECONDS = 120.0
 OVERLAY = "mpi"
 """The one whose roles let every kind be served."""
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(70)]
 
 
 class Past:

@@ -23,12 +23,12 @@ from troubled import CPUS, NODES, Outcome, Player, Replicas
 from muster.local import handle
 from muster.local.handle import Cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(170)]
 
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""
 WHOLE = "MUSTER_TAKEOVERS" in os.environ
-SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
+SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-23")
 
 
 @pytest.fixture(scope="module")

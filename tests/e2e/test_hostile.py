@@ -38,7 +38,7 @@ ASKED = os.environ.get("MUSTER_HOSTILE", "")
 WHOLE = ASKED == "whole"
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.punctual if WHOLE else pytest.mark.long,
+    pytest.mark.punctual if WHOLE else pytest.mark.long(80),
     pytest.mark.skipif(not ASKED, reason="`make hostile` runs it"),
 ]
 

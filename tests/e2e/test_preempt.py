@@ -23,7 +23,7 @@ from harness import (
 )
 from test_running_first import HOLD, outlast_the_hold, silence
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(70)]
 
 POLICY = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
 CONF = f"--scheduler-conf={POLICY}"

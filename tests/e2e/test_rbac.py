@@ -20,7 +20,7 @@ from harness import (
 
 from muster.local.handle import Cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(55)]
 
 
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"

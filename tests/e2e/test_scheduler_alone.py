@@ -22,7 +22,7 @@ from harness import (
     phase_of,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(160)]
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scheduler"

@@ -27,7 +27,7 @@ from mpijobs import role, world
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.long,
+    pytest.mark.long(110),
     pytest.mark.skipif(sys.platform != "linux", reason="the wheels are those of Linux"),
 ]
 

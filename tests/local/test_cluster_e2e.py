@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from muster.local.cluster import Cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(100)]
 
 LOCAL = [sys.executable, "-m", "muster", "local"]
 ROOT = Path(__file__).parents[2]

@@ -37,7 +37,7 @@ ARGUMENTS = {
     ],
 }
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long(65)]
 
 
 @pytest.fixture(scope="module")
