@@ -370,6 +370,12 @@ class Api:
             and (not name or e["involvedObject"]["name"] == name)
         ]
 
+    def wait_events(self, reason: str, name: str = "", count: int = 1) -> list[Json]:
+        """Return these events once there are so many: they are written when all else is done."""
+        what = f"{count} {reason} {name}"
+        self.wait("Event", lambda _: len(self.events(reason, name)) >= count, what=what)
+        return self.events(reason, name)
+
 
 def connections(cluster: Cluster) -> urllib3.PoolManager:
     """Return connections as the administrator of a cluster, whoever made it: one set for all."""

@@ -138,8 +138,8 @@ def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
         ("FailedDeletePod", "cleaned", 2),
         ("FailedDeleteJob", "brief", 1),
     ):
-        api.wait("Event", lambda _, r=reason, n=name: api.events(r, n))
-        told = [(event["type"], event["message"]) for event in api.events(reason, name)]
+        found = api.wait_events(reason, name)
+        told = [(event["type"], event["message"]) for event in found]
         assert len(told) <= most
         assert set(told) == {("Warning", "Error deleting: injected 403")}
 
@@ -174,8 +174,7 @@ def test_a_gang_of_which_a_pod_is_not_bound_gives_its_places_back(
     api.create(
         {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "half"}, "spec": spec}
     )
-    api.wait("Event", lambda _: api.events("Evict"))
-    (told,) = api.events("Evict")
+    (told,) = api.wait_events("Evict")
     assert told["message"] == "release: members were missing for too long; it starts anew"
     assert not any(path.split("/")[-2] == told["involvedObject"]["name"] for path in meant)
     proxy.choose = faults.none

@@ -263,7 +263,7 @@ def test_scheduler_plugins_gets_its_group_and_pods_at_once(
     refused = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "Unschedulable")
     assert "no nodes available" in verdict(refused)["message"]
     api.patch(SCHEDULER_PLUGINS, "mnist", {"status": {"phase": "Scheduling"}}, "status")
-    (ignored,) = api.events("SchedulingPolicyIgnored", "mnist")
+    (ignored,) = api.wait_events("SchedulingPolicyIgnored", "mnist")
     assert ignored["type"] == "Normal"
     assert ignored["message"] == (
         "schedulingPolicy: the gang scheduler scheduler-plugins knows no queue, priorityClass"

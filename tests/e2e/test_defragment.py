@@ -62,7 +62,7 @@ def test_a_job_moves_so_that_a_larger_one_fits(
     moved = api.get("TFJob", mover)
     assert condition(moved, "Failed") is None
     assert "restarts" not in moved["status"]["replicaStatuses"]["Worker"]
-    told = {e["involvedObject"]["name"]: e["message"] for e in api.events("Evict")}
+    told = {e["involvedObject"]["name"]: e["message"] for e in api.wait_events("Evict")}
     assert told == {
         f"{mover}-worker-0": "defragment: evicted for TFJob " + f"{api.namespace}/large"
     }

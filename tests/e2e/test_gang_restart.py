@@ -53,7 +53,7 @@ def test_one_failed_member_restarts_all_and_counts_once(api: Api) -> None:
         "phoenix-worker-1": 2,
     }
     assert all(len(uids) == 2 for uids in running.values())
-    (said,) = api.events("TFJobRestarting")
+    (said,) = api.wait_events("TFJobRestarting")
     assert said["message"] == "job phoenix is restarting because Chief replica(s) failed."
 
 

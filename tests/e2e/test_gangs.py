@@ -60,7 +60,7 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) 
     assert (condition["reason"], condition["message"]) == ("ExceedsCluster", message)
     assert condition["transitionID"]
     assert condition["lastTransitionTime"]
-    told = {e["involvedObject"]["kind"]: e for e in api.events("Unschedulable")}
+    told = {e["involvedObject"]["kind"]: e for e in api.wait_events("Unschedulable", count=2)}
     assert set(told) == {"TFJob", "PodGroup"}
     assert {(e["type"], e["message"]) for e in told.values()} == {("Warning", message)}
     # Each pod was created and marked, and had no event of its own, however often it was tried.
@@ -269,7 +269,7 @@ def test_a_named_node_is_no_way_around_a_cordon(api: Api, operator: Operator) ->
     pods = wait_unschedulable(api, "named", 2)
     assert not any(map(node_of, pods))
     assert not any("finalizers" in pod["metadata"] for pod in pods)
-    assert len(api.events("FinalizersIgnored", "named")) == 1
+    assert len(api.wait_events("FinalizersIgnored", "named")) == 1
     message = verdict(api.get("TFJob", "named"))["message"]
     assert "1 node(s) were unschedulable" in message
     assert "1 node(s) didn't match the requested node name" in message

@@ -59,7 +59,7 @@ def test_every_transition_is_counted_once(api: Api, start_operator: StartOperato
     api.wait("TFJob", lambda jobs: "late" not in jobs)
     api.wait("PodGroup", lambda found: set(found) <= {"runs", "wrong", "bad"})
     api.wait("Pod", lambda pods: not any("good" in name for name in pods))
-    api.wait("Event", lambda _: api.events("SuccessfulDeleteJob", "bad"))
+    api.wait_events("SuccessfulDeleteJob", "bad")
     jobs = {"created": 6, "successful": 2, "failed": 2, "restarted": 2, "deleted": 2}
     counted = settled(operator, api.namespace, jobs)
     assert counted["created_pods"] == 2 + 2 + 3 + 1

@@ -152,7 +152,7 @@ def test_the_cluster_starts_a_gang_whole_or_not_at_all(
     add_nodes(api, {"cpu": "2"}, prefix="more")
     api.wait_condition("mnist", "Succeeded")
     no_group(api, served.groups, "mnist")
-    (told,) = api.events("Unschedulable", "mnist")
+    (told,) = api.wait_events("Unschedulable", "mnist")
     assert told.get("count", 1) == 1
     assert not api.events("GangNotEnforced")
     assert not api.events("GroupFieldDropped")
@@ -178,7 +178,7 @@ def test_a_new_size_reaches_the_group(api: Api, native: Operator, served: Served
         assert not api.events("PodGroupImmutable", "mnist")
         assert planned(api, served) == 3
     else:
-        (told,) = api.wait("Event", lambda _: api.events("PodGroupImmutable", "mnist"))
+        (told,) = api.wait_events("PodGroupImmutable", "mnist")
         assert told["type"] == "Normal"
         after = group(api, served.groups, "mnist")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]

@@ -74,7 +74,7 @@ def test_restarts_in_place_are_counted_against_the_limit(ample: Api) -> None:
     job = api.wait_condition("inplace", "Failed")
     assert time.monotonic() - restarted < 1 + lag.allowed()
     assert "backoff limit" in of(job, "Failed")["message"]
-    assert len(api.events("SuccessfulCreatePod", "inplace")) == 1
+    assert len(api.wait_events("SuccessfulCreatePod", "inplace")) == 1
 
 
 def test_a_job_made_anew_at_once_gets_its_pods_at_once(ample: Api) -> None:

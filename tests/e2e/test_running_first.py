@@ -163,7 +163,7 @@ def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: 
     add_nodes(api, {"cpu": str(large)}, prefix="spare")
     told = verdict(api.wait_job("gang", lambda j: verdict(j).get("reason") == "NodeUnreachable"))
     assert "node-1" in told["message"]
-    api.wait("Event", lambda _: api.events("NodeUnreachable", "gang"), what="an event")
+    api.wait_events("NodeUnreachable", "gang")
     assert uids(api.pods("gang")) == before
     fenced = time.monotonic()
     fence(api, way, "node-1", "gang")

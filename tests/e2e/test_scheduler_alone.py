@@ -247,9 +247,9 @@ def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Opera
     assert len(api.list("Pod")) == 6
     wait_phase(api, "qj-1", "Running", succeeded=6, running=0)
     assert wait_group(api, "qj-1", "False")
-    assert len(api.events("Unschedulable", "qj-1")) == 1
-    assert len(api.events("Scheduled")) == 6
-    assert len(api.events("FailedScheduling")) == 6
+    assert len(api.wait_events("Unschedulable", "qj-1")) == 1
+    assert len(api.wait_events("Scheduled", count=6)) == 6
+    assert len(api.wait_events("FailedScheduling", count=6)) == 6
 
 
 def test_the_example_starts_as_three_or_not_at_all(api: Api, scheduler: Operator) -> None:
@@ -475,6 +475,20 @@ def test_a_disruption_budget_makes_a_gang(api: Api, scheduler: Operator) -> None
     api.wait("Job", lambda jobs: jobs["old"]["status"].get("succeeded") == 3, what="old")
 
 
+def evicted(api: Api, message: str, count: int) -> set[str]:
+    """Return of which pods this is told, once it is told of so many."""
+
+    def named(events: Mapping[str, Json]) -> set[str]:
+        return {
+            e["involvedObject"]["name"]
+            for e in events.values()
+            if (e["reason"], e["message"]) == ("Evict", message)
+        }
+
+    api.wait("Event", lambda events: len(named(events)) >= count, what=message)
+    return named({e["metadata"]["name"]: e for e in api.list("Event")})
+
+
 @pytest.fixture
 def evicting(api: Api, policy: Path) -> Iterator[None]:
     """Let the scheduler make room for others while a story lasts, and give two priorities."""
@@ -511,8 +525,7 @@ def test_higher_priorities_evict_what_no_budget_guards(
         api.create(batch_job(name, 2, priorityClassName="alone-high"))
         wait_running(api, name, 2)
         told = f"preempt: evicted for PodGroup {api.namespace}/{name}"
-        evicted = [e for e in api.events("Evict") if e["message"] == told]
-        assert {e["involvedObject"]["name"] for e in evicted} == going
+        assert evicted(api, told, 2) == going
         # What was evicted is made again, and waits whole.
         assert not any(map(node_of, wait_waiting(api, victim, 2)))
         wait_phase(api, victim, "Pending")
@@ -544,8 +557,7 @@ def test_a_gang_that_is_not_made_whole_in_time_begins_anew(api: Api, scheduler: 
         api.delete("Pod", lost["metadata"]["name"], grace=0)
     wait_running(api, "filler", 2)
     told = "release: members were missing for too long; it starts anew"
-    names = {e["involvedObject"]["name"] for e in api.events("Evict") if e["message"] == told}
-    assert names == {p["metadata"]["name"] for p in left}
+    assert evicted(api, told, 2) == {p["metadata"]["name"] for p in left}
     assert not any(map(node_of, wait_waiting(api, "gang", 3)))
     add_nodes(api, {"cpu": "3"}, prefix="more")
     wait_running(api, "gang", 3)

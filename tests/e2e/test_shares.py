@@ -142,7 +142,7 @@ def test_what_a_policy_refuses_before_anything_is_placed(api: Api, operator: Ope
         api.create(tfjob("costly", run="1"))
         said = verdict(wait_reason(api, "costly", "CreationRefused"))
         assert "no cost centre" in said["message"]
-        (event, *_) = api.events("FailedCreatePod", "costly")
+        event, *_ = api.wait_events("FailedCreatePod", "costly")
         assert "no cost centre" in event["message"]
         refused = not api.history("Pod", since)
     assert refused

@@ -41,16 +41,16 @@ def test_each_object_gets_its_event_up_to_a_limit(shared_api: Api) -> None:
         api.wait_pods(workers, "Running", name)
     seen = ("TFJobCreated", "SuccessfulCreatePod", "SuccessfulCreateService", "TFJobRunning")
     first = told(api, "few", *seen)
-    api.wait("Event", lambda _: len(api.events("SuccessfulCreateService", "few")) == 3)
-    assert len(api.events("SuccessfulCreatePod", "few")) == 3
-    assert {e["message"] for e in api.events("SuccessfulCreatePod", "few")} == {
+    assert len(api.wait_events("SuccessfulCreateService", "few", 3)) == 3
+    created = api.wait_events("SuccessfulCreatePod", "few", 3)
+    assert sorted(e["message"] for e in created) == [
         f"Created pod: few-worker-{index}" for index in range(3)
-    }
+    ]
     assert first["TFJobCreated"] == first["TFJobRunning"] == 1
     told(api, "many", "SuccessfulCreateService", "TFJobRunning", "Scheduled")
     told(api, "few-worker-2", "Scheduled")
     for kind in ("pod", "service"):
-        (event,) = api.events(f"SuccessfulCreate{kind.title()}", "many")
+        (event,) = api.wait_events(f"SuccessfulCreate{kind.title()}", "many")
         assert event["message"] == f"Created 33 {kind}s: many-worker-0 … many-worker-32"
         assert event["type"] == "Normal"
     (event,) = api.events("Scheduled", "many")
@@ -66,9 +66,7 @@ def test_each_object_gets_its_event_up_to_a_limit(shared_api: Api) -> None:
     api.wait("Pod", lambda pods: not pods, what="no pods")
     for name, count in (("few", 3), ("many", 1)):
         told(api, name, "SuccessfulDeletePod", "SuccessfulDeleteService", "TFJobSuspended")
-        api.wait(
-            "Event", lambda _, n=name, c=count: len(api.events("SuccessfulDeletePod", n)) == c
-        )
+        assert len(api.wait_events("SuccessfulDeletePod", name, count)) == count
         after = told(api, name)
         assert not {reason: n for reason, n in before[name].items() if after[reason] != n}
     (event,) = api.events("SuccessfulDeletePod", "many")
