@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	>/dev/null 2>&1 && { echo "$$p"; break; }; done)
 # Of two cores. The stories wait most of their time; each process of the tests has a cluster of its own.
-E2E_AT_ONCE ?= 6
+E2E_AT_ONCE ?= 5
 UNIT_AT_ONCE ?= 3
 PYTEST_ARGS ?=
 # Looking for stories in the other files as well would take each process a while.
