@@ -7,6 +7,7 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -193,10 +194,14 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
             return rules.lawful(grounds.hook, gang, victims, order)
         return rules.evictable(grounds.hook, gang, victims, order, open_)
 
-    found = choose(ways, open_, trial, allowed, prices)
+    spent = session.remember("spent", Counter[str | None])
+    tries = Tries(min(VAIN - spent[gang.spec.namespace], 2 * VAIN - spent[None]))
+    left = tries.left
+    found = choose(ways, open_, trial, allowed, prices, tries)
     if found is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        found = choose(ways, open_ & ~friends, trial, allowed, prices)
+        found = choose(ways, open_ & ~friends, trial, allowed, prices, tries)
+    spent.update(dict.fromkeys((gang.spec.namespace, None), left - tries.left))
     return found
 
 
@@ -588,18 +593,33 @@ def _owners(victims: Victims, going: IntArray, units: IntArray) -> IntArray:
 
 TRIES: Final = 400
 """Placements that this search may try."""
+VAIN: Final = TRIES
+"""What gangs of a namespace may spend of them to no avail in a cycle; all together twice that."""
 Price = tuple[int, float, int, float]
 Prices = dict[int, Price]
 Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""
 
 
+@dataclass(slots=True)
+class Tries:
+    """How many placements may yet be tried where no order leads to a set."""
+
+    left: int = TRIES
+
+
 def choose(
-    ways: Ways, open_: BoolArray, trial: Trial, allowed: Allowed, prices: Prices
+    ways: Ways,
+    open_: BoolArray,
+    trial: Trial,
+    allowed: Allowed,
+    prices: Prices,
+    tries: Tries | None = None,
 ) -> BoolArray | None:
     """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does.
 
-    `prices`: order -> what it led to for the last of the gangs that are alike.
+    `prices`: order -> what it led to for the last of the gangs that are alike. `tries`: taken
+    off; None: those of one search.
     """
     victims = ways.victims
     best: tuple[Price, BoolArray] | None = None
@@ -622,7 +642,9 @@ def choose(
         if best is None or offer[0] < best[0]:
             best = offer
     if many <= FEW:
-        best = _search(victims, np.flatnonzero(open_), trial, allowed, best)
+        # Most searches that begin with nothing end so, and thousands may wait who are not alike.
+        few = Tries() if best is not None or tries is None else tries
+        best = _search(victims, np.flatnonzero(open_), trial, allowed, best, few)
     return None if best is None else best[1]
 
 
@@ -738,6 +760,7 @@ def _search(
     trial: Trial,
     allowed: Allowed,
     best: tuple[Price, BoolArray] | None,
+    tries: Tries,
 ) -> tuple[Price, BoolArray] | None:
     """Return the cheapest of all sets, or the best that was found until the tries ended.
 
@@ -747,8 +770,8 @@ def _search(
     worth = victims.loss[units]
     order = units[np.lexsort((worth, victims.guarded[units]))]
     stack: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    tries = TRIES
-    while stack and tries > 0:
+    last = tries.left - TRIES
+    while stack and tries.left > max(last, 0):
         depth, taken = stack.pop()
         picked = np.array(taken, np.int64)
         chosen = mark(victims, picked)
@@ -759,7 +782,7 @@ def _search(
         # come last: they ask every plugin, and most sets are not cheaper.
         if best is None and len(_lawful(victims, picked, allowed)) < len(picked):
             continue
-        tries -= 1
+        tries.left -= 1
         if trial.fits(chosen) and taken:
             offer = (price(victims, chosen), chosen)
             cheaper = best is None or offer[0] < best[0]
