@@ -67,6 +67,8 @@ class Gang:
     revision: int = 0
     lacks_since: float | None = None
     least: int = MINIMUM
+    floor: int = MINIMUM
+    """With fewer it is broken: what it grows by once it was made smaller is nothing it had."""
     told: dict = field(default_factory=dict)
     """uid of a pod -> what its binding says of the gang."""
 
@@ -157,7 +159,8 @@ class Gang:
 
     def see_lack(self, facts):
         """Take note since when members have been missing of a gang that was whole."""
-        whole = facts.ready + facts.ending >= min(MINIMUM, self.least)
+        self.floor = min(MINIMUM if facts.ready >= self.least else self.floor, self.least)
+        whole = facts.ready + facts.ending >= self.floor
         if whole or not self.memory.was_whole:
             self.lacks_since = None
         elif self.lacks_since is None:
@@ -398,11 +401,13 @@ AGAIN = st.lists(
 
 
 LOSS = [("vanish", 0, 0.0), ("tick", 0, 0.5)]
+SMALLER = [("shrink", 0, 0.0), ("shrink", 0, 0.0)]
 
 
 @example([("grow", 0, 0.0), ("restart", 0, 0.0)])
 @example([*(("fail", i, 0.0) for i in range(3)), ("drain", 3, 0.0), ("restart", 0, 0.0)])
 @example([("grow", 0, 0.0), ("place", 0, 0.0), ("come", 4, 0.0), *LOSS, ("restart", 0, 0.0)])
+@example([("fail", 0, 0.0), ("fail", 1, 0.0), *SMALLER, ("grow", 0, 0.0), ("tick", 0, 30.0)])
 @given(ops=AGAIN)
 def test_what_a_gang_had_outlives_the_process(ops):
     """Whenever another one goes on, by what is written on the pods that are left."""
