@@ -28,7 +28,7 @@ ALONE = GOGC=1000 GOMEMLIMIT=2GiB $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_A
 # docs/reliability.md.
 FAULT_SEEDS ?= 0-199
 # What `make test` plays of them; `make nightly` goes further.
-FAULT_SAMPLE ?= 0-23
+FAULT_SAMPLE ?= 0-31
 FAULT_REPORT ?=
 HOSTILE ?= whole
 # Needs root; what a machine lacks is said, and its tests are skipped.

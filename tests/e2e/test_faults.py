@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long(170)]
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""
 WHOLE = "MUSTER_TAKEOVERS" in os.environ
-SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-23")
+SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
 
 
 @pytest.fixture(scope="module")
