@@ -120,6 +120,6 @@ def test_many_that_are_not_alike_are_not_searched_for_one_by_one(monkeypatch):
         assert not any(map(session.evictions().get, (gang.spec.key for gang in session.gangs)))
         return asked
 
-    few, many = tried(5), tried(45)
-    assert few > eviction.TRIES
+    few, many = tried(10), tried(50)
+    assert few > eviction.VAIN
     assert many - few < 40 * 20

@@ -10,7 +10,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -135,12 +135,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
         mark, kept = session.mark(), _kept(session, gang)
         for each in kept:
             session.recall(each)
-        chosen = _choice(session, gang, open_, rank)
-        found = (
-            chosen is not None
-            and _is_fair(session, gang, chosen)
-            and _carry_out(session, gang, chosen, grounds.hook)
-        )
+        found = _make_room(session, gang, open_, rank)
         if not found:
             session.undo(mark)
         for each in kept if found else ():
@@ -173,8 +168,11 @@ def _precedes(gang: GangState, other: GangState) -> bool:
     return gang.protected and spec.queue == behind.queue and spec.priority > behind.priority
 
 
-def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) -> BoolArray | None:
-    """Return (U,) what is to go; None: it would not help, or is not needed."""
+def _make_room(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) -> bool:
+    """Evict what has to go of the (U,) open units; say whether the gang gets in.
+
+    Else the caller undoes it.
+    """
     victims = session.victims
     ways, prices = _ways(session, gang, rank)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
@@ -182,10 +180,10 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
     open_ = open_ & (ways.freed > 0) & (victims.whole | singly)
     # A look at what would come free costs less than one at all that is free.
     if not open_.any():
-        return None
+        return False
     trial = trial_of(session, gang)
     if trial.fits(np.zeros(len(open_), np.bool_)):
-        return None
+        return False
 
     grounds, rules = rank[0], session.rules
 
@@ -194,15 +192,21 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
             return rules.lawful(grounds.hook, gang, victims, order)
         return rules.evictable(grounds.hook, gang, victims, order, open_)
 
-    spent = session.remember("spent", Counter[str | None])
-    tries = Tries(min(VAIN - spent[gang.spec.namespace], 2 * VAIN - spent[None]))
-    left = tries.left
-    found = choose(ways, open_, trial, allowed, prices, tries)
-    if found is None and (open_ & (friends := _friends(session, gang))).any():
+    # Thousands may wait who are not alike: for each the search would be another one.
+    vain = session.remember("vain", Counter[str | None])
+    tries = TRIES if max(2 * vain[gang.spec.namespace], vain[None]) < 2 * VAIN else 0
+    chosen = choose(ways, open_, trial, allowed, prices, tries)
+    if chosen is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        found = choose(ways, open_ & ~friends, trial, allowed, prices, tries)
-    spent.update(dict.fromkeys((gang.spec.namespace, None), left - tries.left))
-    return found
+        chosen = choose(ways, open_ & ~friends, trial, allowed, prices, tries)
+    if chosen is not None and _is_fair(session, gang, chosen):
+        session.evict(gang, chosen, ACTION[grounds.hook])
+        attempt(session, gang)
+        if gang.need <= gang.promised:
+            seal(session, gang, chosen)
+            return True
+    vain.update(dict.fromkeys((gang.spec.namespace, None), trial.searched * trial.weight))
+    return False
 
 
 def _ways(session: Session, gang: GangState, rank: _Rank) -> tuple[Ways, Prices]:
@@ -342,16 +346,6 @@ def _friends(session: Session, gang: GangState) -> BoolArray:
     return marks
 
 
-def _carry_out(session: Session, gang: GangState, chosen: BoolArray, hook: str) -> bool:
-    """Evict the (U,) chosen units; say whether the gang gets in, else the caller undoes it."""
-    session.evict(gang, chosen, ACTION[hook])
-    attempt(session, gang)
-    if gang.need > gang.promised:
-        return False
-    seal(session, gang, chosen)
-    return True
-
-
 def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     """Let it stand that the (U,) chosen units go for the gang."""
     # What was in the way may have been a limit of the queue alone: then there is nothing to wait
@@ -369,6 +363,11 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
 
 class Trial:
     """One gang's question, asked many times. Whatever fits fits the more, the more has gone."""
+
+    weight: ClassVar[int] = 10
+    """What an answer takes, beside one from `Slots`."""
+    searched = 0
+    """How often it was asked where sets were searched one by one."""
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang fits without the (U,) chosen units."""
@@ -434,6 +433,8 @@ class Rehearsal(Trial):
 
 class Slots(Trial):
     """One role: the capacities of the nodes just add up."""
+
+    weight = 1
 
     def __init__(self, session: Session, gang: GangState, some: BoolArray | None = None) -> None:
         """Look at the (U,) units of which alone will be asked; None: any of them, now and then."""
@@ -593,19 +594,13 @@ def _owners(victims: Victims, going: IntArray, units: IntArray) -> IntArray:
 
 TRIES: Final = 400
 """Placements that this search may try."""
-VAIN: Final = TRIES
-"""What gangs of a namespace may spend of them to no avail in a cycle; all together twice that."""
+VAIN: Final = 1000
+"""How many may have come to nothing in a cycle, by weight, for gangs of one namespace when another
+search begins, and twice as many for all: after that what the orders lead to has to do."""
 Price = tuple[int, float, int, float]
 Prices = dict[int, Price]
 Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""
-
-
-@dataclass(slots=True)
-class Tries:
-    """How many placements may yet be tried where no order leads to a set."""
-
-    left: int = TRIES
 
 
 def choose(
@@ -614,12 +609,11 @@ def choose(
     trial: Trial,
     allowed: Allowed,
     prices: Prices,
-    tries: Tries | None = None,
+    tries: int = TRIES,
 ) -> BoolArray | None:
     """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does.
 
-    `prices`: order -> what it led to for the last of the gangs that are alike. `tries`: taken
-    off; None: those of one search.
+    `prices`: order -> what it led to for the last of the gangs that are alike.
     """
     victims = ways.victims
     best: tuple[Price, BoolArray] | None = None
@@ -642,9 +636,7 @@ def choose(
         if best is None or offer[0] < best[0]:
             best = offer
     if many <= FEW:
-        # Most searches that begin with nothing end so, and thousands may wait who are not alike.
-        few = Tries() if best is not None or tries is None else tries
-        best = _search(victims, np.flatnonzero(open_), trial, allowed, best, few)
+        best = _search(victims, np.flatnonzero(open_), trial, allowed, best, tries)
     return None if best is None else best[1]
 
 
@@ -760,7 +752,7 @@ def _search(
     trial: Trial,
     allowed: Allowed,
     best: tuple[Price, BoolArray] | None,
-    tries: Tries,
+    tries: int,
 ) -> tuple[Price, BoolArray] | None:
     """Return the cheapest of all sets, or the best that was found until the tries ended.
 
@@ -770,8 +762,8 @@ def _search(
     worth = victims.loss[units]
     order = units[np.lexsort((worth, victims.guarded[units]))]
     stack: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    last = tries.left - TRIES
-    while stack and tries.left > max(last, 0):
+    last = trial.searched + tries
+    while stack and trial.searched < last:
         depth, taken = stack.pop()
         picked = np.array(taken, np.int64)
         chosen = mark(victims, picked)
@@ -782,7 +774,7 @@ def _search(
         # come last: they ask every plugin, and most sets are not cheaper.
         if best is None and len(_lawful(victims, picked, allowed)) < len(picked):
             continue
-        tries.left -= 1
+        trial.searched += 1
         if trial.fits(chosen) and taken:
             offer = (price(victims, chosen), chosen)
             cheaper = best is None or offer[0] < best[0]
