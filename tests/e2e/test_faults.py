@@ -126,6 +126,8 @@ def too_often(found: Outcome, quiet: Outcome) -> list[str]:
 
     def allowed(rank: Rank) -> int:
         # Whether it ran before its user took it down, or at all, hangs on when it got its nodes.
-        return max(schedules.runs_at_most(*rank[1:]), usual.get((rank[1], rank[2:]), 0))
+        most = max(schedules.runs_at_most(*rank[1:]), usual.get((rank[1], rank[2:]), 0))
+        # Of a gang of which a pod is refused the others are taken down, whole it is made again.
+        return most + (rank[0] in found.refused)
 
     return [f"{r} ran {count} times" for r, count in found.runs.items() if count > allowed(r)]

@@ -97,6 +97,8 @@ class Outcome:
     ends: dict[tuple[str, Story], End] = field(default_factory=dict)
     """By namespace and story."""
     runs: Counter[onlooker.Rank] = field(default_factory=Counter)
+    refused: frozenset[str] = frozenset()
+    """The namespaces in which the server has not let a pod be made."""
     wrong: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
     memory: int = 0
@@ -281,6 +283,11 @@ class _Played:
         self.outcome.seconds = time.monotonic() - self._started
         self.outcome.memory = self._replicas.memory
         self.outcome.faults = Counter(r.fault for r in self._player.proxy.seen if r.fault)
+        self.outcome.refused = frozenset(
+            r.path.split("/")[-2]
+            for r in self._player.proxy.seen
+            if (r.method, r.status) == ("POST", 403) and r.path.endswith("/pods")
+        )
         self.outcome.slowest = self._slowest
         if like is None:
             self._rest()
