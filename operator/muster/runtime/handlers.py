@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kopf, the event source for the jobs: its handlers only hand documents over.
+"""Kopf, the event source for the jobs: it lists and watches them, and all are only handed over.
 
+What its watches show of a job is taken off their lines (`kube.shortcut`); what it lists, and who
+has gone, comes by its handlers.
 It runs in a thread of its own, on a loop of its own: what ends it ends nothing else, and it begins
 anew.
 """
@@ -27,8 +29,8 @@ from muster.api.model import Json
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
 from muster.kube.discovery import Overlooked
-from muster.kube.echoes import Echoes
 from muster.kube.resources import Resource
+from muster.kube.shortcut import Shortcut
 
 log = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(0.2, 3.0)
@@ -144,7 +146,7 @@ class _Life:
     async def _live(self) -> None:
         # Each watch has a connection of its own, and there may be hundreds.
         paths = tuple(self._paths())
-        async with self.kube.new_session(0, Echoes(paths, self.knows)) as session:
+        async with self.kube.new_session(0, Shortcut(paths, self._take)) as session:
             overlooked = Overlooked(self.kube.host, paths, session)
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
@@ -188,6 +190,11 @@ class _Life:
                 registry=made,
             )(functools.partial(self._on_event, framework.kind))
         return made
+
+    def _take(self, document: Json) -> None:
+        # Most changes are this process's own, which knows them by the answers.
+        if not self.knows(document):
+            self.hand_over(document["kind"], {"type": "MODIFIED", "object": document})
 
     async def _on_event(self, kind: str, event: Json, **given: Any) -> None:
         seen: Json = event["object"]

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kopf is shown how far a watch has come where it would hear of what is known."""
+"""Objects come off a watch before Kopf, which is shown how far it has come."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from muster.api.model import Json
-from muster.kube.echoes import Echoes
+from muster.kube.shortcut import Shortcut
 
 JOBS = "/apis/kubeflow.org/v1/tfjobs"
 
@@ -23,39 +24,52 @@ def event(sort: str, version: str) -> bytes:
     return json.dumps({"type": sort, "object": document}, separators=(",", ":")).encode()
 
 
-def known(document: Json) -> bool:
-    """Know the versions from 7 on."""
-    return int(document["metadata"]["resourceVersion"]) >= 7
+def into(taken: list[str]) -> Callable[[Json], None]:
+    """Return what takes objects, by their versions."""
+    return lambda document: taken.append(document["metadata"]["resourceVersion"])
 
 
-def test_a_known_change_becomes_a_bookmark() -> None:
+@pytest.mark.parametrize("sort", ["ADDED", "MODIFIED"])
+def test_an_object_is_taken_and_becomes_a_bookmark(sort: str) -> None:
     """Of the same version: the watch goes on behind it."""
-    shown = json.loads(Echoes((), known).shown(event("MODIFIED", "7")))
+    taken: list[str] = []
+    shown = json.loads(Shortcut((), into(taken)).shown(event(sort, "7")))
     assert shown == {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "7"}}}
+    assert taken == ["7"]
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        event("MODIFIED", "6"),
-        # Whether a job has come or gone is nothing that an answer to a change tells.
-        event("ADDED", "7"),
+        # Who has gone is in no list, and in which order with those Kopf alone knows.
         event("DELETED", "7"),
+        event("ERROR", "7"),
         b'{"type":"MODIFIED"',
         b'{"type":"MODIFIED","object":[]}',
-        b'{"type":"MODIFIED","object":{"metadata":{}}}',
+        b'{"type":"ADDED","object":{"metadata":{}}}',
         b"",
     ],
 )
 def test_all_else_is_shown_as_it_is(line: bytes) -> None:
     """What is not understood, too: Kopf says what it thinks of it."""
-    assert Echoes((), known).shown(line) == line
+    taken: list[str] = []
+    assert Shortcut((), into(taken)).shown(line) == line
+    assert taken == []
+
+
+def test_what_is_not_taken_is_shown() -> None:
+    """It is of a kind that nobody follows, say."""
+
+    def take(document: Json) -> None:
+        raise KeyError(document["kind"])
+
+    assert Shortcut((), take).shown(event("ADDED", "7")) == event("ADDED", "7")
 
 
 def test_lines_come_whole_however_they_are_cut() -> None:
     """And those of another path, or of no watch, are not looked at."""
-    lines = [event("ADDED", "5"), event("MODIFIED", "6"), event("MODIFIED", "7")]
-    told = b"\n".join([*lines, b"", b"{"])
+    lines = [event("ADDED", "5"), event("DELETED", "6"), event("MODIFIED", "7")]
+    told, taken = b"\n".join([*lines, b"", b"{"]), list[str]()
 
     async def serve(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -72,7 +86,7 @@ def test_lines_come_whole_however_they_are_cut() -> None:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, found = f"http://127.0.0.1:{runner.addresses[0][1]}", {}
-        async with aiohttp.ClientSession(middlewares=(Echoes([JOBS], known),)) as session:
+        async with aiohttp.ClientSession(middlewares=(Shortcut([JOBS], into(taken)),)) as session:
             for path in (f"{JOBS}?watch=true", JOBS, "/other?watch=true"):
                 async with session.get(host + path) as response:
                     parts = [part async for part in response.content.iter_chunked(2**20)]
@@ -82,7 +96,8 @@ def test_lines_come_whole_however_they_are_cut() -> None:
 
     watch, *others = asyncio.run(run()).values()
     assert [json.loads(line)["type"] for line in watch.splitlines()[:3]] == [
-        "ADDED", "MODIFIED", "BOOKMARK",
+        "BOOKMARK", "DELETED", "BOOKMARK",
     ]  # fmt: skip
     assert watch.endswith(b"\n\n{")
     assert others == [told, told]
+    assert taken == ["5", "7"]

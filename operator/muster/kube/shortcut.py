@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Kopf need not hear of: changes that this process has made, and knows by their answers.
+"""Takes objects off Kopf's watches as their lines come, before Kopf makes its views of them.
 
-Kopf takes as long over an event as this process over several writes. What it is shown of such a
-change says how far the watch has come, and no more.
+Kopf takes as long over an event as this process over several writes. Of one that shows how an
+object is, it is shown how far the watch has come, and no more. Lists, deletions and errors are its
+own: who has gone, and when a watch begins anew, is for it to say.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ from pydantic_core import from_json, to_json
 from muster.api.model import Json
 from muster.kube.client import lines_of
 
-CHANGE: Final = b'{"type":"MODIFIED"'
-"""So begins a line that may be one; all others pass unread."""
+SHOWS: Final = (b'{"type":"ADDED"', b'{"type":"MODIFIED"')
+"""So begins a line that shows how an object is; all others pass unread."""
 
 
-class Echoes:
+class Shortcut:
     """Goes between Kopf and the server, as a middleware of Kopf's session.
 
-    `is_known(document)` says whether just that version of an object is known; it is asked in
-    Kopf's thread. `paths` are those whose watches are read.
+    `take(document)` is given each object, in Kopf's thread; with what it raises for a document
+    that is none, ValueError, LookupError or TypeError, that goes to Kopf. `paths` are those whose
+    watches are read.
     """
 
-    def __init__(self, paths: Iterable[str], is_known: Callable[[Json], bool]) -> None:
-        self._paths, self._is_known = frozenset(paths), is_known
+    def __init__(self, paths: Iterable[str], take: Callable[[Json], None]) -> None:
+        self._paths, self._take = frozenset(paths), take
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Send a request; of a watch, let the answer be read without echoes."""
+        """Send a request; of a watch, let the answer be read without the objects."""
         response = await handler(request)
         if request.url.path in self._paths and "watch" in request.url.query:
             content: Any = _Lines(response.content, self.shown)
@@ -42,15 +44,14 @@ class Echoes:
 
     def shown(self, line: bytes) -> bytes:
         """Return what Kopf is shown for a line of a watch."""
-        if not line.startswith(CHANGE):
+        if not line.startswith(SHOWS):
             return line
         try:
             document = from_json(line)["object"]
-            if not self._is_known(document):
-                return line
+            version = {"resourceVersion": document["metadata"]["resourceVersion"]}
+            self._take(document)
         except (ValueError, LookupError, TypeError):  # Kopf says what it thinks of it
             return line
-        version = {"resourceVersion": document["metadata"]["resourceVersion"]}
         return to_json({"type": "BOOKMARK", "object": {"metadata": version}})
 
 
