@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import http.client
 import json
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -226,6 +229,89 @@ def test_pods_made_anew_go_through_the_exit_codes(running: Cluster) -> None:
         seen += exit_codes(end_of(running, "anew", phase))
         delete(running, "Pod", "anew")
     assert seen == [130, 2, 0, 0]
+
+
+def test_a_pod_made_anew_is_not_deleted_in_the_place_of_the_one_before(running: Cluster) -> None:
+    """However late kwok, on a busy machine, hears that the latter is deleted."""
+    api, names = ask(running), [f"late-{i}" for i in range(4)]
+    for name in names:
+        create(running, pod(name, "Never", {RUN: "0"}))
+    for name in names:
+        end_of(running, name, "Succeeded")
+    with kwok_frozen(running):
+        for name in names:
+            delete(running, "Pod", name)
+        made = [api.create(json.loads(pod(name, "Never", {RUN: "forever"}))) for name in names]
+    wait_for_kwok(running)
+    assert uids(running, names) == [one["metadata"]["uid"] for one in made]
+    for name in names:
+        wait_ready(running, "Pod", name)
+        delete(running, "Pod", name)
+
+
+def test_a_pod_made_anew_is_not_run_in_the_place_of_the_one_before(running: Cluster) -> None:
+    """What was to be written into the latter is refused by its successor, which has no node."""
+    names, gate = [f"gated-{i}" for i in range(4)], {"schedulingGates": [{"name": "a.test/gate"}]}
+    with kwok_frozen(running):
+        for name in names:
+            create(running, pod(name, "Never", nodeName="node-1"))
+            ask(running).delete("Pod", name, grace=0)
+            create(running, pod(name, "Never", **gate))
+    wait_for_kwok(running)
+    assert [phase_of(ask(running).get("Pod", name)) for name in names] == ["Pending"] * 4
+    for name in names:
+        delete(running, "Pod", name)
+
+
+@contextlib.contextmanager
+def kwok_frozen(made: Cluster) -> Iterator[None]:
+    """Let kwok hear of nothing until the block ends, then of all at once."""
+    pid = made.pids()[handle.KWOK]
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def wait_for_kwok(made: Cluster) -> None:
+    """Return once kwok has done all that it had to: it takes one thing after the other."""
+    create(made, pod("latest", "Never"))
+    end_of(made, "latest", "Succeeded")
+    delete(made, "Pod", "latest")
+
+
+def uids(made: Cluster, names: list[str]) -> list[str]:
+    """Return the uids of the pods that there are of these names."""
+    found = {one["metadata"]["name"]: one["metadata"]["uid"] for one in ask(made).list("Pod")}
+    return [found[name] for name in names if name in found]
+
+
+def test_a_pod_that_a_crash_left_half_deleted_goes(running: Cluster) -> None:
+    """The API server had written that it is deleted, and ended before it deleted it."""
+    create(running, pod("half", "Never"))
+    end_of(running, "half", "Succeeded")
+    found = ask(running).get("Pod", "half")
+    for key in ("resourceVersion", "managedFields"):
+        del found["metadata"][key]
+    found["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+    found["metadata"] |= {"deletionGracePeriodSeconds": 0}
+    key, value = (
+        base64.b64encode(text.encode()).decode()
+        for text in ("/registry/pods/default/half", json.dumps(found))
+    )
+    # A socket's path may be too long, unless it is relative.
+    with (
+        contextlib.chdir(running.files.home),
+        socket.socket(socket.AF_UNIX) as etcd,
+        contextlib.closing(http.client.HTTPConnection("etcd")) as asked,
+    ):
+        etcd.connect("etcd.sock")
+        asked.sock = etcd
+        asked.request("POST", "/v3/kv/put", json.dumps({"key": key, "value": value}))
+        assert asked.getresponse().status == 200
+    ask(running).wait("Pod", lambda pods: "half" not in pods)
 
 
 def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:

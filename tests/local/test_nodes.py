@@ -141,7 +141,40 @@ def test_a_pod_that_is_being_deleted_only_goes() -> None:
             for rule in spec["selector"]["matchExpressions"]
             if rule["key"] == ".metadata.deletionTimestamp"
         ]
-        assert deletion == ["Exists" if name == "pod-delete" else "DoesNotExist"], name
+        goes = name in {"pod-delete", "pod-deleted"}
+        assert deletion == ["Exists" if goes else "DoesNotExist"], name
+
+
+def test_no_pod_is_deleted_that_the_server_deletes_itself() -> None:
+    """It would be another one of that name: of the two stages, that with no grace left writes."""
+    by_name = {one["metadata"]["name"]: one["spec"] for one in rendered("5")[1:]}
+    deleting = [name for name, spec in by_name.items() if (spec.get("next") or {}).get("delete")]
+    assert deleting == ["pod-delete"]
+    for name, operator in (("pod-delete", "In"), ("pod-deleted", "NotIn")):
+        grace = {
+            "key": ".metadata.deletionGracePeriodSeconds > 0",
+            "operator": operator,
+            "values": ["true"],
+        }
+        assert grace in by_name[name]["selector"]["matchExpressions"]
+
+
+def test_what_is_written_into_a_pod_is_refused_by_any_other_of_its_name() -> None:
+    """It carries the uid of the pod that it is meant for, which no `statusTemplate` can."""
+    carrying = {}
+    for one in rendered("5")[1:]:
+        name, spec = one["metadata"]["name"], one["spec"]
+        of_pods = spec["resourceRef"]["kind"] == "Pod"
+        assert not of_pods or spec.get("next", {}).keys() <= {"delete"}, name
+        for step in spec.get("steps", ()):
+            template = step.get("patch", step.get("apply"))["template"]
+            if of_pods and "patch" in step:
+                carrying[name] = "uid: {{ .metadata.uid | Quote }}" in template
+                assert "root" not in step["patch"], name
+            elif "kind: Pod\n" in template:
+                carrying[name] = "uid: {{ .data.asked | Quote }}" in template
+    ends = {"pod-end", "pod-end-counted", "pod-deleted", "pod-refuse"}
+    assert carrying == dict.fromkeys(ends | {"attempt-answer", "pod-run", "pod-restart"}, True)
 
 
 def test_attempts_of_a_cluster_that_was_there_are_counted_apart() -> None:
