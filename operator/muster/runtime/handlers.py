@@ -234,6 +234,8 @@ def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = _NoDiffs()
+    # What there is comes in lists, of which Kopf tells: a watch's objects are taken off it.
+    settings.watching.initial_streaming = False
     settings.watching.reconnect_backoff = 0.1
     settings.watching.chunk_size = PAGE
     settings.watching.server_timeout = WATCHED
