@@ -15,7 +15,7 @@ import json
 import ssl
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,29 +24,68 @@ import yaml
 Chain = list[tuple[str, bytes]]
 
 
-async def talk(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str, chains: Iterator[Chain]
-) -> None:
-    """Take chains until there are no more; the next request leaves when the last is answered."""
+class Door:
+    """One connection, on which a request leaves when the last one is answered."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str
+    ) -> None:
+        self._reader, self._writer, self._head = reader, writer, head
+
+    async def post(self, path: str, body: bytes) -> bytes:
+        """Return the answer to a document that is created."""
+        line = f"POST {path}?fieldValidation=Ignore HTTP/1.1\r\n{self._head}"
+        length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._writer.write((line + length).encode() + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        text = await self._rest(answer.lower())
+        if not answer.startswith(b"HTTP/1.1 201"):
+            raise SystemExit(f"{path}: {answer.decode()}{text.decode()}")
+        return text
+
+    async def watch(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the lines of a watch that begins now, for ever."""
+        self._writer.write(f"GET {path}?watch=true HTTP/1.1\r\n{self._head}\r\n".encode())
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"{path}: {answer.decode()}")
+        rest = b""
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            *lines, rest = (rest + (await self._reader.readexactly(size + 2))[:-2]).split(b"\n")
+            for line in lines:
+                yield line
+
+    async def _rest(self, head: bytes) -> bytes:
+        """Read what follows the head of an answer."""
+        _, told, length = head.partition(b"\r\ncontent-length:")
+        if told:
+            return await self._reader.readexactly(int(length.partition(b"\r\n")[0]))
+        parts = []
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            parts.append((await self._reader.readexactly(size + 2))[:-2])
+        await self._reader.readexactly(2)
+        return b"".join(parts)
+
+
+async def opened(config: Path, count: int) -> list[Door]:
+    """Return so many connections to the server of a kubeconfig."""
+    server, token, trust = credentials(config)
+    url = urlsplit(server)
+    head = f"Host: {url.netloc}\r\nUser-Agent: floor\r\nAuthorization: Bearer {token}\r\n"
+    return [
+        Door(
+            *await asyncio.open_connection(url.hostname, url.port, ssl=trust, limit=2**20),
+            head=head,
+        )
+        for _ in range(count)
+    ]
+
+
+async def talk(door: Door, chains: Iterator[Chain]) -> None:
+    """Take chains until there are no more."""
     for chain in chains:
         for path, body in chain:
-            writer.write(f"POST {path}{head}{len(body)}\r\n\r\n".encode() + body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            text = await rest(reader, answer.lower())
-            if not answer.startswith(b"HTTP/1.1 201"):
-                raise SystemExit(f"{path}: {answer.decode()}{text.decode()}")
-
-
-async def rest(reader: asyncio.StreamReader, head: bytes) -> bytes:
-    """Read what follows the head of an answer."""
-    _, told, length = head.partition(b"\r\ncontent-length:")
-    if told:
-        return await reader.readexactly(int(length.partition(b"\r\n")[0]))
-    parts = []
-    while size := int(await reader.readuntil(b"\r\n"), 16):
-        parts.append((await reader.readexactly(size + 2))[:-2])
-    await reader.readexactly(2)
-    return b"".join(parts)
+            await door.post(path, body)
 
 
 def credentials(config: Path) -> tuple[str, str, ssl.SSLContext]:
@@ -63,24 +102,15 @@ def credentials(config: Path) -> tuple[str, str, ssl.SSLContext]:
 
 async def main() -> None:
     """Do what the first line says when the second comes."""
-    server, token, trust = credentials(Path(sys.argv[1]))
-    url = urlsplit(server)
-    head = (
-        f"?fieldValidation=Ignore HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: floor\r\n"
-        f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: "
-    )
     made = [
         [(path, json.dumps(document).encode()) for path, document in chain]
         for chain in json.loads(sys.stdin.readline())
     ]
-    connections = [
-        await asyncio.open_connection(url.hostname, url.port, ssl=trust, limit=2**20)
-        for _ in range(int(sys.argv[2]))
-    ]
+    doors = await opened(Path(sys.argv[1]), int(sys.argv[2]))
     print("ready", flush=True)
     sys.stdin.readline()
     chains, started, cpu = iter(made), time.perf_counter(), time.process_time()
-    await asyncio.gather(*(talk(*connection, head, chains) for connection in connections))
+    await asyncio.gather(*(talk(door, chains) for door in doors))
     print(time.perf_counter() - started, time.process_time() - cpu, flush=True)
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast jobs start: two bare loops and Muster, in one run on one control plane.
+"""How fast jobs start: two bare loops, the least operator and Muster, on one control plane.
 
 The floor is what any client would need for the same pods: one loop that creates and binds them
 (a usual scheduler's two writes), one that creates them with their node (`floor.py`, which applies
-the jobs, too). The operator stands still while they run. Nodes are only objects and nothing runs
-the pods, so what is timed is the way from the first request to the last bound pod.
+the jobs, too). What is between these and Muster is told by an operator that does no more than to
+see the jobs and to create their pods (`least.py`). Muster stands still while the others run. Nodes
+are only objects and nothing runs the pods, so what is timed is the way from the first request to
+the last bound pod.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 JOBS = "/apis/kubeflow.org/v1/namespaces/{}/tfjobs"
 PODS = "/api/v1/namespaces/{}/pods"
 FLOOR = Path(__file__).with_name("floor.py")
-WAYS = ("bind", "node", "muster")
+LEAST = Path(__file__).with_name("least.py")
+WAYS = ("bind", "node", "least", "muster")
 
 Chain = list[tuple[str, Json]]
 """Requests of which each is sent when the one before is answered: path and document."""
@@ -236,6 +239,31 @@ async def muster(bench: Bench, namespace: str, jobs: int, pods: int) -> Result:
     return Result(seconds, spent - cpu, server, changed, peak, starting)
 
 
+async def least(bench: Bench, namespace: str, jobs: int, pods: int) -> Result:
+    """Apply the jobs and let the least operator start them."""
+    command = (sys.executable, str(LEAST), str(bench.config), str(WIDTH), namespace, str(NODES))
+    pipe = asyncio.subprocess.PIPE
+    await quiet(bench.operator)
+    os.kill(bench.operator, signal.SIGSTOP)
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+        assert process.stdout is not None
+        if await process.stdout.readline() != b"ready\n":
+            raise SystemExit("the least operator did not start")
+        server = usage(bench.server)[0]
+        seconds = await applied(bench.client, bench.config, namespace, jobs, pods)
+        server = usage(bench.server)[0] - server
+        cpu, _ = await process.communicate(b"\n")
+    finally:
+        os.kill(bench.operator, signal.SIGCONT)
+    return Result(seconds, float(cpu), server)
+
+
+Row = dict[str, Result]
+"""A round: way -> what came of it."""
+STARTS = {"least": least, "muster": muster}
+
+
 async def quiet(pid: int) -> None:
     """Return when the process has nothing left to do."""
     async with asyncio.timeout(TIMEOUT):
@@ -321,55 +349,64 @@ async def namespace_for(client: Kube, name: str) -> str:
                 return name
 
 
-async def measure(bench: Bench, shape: tuple[int, int], rounds: int) -> list[list[Result]]:
-    """Return the results of the three ways, round by round."""
+async def measure(bench: Bench, shape: tuple[int, int], rounds: int) -> list[Row]:
+    """Return the results of the four ways, round by round."""
     jobs, pods = shape
-    table: list[list[Result]] = []
+    table: list[Row] = []
     for round_ in range(rounds):
-        row: list[Result] = []
+        row: Row = {}
         for way in WAYS:
             namespace = await namespace_for(bench.client, f"b-{jobs}x{pods}-{way}-{round_}")
-            if way == "muster":
-                row.append(await muster(bench, namespace, jobs, pods))
+            if way in STARTS:
+                row[way] = await STARTS[way](bench, namespace, jobs, pods)
             else:
                 chains = and_bind if way == "bind" else on_nodes
-                row.append(await bare(bench, chains(namespace, jobs * pods)))
+                row[way] = await bare(bench, chains(namespace, jobs * pods))
             await sweep(bench.client, namespace)
         table.append(row)
     return table
 
 
-def show(shape: tuple[int, int], table: Sequence[Sequence[Result]]) -> None:
+def show(shape: tuple[int, int], table: Sequence[Row]) -> None:
     """Print one shape: medians over the rounds, ratios round by round."""
     jobs, pods = shape
     count = jobs * pods
 
-    def middle(of: Callable[[Sequence[Result]], float]) -> float:
+    def middle(of: Callable[[Row], float]) -> float:
         return statistics.median(map(of, table))
 
-    def per_pod(row: Sequence[Result]) -> tuple[float, float]:
-        ours = {k: v / count for k, v in row[2].writes.items() if k not in NOT_OURS}
+    def ratio(way: str, to: str) -> float:
+        return middle(lambda row: row[way].seconds / row[to].seconds)
+
+    def per_pod(row: Row) -> tuple[float, float]:
+        ours = {k: v / count for k, v in row["muster"].writes.items() if k not in NOT_OURS}
         return sum(v for k, v in ours.items() if k in OBJECTS), sum(ours.values())
 
-    seconds = "".join(f"{middle(lambda row, w=way: row[w].seconds):>8.2f}" for way in range(3))
+    seconds = "".join(f"{middle(lambda row, w=way: row[w].seconds):>8.2f}" for way in WAYS)
     print(
-        f"{jobs:>4}x{pods:<5}{seconds}{middle(lambda row: row[2].seconds / row[0].seconds):>7.2f}"
-        f"{middle(lambda row: row[2].seconds / row[1].seconds):>7.2f}"
+        f"{jobs:>4}x{pods:<5}{seconds}{ratio('least', 'bind'):>7.2f}"
+        f"{ratio('muster', 'bind'):>7.2f}{ratio('muster', 'node'):>7.2f}"
         f"{middle(lambda row: per_pod(row)[0]):>9.2f}{middle(lambda row: per_pod(row)[1]):>8.2f}"
-        f"{middle(lambda row: row[2].starting):>7.2f}{middle(lambda row: row[2].client):>7.2f}"
-        f"{max(row[2].peak_mib for row in table):>6.0f}"
+        f"{middle(lambda row: row['muster'].starting):>7.2f}"
+        f"{middle(lambda row: row['muster'].client):>7.2f}"
+        f"{max(row['muster'].peak_mib for row in table):>6.0f}"
     )
-    server = " ".join(f"{middle(lambda row, w=way: row[w].server):.2f}" for way in range(3))
-    loops = " ".join(f"{middle(lambda row, w=way: row[w].client):.2f}" for way in range(2))
-    print(f"          CPU s of the API server: {server}; of the bare loops: {loops}")
-    rounds = ", ".join(f"{row[2].seconds:.2f} s with {per_pod(row)[1]:.2f}" for row in table)
+    server = " ".join(f"{middle(lambda row, w=way: row[w].server):.2f}" for way in WAYS)
+    loops = " ".join(f"{middle(lambda row, w=way: row[w].client):.2f}" for way in WAYS[:-1])
+    print(f"          CPU s of the API server: {server}; of the others: {loops}")
+    rounds = ", ".join(
+        f"{row['muster'].seconds:.2f} s with {per_pod(row)[1]:.2f}" for row in table
+    )
     print(f"          each round, writes a pod: {rounds}; load {os.getloadavg()[0]:.1f}")
-    last = sorted(table[-1][2].writes.items())
+    last = sorted(table[-1]["muster"].writes.items())
     print("          writes:", ", ".join(f"{k} {v:.0f}" for k, v in last if k not in NOT_OURS))
 
 
 # The operator's CPU: until the last pod is bound, and until all is written.
-HEADER = "jobs x pods bind s  node s Muster s /bind  /node  obj/pod  writes/pod CPU s    all  MiB"
+HEADER = (
+    "jobs x pods bind s  node s least s Muster s least/bind /bind /node obj/pod writes/pod"
+    " CPU s    all  MiB"
+)
 OBJECTS = frozenset({"pods", "pods/binding", "services", "podgroups", "configmaps"})
 NOT_OURS = frozenset({"leases", "tfjobs", "endpointslices", "endpoints", "subjectaccessreviews"})
 
