@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+import counting
 from builders import make_owner, reference
 from builders_scheduler import make_node
 from following import Following, Shown
@@ -1185,3 +1186,26 @@ class TestQuotas:
         assert gang.refusal is None
         assert role_of(gang).charge == {"team/few/requests.memory": 2**30}
         assert dict(role_of(gang).shape.requests)["memory"] == 2**30
+
+
+def test_a_pod_that_arrives_costs_no_more_in_a_large_gang():
+    """Nor one that could not be bound: to go through all others for each takes seconds."""
+
+    def cost(workers):
+        story = Story(document=tfjob(Worker=workers))
+        story.look()
+        names = [f"mnist-worker-{index}" for index in range(workers)]
+        story.promise(*((name, "n1") for name in names))
+        document = {"node": "n1", "labels": {"training.kubeflow.org/replica-type": "worker"}}
+        story.pod(names[0], **document)
+        arrives = counting.calls(lambda: story.pod(names[1], **document))
+        assert len(story.memory.assumed) == workers - 2
+        story.pod(names[2], **{**document, "node": ""}, phase="Pending")
+        pod = story.store.pod("team", names[2])
+        fails = counting.calls(lambda: story.following.gangs.not_bound(pod, story.now))
+        assert len(story.memory.assumed) == workers - 3
+        return arrives, fails
+
+    few, many = cost(10), cost(400)
+    assert many[0] < few[0] + 20
+    assert many[1] < few[1] + 20

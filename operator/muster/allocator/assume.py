@@ -7,7 +7,7 @@ them is applied to the columns, so that room cannot be taken that nobody remembe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from muster.allocator.tracker import Assumed
 from muster.cluster.state import ClusterColumns
@@ -20,13 +20,17 @@ def apply(
     after: Mapping[str, Assumed],
     *,
     if_fits: bool = False,
+    places: Collection[str] | None = None,
 ) -> bool:
     """Give back the room of pods that are not assumed any more, and take that of new ones.
 
     `if_fits`: change nothing, and return False, if there is no room for one of the new pods.
+    `places`: those alone at which the two may differ; None: any.
     """
     if before is after:
         return True
+    if places is not None:
+        before, after = ({p: it[p] for p in places if p in it} for it in (before, after))
     held = dict(before)
     # Given back first: what is new may need just that room.
     for place, it in before.items():

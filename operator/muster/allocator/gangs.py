@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -181,13 +181,18 @@ class GangTracker:
         if step.effects:
             self._effects.carry_out(key, self._kind_of[key], step.effects)
 
-    def remember(self, key: str, memory: GangMemory) -> None:
-        """Remember this of a gang, and take or give back the room that makes the difference."""
+    def remember(
+        self, key: str, memory: GangMemory, places: Collection[str] | None = None
+    ) -> None:
+        """Remember this of a gang, and take or give back the room that makes the difference.
+
+        `places`: those alone whose room may be another one; None: any.
+        """
         before = self._memories.get(key)
         if before is not memory:
             held = {} if before is None else before.assumed
             self._memories[key] = memory
-            assume.apply(self._columns, namespace_of(key), held, memory.assumed)
+            assume.apply(self._columns, namespace_of(key), held, memory.assumed, places=places)
 
     def arrived(self, pod: PodView, now: float) -> bool:
         """Take in that a pod has a node; say whether a cycle should look at its gang."""
@@ -201,7 +206,8 @@ class GangTracker:
     def _arrived(self, pod: PodView, found: tuple[str, str, GangMemory], now: float) -> bool:
         key, place, memory = found
         after = tracker.arrived(memory, place, pod, now)
-        self.remember(key, after)
+        # To go through the whole gang for each of its pods would cost a large one seconds.
+        self.remember(key, after, (place,))
         if memory.assumed and not after.assumed:
             # The last one is there: what waited for that is not left to the next cycle.
             if memory.facts is not None:
@@ -234,7 +240,7 @@ class GangTracker:
             key, place, memory = found
 
             def note(key: str, at: float) -> None:
-                self.remember(key, tracker.not_bound(memory, place, pod.uid, at))
+                self.remember(key, tracker.not_bound(memory, place, pod.uid, at), (place,))
 
             self.attempt(key, note, now, else_=None)
 

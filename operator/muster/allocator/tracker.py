@@ -1061,7 +1061,10 @@ def shows(memory: GangMemory, places: Iterable[str]) -> Step:
 
 
 def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
-    return {other: entry for other, entry in entries.items() if other != name}
+    # Copied as a whole: to look at each name takes ten times as long, for each pod that arrives.
+    left = dict(entries)
+    left.pop(name, None)
+    return left
 
 
 def _paused(retries: Mapping[str, Retry], place: str, now: float) -> Mapping[str, Retry]:
