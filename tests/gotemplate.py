@@ -295,7 +295,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "dict": lambda *words: dict(zip(words[::2], words[1::2], strict=True)),
     "eq": lambda one, other: one == other,
     "fail": _fail,
-    "fromYaml": yaml.safe_load,
+    "fromYaml": lambda text: yaml.load(text, yaml.CSafeLoader),
     "get": lambda values, key: values.get(key, ""),
     "gt": lambda one, other: one > other,
     "hasKey": lambda values, key: key in values,

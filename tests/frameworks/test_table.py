@@ -120,7 +120,7 @@ class TestASeventhKind:
         """Its own spec and defaults, the status of all kinds."""
         assert cli.main(["crds", "--folder", str(tmp_path)]) == 0
         text = (tmp_path / "kubeflow.org_toyjobs.yaml").read_text()
-        v1, v1beta1 = yaml.safe_load(text)["spec"]["versions"]
+        v1, v1beta1 = yaml.load(text, yaml.CSafeLoader)["spec"]["versions"]
         assert (v1["name"], v1["storage"], v1beta1["name"]) == ("v1", True, "v1beta1")
         fields = v1beta1["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         assert fields["colour"] == {"type": "string", "default": "red"}
