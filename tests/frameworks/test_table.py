@@ -56,13 +56,13 @@ def test_rules_and_roles_are_of_fields_and_roles_that_exist(row):
 
 def test_nobody_else_lists_kinds():
     """Only the table's own package spells a kind, and what turns others' documents into these."""
-    root = Path(muster.__file__).parent
+    root, kinds = Path(muster.__file__).parent, set(FRAMEWORKS)
     spelt = {
         f"{path.relative_to(root)}: {node.value}"
         for path in root.rglob("*.py")
         if path.parent.name not in ("frameworks", "convert")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in set(FRAMEWORKS)
+        if isinstance(node, ast.Constant) and node.value in kinds
     }
     assert spelt == set()
 
