@@ -12,6 +12,7 @@ verdict; null for no decision at all. `moves` of a story are those of the last h
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -106,11 +107,22 @@ def evicted(decision, wanted):
     return {key: sorted(each) if key in listed else len(each) for key, each in gone.items()}
 
 
-@pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
+@pytest.fixture(scope="module", params=STORIES, ids=[path.stem for path in STORIES])
+def path(request):
+    """Give a story to all who tell it, one after the other."""
+    return request.param
+
+
+@functools.lru_cache(maxsize=1)
+def told(path):
+    """Return the parts of a story, what it expects, and what is decided, by gang."""
+    parts, expect = load(path)
+    return parts, expect, run(**parts)
+
+
 def test_story(path):
     """Every gang of the story gets what the story expects."""
-    parts, expect = load(path)
-    decisions = run(**parts)
+    _, expect, decisions = told(path)
     assert set(decisions) == {key for key, wanted in expect.items() if wanted is not None}
     for key, wanted in expect.items():
         for name, value in (wanted or {}).items():
@@ -123,14 +135,13 @@ def test_story(path):
                 assert seen(decisions[key], name) == value, (key, name)
 
 
-@pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
 def test_story_told_backwards(path):
     """The order in which nodes, pods and gangs are listed changes nothing."""
-    parts, _ = load(path)
+    parts, _, decisions = told(path)
     backwards = {
         name: part[::-1] if isinstance(part, list) else part for name, part in parts.items()
     }
-    assert run(**backwards) == run(**parts)
+    assert run(**backwards) == decisions
 
 
 def test_stories_are_found():
