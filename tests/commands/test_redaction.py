@@ -35,9 +35,10 @@ def test_what_was_decided_is_decided_again(place):
     found = redaction.hashed({"snapshot.json": RECORDED[place]}, b"key")
     assert not found.complaints
     again, told = recording.load(found.parts["snapshot.json"])
-    assert recording.decisions_text(again.decide()) == told
-    before = recording.load(RECORDED[place])[0].decide()
-    assert [each.verdict.state for each in again.decide()] == [d.verdict.state for d in before]
+    decided = again.decide()
+    assert recording.decisions_text(decided) == told
+    before = json.loads(RECORDED[place])["decided"]
+    assert [each.verdict.state for each in decided] == [d["verdict"]["state"] for d in before]
 
 
 def test_where_the_order_of_names_becomes_another_it_is_told():
