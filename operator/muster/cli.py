@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import importlib
 import os
 import sys
@@ -63,7 +64,9 @@ def _words(program: str, arguments: Sequence[str]) -> list[str]:
     return [command, *arguments] if command else list(arguments)
 
 
+@functools.cache
 def _parser() -> argparse.ArgumentParser:
+    """Return what reads all commands but those of flags: making it takes longer than reading."""
     parser = argparse.ArgumentParser(
         prog="muster",
         description="Distributed training jobs on Kubernetes, all together or not at all.",
