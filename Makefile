@@ -10,6 +10,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # Of two cores. The stories wait most of their time; each process of the tests has a cluster of its own.
 E2E_AT_ONCE ?= 5
 UNIT_AT_ONCE ?= 3
+# These hold stories alone, which each process would import to throw them away.
+UNIT = --ignore=tests/e2e --ignore=tests/real
 PYTEST_ARGS ?=
 # Looking for stories in the other files as well would take each process a while.
 STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
@@ -104,8 +106,8 @@ demo: controlplane ## run TFJobs as gangs on a local control plane and tell what
 test: unit e2e ## run all tests: the fast ones first, then those on a real API server
 
 unit: install ## run the tests that need no cluster
-	$(BIN)/python -m pytest -m "not e2e and not real" --dist worksteal -n $(UNIT_AT_ONCE) \
-		$(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(UNIT) -m "not e2e and not real" --dist worksteal \
+		-n $(UNIT_AT_ONCE) $(PYTEST_ARGS)
 
 nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
 	@$(BIN)/python -c 'from muster.local import binaries, options; binaries.find(options.OLDER_VERSION)'

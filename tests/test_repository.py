@@ -130,6 +130,13 @@ def test_make_prints_the_promised_targets() -> None:
     assert all(f"make {target} " in printed for target in TARGETS)
 
 
+def test_folders_of_stories_hold_no_other_tests() -> None:
+    """`make unit` leaves them out, and nobody else runs what bears neither mark."""
+    for mark in ("e2e", "real"):
+        for path in (ROOT / "tests" / mark).rglob("test_*.py"):
+            assert f"mark.{mark}" in path.read_text(), path
+
+
 def test_constraints_name_no_index() -> None:
     """Pins and hashes say what is installed; where it comes from is the user's choice."""
     text = (ROOT / "constraints.txt").read_text()
