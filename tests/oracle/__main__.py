@@ -9,6 +9,7 @@ Run as `python tests/oracle [--cases N] [--only TEXT]`; prints one row per kind 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -68,6 +69,8 @@ PROMISES: Sequence[Promise] = (
     Promise("the same, three of ten lie", 2, tied=True, liars=True),
 )
 SIMULATIONS = 1000
+YOUNG = 20_000
+"""New objects after which garbage is looked for, as in the operator."""
 
 
 def promised(kind: Promise, count: int) -> bool:
@@ -103,6 +106,8 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=0, help="of each kind; 0: thousands")
     parser.add_argument("--only", default="", help="only kinds whose name contains this")
     options = parser.parse_args()
+    gc.freeze()
+    gc.set_threshold(YOUNG)
     heads = ("possible", "wrong", "missed", "%", "before", "aim", "median ms", "most")
     print(f"{'gangs that wait alone':32}", *(f"{head:>9}" for head in heads))
     bad = False
