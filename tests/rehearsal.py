@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import json
 import random
 import selectors
@@ -41,7 +40,7 @@ from muster.scheduler import policy
 from muster.store.informers import Informers
 from muster.store.ondemand import RESOURCES
 from muster.store.store import Callbacks, Store
-from world import merge
+from world import copied, merge
 
 START = 1_700_000_000.0
 DISK = {"ephemeral-storage": "100Gi"}
@@ -223,7 +222,7 @@ class Server:
                 status["startTime"] = self.now
                 self.put("jobs", job)
             elif not living:
-                template = copy.deepcopy(job["spec"]["template"])
+                template = copied(job["spec"]["template"])
                 owner = {"apiVersion": "batch/v1", "kind": "Job", "name": key[2], "uid": uid}
                 meta = template["metadata"]
                 meta |= {"name": f"{key[2]}-{self.version}", "ownerReferences": [
@@ -325,7 +324,7 @@ class Server:
     def listing(self, plural, namespace, params):
         """Return a list."""
         items = [
-            copy.deepcopy(found)
+            copied(found)
             for (p, n, _), found in self.objects.items()
             if p == plural and namespace in ("", n)
             if chosen(found["metadata"].get("labels") or {}, params)
@@ -357,7 +356,7 @@ class Server:
         for owner in meta.get("ownerReferences") or ():
             if owner["uid"] not in there:
                 self.spawn(self.collect(owner["uid"]))
-        return 201, copy.deepcopy(stored)
+        return 201, copied(stored)
 
     def lacks(self, plural, namespace, body):
         """Say whether it names an object that is not there, where the server looks for it."""
@@ -367,12 +366,12 @@ class Server:
         return bool(account) and ("serviceaccounts", namespace, account) not in self.objects
 
     def _get(self, _key, found, _sub, _body):
-        return 200, copy.deepcopy(found)
+        return 200, copied(found)
 
     def _post(self, key, found, sub, body):
         meta = found["metadata"]
         if sub == "eviction":
-            return 201, copy.deepcopy(self.delete(key, found))
+            return 201, copied(self.delete(key, found))
         if body["metadata"]["uid"] != meta["uid"] or found["spec"].get("nodeName"):
             return fail(409, "Conflict")
         if "deletionTimestamp" in meta:
@@ -385,7 +384,7 @@ class Server:
     def _delete(self, key, found, _sub, body):
         if body["preconditions"]["uid"] != found["metadata"]["uid"]:
             return fail(409, "Conflict")
-        return 200, copy.deepcopy(self.delete(key, found))
+        return 200, copied(self.delete(key, found))
 
     def _patch(self, key, found, sub, body):
         meta, asked = found["metadata"], body.pop("metadata", {})
@@ -393,7 +392,7 @@ class Server:
             return fail(422, "Invalid", f'metadata.uid: Invalid value: "{asked["uid"]}"')
         if asked.get("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
             return fail(409, "Conflict")
-        after = copy.deepcopy(found)
+        after = copied(found)
         asked = {k: v for k, v in asked.items() if k not in ("uid", "resourceVersion")}
         merge(after, {"status": body.get("status")} if sub == "status" else
               {**body, **({"metadata": asked} if asked else {})})  # fmt: skip
@@ -403,7 +402,7 @@ class Server:
             if after.get("spec") != found.get("spec"):
                 after["metadata"]["generation"] += 1
             self.put(key[0], after)
-        return 200, copy.deepcopy(after)
+        return 200, copied(after)
 
 
 def cpu(pod):
@@ -483,7 +482,7 @@ class Session:
         else:
             await asyncio.sleep(pause)
             code, document = server.serve(method, url.removeprefix("http://x"), params or {}, None)
-            document = copy.deepcopy(document)
+            document = copied(document)
         await asyncio.sleep(dice.choice(server.slow))
         if fault in ("cut", "lose"):
             raise aiohttp.ServerDisconnectedError
@@ -498,7 +497,7 @@ class Session:
                 answer = fail(429, "TooManyRequests")
             elif fault not in ("cut", "500"):
                 answer = server.serve(method, path, params or {}, json.loads(data))
-        _tell(done, fail(500, "InternalError") if fault == "done 500" else copy.deepcopy(answer))
+        _tell(done, fail(500, "InternalError") if fault == "done 500" else copied(answer))
 
     @contextlib.asynccontextmanager
     async def get(self, url, *, params, timeout):  # noqa: ASYNC109 -- aiohttp's own
