@@ -429,11 +429,9 @@ def test_who_starts_lies_lawfully_beside_those_who_stay(cluster, order, limit):
     queues = [make_queue(**limit), make_queue(name="theirs")]
     snapshot = assemble(columns, gangs, queues, 10.0, ())
     decisions = cycle.schedule(snapshot, policy.parse({"actions": ", ".join(order)}))
-    # What a gang has lost is looked for before all actions.
-    healed = {gang.key for gang in gangs if gang.admitted}
-    last = order[-1] == "allocate" and not any(
-        d.placements and d.gang in healed for d in decisions
-    )
+    # What a gang has lost, or was promised in a cycle before, it gets before all actions.
+    early = {g.key for g in gangs if g.admitted or any(role.nominated for role in g.roles)}
+    last = order[-1] == "allocate" and not any(d.placements and d.gang in early for d in decisions)
     gone = {one for decision in decisions for one in gone_with(decision)} if last else set()
     labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
     for stay in (there, {key: pod for key, pod in there.items() if key not in gone}):

@@ -613,6 +613,9 @@ class ClusterColumns:
         self, queues: Sequence[QueueInput], known: Sequence[_Known]
     ) -> tuple[Mapping[str, Queue], Mapping[str, Queue]]:
         """Return the queues in which gangs wait, and those that are divided among others."""
+        # What each is due is a sum of parts: in another order it is another in the last digit, and
+        # of two queues that stand alike another one would have its turn.
+        queues = sorted(queues, key=lambda queue: queue.name)
         # As settled, not as asked: a queue whose place cannot be had keeps the one it had.
         shapes = {name: settled.shape for name, settled in queuetree.settle(queues).items()}
         divided = {shape.parent for shape in shapes.values() if shape.parent}

@@ -56,3 +56,21 @@ def test_what_is_placed_counts_at_once():
         "default": Share({"cpu": 2000}, {"cpu": 2000}, {"cpu": 2000}, pending=1, running=1),
         "old": Share({"cpu": 20000}, {"cpu": 6000}, {"cpu": 20000}, unknown=1),
     }
+
+
+def test_in_whichever_order_queues_are_known_the_same_one_comes_first():
+    """Two that hold the same part of what is due to them stand alike, to the last digit."""
+
+    def decided(*queues):
+        nodes = [make_node(name="n0", gpu=4), make_node(name="n1", gpu=2)]
+        nodes.append(make_node(name="n2", gpu=2))
+        roles = [make_role(replicas=2, gpu=2)]
+        gangs = [
+            make_gang(key=f"team/g{index}", queue=queue, min_member=1, roles=roles)
+            for index, queue in enumerate(("q1", "q1", "q2"))
+        ]
+        snapshot = make_snapshot(nodes=nodes, gangs=gangs, queues=queues)
+        return cycle.schedule(snapshot, policy.parse({"actions": "allocate"}))
+
+    one, other = make_queue(name="q1", weight=2), make_queue(name="q2")
+    assert decided(one, other) == decided(other, one)
