@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+JOBS = "/apis/kubeflow.org/v1/namespaces/{}/tfjobs"
+PODS = "/api/v1/namespaces/{}/pods"
 Chain = list[tuple[str, bytes]]
 
 

@@ -17,10 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from floor import Door, opened
-
-JOBS = "/apis/kubeflow.org/v1/namespaces/{}/tfjobs"
-PODS = "/api/v1/namespaces/{}/pods"
+from floor import JOBS, PODS, Door, opened
 
 
 class Least:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import ClientTimeout
+from floor import JOBS, PODS
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster.api.model import Json
@@ -44,8 +45,6 @@ IDLE = 0.03
 """CPU seconds in half a second that are no work."""
 TICKS = os.sysconf("SC_CLK_TCK")
 WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
-JOBS = "/apis/kubeflow.org/v1/namespaces/{}/tfjobs"
-PODS = "/api/v1/namespaces/{}/pods"
 FLOOR = Path(__file__).with_name("floor.py")
 LEAST = Path(__file__).with_name("least.py")
 WAYS = ("bind", "node", "least", "muster")
