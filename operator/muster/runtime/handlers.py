@@ -3,6 +3,7 @@
 
 What its watches show of a job is taken off their lines (`kube.shortcut`); what it lists, and who
 has gone, comes by its handlers.
+
 It runs in a thread of its own, on a loop of its own: what ends it ends nothing else, and it begins
 anew.
 """
