@@ -43,7 +43,10 @@ class Recorded:
 
 
 class Watched(GangTracker):
-    """Asserts that of each gang that is passed over a look would have shown nothing new."""
+    """Asserts that of each gang that is passed over a look would have shown nothing new.
+
+    But which of its pods have come, of those that were given nodes.
+    """
 
     looked = frozenset()
 
@@ -53,8 +56,13 @@ class Watched(GangTracker):
         found, asked = super().inputs(settings, now), self._asked()
         for key, memory in self:
             if key not in self.looked:
-                assert self.facts(key, now) is memory.facts, key
                 assert now < memory.due
+                facts = self.facts(key, now)
+                if key not in self._awaiting:
+                    assert facts is memory.facts, key
+                else:
+                    gang = tracker.step(memory, facts, now).input
+                    assert whoever_has_come(gang) == whoever_has_come(memory.input), key
         assert self._asked() == asked
         return found
 
@@ -64,6 +72,12 @@ class Watched(GangTracker):
     def _look(self, key, now):
         self.looked = {*self.looked, key}
         return super()._look(key, now)
+
+
+def whoever_has_come(gang):
+    """Return a gang as it is to the scheduler whether its pods have come or are to come."""
+    roles = tuple(replace(role, started=(), previous={}) for role in gang.roles)
+    return replace(gang, roles=roles, admitted=True, started=None)
 
 
 class Following:

@@ -427,6 +427,81 @@ class TestPromises:
         assert story.look(REST).refusal is None
 
 
+class TestSomeHaveCome:
+    """Of a gang whose pods were given nodes, while others are still on their way."""
+
+    @pytest.fixture
+    def coming(self):
+        """Return the story of a job of three, of which the first pod has come."""
+        story = Story()
+        story.look()
+        story.promise(*ALL)
+        story.look()
+        story.pod(W0)
+        return story
+
+    @staticmethod
+    def passes_over(story):
+        """Say whether a cycle takes the gang as it is known."""
+        gangs = story.following.gangs
+        with mock.patch.object(gangs, "_look", wraps=gangs._look) as looks:
+            story.look()
+        return not looks.called
+
+    def test_the_gang_is_passed_over(self, coming):
+        """A cycle would find what it knows, once for each of its pods."""
+        assert self.passes_over(coming)
+        coming.pod(W1)
+        assert self.passes_over(coming)
+        assert coming.promised == dict(ALL[2:])
+
+    def test_the_last_one(self, coming):
+        """It is taken in at once, and leaves nothing for the next cycle to find."""
+        coming.pod(W1)
+        with coming.store.jobs.creating(KEY):
+            coming.pod(W2, node="n2")
+            assert (coming.memory.facts.ready, coming.memory.was_whole) == (3, True)
+        assert self.passes_over(coming)
+
+    def test_for_a_second(self, coming):
+        """Then what else is said of the gang is said of the pods that are there."""
+        assert self.passes_over(coming)
+        coming.now += 0.5
+        coming.pod(W1)
+        coming.now += 0.5
+        assert not self.passes_over(coming)
+        assert coming.memory.facts.ready == 2
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda story: story.pod(W0, phase="Failed"),
+            lambda story: story.gone(W0),
+            lambda story: story.pod(W1, uid="a", node=""),
+            refuse,
+            lose_a_node,
+            doubt_a_node,
+        ],
+    )
+    def test_until_anything_else_happens(self, coming, change):
+        """Whatever it is, and in whatever order."""
+        assert self.passes_over(coming)
+        change(coming)
+        coming.pod(W2, node="n2")
+        assert not self.passes_over(coming)
+
+    def test_one_that_is_to_go_again(self, coming):
+        """It has come, but not to stay."""
+        assert self.passes_over(coming)
+        coming.pod(W1, going=True)
+        assert not self.passes_over(coming)
+
+    def test_who_asks_is_told_who_is_there(self, coming):
+        """A decision is taken in by what is known at that moment."""
+        assert self.passes_over(coming)
+        assert set(coming.following.gangs.facts(KEY, coming.now).pods) == {W0}
+
+
 def test_the_job_says_how_long_its_nodes_are_kept_for_pods_that_do_not_come():
     """scheduleTimeoutSeconds, as with the schedulers that count from a pod's place to its start;
     0 is as if it were not given.

@@ -17,7 +17,7 @@ from typing import TypeVar
 from muster.allocator import assume, tracker
 from muster.allocator.binder import Binder
 from muster.allocator.cells import Causes
-from muster.allocator.members import GangSettings, Members
+from muster.allocator.members import GangSettings, LookStamp, Members
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Effect, GangFacts, GangMemory, Step
 from muster.allocator.verdict import RELEASE
@@ -45,8 +45,11 @@ class GangTracker:
         self._causes = causes or Causes(lambda _name: None)
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Kind] = {}
-        self._seen: dict[str, tuple[object, GangMemory]] = {}
+        self._seen: dict[str, tuple[LookStamp | None, GangMemory]] = {}
         """By gang: the stamp of its last look, and what has been remembered since."""
+        self._awaiting: dict[str, tuple[LookStamp, GangMemory]] = {}
+        """The same of gangs of which no more has happened since then than that some of the pods
+        that they were given nodes for have come."""
         self._then: dict[str, GangFacts] = {}
         """What the cycle under way saw of gangs of which something else is known by now."""
 
@@ -81,31 +84,47 @@ class GangTracker:
 
         Nearly all are so in nearly every cycle.
         """
-        memory, stamp = self._memories.get(key), kind.members.stamp(key, now)
-        if (same := self._still(key, kind, stamp, now)) is not None:
+        stamp = self._stamp(key, kind, now)
+        # To the scheduler a pod that has come is as one that is to come: while others are on their
+        # way, each look at the gang would find no more than that.
+        seen = self._awaiting.get(key) or self._seen.get(key)
+        if (same := self._still(key, kind, seen, stamp, now)) is not None:
             if same.due < math.inf:
                 self._effects.carry_out(key, kind, (tracker.Wake(same.due),))
             return same.input
+        return self.attempt(key, self._look_anew, now, else_=None)
 
-        def look(key: str, now: float) -> GangInput | None:
-            gang = self._look(key, now)
-            after, nodes = self._memories.get(key), {} if memory is None else memory.assumed
-            # What is known of a gang depends on the nodes that it was given, too.
-            if after is not None and after.assumed == nodes:
-                # The stamp of before: what the look itself may have brought about is new.
-                self._seen[key] = stamp, after
-            return gang
+    def _stamp(self, key: str, kind: Kind, now: float) -> LookStamp | None:
+        memory = self._memories.get(key)
+        return kind.members.stamp(key, now, promised=bool(memory and memory.assumed))
 
-        # Of what failed nothing is kept: it is looked at again.
-        self._seen.pop(key, None)
-        return self.attempt(key, look, now, else_=None)
-
-    def _still(self, key: str, kind: Kind, stamp: object, now: float) -> GangMemory | None:
-        """Return what is remembered of a gang if nothing of it can have changed since its look."""
-        before, then = self._seen.get(key, (None, None))
-        if then is None or then is not self._memories.get(key) or stamp != before:
+    def _still(
+        self,
+        key: str,
+        kind: Kind,
+        seen: tuple[LookStamp | None, GangMemory] | None,
+        stamp: LookStamp | None,
+        now: float,
+    ) -> GangMemory | None:
+        """Return what is remembered of a gang if nothing of it can have changed since `seen`."""
+        if seen is None or seen[1] is not self._memories.get(key) or stamp != seen[0]:
             return None
-        return then if now < then.due and kind.members.lasts(key, now) else None
+        return seen[1] if now < seen[1].due and kind.members.lasts(key, now) else None
+
+    def _look_anew(self, key: str, now: float) -> GangInput | None:
+        """Look at a gang, and keep what shows whether the next look would find the same."""
+        # Of what fails nothing is kept: it is looked at again.
+        self._seen.pop(key, None)
+        self._awaiting.pop(key, None)
+        memory = self._memories.get(key)
+        # The stamp of before: what the look itself may bring about is new.
+        stamp, nodes = self._stamp(key, self._kind_of[key], now), memory.assumed if memory else {}
+        gang = self._look(key, now)
+        after = self._memories.get(key)
+        # What is known of a gang depends on the nodes that it was given, too.
+        if after is not None and after.assumed == nodes:
+            self._seen[key] = stamp, after
+        return gang
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
         """Do work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
@@ -132,7 +151,8 @@ class GangTracker:
         kind, memory = self._kind_of.get(key), self._memories.get(key)
         if kind is None:
             return None
-        if (same := self._still(key, kind, kind.members.stamp(key, now), now)) is not None:
+        seen, stamp = self._seen.get(key), self._stamp(key, kind, now)
+        if (same := self._still(key, kind, seen, stamp, now)) is not None:
             return same.facts
         nodes = () if memory is None else {it.node for it in memory.assumed.values()}
         return kind.members.facts(key, nodes, now)
@@ -213,9 +233,21 @@ class GangTracker:
             if memory.facts is not None:
                 # The look replaces the facts, by which a cycle under way is deciding.
                 self._then.setdefault(key, memory.facts)
-            self._look(key, now)
+            self._look_anew(key, now)
+        elif len(after.assumed) < len(memory.assumed):
+            self._has_come(key, memory, after, now)
         # The hold ends with it; that, too, is found by a cycle.
         return after.broken_since is not None and not after.assumed
+
+    def _has_come(self, key: str, before: GangMemory, after: GangMemory, now: float) -> None:
+        """Take in that one of several pods has come that a gang was given nodes for."""
+        stamp = self._stamp(key, self._kind_of[key], now)
+        seen = self._awaiting.get(key) or self._seen.get(key)
+        self._awaiting.pop(key, None)
+        if stamp is None or seen is None or seen[0] is None or seen[1] is not before:
+            return
+        if stamp.is_next(seen[0]):
+            self._awaiting[key] = stamp, after
 
     def send(self, key: str, place: str, node: str, pod: str) -> Flight | None:
         """Keep the room of a pod that is sent to its node, whatever becomes of its gang.
@@ -272,6 +304,7 @@ class GangTracker:
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)
         self._seen.pop(key, None)
+        self._awaiting.pop(key, None)
         if memory is not None:
             assume.apply(self._columns, namespace_of(key), memory.assumed, {})
 

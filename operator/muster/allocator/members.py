@@ -48,6 +48,18 @@ class GangSettings:
     """Gangs are not told the names of other namespaces' gangs."""
 
 
+class LookStamp(NamedTuple):
+    """Equal where nothing has changed by which the facts of a gang are gathered."""
+
+    pods: int
+    """Changes of its pods."""
+    others: tuple[object, ...]
+
+    def is_next(self, before: LookStamp) -> bool:
+        """Say whether one change of its pods is all that there was since then."""
+        return self.pods == before.pods + 1 and self.others == before.others
+
+
 class Members(Protocol):
     """One kind of gangs. While nothing of a gang has changed, its facts are the same object."""
 
@@ -63,8 +75,11 @@ class Members(Protocol):
         `nodes` are those that pods of it were given: whether they are still there is a fact.
         """
 
-    def stamp(self, key: str, now: float) -> object:
-        """Return what differs where anything has changed by which facts of a gang are gathered."""
+    def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp | None:
+        """Return what differs where anything has changed by which facts of a gang are gathered.
+
+        None if nobody takes note of that. `promised`: it has nodes for pods that have not come.
+        """
 
     def lasts(self, key: str, now: float) -> bool:
         """Say whether the facts are still the same if the stamp is: time alone may change them."""
@@ -306,15 +321,18 @@ class JobMembers(_Kind):
             del self._answered[gone]
         return found
 
-    def stamp(self, key: str, now: float) -> object:
+    def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp:
         """Return what differs where anything has changed by which a job's gang is known."""
         store, space = self._store, namespace_of(key)
-        return (
+        others = (
             store.jobs.news(key),
+            # To a gang that has all its pods, or is to have none, it makes no difference.
+            promised and store.jobs.is_creating(key),
             self._common,
             store.dry_runs.changes(space),
             store.suspects.nodes(space, now),
         )
+        return LookStamp(store.jobs.revision(key), others)
 
     def lasts(self, key: str, now: float) -> bool:
         """Say whether there is nothing of which time alone brings the end, unknown to a step."""
@@ -366,7 +384,7 @@ class JobMembers(_Kind):
         # The number comes first: it differs most often, and a job takes long to compare.
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost, answers))
-        creating = self._store.jobs.is_creating(key)
+        creating = bool(nodes) and self._store.jobs.is_creating(key)
         suspects = self._store.suspects.nodes(job.namespace, now)
         return self._as_of_now(
             entry, job.namespace, nodes, _Now(until, loses_at, suspects, creating)
@@ -599,10 +617,9 @@ class PodGroupMembers(_Kind):
         """Return the keys of all gangs of which there are pods."""
         return self._kept(self._store.foreign)
 
-    def stamp(self, key: str, now: float) -> object:
+    def stamp(self, key: str, now: float, *, promised: bool) -> None:
         """Return nothing: other people's pods and groups are looked at each time."""
-        del key, now
-        return None
+        del key, now, promised
 
     def lasts(self, key: str, now: float) -> bool:
         """Say that they may change."""

@@ -52,6 +52,9 @@ REPEAT: Final = 2.0
 GATHERING: Final = 0.5
 """Seconds without a new pod after which it is published why a gang waits: others make their pods
 one by one."""
+COMING: Final = 1.0
+"""Seconds for which nobody looks at a gang only since some of its pods have come, while others
+are still to come."""
 FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
 SLIPS: Final = 2
@@ -1012,6 +1015,7 @@ def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) ->
 def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMemory:
     """Take in that a pod has a node: it is where it was sent, or was turned away there."""
     changes: dict[str, Any] = {}
+    due = 0.0
     if pod.uid in memory.binding:
         changes["binding"] = memory.binding - {pod.uid}
     if pod.uid in memory.marked:
@@ -1029,6 +1033,10 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         if comes:
             changes["assumed"] = _without(memory.assumed, place)
             changes["came_at"] = now
+            # A quota counts pods by whether they are there.
+            charged = memory.facts is not None and memory.facts.charged
+            if changes["assumed"] and not (charged or pod.deleting):
+                due = min(memory.due, now + COMING)
         if comes or pod.uid in memory.binding:
             changes["arrivals"] = (*memory.arrivals, pod)
         if not pod.deleting and memory.previous.get(place) != pod.node:
@@ -1038,7 +1046,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         # runs for a while, and is not to come back before its time.
         if runs and place in memory.retries and place not in memory.leaving:
             changes["retries"] = _without(memory.retries, place)
-    return replace(memory, due=0.0, **changes) if changes else memory
+    return replace(memory, due=due, **changes) if changes else memory
 
 
 def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:

@@ -282,12 +282,10 @@ class Jobs:
     def creating(self, key: str) -> Iterator[None]:
         """Let it be known that pods of the job are being created, as long as the block lasts."""
         self._creating.add(key)
-        self._note(key)
         try:
             yield
         finally:
             self._creating.discard(key)
-            self._note(key)
 
     def is_creating(self, key: str) -> bool:
         """Say whether pods of the job are being created: each may come to its node any moment."""
@@ -307,10 +305,12 @@ class Jobs:
         key = self.key_of(owner)
         if key is not None:
             self._revisions[key] = self.revision(key) + 1
-            self._note(key)
 
     def news(self, key: str) -> int:
-        """Return a number that is another one after each change of what is known here of a job."""
+        """Return a number that changes with a job, and with what is refused it.
+
+        Its pods have a `revision` of their own.
+        """
         return self._news.get(key, 0)
 
     def _note(self, key: str) -> None:
