@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from muster.api import jobs, names
@@ -45,14 +46,14 @@ def _task(role: str, index: int) -> str:
 
 def _sparse(job: Job, replica: Replica, domain: str) -> Callable[[int], str]:
     """Return what members of a job with dynamic workers are told: itself and its servers."""
-    servers = _addresses(job, job.replica("PS"), domain)
+    servers = cache(lambda: _addresses(job, job.replica("PS"), domain))
     address = _address(job, replica, domain)
 
     def value(index: int) -> str:
         own = address(index)
         cluster: Json = {"worker": {}, "ps": []}
         if replica.type == "Worker":
-            cluster = {"worker": {str(index): own}, "ps": servers}
+            cluster = {"worker": {str(index): own}, "ps": servers()}
         elif replica.type == "PS":
             cluster = {"worker": {}, "ps": [own]}
         return f'{{"cluster":{_compact(cluster)},"task":{_task(replica.role, index)}}}'
@@ -71,8 +72,9 @@ def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
     if job.options["enableDynamicWorker"]:
         return _with_config(_sparse(job, replica, domain))
     if not base.shares(job):
-        cluster = _cluster(job, domain)
-        return _with_config(lambda index: _full(cluster, replica.role, index))
+        # Most passes make no pod.
+        cluster = cache(lambda: _cluster(job, domain))
+        return _with_config(lambda index: _full(cluster(), replica.role, index))
     source = {"configMapKeyRef": {"name": _config_name(job), "key": names.TF_CLUSTER_KEY}}
     shared: Json = {"name": names.TF_CLUSTER_ENV, "valueFrom": source}
     # The kubelet expands it, so that the addresses of all pods stand once in a ConfigMap instead
