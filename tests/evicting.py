@@ -6,13 +6,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import numpy as np
 from hypothesis import strategies as st
 
 from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
 from muster.api.reasons import Reason
 from muster.cluster.assemble import assemble
-from muster.scheduler import cycle
+from muster.cluster.gangs import GangInput
+from muster.scheduler import cycle, division, policy
 from muster.scheduler.model import PastMove, Refusal
+from muster.scheduler.policy import Policy
 
 LEAVING = Refusal(Reason.PREEMPTED, "it is leaving")
 
@@ -27,10 +30,17 @@ class World:
         self.now = 1000.0
         self.moves = []
 
+    @property
+    def sizes(self):
+        """The CPUs of each node, by name."""
+        return {
+            node["metadata"]["name"]: int(node["status"]["allocatable"]["cpu"])
+            for node in self.nodes
+        }
+
     def __repr__(self):
         """Return what a failure is to be told by."""
-        sizes = [node["status"]["allocatable"]["cpu"] for node in self.nodes]
-        return f"World({sizes}, {self.queues}, {list(self.gangs.values())})"
+        return f"World({self.sizes}, {self.queues}, {list(self.gangs.values())})"
 
     def columns(self):
         """Return the columns with every task that has a node."""
@@ -173,3 +183,133 @@ def worlds(draw, most=6, queues=("q1", "q2"), *, hurt=True):
     nodes = [make_node(name=name, cpu=cpu) for name, cpu in sizes.items()]
     weights = [make_queue(name="q1", weight=draw(st.integers(1, 3))), make_queue(name="q2")]
     return World(nodes, weights, gangs)
+
+
+# Of a gang that wants the room of others, against all that may lawfully go for it.
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A gang that does not fit beside gangs that run, each of as many as it likes at the least."""
+
+    world: World
+    claimant: GangInput
+    rules: Policy
+    least: float | None
+    """The least work that a lawful set of tasks loses which makes room; None: there is none."""
+
+    def decide(self):
+        """Return what is decided about the gang."""
+        decisions = self.world.decide(self.rules)
+        return next(each for each in decisions if each.gang == self.claimant.key)
+
+
+# Of other plugins the first tier would decide who is asked at all.
+_PLUGINS = [{"name": name} for name in ("gang", "predicates", "proportion", "binpack")]
+PREEMPTS = policy.parse({"actions": "allocate, preempt", "tiers": [{"plugins": _PLUGINS}]})
+RECLAIMS = policy.parse({"actions": "allocate, reclaim"})
+
+
+def claim(dice, *, reclaims):
+    """Return one that others of its queue could make room for, or of another queue; or None.
+
+    `dice`: a `random.Random`. One in two has lost its members with their nodes.
+    """
+    world, asks = _crowd(dice)
+    queue = "q2" if reclaims else "q1"
+    claimant = make_gang(key="team/x", queue=queue, priority=1, roles=[asks])
+    if dice.randrange(2):
+        lost = dataclasses.replace(asks, previous=dict.fromkeys(asks.waiting, "gone"))
+        claimant = dataclasses.replace(claimant, roles=(lost,), admitted=True, hold_until=2000.0)
+    gangs = list(world.gangs.values())
+    world.gangs["team/x"] = claimant
+    if _cheapest(world, claimant, {}) is not None:
+        return None
+    if not reclaims:
+        best = _cheapest(world, claimant, {g.key: g.priority < 1 for g in gangs})
+        return Claim(world, claimant, PREEMPTS, best)
+    held = sum(len(g.roles[0].held) * _cpu(g.roles[0]) for g in gangs)
+    wants = len(asks.waiting) * _cpu(asks)
+    weights = np.array([q.weight for q in world.queues], float)
+    due = division.fill(np.array([held, wants], float), weights, float(sum(world.sizes.values())))
+    if wants > due[1] * (1 + 1e-9):
+        return None
+    best = _cheapest(world, claimant, {g.key: True for g in gangs}, held - due[0])
+    return Claim(world, claimant, RECLAIMS, best)
+
+
+def _crowd(dice):
+    """Return a world of elastic gangs that run, and the role of a gang that wants their room."""
+    sizes = {f"n{i}": dice.randint(2, 6) for i in range(dice.randint(1, 3))}
+    free, gangs = dict(sizes), []
+    for i in range(dice.randint(1, 4)):
+        cpu, held = dice.randint(1, 3), []
+        for _ in range(dice.randint(1, 4)):
+            node = dice.choice(sorted(sizes))
+            if free[node] >= cpu:
+                free[node] -= cpu
+                held.append((len(held), node))
+        if held:
+            starts = tuple(float(dice.randint(0, 900)) for _ in held)
+            gangs.append(
+                make_gang(
+                    key=f"team/g{i}",
+                    queue="q1",
+                    priority=dice.randint(0, 1),
+                    min_member=dice.randint(1, len(held)),
+                    roles=[make_role(cpu=cpu, held=tuple(held), started=starts)],
+                )
+            )
+    asks = make_role(cpu=dice.randint(1, 3), waiting=tuple(range(dice.randint(1, 4))))
+    nodes = [make_node(name=name, cpu=cpu) for name, cpu in sizes.items()]
+    queues = [make_queue(name="q1", weight=dice.randint(1, 3)), make_queue(name="q2")]
+    return World(nodes, queues, gangs), asks
+
+
+def _cpu(role):
+    """Return the CPUs that each task of a role asks for."""
+    return dict(role.shape.requests)["cpu"] // 1000
+
+
+def _lawful(gang, *, whole):
+    """Yield the sets of tasks that may go of a gang: of what it has above its minimum, or all."""
+    (role,) = gang.roles
+    for count in range(len(role.held) - gang.min_member + 1):
+        yield from itertools.combinations(range(len(role.held)), count)
+    if whole:
+        yield tuple(range(len(role.held)))
+
+
+def _cheapest(world, claimant, may_go, limit=float("inf")):
+    """Return the least work that is lost by a lawful set that makes room; None: there is none.
+
+    `may_go`: gang -> whether it may go whole. `limit`: of the cpus that go.
+    """
+    (asks,) = claimant.roles
+    best, total = None, sum(world.sizes.values())
+    gangs = [world.gangs[key] for key in may_go]
+    for going in itertools.product(*(_lawful(g, whole=may_go[g.key]) for g in gangs)):
+        free, lost, gone = dict(world.sizes), 0.0, 0
+        for gang in world.gangs.values():
+            (role,) = gang.roles
+            chosen = going[gangs.index(gang)] if gang in gangs else ()
+            for place, (_, node) in enumerate(role.held):
+                if place in chosen:
+                    lost += (world.now - role.started[place]) * _cpu(role) / total
+                    gone += _cpu(role)
+                else:
+                    free[node] -= _cpu(role)
+        enough = sum(room // _cpu(asks) for room in free.values()) >= len(asks.waiting)
+        if enough and gone <= limit + 1e-6 and (best is None or lost < best):
+            best = lost
+    return best
+
+
+def lost_by(world, decision):
+    """Return the work that is lost by what is evicted."""
+    total, lost = sum(world.sizes.values()), 0.0
+    for eviction in decision.evictions:
+        (role,) = world.gangs[eviction.gang].roles
+        place = [index for index, _ in role.held].index(eviction.index)
+        lost += (world.now - role.started[place]) * _cpu(role) / total
+    return lost
