@@ -15,6 +15,7 @@ from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
+from muster.allocator.pending import PendingPods
 from muster.allocator.tracker import (
     NOT_NOW,
     PATIENCE,
@@ -28,10 +29,12 @@ from muster.allocator.tracker import (
 )
 from muster.allocator.verdict import Cause
 from muster.api import edge
-from muster.api.reasons import Reason
+from muster.api.reasons import GangPhase, Reason
 from muster.cluster.dryrun import Answer
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
+from muster.scheduler.decision import Decision
+from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import PODS
 from muster.store.store import Callbacks, Store
 from world import START, tfjob
@@ -496,6 +499,60 @@ class TestSomeHaveCome:
         coming.pod(W1, going=True)
         assert not self.passes_over(coming)
 
+    def test_one_that_comes_elsewhere(self, coming):
+        """Of an earlier try, say: it is not where the gang counts as being."""
+        coming.pod(W1, node="n2")
+        assert not self.passes_over(coming)
+
+    def test_a_budget_counts_who_is_there(self):
+        """With one more the gang may not be evicted any more."""
+        story = Story()
+        guard(story)
+        story.look()
+        story.promise(*ALL)
+        story.look()
+        assert not story.memory.input.guarded
+        story.pod(W0)
+        assert story.look().guarded
+
+    def test_a_broken_gang_may_be_whole_before_the_last_one_has_come(self):
+        """Its hold ends then, and who is lost after that is held for as long as any."""
+        story = Story(
+            expired="restart",
+            policy={"schedulingPolicy": {"minAvailable": 2, "scheduleTimeoutSeconds": 600}},
+        )
+        story.look()
+        story.promise(*ALL)
+        for name, node in ALL:
+            story.pod(name, node=node)
+        story.look()
+        story.gone(W0)
+        story.gone(W1)
+        story.look()
+        story.promise((W0, "n1"), (W1, "n1"))
+        story.look(HOLD - 1)
+        story.pod(W0, uid="another")
+        assert story.look().hold_until is None
+        story.gone(W0, "another")
+        assert story.look(0.5).hold_until == story.now + HOLD
+        story.look(1)
+        assert not story.memory.released
+
+    def test_no_other_pod_is_shown_than_those_that_have_no_node(self):
+        """A gang of four, two of which are placed, shows the others while it waits for room."""
+        story = Story(policy={"schedulingPolicy": {"minAvailable": 2}})
+        story.edit(replicas=4)
+        story.look()
+        story.promise((W0, "n1"), (W1, "n1"))
+        story.following.set(verdict=replace(story.memory.facts.blank, since=story.now - 1))
+        story.look()
+        story.pod(W0)
+        assert self.passes_over(story)
+        ruling = Ruling(GangPhase.WAITING, Reason.NOT_ENOUGH_RESOURCES, "", "", 2, 2, 1, 4)
+        pending = PendingPods(story.following.gangs, lambda _at: None)
+        pending.show([Decision(KEY, ruling)], 500, story.now)
+        assert story.memory.unbound == {W2, W3}
+
     def test_who_asks_is_told_who_is_there(self, coming):
         """A decision is taken in by what is known at that moment."""
         assert self.passes_over(coming)
@@ -869,6 +926,27 @@ class TestUnreachable:
         assert list(gang.roles[0].returning) == [0, 1]
         assert not gang.roles[0].waiting
         assert list(gang.roles[0].held) == [(2, "n2")]
+
+    @pytest.mark.parametrize("comes", [True, False])
+    def test_they_are_heard_of_after_a_look(self, comes):
+        """By a cycle, or as the last pod came: the next one finds them there again."""
+        story = Story()
+        story.look()
+        story.promise(*ALL)
+        story.look()
+        story.pod(W0)
+        story.pod(W1)
+        story.look()
+        self.silence(story)
+        story.look()
+        story.look(60)
+        if comes:
+            story.pod(W2, node="n2")
+        self.silence(story, "True")
+        gang = story.look()
+        assert len(gang.roles[0].held) == 3
+        # A hold goes on until all are there.
+        assert (gang.hold_until is None) is comes
 
     def test_they_are_heard_of_again(self, restarting):
         """They never were away."""

@@ -121,8 +121,10 @@ class GangTracker:
         stamp, nodes = self._stamp(key, self._kind_of[key], now), memory.assumed if memory else {}
         gang = self._look(key, now)
         after = self._memories.get(key)
+        if after is None or not self._kind_of[key].members.lasts(key, now):
+            return gang
         # What is known of a gang depends on the nodes that it was given, too.
-        if after is not None and after.assumed == nodes:
+        if after.assumed == nodes:
             self._seen[key] = stamp, after
         return gang
 

@@ -53,11 +53,14 @@ class LookStamp(NamedTuple):
 
     pods: int
     """Changes of its pods."""
+    guarded: bool
+    """Some are counted by a disruption budget, which may forbid to evict the gang."""
     others: tuple[object, ...]
 
     def is_next(self, before: LookStamp) -> bool:
-        """Say whether one change of its pods is all that there was since then."""
-        return self.pods == before.pods + 1 and self.others == before.others
+        """Say whether one change of its pods, which nobody counts, is all that there was since."""
+        alike = (self.guarded, self.others) == (False, before.others)
+        return alike and self.pods == before.pods + 1
 
 
 class Members(Protocol):
@@ -332,7 +335,7 @@ class JobMembers(_Kind):
             store.dry_runs.changes(space),
             store.suspects.nodes(space, now),
         )
-        return LookStamp(store.jobs.revision(key), others)
+        return LookStamp(store.jobs.revision(key), store.budgets.version(space) > 0, others)
 
     def lasts(self, key: str, now: float) -> bool:
         """Say whether there is nothing of which time alone brings the end, unknown to a step."""

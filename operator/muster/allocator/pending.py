@@ -68,12 +68,13 @@ class PendingPods:
                 continue
             yield key, self._gangs.attempt(key, self._hidden, now, else_=())
 
-    def _hidden(self, key: str, _now: float) -> Sequence[str]:
-        memory = self._gangs.memory(key)
-        if memory is None or memory.facts is None:
+    def _hidden(self, key: str, now: float) -> Sequence[str]:
+        memory, facts = self._gangs.memory(key), self._gangs.facts(key, now)
+        if memory is None or facts is None:
             return ()
-        there = memory.facts.pods
-        return [p for p in _mine(memory) if p not in there and p not in memory.unbound]
+        # One that was given a node comes there, and its successor is given another one.
+        shown = {*facts.pods, *memory.assumed, *memory.unbound}
+        return [place for place in _mine(memory) if place not in shown]
 
 
 def _mine(memory: GangMemory) -> Iterator[str]:

@@ -1033,9 +1033,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         if comes:
             changes["assumed"] = _without(memory.assumed, place)
             changes["came_at"] = now
-            # A quota counts pods by whether they are there.
-            charged = memory.facts is not None and memory.facts.charged
-            if changes["assumed"] and not (charged or pod.deleting):
+            if changes["assumed"] and _is_one_of_many(memory, place, pod):
                 due = min(memory.due, now + COMING)
         if comes or pod.uid in memory.binding:
             changes["arrivals"] = (*memory.arrivals, pod)
@@ -1047,6 +1045,18 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         if runs and place in memory.retries and place not in memory.leaving:
             changes["retries"] = _without(memory.retries, place)
     return replace(memory, due=due, **changes) if changes else memory
+
+
+def _is_one_of_many(memory: GangMemory, place: str, pod: PodView) -> bool:
+    """Say whether it makes no difference to a gang that a pod has come, as long as others are to.
+
+    To one that was whole it may: it need not wait for these to be so again, and its hold is over.
+    And a quota counts pods by whether they are there.
+    """
+    starts = not memory.was_whole and memory.broken_since is None
+    counted = memory.facts is not None and memory.facts.charged
+    stays = pod.node == memory.assumed[place].node and not pod.deleting
+    return starts and stays and not counted
 
 
 def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
