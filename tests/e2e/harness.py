@@ -16,9 +16,11 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -96,6 +98,71 @@ class Refused(Exception):
         self.code = code
 
 
+def watched(
+    pool: urllib3.PoolManager, url: str, version: str, seconds: int, more: str = ""
+) -> Iterator[Json]:
+    """Yield the events of one watch, for so long at the most."""
+    query = f"?watch=true&resourceVersion={version}&timeoutSeconds={seconds}{more}"
+    timeout = urllib3.Timeout(connect=5, read=seconds + 5)
+    answer = pool.request("GET", url + query, preload_content=False, timeout=timeout)
+    rest = b""
+    try:
+        for chunk in answer.stream(65536):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from map(json.loads, filter(None, lines))
+    except urllib3.exceptions.HTTPError:
+        return
+    finally:
+        answer.close()
+
+
+class History(threading.Thread):
+    """Keeps what a watch shows, from a version on.
+
+    While it happens: the server tells of what was changed more than 75 s ago only as long as
+    nobody else has changed much.
+    """
+
+    def __init__(self, pool: urllib3.PoolManager, url: str, since: str) -> None:
+        super().__init__(name=f"history of {url} since {since}", daemon=True)
+        self._pool, self._url, self._version = pool, url, since
+        self.events: list[Json] = []
+        self.ended = threading.Event()
+        self._news = threading.Condition()
+        self._problem = ""
+
+    def run(self) -> None:
+        """Follow the watch until the end of who asked for it."""
+        while not self.ended.is_set() and not self._problem:
+            try:
+                self._follow()
+            except urllib3.exceptions.HTTPError:
+                self.ended.wait(0.1)  # the server is down; it comes back, or the story ends
+
+    def _follow(self) -> None:
+        # A bookmark comes shortly before the end: how far all is told where nothing changes.
+        more = "&allowWatchBookmarks=true"
+        for event in watched(self._pool, self._url, self._version, 3, more):
+            with self._news:
+                if event["type"] == "ERROR" or "code" in event:
+                    self._problem = str(event)
+                else:
+                    self.events.append(event)
+                    self._version = event["object"]["metadata"]["resourceVersion"]
+                self._news.notify_all()
+            if self._problem or self.ended.is_set():
+                return
+
+    def reach(self, version: int, deadline: float) -> None:
+        """Wait until all is told up to that version."""
+        with self._news:
+            while int(self._version) < version and not self._problem:
+                if not self._news.wait(deadline - time.monotonic()):
+                    self._problem = f"not told up to {version}"
+        if self._problem:
+            raise AssertionError(f"{self.name}: {self._problem}")
+
+
 class Api:
     """The administrator's view of one cluster, in one namespace of its own."""
 
@@ -104,6 +171,7 @@ class Api:
         self.namespace = namespace
         self._pool = connections(cluster)
         self._server = cluster.server
+        self._kept: dict[tuple[str, str], History] = {}
 
     def path(self, kind: str, name: str = "", sub: str = "") -> str:
         """Return the path of the collection, of an object, or of its subresource."""
@@ -257,55 +325,43 @@ class Api:
                 said = last.get("type"), last.get("message")
                 yield f"  {kind}/{found['metadata']['name']}: {said}"
 
-    def _events(
-        self, kind: str, version: str, deadline: float, *, bookmarks: bool = False
-    ) -> Iterator[Json]:
+    def _events(self, kind: str, version: str, deadline: float) -> Iterator[Json]:
         left = max(1, int(deadline - time.monotonic()) + 1)
-        query = f"?watch=true&resourceVersion={version}&timeoutSeconds={left}"
-        query += "&allowWatchBookmarks=true" if bookmarks else ""
-        timeout = urllib3.Timeout(connect=5, read=left + 5)
-        answer = self._pool.request(
-            "GET", self._server + self.path(kind) + query, preload_content=False, timeout=timeout
-        )
-        rest = b""
-        try:
-            for chunk in answer.stream(65536):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in filter(None, lines):
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        return
-                    yield event
-        except urllib3.exceptions.HTTPError:
-            return
-        finally:
-            answer.close()
+        url = self._server + self.path(kind)
+        for event in watched(self._pool, url, version, left):
+            if event["type"] == "ERROR":
+                return
+            yield event
 
     def revision(self, kind: str) -> str:
-        """Return the present revision of a collection, to ask for its `history` later."""
-        return str(self.send("GET", self.path(kind))["metadata"]["resourceVersion"])
+        """Return the present revision of a collection, of which the `history` is kept from now."""
+        since = str(self.send("GET", self.path(kind))["metadata"]["resourceVersion"])
+        self._kept[kind, since] = self._history(kind, since)
+        return since
+
+    def _history(self, kind: str, since: str) -> History:
+        made = History(self._pool, self._server + self.path(kind), since)
+        # Nobody ends all views of a cluster that stories make.
+        weakref.finalize(self, made.ended.set)
+        made.start()
+        return made
+
+    def forget(self) -> None:
+        """Keep no history any more."""
+        for kept in self._kept.values():
+            kept.ended.set()
 
     def history(self, kind: str, since: str, name: str = "") -> list[Json]:
         """Return every version of the objects (of one of them) since then, in order.
 
         The last version of a deleted object has a deletionTimestamp or is followed by none.
         """
-        last = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for o in self.list(kind)}
-        last = {uid: version for uid, version in last.items() if int(version) > int(since)}
-        # All is told once the present versions are; where there are none, the server says so by
-        # the bookmark that it sends shortly before it ends a watch.
-        for seconds in (PATIENCE,) if last else (3, 10, PATIENCE):
-            seen, left = [], dict(last)
-            for event in self._events(kind, since, time.monotonic() + seconds, bookmarks=True):
-                metadata = event["object"]["metadata"]
-                if event["type"] != "BOOKMARK":
-                    if name in ("", metadata["name"]):
-                        seen.append(event["object"])
-                    if left.get(metadata.get("uid")) == metadata["resourceVersion"]:
-                        del left[metadata["uid"]]
-                if not left and (last or event["type"] == "BOOKMARK"):
-                    return seen
-        raise AssertionError(f"the server does not tell what became of {kind} since {since}")
+        # What is asked of a version that an object had need not have been asked for before.
+        kept = self._kept.get((kind, since)) or self._history(kind, since)
+        listing = self.send("GET", self.path(kind))
+        kept.reach(int(listing["metadata"]["resourceVersion"]), time.monotonic() + PATIENCE)
+        seen = [event["object"] for event in kept.events if event["type"] != "BOOKMARK"]
+        return [each for each in seen if name in ("", each["metadata"]["name"])]
 
     # The questions that nearly every story asks.
 
@@ -456,6 +512,7 @@ def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
+    made.forget()
     clear(made)
 
 
