@@ -58,7 +58,7 @@ class Watched(GangTracker):
             if key not in self.looked:
                 assert now < memory.due
                 facts = self.facts(key, now)
-                if key not in self._awaiting:
+                if not self._seen[key].behind:
                     assert facts is memory.facts, key
                 else:
                     gang = tracker.step(memory, facts, now).input

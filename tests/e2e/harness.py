@@ -144,7 +144,8 @@ class History(threading.Thread):
         more = "&allowWatchBookmarks=true"
         for event in watched(self._pool, self._url, self._version, 3, more):
             with self._news:
-                if event["type"] == "ERROR" or "code" in event:
+                # An answer that is no watch is the Status itself.
+                if event.get("type", "ERROR") == "ERROR":
                     self._problem = str(event)
                 else:
                     self.events.append(event)
@@ -336,28 +337,27 @@ class Api:
     def revision(self, kind: str) -> str:
         """Return the present revision of a collection, of which the `history` is kept from now."""
         since = str(self.send("GET", self.path(kind))["metadata"]["resourceVersion"])
-        self._kept[kind, since] = self._history(kind, since)
+        self._history(kind, since)
         return since
 
     def _history(self, kind: str, since: str) -> History:
-        made = History(self._pool, self._server + self.path(kind), since)
-        # Nobody ends all views of a cluster that stories make.
-        weakref.finalize(self, made.ended.set)
-        made.start()
-        return made
-
-    def forget(self) -> None:
-        """Keep no history any more."""
-        for kept in self._kept.values():
-            kept.ended.set()
+        """Return what is kept since then; it is from now on where it was not yet."""
+        if (kind, since) not in self._kept:
+            made = self._kept[kind, since] = History(
+                self._pool, self._server + self.path(kind), since
+            )
+            # Nobody ends all views of a cluster that stories make.
+            weakref.finalize(self, made.ended.set)
+            made.start()
+        return self._kept[kind, since]
 
     def history(self, kind: str, since: str, name: str = "") -> list[Json]:
         """Return every version of the objects (of one of them) since then, in order.
 
         The last version of a deleted object has a deletionTimestamp or is followed by none.
         """
-        # What is asked of a version that an object had need not have been asked for before.
-        kept = self._kept.get((kind, since)) or self._history(kind, since)
+        # Of a version that an object had it need not be kept yet.
+        kept = self._history(kind, since)
         listing = self.send("GET", self.path(kind))
         kept.reach(int(listing["metadata"]["resourceVersion"]), time.monotonic() + PATIENCE)
         seen = [event["object"] for event in kept.events if event["type"] != "BOOKMARK"]
@@ -512,7 +512,6 @@ def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
-    made.forget()
     clear(made)
 
 

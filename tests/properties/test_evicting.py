@@ -77,7 +77,7 @@ def test_evicted_for_a_gang_that_fits_whole(world, rules, rounds):
     for _ in range(rounds):
         world.carry_out(world.decide(rules))
     decisions = world.decide(rules)
-    free = {n["metadata"]["name"]: int(n["status"]["allocatable"]["cpu"]) for n in world.nodes}
+    free = dict(world.sizes)
     gone = {(e.gang, e.index) for d in decisions for e in d.evictions}
     for gang in world.gangs.values():
         (role,) = gang.roles
@@ -105,7 +105,7 @@ def take(free, gang, nodes):
 def loss(world, gangs):
     """Return what is lost if these gangs go: the work, their number, their youth."""
     work = 0.0
-    total = sum(int(n["status"]["allocatable"]["cpu"]) for n in world.nodes) * 1000
+    total = sum(world.sizes.values()) * 1000
     for gang in gangs:
         (role,) = gang.roles
         work += sum(world.now - s for s in role.started) * dict(role.shape.requests)["cpu"] / total
@@ -142,7 +142,7 @@ def test_the_cheapest_set_goes(world):
 
 
 def _fits(world, claimant, cpu, gone):
-    free = {n["metadata"]["name"]: int(n["status"]["allocatable"]["cpu"]) for n in world.nodes}
+    free = dict(world.sizes)
     for gang in world.gangs.values():
         (role,) = gang.roles
         if gang.key not in gone:

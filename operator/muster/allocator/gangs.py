@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from muster.allocator import assume, tracker
 from muster.allocator.binder import Binder
@@ -31,6 +31,15 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
+class _Seen(NamedTuple):
+    """What shows whether another look at a gang would find the same."""
+
+    stamp: LookStamp | None
+    memory: GangMemory
+    behind: bool = False
+    """Some of the pods that the gang was given nodes for have come since, and no more."""
+
+
 class GangTracker:
     """The gangs of all kinds, by key. Where two kinds claim a key, the first one has it."""
 
@@ -45,11 +54,8 @@ class GangTracker:
         self._causes = causes or Causes(lambda _name: None)
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Kind] = {}
-        self._seen: dict[str, tuple[LookStamp | None, GangMemory]] = {}
-        """By gang: the stamp of its last look, and what has been remembered since."""
-        self._awaiting: dict[str, tuple[LookStamp, GangMemory]] = {}
-        """The same of gangs of which no more has happened since then than that some of the pods
-        that they were given nodes for have come."""
+        self._seen: dict[str, _Seen] = {}
+        """By gang: what its last look has shown."""
         self._then: dict[str, GangFacts] = {}
         """What the cycle under way saw of gangs of which something else is known by now."""
 
@@ -84,11 +90,10 @@ class GangTracker:
 
         Nearly all are so in nearly every cycle.
         """
-        stamp = self._stamp(key, kind, now)
-        # To the scheduler a pod that has come is as one that is to come: while others are on their
-        # way, each look at the gang would find no more than that.
-        seen = self._awaiting.get(key) or self._seen.get(key)
-        if (same := self._still(key, kind, seen, stamp, now)) is not None:
+        # Also one that is behind: to the scheduler a pod that has come is as one that is to come,
+        # and while others are on their way each look would find no more than that.
+        if (seen := self._still(key, kind, now)) is not None:
+            same = seen.memory
             if same.due < math.inf:
                 self._effects.carry_out(key, kind, (tracker.Wake(same.due),))
             return same.input
@@ -98,24 +103,19 @@ class GangTracker:
         memory = self._memories.get(key)
         return kind.members.stamp(key, now, promised=bool(memory and memory.assumed))
 
-    def _still(
-        self,
-        key: str,
-        kind: Kind,
-        seen: tuple[LookStamp | None, GangMemory] | None,
-        stamp: LookStamp | None,
-        now: float,
-    ) -> GangMemory | None:
-        """Return what is remembered of a gang if nothing of it can have changed since `seen`."""
-        if seen is None or seen[1] is not self._memories.get(key) or stamp != seen[0]:
+    def _still(self, key: str, kind: Kind, now: float) -> _Seen | None:
+        """Return what the last look has shown if nothing of the gang can have changed since."""
+        seen = self._seen.get(key)
+        if seen is None or seen.memory is not self._memories.get(key):
             return None
-        return seen[1] if now < seen[1].due and kind.members.lasts(key, now) else None
+        if seen.stamp != self._stamp(key, kind, now):
+            return None
+        return seen if now < seen.memory.due and kind.members.lasts(key, now) else None
 
     def _look_anew(self, key: str, now: float) -> GangInput | None:
         """Look at a gang, and keep what shows whether the next look would find the same."""
         # Of what fails nothing is kept: it is looked at again.
         self._seen.pop(key, None)
-        self._awaiting.pop(key, None)
         memory = self._memories.get(key)
         # The stamp of before: what the look itself may bring about is new.
         stamp, nodes = self._stamp(key, self._kind_of[key], now), memory.assumed if memory else {}
@@ -125,7 +125,7 @@ class GangTracker:
             return gang
         # What is known of a gang depends on the nodes that it was given, too.
         if after.assumed == nodes:
-            self._seen[key] = stamp, after
+            self._seen[key] = _Seen(stamp, after)
         return gang
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
@@ -153,9 +153,9 @@ class GangTracker:
         kind, memory = self._kind_of.get(key), self._memories.get(key)
         if kind is None:
             return None
-        seen, stamp = self._seen.get(key), self._stamp(key, kind, now)
-        if (same := self._still(key, kind, seen, stamp, now)) is not None:
-            return same.facts
+        seen = self._still(key, kind, now)
+        if seen is not None and not seen.behind:
+            return seen.memory.facts
         nodes = () if memory is None else {it.node for it in memory.assumed.values()}
         return kind.members.facts(key, nodes, now)
 
@@ -243,13 +243,11 @@ class GangTracker:
 
     def _has_come(self, key: str, before: GangMemory, after: GangMemory, now: float) -> None:
         """Take in that one of several pods has come that a gang was given nodes for."""
-        stamp = self._stamp(key, self._kind_of[key], now)
-        seen = self._awaiting.get(key) or self._seen.get(key)
-        self._awaiting.pop(key, None)
-        if stamp is None or seen is None or seen[0] is None or seen[1] is not before:
+        stamp, seen = self._stamp(key, self._kind_of[key], now), self._seen.pop(key, None)
+        if stamp is None or seen is None or seen.stamp is None or seen.memory is not before:
             return
-        if stamp.is_next(seen[0]):
-            self._awaiting[key] = stamp, after
+        if stamp.is_next(seen.stamp):
+            self._seen[key] = _Seen(stamp, after, behind=True)
 
     def send(self, key: str, place: str, node: str, pod: str) -> Flight | None:
         """Keep the room of a pod that is sent to its node, whatever becomes of its gang.
@@ -306,7 +304,6 @@ class GangTracker:
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)
         self._seen.pop(key, None)
-        self._awaiting.pop(key, None)
         if memory is not None:
             assume.apply(self._columns, namespace_of(key), memory.assumed, {})
 
