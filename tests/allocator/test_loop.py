@@ -21,7 +21,7 @@ from muster.allocator import cells, loop, members, pending, tracker
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.api.reasons import GangPhase, Reason
-from muster.controller.model import Refusal
+from muster.controller.model import Context, Refusal
 from muster.runtime import health
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision, Eviction, Verdict
@@ -789,3 +789,57 @@ def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):
         assert 0 < s.loop.cycles - before <= 2.0 / (0.05 + loop.IDLE_SHARE * 0.05) + 1
 
     play(story)
+
+
+class Hanging:
+    """An API server that takes every write and never answers; it notes what it was sent."""
+
+    def __init__(self):
+        """Begin with nothing."""
+        self.asked, self.news = [], asyncio.Event()
+
+    def __getattr__(self, verb):
+        async def write(path, *_args, **_more):
+            self.asked.append((verb, path))
+            self.news.set()
+            await asyncio.Event().wait()
+
+        return write
+
+
+def _pod_of_muster(name):
+    """Return a pod of somebody else's that Muster is to give a node."""
+    pod = make_pod(name=name, namespace="team", node="", phase="Pending", cpu=1)
+    pod["spec"]["schedulerName"] = "muster"
+    return {"kind": "Pod", **pod}
+
+
+def test_nothing_that_the_loop_began_outlives_it():
+    """Neither a binding nor a dry run: after it the lease goes to somebody else.
+
+    What still happens to pods begins nothing any more, either.
+    """
+
+    async def story():
+        server = Hanging()
+        made = Looping(server, {"n1": {"cpu": "4"}}, context=lambda _namespace: Context())
+        running = asyncio.create_task(made.loop.run())
+        made.put(_pod_of_muster("alone"))
+        made.show_job("mnist", 2)
+        wanted = [("create", "/api/v1/namespaces/team/pods/alone/binding")]
+        wanted.append(("dry_run", "/api/v1/namespaces/team/pods"))
+        async with asyncio.timeout(PATIENCE):
+            while not set(wanted) <= set(server.asked):
+                server.news.clear()
+                await server.news.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        asked = list(server.asked)
+        made.loop._binder.bind(made.store.pod("team", "alone"), "n1")
+        await asyncio.gather(
+            *asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True
+        )
+        assert server.asked == asked
+
+    asyncio.run(story())

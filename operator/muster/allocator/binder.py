@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from muster.allocator.background import Background
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
@@ -58,7 +59,8 @@ class Binder:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._binding = binding
         self._recorder = recorder
-        self._tasks: set[asyncio.Task[object]] = set()
+        self.background = Background()
+        """Has to run: what it ends is not written any more."""
         self._marks: dict[str, _Marks] = {}
         """By uid of the pod, while one of its marks is being written."""
         self._under_way: set[str] = set()
@@ -66,7 +68,7 @@ class Binder:
 
     def bind(self, pod: PodView, node: str, had: int = 0) -> None:
         """Bind the pod to the node; `had` is written on it, if it is anything."""
-        self._spawn(self._bind(pod, node, had))
+        self.background.spawn(self._bind(pod, node, had))
 
     def stamp(self, pod: PodView, had: int) -> None:
         """Write on the pod with how many its gang was whole.
@@ -86,7 +88,7 @@ class Binder:
         marks = self._marks.get(pod.uid)
         if marks is None:
             marks = self._marks[pod.uid] = _Marks()
-            self._spawn(self._write_marks(pod, marks))
+            self.background.spawn(self._write_marks(pod, marks))
         marks.last = message, node
         marks.news.set()
         if node:
@@ -270,14 +272,7 @@ class Binder:
             write.close()
             return
         self._under_way.add(key)
-        self._spawn(write).add_done_callback(lambda _: self._under_way.discard(key))
-
-    def _spawn(self, write: Coroutine[None, None, object]) -> asyncio.Task[object]:
-        task = asyncio.get_running_loop().create_task(write)
-        # The event loop keeps no task alive that nobody else refers to.
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        self.background.spawn(write).add_done_callback(lambda _: self._under_way.discard(key))
 
 
 def grace(store: Store, pod: PodView) -> int | None:

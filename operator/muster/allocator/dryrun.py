@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from muster import frameworks
+from muster.allocator.background import Background
 from muster.allocator.members import Ask
 from muster.api.backoff import after_refusal
 from muster.api.model import Json
@@ -51,6 +52,8 @@ class PodTrials:
     ) -> None:
         self._kube, self._store, self._context = kube, store, context
         self._trigger = trigger
+        self.background = Background()
+        """Has to run: what it ends is not answered any more."""
         self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._askers: dict[Key, dict[str, Ask]] = {}
         self._refused: dict[Key, int] = {}
@@ -72,7 +75,7 @@ class PodTrials:
             # Jobs of one template share a question; the answer is told to each of them.
             self._askers.setdefault(ask.key, {})[ask.job.key] = ask
             if ask.key not in self._under_way:
-                task = self._under_way[ask.key] = asyncio.create_task(self._try(ask))
+                task = self._under_way[ask.key] = self.background.spawn(self._try(ask))
                 fresh.add(task)
         if fresh:
             # Only for questions that begin now: a slow one has held up one cycle already, and its

@@ -164,6 +164,9 @@ class Loop:
     async def run(self) -> None:
         """Run cycles for ever, and write on groups and queues where they stand."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._binder.background.run())
+            if self._trials is not None:
+                group.create_task(self._trials.background.run())
             group.create_task(self._group_status.run(self.gangs.memory))
             group.create_task(self.queue_status.run())
             group.create_task(self._run())

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written while the cycles go on, and ends when they do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class Background:
+    """Tasks that nobody waits for, until `run` ends: none of them outlives it."""
+
+    def __init__(self) -> None:
+        # The event loop keeps no task alive that nobody else refers to.
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._ended = False
+
+    def spawn(self, work: Coroutine[None, None, _T]) -> asyncio.Task[_T]:
+        """Begin it, and return its task; once `run` has ended, one that does nothing."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._ended:
+            task.cancel()
+        return task
+
+    async def run(self) -> None:
+        """Wait for ever; cancelled, cancel all that is under way and return when it has ended."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._ended = True
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
