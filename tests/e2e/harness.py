@@ -352,16 +352,19 @@ class Api:
         return self._kept[kind, since]
 
     def history(self, kind: str, since: str, name: str = "") -> list[Json]:
-        """Return every version of the objects (of one of them) since then, in order.
+        """Return every version of the objects (of one of them) from then until now, in order.
 
         The last version of a deleted object has a deletionTimestamp or is followed by none.
         """
         # Of a version that an object had it need not be kept yet.
         kept = self._history(kind, since)
         listing = self.send("GET", self.path(kind))
-        kept.reach(int(listing["metadata"]["resourceVersion"]), time.monotonic() + PATIENCE)
+        now = int(listing["metadata"]["resourceVersion"])
+        kept.reach(now, time.monotonic() + PATIENCE)
         seen = [event["object"] for event in kept.events if event["type"] != "BOOKMARK"]
-        return [each for each in seen if name in ("", each["metadata"]["name"])]
+        # What came while it was waited for is none of the past that was asked for.
+        past = [each for each in seen if int(each["metadata"]["resourceVersion"]) <= now]
+        return [each for each in past if name in ("", each["metadata"]["name"])]
 
     # The questions that nearly every story asks.
 
