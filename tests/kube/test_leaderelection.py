@@ -266,3 +266,86 @@ def test_without_a_right_or_a_pod_nobody_bears_it(labels, refusals, monkeypatch,
     hurried(show(pods, "muster-system", "muster"), monkeypatch)
     assert pods.labels == labels
     assert "pod muster-system/me of the leader is not labelled" in caplog.text
+
+
+class Troubled(Leases):
+    """Refuses some of the next replacements, carries some out late, and counts all questions."""
+
+    def __init__(self):
+        """Begin without trouble."""
+        super().__init__()
+        self.asked, self.refusals, self.late = 0, [], 0.0
+
+    async def get(self, path):
+        """Read the lease."""
+        self.asked += 1
+        return await super().get(path)
+
+    async def replace(self, path, body, urgency):
+        """Store a lease, unless that is refused; one that is late is stored whoever waits."""
+        self.asked += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+        if self.late:
+            pause, self.late = self.late, 0.0
+            self.under_way = asyncio.create_task(self._later(pause, path, body, urgency))
+            return await asyncio.shield(self.under_way)
+        return await super().replace(path, body, urgency)
+
+    async def _later(self, pause, path, body, urgency):
+        await asyncio.sleep(pause)
+        return await super().replace(path, body, urgency)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [ApiError(429, "", "busy", None), ApiError(500, "", "", None), TimeoutError()],
+    ids=["429", "500", "broken"],
+)
+def test_the_lease_is_given_back_though_the_server_stumbles(trouble):
+    """A standby would wait for all of its duration."""
+
+    async def story():
+        kube = Troubled()
+        leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
+        await leader.acquire()
+        kube.refusals.append(trouble)
+        await asyncio.wait_for(leader.release(), 5.0)
+        assert kube.lease["spec"]["holderIdentity"] == ""
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("before", ["nothing", "free"])
+def test_a_lease_that_was_being_taken_at_the_end_is_given_back(before):
+    """The server may carry that out when nobody waits for it any more."""
+
+    async def story():
+        kube = Troubled()
+        if before == "free":
+            other = LeaderElector(kube, "system", "muster", "other", SHIPPED)
+            await other.acquire()
+            await other.release()
+        leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
+        kube.late = 0.2
+        taking = asyncio.create_task(leader.acquire())
+        await asyncio.sleep(0.1)
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+        await leader.release()
+        await asyncio.gather(kube.under_way, return_exceptions=True)
+        assert kube.lease is None or kube.lease["spec"]["holderIdentity"] == ""
+
+    asyncio.run(story())
+
+
+def test_who_never_tried_to_lead_ends_without_asking(caplog):
+    """The server may not answer, and there is nothing to be given back."""
+
+    async def story():
+        kube = Troubled()
+        await LeaderElector(kube, "system", "muster", "one", SHIPPED).release()
+        assert kube.asked == 0
+
+    asyncio.run(story())
+    assert "not released" not in caplog.text

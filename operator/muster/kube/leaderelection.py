@@ -29,6 +29,8 @@ from muster.kube.resources import Resource
 log = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 PODS = Resource("", "v1", "pods")
+AGAIN = Backoff(0.05, 1.0)
+"""Seconds between two tries to give the lease back."""
 LOOK = 0.5
 """Seconds after which a standby looks again: a lease that is given back is taken within that."""
 
@@ -56,6 +58,10 @@ class LeaderElector:
         self._seen: tuple[str, float] = ("", 0.0)
         """resourceVersion of the lease, and when it was first seen here."""
         self._runs_out = 0.0
+        self._wrote = False
+        self._unanswered: str | None = None
+        """Version of the lease in whose place the last write was to come (empty: there was none),
+        as long as it may still be carried out."""
 
     async def lead(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do the work as soon as this process is the leader; cancel it when the lease is lost.
@@ -94,31 +100,53 @@ class LeaderElector:
         """Write nothing any more, and give the lease back so that a standby need not wait."""
         # The fence first: a write that is still queued must not leave after the standby has begun.
         self._kube.lease_until = 0.0
+        if not self._wrote:
+            return
         try:
             async with self._patience():
-                while not await self._returned():
-                    log.info("the lease is given back once more: it was renewed in between")
+                await self._give_back()
         except (ApiError, *BROKEN) as error:
-            log.warning("the lease was not released: %s", error)
+            log.warning("the lease was not released: %s", str(error) or type(error).__name__)
 
-    async def _returned(self) -> bool:
-        """Give the lease back if it is held here; False if another write came in between.
-
-        The last renewal may be on its way still, though nobody waits for its answer.
-        """
-        lease = await self._kube.get(f"{self._path}/{self._name}")
-        spec = mapping(lease.get("spec"))
-        if spec.get("holderIdentity") == self._identity:
-            # As client-go gives it back: a standby that goes by the duration alone waits for a
-            # second.
-            lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+    async def _give_back(self) -> None:
+        """Try until it is given back: a standby would have to wait until it runs out."""
+        for pause in AGAIN:
             try:
-                await self._put(lease)
+                await self._return()
             except ApiError as error:
-                if error.code != 409:
+                # Another write came in between: the last renewal was on its way still.
+                if error.code != 409 and not error.passing("PUT"):
                     raise
-                return False
-        return True
+                log.info("the lease is given back once more: %s", error.message)
+            except BROKEN as error:
+                log.info("the lease is given back once more: %s", error)
+            else:
+                return
+            await asyncio.sleep(pause)
+
+    async def _return(self) -> None:
+        """Give the lease back if it is held here, or if it may yet be: for what is under way."""
+        path = f"{self._path}/{self._name}"
+        fresh = self._document(0)
+        # As client-go gives it back: a standby that goes by the duration alone waits for a second.
+        fresh["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            lease = await self._kube.get(path)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            # What was sent to be the first one finds this in its place.
+            if self._unanswered == "":
+                await self._kube.create(self._path, fresh, PriorityLevel.LEADERSHIP)
+            return
+        spec = mapping(lease.get("spec"))
+        version = mapping(lease.get("metadata")).get("resourceVersion")
+        if self._identity == spec.get("holderIdentity") or version == self._unanswered:
+            # Another time, too: the server keeps the version of what does not change, and what was
+            # sent in place of that would still be let in.
+            given = ("holderIdentity", "leaseDurationSeconds", "renewTime")
+            freed = {**spec, **{field: fresh["spec"][field] for field in given}}
+            await self._kube.replace(path, {**lease, "spec": freed}, PriorityLevel.LEADERSHIP)
 
     def _patience(self) -> asyncio.Timeout:
         """Return the bound of an attempt: one that gets no answer leaves time for another."""
@@ -153,7 +181,9 @@ class LeaderElector:
         except ApiError as error:
             if error.code != 404:
                 raise
+            self._wrote, self._unanswered = True, ""
             await self._kube.create(self._path, self._document(0), PriorityLevel.LEADERSHIP)
+            self._unanswered = None
             return True
         if not mapping(lease.get("metadata")).get("resourceVersion"):
             raise GarbledError(f"no lease: {str(lease)[:100]}")
@@ -181,7 +211,9 @@ class LeaderElector:
         return client.since_boot() >= self._runs_out
 
     async def _put(self, lease: Json) -> None:
+        self._wrote, self._unanswered = True, lease["metadata"]["resourceVersion"]
         await self._kube.replace(f"{self._path}/{self._name}", lease, PriorityLevel.LEADERSHIP)
+        self._unanswered = None
 
     def _document(self, changes: int) -> Json:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
