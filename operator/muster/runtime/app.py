@@ -66,6 +66,8 @@ YOUNG = 20_000
 """New objects after which garbage is looked for: each request makes hundreds, of which nearly none
 are part of a cycle. At Python's 700 that took a tenth of all time."""
 METRICS_PATH = "/metrics"
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""By which it is told to end."""
 
 
 class Operator:
@@ -154,17 +156,24 @@ class Operator:
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
         settings = self.settings
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         # First of all: a process that waits for permissions or the lease must show why it is not
         # ready.
-        runners = await metrics.serve(
-            self.metrics,
-            metrics.Addresses(settings.metrics_bind, settings.health_bind, settings.debug_bind),
-            metrics.Probes(self._unready, self._unwell),
-            {} if self.loop is None else self.loop.decision_log.pages,
-            TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
-        )
+        try:
+            runners = await metrics.serve(
+                self.metrics,
+                metrics.Addresses(
+                    settings.metrics_bind, settings.health_bind, settings.debug_bind
+                ),
+                metrics.Probes(self._unready, self._unwell),
+                {} if self.loop is None else self.loop.decision_log.pages,
+                TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
+            )
+        except OSError as error:
+            log.error("metrics or health cannot be served: %s", error)  # noqa: TRY400 -- enough
+            await self.kube.close()
+            return 2
         if (page := self._page()) is not None:
             try:
                 runners.append(await server.serve(settings.dashboard_bind, page))
@@ -175,6 +184,7 @@ class Operator:
         for runner in runners:
             await runner.cleanup()
         await self.kube.close()
+        _hear_no_more()
         return code
 
     def _page(self) -> Dashboard | None:
@@ -201,17 +211,22 @@ class Operator:
 
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
-        asking = asyncio.create_task(
-            access.wait(self.kube, self.needed, self.overlay, self._lacking), name="permissions"
-        )
+        asking = asyncio.create_task(self._ask(), name="permissions")
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if self._stop.is_set():
             asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
             return False
         await asking
         return True
+
+    async def _ask(self) -> None:
+        await access.wait(self.kube, self.needed, self.overlay, self._lacking)
+        self.kube.denied = self._doubt
+        # Before any pass: a kind whose permissions are unknown counts as not permitted.
+        await self.grants.look()
 
     def _lacking(self, problem: str) -> None:
         self.problem = problem or "starting"
@@ -226,9 +241,6 @@ class Operator:
         The work ends first, then the lease is given back.
         """
         leader = self._leader()
-        self.kube.denied = self._doubt
-        # Before any pass: a kind whose permissions are unknown counts as not permitted.
-        await self.grants.look()
         parts = {
             asyncio.create_task(self.informers.run(), name="informers"),
             asyncio.create_task(self.grants.run(), name="grants"),
@@ -454,6 +466,13 @@ def main(settings: Settings) -> int:
     gc.freeze()
     gc.set_threshold(YOUNG)
     return asyncio.run(_run(settings))
+
+
+def _hear_no_more() -> None:
+    """Ignore signals: their default would be the end of a process that ends already, and well."""
+    for number in SIGNALS:
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def _run(settings: Settings) -> int:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator as a process: when a signal ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import yaml
+
+PATIENCE = 60.0
+PROMPTLY = 10.0
+"""Seconds in which it ends; the machine may be busy."""
+
+
+class Permits(BaseHTTPRequestHandler):
+    """Permits all that is asked first, and does not answer when it is asked about jobs."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        """Answer a question about permissions, or none at all."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        about = body["spec"].get("resourceAttributes", {})
+        if about.get("resource", "").endswith("jobs"):
+            self.server.asked.set()
+            self.server.over.wait()
+        answer = json.dumps({**body, "status": {"allowed": True}}).encode()
+        # Who asked may be gone.
+        with contextlib.suppress(OSError):
+            self.send_response(201)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    def log_message(self, *_args):
+        """Say nothing."""
+
+
+@pytest.fixture
+def permits():
+    """Give such a server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Permits) as made:
+        made.asked, made.over = threading.Event(), threading.Event()
+        made.handle_error = lambda *_args: None
+        serving = threading.Thread(target=made.serve_forever)
+        serving.start()
+        yield made
+        made.over.set()
+        made.shutdown()
+        serving.join()
+
+
+def command(folder, port, health="0"):
+    """Return the command that runs it with such a server."""
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+        "current-context": "c",
+    }
+    (folder / "config").write_text(yaml.safe_dump(config))
+    addresses = ["--metrics-bind-address=0", f"--health-probe-bind-address={health}"]
+    run = [sys.executable, "-m", "muster", "run", f"--kubeconfig={folder / 'config'}"]
+    return [*run, *addresses]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_though_the_server_does_not_answer(permits, tmp_path, number):
+    """At once and well, however often it is told to."""
+    words = command(tmp_path, permits.server_port)
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(words, stderr=log) as process:
+        assert permits.asked.wait(PATIENCE)
+        told = time.monotonic()
+        while process.poll() is None and time.monotonic() < told + PROMPTLY:
+            process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.005)
+        process.kill()
+    assert process.returncode == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+WHILE_IT_IMPORTS = """
+import importlib, os
+from muster import cli
+importlib.import_module = lambda _name: os.kill(os.getpid(), {number})
+cli.main(["run"])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_while_it_still_imports(number):
+    """The first process of a container would hear of no signal that it has no handler for."""
+    command = [sys.executable, "-c", WHILE_IT_IMPORTS.format(number=int(number))]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_address_that_is_taken_is_one_sentence(permits, tmp_path):
+    """And which it is."""
+    address = f"127.0.0.1:{permits.server_port}"
+    words = command(tmp_path, permits.server_port, address)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 2
+    assert "metrics or health cannot be served" in line
+    assert str(permits.server_port) in line
