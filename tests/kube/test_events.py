@@ -317,3 +317,47 @@ def test_no_count_is_lost_while_an_event_is_being_written():
 
     asyncio.run(story())
     assert [e["count"] for e in server.held.values()] == [4]
+
+
+class Slow(Server):
+    """Takes a moment for each event, or for ever."""
+
+    def __init__(self, seconds):
+        """Begin; `seconds` are for each."""
+        super().__init__()
+        self.seconds = seconds
+
+    async def create(self, path, body, urgency):
+        """Create one then."""
+        await asyncio.sleep(self.seconds)
+        return await super().create(path, body, urgency)
+
+
+def ended(server, count):
+    """Record so many, end at once, and return after how many seconds that has ended."""
+
+    async def story():
+        recorder = EventRecorder(server)
+        task = asyncio.create_task(recorder.run())
+        await settled()
+        for number in range(count):
+            recorder.emit(JOB, "Normal", "Created", f"{number}")
+        began = asyncio.get_running_loop().time()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return asyncio.get_running_loop().time() - began
+
+    return asyncio.run(story())
+
+
+def test_what_waits_at_the_end_is_written_yet():
+    """No process after this one says it."""
+    server = Slow(0.001)
+    ended(server, 100)
+    assert {event["message"] for event in server.held.values()} == {str(n) for n in range(100)}
+
+
+def test_the_end_does_not_wait_for_a_server_that_is_slow():
+    """A standby waits for the lease."""
+    assert events.GOODBYE <= ended(Slow(60.0), 100) < events.GOODBYE + 1.0

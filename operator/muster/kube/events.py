@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
@@ -24,6 +25,10 @@ REMEMBERED, MEMORY_SECONDS = 20_000, 3600.0
 AGAIN_SECONDS = 60.0
 """Seconds after which what is to be recorded once, and was not, may be recorded again."""
 LONGEST_MESSAGE = 1024
+WRITERS, LAST_WRITERS = 4, 16
+"""How many write at once, and how many at the end."""
+GOODBYE = 0.5
+"""Seconds for which the end writes what waits: a standby waits for the lease meanwhile."""
 COMPONENT = "muster"
 _Token = tuple[str, str, str]
 """Of what is to be recorded once: uid of the object, reason, and digest of the words."""
@@ -111,6 +116,7 @@ class EventRecorder:
         self._quiet_until: OrderedDict[_Token, float] = OrderedDict()
         """`time.monotonic()`; the one that was recorded last comes last."""
         self.dropped = 0
+        self._ending = False
 
     def emit(
         self,
@@ -169,32 +175,54 @@ class EventRecorder:
         self._news.release()
 
     async def run(self) -> None:
-        """Write for ever, a few at a time."""
-        async with asyncio.TaskGroup() as writers:
-            for _ in range(4):
-                writers.create_task(self._writer())
+        """Write for ever, a few at a time; cancelled, write what waits, but not for long."""
+        writers = [asyncio.create_task(self._writer()) for _ in range(WRITERS)]
+        try:
+            done, _ = await asyncio.wait(writers, return_when=asyncio.FIRST_EXCEPTION)
+            for ended in done:
+                ended.result()
+        finally:
+            # What they tell happens once: no process after this one would say it.
+            self._ending = True
+            for _ in writers:
+                self._news.release()
+            last = [asyncio.create_task(self._rest()) for _ in range(WRITERS, LAST_WRITERS)]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE):
+                    await asyncio.gather(*writers, *last, return_exceptions=True)
 
     async def _writer(self) -> None:
-        while True:
+        while not self._ending:
             await self._news.acquire()
-            found = self._queue.first(())
-            assert found is not None
-            namespace, name = found
-            self._queue.take(namespace)
-            # Before it is written: what happens from here on waits for a write of its own.
-            waiting = self._waiting.pop(name)
-            self._under_way.add(name)
-            try:
-                await self._write(name, waiting)
-            except NOT_WRITTEN as error:
-                self._drop(waiting.token)
-                log.info("event not written: %s", error)
-            except Exception:
-                self._drop(waiting.token)
-                log.exception("event not written")
-            self._under_way.remove(name)
-            if name in self._waiting:
-                self._enqueue(namespace, name)
+            await self._next()
+        await self._rest()
+
+    async def _rest(self) -> None:
+        """Write what still waits."""
+        while self._queue.first(()) is not None:
+            await self._next()
+
+    async def _next(self) -> None:
+        """Write the first one that waits, if any does."""
+        found = self._queue.first(())
+        if found is None:
+            return
+        namespace, name = found
+        self._queue.take(namespace)
+        # Before it is written: what happens from here on waits for a write of its own.
+        waiting = self._waiting.pop(name)
+        self._under_way.add(name)
+        try:
+            await self._write(name, waiting)
+        except NOT_WRITTEN as error:
+            self._drop(waiting.token)
+            log.info("event not written: %s", error)
+        except Exception:
+            self._drop(waiting.token)
+            log.exception("event not written")
+        self._under_way.remove(name)
+        if name in self._waiting:
+            self._enqueue(namespace, name)
 
     async def _write(self, name: str, waiting: _Waiting) -> None:
         path = EVENTS.path(waiting.event.namespace)
