@@ -520,3 +520,11 @@ def test_a_field_of_a_group_that_the_server_drops_is_told_counted_and_known(
     story.go()
     assert story.dropped == {"PodGroup": frozenset()}
     assert story.said.all == []
+
+
+def test_what_is_told_is_not_told_again_as_a_later_write_fails(story):
+    """An event would count twice."""
+    story.server.refuses["patch", "pods/one"] = 403
+    told = Emit("Normal", "SuccessfulCreatePod", "Created pod: one")
+    story.go(create("one"), told, patch("one", {"metadata": {"labels": {"a": "b"}}}), STATUS)
+    assert story.said.all.count(("SuccessfulCreatePod", "Created pod: one")) == 1

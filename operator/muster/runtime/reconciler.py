@@ -274,6 +274,8 @@ class Reconciler:
                 continue
             elif sort is Emit:
                 self._record(job, batch)
+                # All that was made before it is told by now, and not once more.
+                turn.done.clear()
             else:
                 if not await self._written(turn, batch):
                     return self._soon(job.key)
