@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import socket
@@ -189,3 +190,23 @@ def test_a_certificate_is_exchanged_between_two_greetings(tmp_path, unused_tcp_p
         assert threads == {"webhook"}
 
     tell(tmp_path, unused_tcp_port, story, certified)
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+def test_it_may_end_while_it_begins(tmp_path, unused_tcp_port, caplog, steps):
+    """Nothing is left of it, and nobody complains."""
+
+    async def run():
+        address = f"127.0.0.1:{unused_tcp_port}"
+        made = Endpoint(address, Certified(tmp_path), FRAMEWORKS.values(), "")
+        serving = asyncio.create_task(made.run())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(run())
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records] == []
+    with socket.socket() as again:
+        again.bind(("127.0.0.1", unused_tcp_port))

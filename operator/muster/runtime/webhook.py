@@ -8,8 +8,10 @@ allocator's loop does not wait for any of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Final
 
 from aiohttp import web
@@ -66,11 +68,11 @@ class Endpoint:
             # Not while that loop is at a handshake, from another thread.
             self.admission.within = within
             listening = asyncio.run_coroutine_threadsafe(self._listen(), loop)
-            runner = await asyncio.wrap_future(listening)
             try:
+                await asyncio.shield(asyncio.wrap_future(listening))
                 await asyncio.Event().wait()
             finally:
-                ending = asyncio.run_coroutine_threadsafe(_end(runner), loop)
+                ending = asyncio.run_coroutine_threadsafe(_end(listening), loop)
                 await asyncio.shield(asyncio.wrap_future(ending))
         finally:
             loop.call_soon_threadsafe(loop.stop)
@@ -102,8 +104,10 @@ async def _done(work: Callable[[], None]) -> None:
     work()
 
 
-async def _end(runner: serving.Server) -> None:
-    await runner.cleanup()
+async def _end(listening: Future[serving.Server]) -> None:
+    # It may still be about to begin; a moment later there is something to be ended.
+    with contextlib.suppress(OSError):
+        await (await asyncio.wrap_future(listening)).cleanup()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
