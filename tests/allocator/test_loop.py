@@ -843,3 +843,40 @@ def test_nothing_that_the_loop_began_outlives_it():
         assert server.asked == asked
 
     asyncio.run(story())
+
+
+class Stumbling:
+    """An API server that can be asked nothing for once: the file of a token is away, say."""
+
+    def __init__(self):
+        """Begin with nothing."""
+        self.bindings, self.again = 0, asyncio.Event()
+
+    async def create(self, path, *_args, **_more):
+        """Bind, but for the first time."""
+        self.bindings += path.endswith("/binding")
+        if self.bindings == 1:
+            raise OSError("no token")
+        if self.bindings:
+            self.again.set()
+        return {"kind": "Status"}
+
+
+def test_a_binding_that_ends_of_what_nobody_expected_is_tried_again(caplog):
+    """Its room would be kept for ever; the error is told when it happens."""
+
+    async def story():
+        server = Stumbling()
+        made = Looping(server, {"n1": {"cpu": "4"}})
+        running = asyncio.create_task(made.loop.run())
+        made.put(_pod_of_muster("alone"))
+        try:
+            await asyncio.wait_for(server.again.wait(), PATIENCE)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+    assert "no token" in caplog.text

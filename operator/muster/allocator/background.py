@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import TypeVar
 
+log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -22,10 +24,16 @@ class Background:
         """Begin it, and return its task; once `run` has ended, one that does nothing."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         if self._ended:
             task.cancel()
         return task
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        """Take in that one has ended; what nobody foresaw is told when it happens."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what was written in the background failed", exc_info=error)
 
     async def run(self) -> None:
         """Wait for ever; cancelled, cancel all that is under way and return when it has ended."""

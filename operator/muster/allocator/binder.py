@@ -153,8 +153,14 @@ class Binder:
             with self._binding(pod, node) as given:
                 if given:
                     await self._kube.create(path, body, PriorityLevel.PLACEMENT)
-        except NOT_WRITTEN as error:
-            log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
+        # Whatever it is: without a word its room would be kept for ever.
+        except Exception as error:
+            known = isinstance(error, NOT_WRITTEN)
+            log.log(
+                logging.WARNING if known else logging.ERROR,
+                "pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error,
+                exc_info=not known,
+            )  # fmt: skip
             self._metrics.not_bound()
             self._failed(pod)
         else:
