@@ -57,7 +57,9 @@ class Watched(GangTracker):
         for key, memory in self:
             if key not in self.looked:
                 assert now < memory.due
-                facts = self.facts(key, now)
+                # Not as the tracker knows them: that is what is in question.
+                nodes = {it.node for it in memory.assumed.values()}
+                facts = self._kind_of[key].members.facts(key, nodes, now)
                 if not self._seen[key].behind:
                     assert facts is memory.facts, key
                 else:

@@ -515,6 +515,19 @@ class TestSomeHaveCome:
         story.pod(W0)
         assert story.look().guarded
 
+    def test_one_that_has_grown_asks_for_more_once_it_has_what_it_was_let_in_with(self):
+        """Of those others may be on their way: what it lacks comes first no more."""
+        story = Story()
+        story.look()
+        story.promise(*ALL)
+        story.look()
+        story.edit(replicas=4)
+        story.pod(W3, node="n2")
+        assert story.look().min_member == 3
+        story.pod(W0)
+        story.pod(W1)
+        assert story.look().min_member == 4
+
     def test_a_broken_gang_may_be_whole_before_the_last_one_has_come(self):
         """Its hold ends then, and who is lost after that is held for as long as any."""
         story = Story(

@@ -1051,12 +1051,14 @@ def _is_one_of_many(memory: GangMemory, place: str, pod: PodView) -> bool:
     """Say whether it makes no difference to a gang that a pod has come, as long as others are to.
 
     To one that was whole it may: it need not wait for these to be so again, and its hold is over.
-    And a quota counts pods by whether they are there.
+    One that has grown asks for something else once it has what it was let in with. And a quota
+    counts pods by whether they are there.
     """
+    facts = memory.facts
+    if facts is None or facts.charged or _growth(memory, facts):
+        return False
     starts = not memory.was_whole and memory.broken_since is None
-    counted = memory.facts is not None and memory.facts.charged
-    stays = pod.node == memory.assumed[place].node and not pod.deleting
-    return starts and stays and not counted
+    return starts and pod.node == memory.assumed[place].node and not pod.deleting
 
 
 def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
