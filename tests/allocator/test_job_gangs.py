@@ -20,6 +20,7 @@ from muster.allocator.tracker import (
     NOT_NOW,
     PATIENCE,
     REST,
+    Arrived,
     Assignment,
     Bind,
     Departure,
@@ -417,6 +418,12 @@ class TestPromises:
         story.look(1)
         assert not story.promised
 
+    def test_a_look_right_before_the_end(self, story):
+        """The next one is no later for it."""
+        story.promise(*ALL)
+        story.look(PATIENCE - 0.5)
+        assert story.wakes == [START + PATIENCE]
+
     def test_nothing_comes_of_it(self, story):
         """After two minutes the room is given back, and the gang rests for a while."""
         story.promise(*ALL)
@@ -527,6 +534,22 @@ class TestSomeHaveCome:
         story.pod(W0)
         story.pod(W1)
         assert story.look().min_member == 4
+
+    def test_the_rest_cannot_be_created(self, coming):
+        """Their room is not theirs any more, so that the gang is broken: its hold begins."""
+        coming.look()
+        refuse(coming, seconds=1000)
+        gang = coming.look()
+        assert (gang.hold_until, gang.refusal) == (coming.now + HOLD, None)
+        assert not coming.promised
+
+    def test_it_is_gone_before_the_others_have_come(self, coming):
+        """Half of the room is none. That it had come is recorded, though none will come now."""
+        coming.look()
+        coming.gone(W0)
+        coming.look()
+        (said,) = coming.following.effects.of(Arrived)
+        assert (coming.promised, [pod.name for pod in said.pods]) == ({}, [W0])
 
     def test_a_broken_gang_may_be_whole_before_the_last_one_has_come(self):
         """Its hold ends then, and who is lost after that is held for as long as any."""
@@ -758,6 +781,15 @@ class TestRelease:
         assert gang.hold_until is None
         assert list(gang.roles[0].waiting) == [0, 1, 2]
 
+    def test_nobody_is_left_to_go(self, restarting):
+        """It begins anew at once, whoever writes or reads that it was released."""
+        for name in (W0, W1, W2):
+            restarting.gone(name)
+        restarting.look()
+        gang = restarting.look(HOLD)
+        assert (gang.refusal, gang.admitted, gang.hold_until) == (None, False, None)
+        assert list(gang.roles[0].waiting) == [0, 1, 2]
+
     def test_members_that_have_done_their_work_stay(self, restarting):
         """Only the others are taken away; nobody is evicted, as it makes room for nobody."""
         restarting.pod(W0, phase="Succeeded")
@@ -828,6 +860,17 @@ class TestGrowth:
         assert not restarting.promised
         restarting.look(10 * HOLD)
         assert not restarting.memory.released
+
+    def test_a_gang_that_has_lost_its_room_meanwhile(self, story):
+        """It had nothing: all that are wanted now start together."""
+        story.promise(*ALL)
+        story.look()
+        story.edit(replicas=5)
+        assert story.look().min_member == 3
+        lose_a_node(story)
+        gang = story.look()
+        assert not story.promised
+        assert (gang.min_member, list(gang.roles[0].waiting)) == (5, [0, 1, 2, 3, 4])
 
     def test_a_member_is_lost_meanwhile(self, restarting):
         """It comes first, and its place is not given to one that was never there."""
@@ -1217,6 +1260,21 @@ class TestEvicted:
         assert role_of(gang).nominated == dict.fromkeys(range(3), "n2")
         s.following.set(rests_until=s.now + 5)
         assert (s.look().moving, s.memory.nominated) == (False, {})
+
+    def test_moved_where_its_pods_are_refused(self):
+        """Its nodes are kept while it rests, and not for as long as that."""
+        s = busy()
+        nodes = {W0: "n2", W1: "n2", W2: "n2"}
+        s.following.give_back(nodes, Departure(CAUSE, s.now + 1, nodes))
+        for name in nodes:
+            s.gone(name)
+        refuse(s, seconds=100)
+        s.look()
+        assert s.memory.nominated == nodes
+        assert s.wakes == [s.now + 1]
+        assert s.look(1).refusal is NOT_NOW
+        assert (s.memory.nominated, s.memory.verdict) == ({}, None)
+        assert s.wakes == [START + 100]
 
     def test_moved_in_part(self):
         """The one that goes has its node kept."""

@@ -199,7 +199,7 @@ class Gang:
         end, now = step.input.hold_until, self.now
         assert end is None or now >= end or now < self.lacks_since + HOLD
         if self.gives_up and now >= self.lacks_since + HOLD:
-            gone = not self.remade and self.seen.youngest is None
+            gone = self.seen.youngest is None
             assert step.memory.released or gone
 
     def is_sent(self, place, memory):

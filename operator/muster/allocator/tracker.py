@@ -509,13 +509,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     _prune(turn)
     _drop_void(turn)
     _lapse(turn)
-    _observe_presence(turn)
-    hold_until = _hold_until(turn)
-    gives_up = facts.gives_up if turn.memory.was_whole else facts.gives_up_early
-    if hold_until is not None and now >= hold_until and gives_up:
-        _give_up(turn)
-        hold_until = None
-    barred = _bar(turn, hold_until)
+    hold_until, barred = _judge(turn)
     _make_input(turn, hold_until, barred=barred)
     _bind(turn)
     _evict(turn)
@@ -523,6 +517,27 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     # Facts are not compared field by field: which object it is shows whether they have changed.
     turn.memory = replace(turn.memory, facts=facts, due=turn.due)
     return turn.end()
+
+
+def _judge(turn: _Turn) -> tuple[float | None, bool]:
+    """Take in who is there; say until when room is kept, and whether none is to be given.
+
+    All of that depends on what room the gang has, and may cost it some: it is judged until it
+    stands, for nothing else need ever ask for another look.
+    """
+    facts = turn.facts
+    while True:
+        assumed = turn.memory.assumed
+        _observe_presence(turn)
+        hold_until = _hold_until(turn)
+        gives_up = facts.gives_up if turn.memory.was_whole else facts.gives_up_early
+        if hold_until is not None and turn.now >= hold_until and gives_up:
+            _give_up(turn)
+            hold_until = None
+        barred = _bar(turn, hold_until)
+        _drop_half(turn)
+        if turn.memory.assumed is assumed:
+            return hold_until, barred
 
 
 def _prune(turn: _Turn) -> None:
@@ -602,7 +617,7 @@ def _lapse(turn: _Turn) -> None:
     # Whoever else got the room of a pod that is on its way to the server would share it.
     if turn.now < end or facts.creating:
         # The end may be over while pods are still being created: then it is looked at by and by.
-        turn.wake(max(end, turn.now + FIRST_RETRY))
+        turn.wake(end if turn.now < end else turn.now + FIRST_RETRY)
         return
     turn.forget(assumed)
     turn.remember(rests_until=turn.now + REST)
@@ -747,6 +762,9 @@ def _give_up(turn: _Turn) -> None:
     _release(turn, Departure(turn.facts.release_cause))
     if turn.facts.release_cause is not None:
         turn.effects.append(Released(len(turn.memory.leaving)))
+    if turn.facts.remade:
+        # Where nobody is left to go it is over, and nothing else may ask for another look.
+        _follow_release(turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -783,8 +801,9 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
     memory, facts = turn.memory, turn.facts
     protected = hold_until is not None and turn.now < hold_until
     end = max(memory.rests_until, facts.blocked_until)
-    if end < math.inf:
-        turn.wake(end)
+    # Also at the one that ends first: what was said while it rested, and kept, goes with its rest.
+    turn.wake(memory.rests_until)
+    turn.wake(facts.blocked_until)
     barred = memory.released or (turn.now < end and not protected)
     rests = memory.released or turn.now < memory.rests_until
     if memory.moving and not rests:
@@ -805,7 +824,6 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     if not facts.tasks:
         turn.remember(input=None, key=None)
         return
-    _drop_half(turn)
     memory, growth = turn.memory, _growth(turn.memory, facts)
     mends = growth > 0 and facts.ready < _least(memory, facts)
     for retry in memory.retries.values():
@@ -861,7 +879,7 @@ def _drop_half(turn: _Turn) -> None:
     room for free; it comes, or the answer says that it does not.
     """
     memory, facts = turn.memory, turn.facts
-    if not memory.assumed or _is_admitted(memory, facts):
+    if not facts.tasks or not memory.assumed or _is_admitted(memory, facts):
         return
     full = facts.asks.min_member - _growth(memory, facts)
     if facts.ready + len(memory.assumed) >= full:
