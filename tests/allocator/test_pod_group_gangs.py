@@ -14,6 +14,7 @@ from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
 from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Bind, Departure, Evict, Started
 from muster.allocator.verdict import RELEASE, Cause
+from muster.api import edge
 from muster.api.reasons import Reason
 from muster.store.store import Store
 
@@ -37,7 +38,8 @@ class Story(Shown):
         api = gang.EMBEDDED.apis[0]
         metadata = {"name": "g", "namespace": "team"}
         document = {"kind": "PodGroup", "apiVersion": api.api_version, "metadata": metadata}
-        self.put({**document, "spec": {"minMember": 3, **spec}})
+        self.group = {**document, "spec": {"minMember": 3, **spec}}
+        self.put(self.group)
         for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
             if runs:
                 self.pod(name, node)
@@ -57,13 +59,20 @@ class Story(Shown):
         """What is remembered."""
         return self.following.memory
 
-    def pod(self, name, node, **more):
+    def pod(self, name, node, created=0.0, **more):
         """Show a member on a node."""
         document = make_pod(name=name, node=node, namespace="team", cpu=1, **more)
         document["spec"]["schedulerName"] = "kube-batch"
         document["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
         document["metadata"]["ownerReferences"] = [self.owner] if self.owner else []
+        document["metadata"]["creationTimestamp"] = edge.format_time(created)
         self.put({"kind": "Pod", **document})
+
+    def say(self, reason, since=11.0):
+        """Show the group with a condition that says why its pods have no room, or lose it."""
+        told = {"type": "Unschedulable", "status": "True", "reason": reason, "message": "for x"}
+        told["lastTransitionTime"] = edge.format_time(since)
+        self.put({**self.group, "status": {"conditions": [told]}})
 
     def lose(self, name):
         """Let a member be gone."""
@@ -214,6 +223,10 @@ def test_a_gang_that_begins_anew():
     story.look(10.0)
     going = story.look(11.0)
     assert going.refusal is NOT_NOW
+    # First it is to be read that they go: a process that follows would not know.
+    assert not story.evicted()
+    story.say("NotEnoughTasks")
+    story.look(11.0)
     assert story.evicted() == {"a": RELEASE, "b": RELEASE}
     assert RELEASE.sentence == f"release: {MISSING}"
     verdict = story.memory.verdict
@@ -240,9 +253,46 @@ def test_new_pods_are_not_those_that_were_released():
     story.lose("c")
     story.look(10.0)
     story.look(11.0)
+    story.say("NotEnoughTasks")
+    story.look(11.0)
     story.pod("d", "", phase="Pending")
     story.look(11.0 + tracker.REPEAT)
     assert sorted(story.evicted()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_process_that_follows_takes_the_rest_of_a_gang_away(said):
+    """What its group says it was evicted for: half of it would run on, and another gang go too."""
+    story = Story()
+    story.lose("c")
+    if said:
+        story.say("Preempted", since=20.0)
+    story.pod("d", "n2", created=21.0)
+    story.follow()
+    story.look(30.0)
+    assert story.evicted() == (dict.fromkeys("ab") if said else {})
+    verdict = story.memory.verdict
+    if said:
+        assert (verdict.state, verdict.reason, verdict.message) == (
+            "Released",
+            "Preempted",
+            "for x",
+        )
+        for name in ("a", "b"):
+            story.lose(name)
+        assert not story.look(31.0).refusal
+        assert not story.memory.leaving
+
+
+def test_a_gang_that_makes_room_says_so_first():
+    """Also where nobody can write that it does: then after a while."""
+    story = Story()
+    story.following.now = 1.0
+    story.following.give_back(frozenset("abc"), Departure(CAUSE))
+    story.look(2.0)
+    assert not story.evicted()
+    story.look(1.0 + tracker.ANNOUNCING)
+    assert story.evicted() == dict.fromkeys("abc", CAUSE)
 
 
 def test_a_gang_that_makes_room_in_part():

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import faults
 import pytest
 from gangs import holders, moments
 from harness import (
@@ -22,6 +25,8 @@ from harness import (
     verdict,
 )
 from test_running_first import HOLD, outlast_the_hold, silence
+
+from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long(70)]
 
@@ -307,3 +312,58 @@ def test_killed_while_it_evicts_for_plain_pods(
 
 
 CROWD = [f"crowd-{i}" for i in range(4)]
+
+
+def test_a_gang_of_which_half_was_evicted_as_the_operator_ended(
+    api: Api, classes: None, start_operator: StartOperator, local_cluster: Cluster
+) -> None:
+    """It is the one that goes, and whole: nobody else loses his work, no half of it stays."""
+    del classes
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+
+    def gang(name: str, rank: str) -> None:
+        spec = {"minMember": 4, "priorityClassName": rank}
+        kind = {"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", "kind": "PodGroup"}
+        api.create({**kind, "metadata": {"name": name}, "spec": spec})
+        notes = {
+            "scheduling.k8s.io/group-name": name,
+            "local.muster.kubeflow.org/run-seconds": "forever",
+        }
+        container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        for index in range(4):
+            api.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {"name": f"{name}-{index}", "annotations": notes},
+                    "spec": {
+                        "schedulerName": "muster",
+                        "restartPolicy": "Never",
+                        "terminationGracePeriodSeconds": 1,
+                        "priorityClassName": rank,
+                        "containers": [container],
+                    },
+                }
+            )
+
+    def refuse_half(request: faults.Request) -> str:
+        found = re.search(r"-(\d)/eviction$", request.path)
+        return "503" if found and int(found[1]) >= 2 else ""
+
+    def running(pods: Mapping[str, Json]) -> Counter[str]:
+        return Counter(n.partition("-")[0] for n, p in pods.items() if phase_of(p) == "Running")
+
+    with faults.Proxy(local_cluster, refuse_half) as proxy:
+        first = start_operator(CONF, through=proxy, fresh=True)
+        gang("one", "story-low")
+        gang("two", "story-low")
+        api.wait("Pod", lambda pods: running(pods) == {"one": 4, "two": 4})
+        gang("high", "story-high")
+        api.wait("Pod", lambda pods: sum(running(pods).values()) == 6, what="half of it went")
+        assert first.stop() == 0
+    start_operator(CONF)
+    api.wait("Pod", lambda pods: running(pods)["high"] == 4)
+    with contextlib.suppress(AssertionError):
+        api.wait("Pod", lambda pods: sum(running(pods).values()) == 8, seconds=10)
+    found = running({p["metadata"]["name"]: p for p in api.list("Pod")})
+    assert sorted(found.values()) == [4, 4], found

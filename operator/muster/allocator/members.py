@@ -15,10 +15,11 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
-from muster.allocator.verdict import RELEASE
+from muster.allocator.verdict import RELEASE, waits
 from muster.api import names
+from muster.api.edge import parse_time
 from muster.api.model import GroupView, Job, Json, PodView, Replica, gather, nothing
-from muster.api.reasons import GangPhase
+from muster.api.reasons import GangPhase, Reason
 from muster.api.status import JobStatus, Verdict
 from muster.cluster import dryrun, gangs, podgroups, tasks
 from muster.cluster.dryrun import Answer
@@ -26,7 +27,7 @@ from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
 from muster.cluster.tasks import TaskSet
 from muster.controller import policies
-from muster.gang import standing
+from muster.gang import podgroup, standing
 from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
@@ -564,7 +565,7 @@ def job_facts(
         written=written,
         owed=written is not None and written.state == GangPhase.RESERVED,
         released=written is not None and written.state == GangPhase.RELEASED,
-        resumes=_was_evicted(job, pods.values()),
+        going=_going(pods, written),
         unplaced=None if here else verdict.foreign(job, blank),
         discreet=settings.hide_others,
         hold=settings.member_hold,
@@ -600,13 +601,13 @@ def _gives_up(job: Job, settings: GangSettings) -> bool:
     return wanted != "keep" if wanted else gangs.restarts(job)
 
 
-def _was_evicted(job: Job, pods: Iterable[PodView]) -> bool:
-    """Say whether an earlier process was taking these pods away, so that the rest must follow."""
-    written = job.status.gang
+def _going(pods: Mapping[str, PodView], written: Verdict | None) -> frozenset[str]:
+    """Return the places of the pods that an earlier process was taking away, with all the gang."""
     if written is None or written.state != GangPhase.RELEASED or written.since is None:
-        return False
+        return gather(())
     # Those that came after it was written are of the gang's next life.
-    return any(pod.created <= written.since and not pod.terminal for pod in pods)
+    there = ((p, pod) for p, pod in pods.items() if not pod.terminal)
+    return gather(place for place, pod in there if pod.created <= written.since)
 
 
 def _youngest(pods: Iterable[PodView]) -> float | None:
@@ -666,7 +667,33 @@ class PodGroupMembers(_Kind):
         terms = podgroups.terms(key, members, group, self._settings.rules)
         blank = self._blank(key.split("/", 2)[2], terms.minimum)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
-        return replace(facts, had=_had_by(pod for pod, _ in members) or _had_by_group(group))
+        written = _written(group, blank)
+        holders = {place: pod for place, pod in facts.pods.items() if pod.node}
+        return replace(
+            facts,
+            had=_had_by(pod for pod, _ in members) or _had_by_group(group),
+            written=written,
+            released=_says_so(group),
+            going=_going(holders, written),
+        )
+
+
+def _written(group: GroupView | None, blank: Verdict) -> Verdict | None:
+    """Return what a group says of a gang whose pods make room, None if it says no such thing."""
+    said = None if group is None else podgroup.wait_condition(group)
+    if said is None or said.get("reason") != Reason.PREEMPTED:
+        return None
+    told = waits(blank, Reason.PREEMPTED, str(said.get("message", "")))
+    since = parse_time(said.get("lastTransitionTime"))
+    return replace(told, state=GangPhase.RELEASED, since=since)
+
+
+def _says_so(group: GroupView | None) -> bool:
+    """Say whether a group tells that its pods go, or cannot: nobody here writes what it says."""
+    if group is None or group.deleting or group.api_version != names.SCHEDULING_API:
+        return True
+    said = podgroup.wait_condition(group) or {}
+    return said.get("reason") in (Reason.PREEMPTED, Reason.NOT_ENOUGH_TASKS)
 
 
 def _had_by(pods: Iterable[PodView]) -> int | None:
@@ -714,8 +741,6 @@ def group_facts(
         need=terms.minimum,
         youngest=_youngest(pods.values()),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),
-        # Who goes on after this process has nothing to do but to look at the pods that are left.
-        released=True,
         discreet=settings.hide_others,
         hold=settings.member_hold if terms.hold is None else terms.hold,
         timeout=terms.timeout,

@@ -189,7 +189,9 @@ class GroupStatus:
         least = facts.asks.min_member if facts is not None else 0
         leasts = facts.asks.leasts if facts is not None else {}
         whole = facts is not None and podgroups.ready(members, leasts) >= least
-        verdict = _overtaken(memory.verdict) if whole else memory.verdict
+        # Whose pods are to go says so before the first of them does.
+        overtaken = whole and not memory.released
+        verdict = _overtaken(memory.verdict) if overtaken else memory.verdict
         # A gang that is to grow runs as it did: one that comes after this process goes by that.
         kept = least if memory.had is None else min(least, memory.had)
         phase, counts = podgroups.phase(members, kept, leasts), podgroups.counts(members)

@@ -130,8 +130,8 @@ class GangFacts:
     """What is written says that others make room for it."""
     released: bool = False
     """What is written says that its pods go, or there is nobody who would have to know it."""
-    resumes: bool = False
-    """An earlier process was taking away the pods that are there."""
+    going: frozenset[str] = _NONE
+    """Places of pods that an earlier process was taking away."""
     unplaced: Verdict | None = None
     """What is said where nobody here places its pods."""
     hold: float = PATIENCE
@@ -482,12 +482,14 @@ def begin(facts: GangFacts) -> GangMemory:
     """Return what a process knows of a gang that it sees for the first time."""
     # Nothing that is written of other people's pods would outlive them.
     whole = facts.was_whole if facts.remade else facts.youngest is not None
+    resumes = bool(facts.going)
     return GangMemory(
         uid=facts.uid,
         started=whole,
-        was_whole=whole,
-        had=facts.had,
-        released=facts.resumes,
+        was_whole=whole and not resumes,
+        had=None if resumes else facts.had,
+        released=resumes,
+        leaving={p: Leaving(facts.pods[p].uid, None) for p in facts.going} or nothing(),
         owed=facts.owed,
         told=None if facts.written is None else facts.written.eta,
         previous={place: pod.node for place, pod in facts.pods.items() if pod.node} or nothing(),
