@@ -285,13 +285,13 @@ def test_a_process_that_follows_takes_the_rest_of_a_gang_away(said):
 
 
 def test_a_gang_that_makes_room_says_so_first():
-    """Also where nobody can write that it does: then after a while."""
+    """Where that is never written, be it that somebody takes it away again, it goes soon."""
     story = Story()
     story.following.now = 1.0
     story.following.give_back(frozenset("abc"), Departure(CAUSE))
     story.look(2.0)
     assert not story.evicted()
-    story.look(1.0 + tracker.ANNOUNCING)
+    story.look(1.0 + tracker.TELLING)
     assert story.evicted() == dict.fromkeys("abc", CAUSE)
 
 

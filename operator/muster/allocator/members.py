@@ -668,13 +668,12 @@ class PodGroupMembers(_Kind):
         blank = self._blank(key.split("/", 2)[2], terms.minimum)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
         written = _written(group, blank)
-        holders = {place: pod for place, pod in facts.pods.items() if pod.node}
         return replace(
             facts,
             had=_had_by(pod for pod, _ in members) or _had_by_group(group),
             written=written,
             released=_says_so(group),
-            going=_going(holders, written),
+            going=_going(facts.pods, written),
         )
 
 

@@ -47,6 +47,9 @@ ANNOUNCING: Final = 60.0
 """Seconds for which evicting waits until it is written whose room it will be, and who leaves.
 
 However busy the server, that is written long before; only what cannot be written at all is not."""
+TELLING: Final = 5.0
+"""The same for what a group of other people's pods is to say, which these people may write, too:
+nobody is to keep his room by that."""
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
 GATHERING: Final = 0.5
@@ -482,14 +485,16 @@ def begin(facts: GangFacts) -> GangMemory:
     """Return what a process knows of a gang that it sees for the first time."""
     # Nothing that is written of other people's pods would outlive them.
     whole = facts.was_whole if facts.remade else facts.youngest is not None
-    resumes = bool(facts.going)
+    # As in a release: of other people's pods those that wait for a node may stay.
+    going = (p for p in facts.going if facts.remade or facts.pods[p].node)
+    leaving = {place: Leaving(facts.pods[place].uid, None) for place in going}
     return GangMemory(
         uid=facts.uid,
         started=whole,
-        was_whole=whole and not resumes,
-        had=None if resumes else facts.had,
-        released=resumes,
-        leaving={p: Leaving(facts.pods[p].uid, None) for p in facts.going} or nothing(),
+        was_whole=whole and not leaving,
+        had=None if leaving else facts.had,
+        released=bool(leaving),
+        leaving=leaving or nothing(),
         owed=facts.owed,
         told=None if facts.written is None else facts.written.eta,
         previous={place: pod.node for place, pod in facts.pods.items() if pod.node} or nothing(),
@@ -956,7 +961,8 @@ def _evict(turn: _Turn) -> None:
     going = [(place, pod) for place, pod in found if pod is not None and _stays(pod)]
     if not going:
         return
-    if memory.released and not _is_written(turn, GangPhase.RELEASED, seen=facts.released):
+    within = ANNOUNCING if facts.remade else TELLING
+    if memory.released and not _is_written(turn, GangPhase.RELEASED, within, seen=facts.released):
         return
     evicted = dict(memory.evicted)
     for place, pod in going:
@@ -968,10 +974,10 @@ def _evict(turn: _Turn) -> None:
     turn.remember(evicted=evicted)
 
 
-def _is_written(turn: _Turn, state: str, *, seen: bool) -> bool:
+def _is_written(turn: _Turn, state: str, within: float = ANNOUNCING, *, seen: bool) -> bool:
     """Say whether that state can be read, so that a successor could go on from it.
 
-    If it never can, the answer is yes after a while.
+    If it cannot be `within` so many seconds, the answer is yes all the same.
     """
     if seen:
         turn.remember(asked=None)
@@ -980,8 +986,8 @@ def _is_written(turn: _Turn, state: str, *, seen: bool) -> bool:
     if asked is None or asked[0] != state:
         asked = (state, turn.now)
         turn.remember(asked=asked)
-    turn.wake(asked[1] + ANNOUNCING)
-    return turn.now >= asked[1] + ANNOUNCING
+    turn.wake(asked[1] + within)
+    return turn.now >= asked[1] + within
 
 
 def _explain(turn: _Turn, *, barred: bool) -> None:
