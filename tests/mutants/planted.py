@@ -91,7 +91,7 @@ TRACKER: Final = (
             ("return now >= end", "return True"),
             ("return now >= state.announced + TELLING", "return True"),
         ],
-        [("return turn.now >= asked[1] + ANNOUNCING", "return True")],
+        [("return turn.now >= asked[1] + within", "return True")],
     ),
     _fault(
         "the pause between two tries does not grow",
