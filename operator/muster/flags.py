@@ -271,8 +271,8 @@ SCHEDULER = (
          convert=duration),
     Flag("node-lost-after", "how long a node may be NotReady until the pods on it count as lost, "
          "if they do not say themselves by a toleration (1m)", convert=duration),
-    Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "
-         "restarts, else keep)", convert=one_of("release", "restart", "keep")),
+    Flag("on-hold-expired", "what happens to the running pods of a gang after the member hold: "
+         "keep, restart or release (keep)", convert=one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "
          "estimate tells when there will be enough (10m)", convert=duration),
     Flag("hide-other-namespaces", "jobs of other namespaces are not named in status, events "

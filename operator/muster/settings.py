@@ -58,8 +58,8 @@ class Settings:
     max_member_hold: float = 3600.0
     max_schedule_timeout: float = 24 * 3600.0
     node_lost_after: float = 60.0
-    on_hold_expired: str = ""
-    """release, restart or keep; empty: restart if the job allows restarts, else keep."""
+    on_hold_expired: str = "keep"
+    """`keep`, `restart` or `release`: what happens to the other members after the member hold."""
     reservation_after: float = 600.0
     hide_other_namespaces: bool = False
     """Jobs are told of those of other namespaces without their names."""

@@ -740,6 +740,15 @@ class TestRelease:
         restarting.look(1)
         assert restarting.memory.released
 
+    def test_running_members_of_a_degraded_gang_stay_by_default(self, running):
+        """The other members keep running after the member hold."""
+        running.look()
+        running.gone(W0)
+        running.look()
+        running.look(10 * HOLD)
+        assert not running.memory.released
+        assert not evicted(running)
+
     def test_a_member_that_is_back_in_time(self, restarting):
         """It goes on."""
         restarting.pod(W0, phase="Failed")
@@ -1003,6 +1012,29 @@ class TestUnreachable:
         assert len(gang.roles[0].held) == 3
         # A hold goes on until all are there.
         assert (gang.hold_until is None) is comes
+
+    def test_gang_with_member_on_silent_node_is_not_released(self, restarting):
+        """No member is deleted while another member may still run on its silent node."""
+        self.silence(restarting)
+        restarting.look()
+        restarting.look(60)
+        restarting.look(100 * HOLD)
+        assert not restarting.memory.released
+        assert not evicted(restarting)
+
+    def test_lost_member_that_is_removed_starts_another_hold(self, restarting):
+        """Replacements have the whole member hold before the other members are deleted."""
+        self.silence(restarting)
+        restarting.look()
+        restarting.look(60)
+        restarting.look(10 * HOLD)
+        restarting.gone(W0)
+        restarting.gone(W1)
+        restarting.look()
+        restarting.look(HOLD - 1)
+        assert not restarting.memory.released
+        restarting.look(1)
+        assert restarting.memory.released
 
     def test_they_are_heard_of_again(self, restarting):
         """They never were away."""

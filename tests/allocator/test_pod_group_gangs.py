@@ -187,12 +187,12 @@ def test_nodes_are_kept_for_so_long_for_pods_that_do_not_come_to_them(spec, kept
 @pytest.mark.parametrize(
     ("spec", "flag", "owner", "kept", "gone"),
     [
-        ({"scheduleTimeoutSeconds": 5, "memberHoldSeconds": 60}, "", OWNER, 5, ["a", "b"]),
+        ({"scheduleTimeoutSeconds": 5, "memberHoldSeconds": 60}, "keep", OWNER, 5, ["a", "b"]),
         ({"scheduleTimeoutSeconds": 5}, "release", OWNER, 5, ["a", "b"]),
-        ({"scheduleTimeoutSeconds": 5}, "keep", OWNER, 5, []),
-        ({"scheduleTimeoutSeconds": 5, "onHoldExpired": "keep"}, "", OWNER, 5, []),
-        ({"scheduleTimeoutSeconds": 5}, "", None, 5, []),
-        ({}, "", OWNER, HOLD, []),
+        ({"scheduleTimeoutSeconds": 5}, "keep", OWNER, 5, ["a", "b"]),
+        ({"scheduleTimeoutSeconds": 5, "onHoldExpired": "keep"}, "keep", OWNER, 5, []),
+        ({"scheduleTimeoutSeconds": 5}, "keep", None, 5, []),
+        ({}, "keep", OWNER, HOLD, []),
     ],
 )
 def test_a_gang_that_never_became_whole(spec, flag, owner, kept, gone):

@@ -187,6 +187,23 @@ def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: 
     api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
 
 
+def test_gang_with_silent_node_keeps_all_its_pods(api: Api, start_operator: StartOperator) -> None:
+    """No pod of a gang is deleted while one of its nodes is silent, however long that lasts."""
+    start_operator("--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
+    before = uids(api.wait_pods(4, "Running", "gang"))
+    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
+    silence(api, "node-1")
+    api.wait_job("gang", lambda j: verdict(j).get("reason") == "NodeUnreachable")
+    outlast_the_hold()
+    assert verdict(api.get("TFJob", "gang"))["state"] == "Degraded"
+    assert uids(api.pods("gang")) == before
+    api.patch("Node", "node-1", {"metadata": {"annotations": {READY: None}}})
+    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
+    assert kept(api, before)
+
+
 def test_a_node_that_is_registered_again_was_never_gone(
     api: Api, start_operator: StartOperator
 ) -> None:

@@ -161,6 +161,7 @@ class Story(Shown):
         self.rules = GangSettings(GangRules(frozenset({"muster"}), "default"), HOLD, expired)
         self.pods, self.nodes = {}, dict.fromkeys(NODES, True)
         self.lacks_since, self.parted, self.sent, self.evicted = None, set(), Counter(), {}
+        self.may_run_at = -math.inf
         asked = {"minAvailable": minimum, "scheduleTimeoutSeconds": timeout}
         policy = {"schedulingPolicy": {key: it for key, it in asked.items() if it is not None}}
         self.document = tfjob(Worker=SIZE, policy=policy)
@@ -462,6 +463,7 @@ class Story(Shown):
     def forget(self):
         """Expect nothing of what was before."""
         self.lacks_since, self.evicted, self.sent = None, {}, Counter()
+        self.may_run_at = -math.inf
 
     # What is decided.
 
@@ -645,6 +647,8 @@ class Story(Shown):
             return
         if self.lacks_since is None:
             self.lacks_since = self.now
+        if facts.may_run or before.facts.may_run:
+            self.may_run_at = self.now
         over = self.now >= self.lacks_since + HOLD
         if not (memory.was_whole or memory.released):
             # Nobody was left to go.
@@ -655,7 +659,10 @@ class Story(Shown):
         end = self.product.input.hold_until
         assert memory.released or end is not None
         assert over <= (memory.released or end <= self.now)
-        assert over <= (memory.released or not facts.gives_up)
+        stuck = self.now >= max(self.lacks_since, self.may_run_at) + HOLD
+        if facts.may_run and not before.released:
+            assert not memory.released
+        assert (stuck and facts.gives_up) <= (memory.released or facts.may_run)
 
 
 NOT_COMPARED = frozenset({"facts", "due", "key", "input"})

@@ -43,8 +43,8 @@ class GangSettings:
     rules: GangRules
     member_hold: float = PATIENCE
     """Seconds for which the room of missing members is kept."""
-    on_hold_expired: str = ""
-    """`keep`, `restart` or `release`; empty: as the gang can."""
+    on_hold_expired: str = "keep"
+    """`keep`, `restart` or `release`."""
     hide_others: bool = False
     """Gangs are not told the names of other namespaces' gangs."""
 
@@ -529,7 +529,7 @@ def job_facts(
     counted = [pods[place] for place in places if place in pods]
     elsewhere = gangs.elsewhere(job, rules) if here else 0
     late = sum(place not in pods for place in template.late)
-    gives_up = _gives_up(job, settings)
+    gives_up = settings.on_hold_expired in GIVES_UP
     timeout = rules.timeout(job.run_policy.scheduling.schedule_timeout_seconds)
     blocked = job.status.state == names.JobState.BLOCKED
     blocked_until = math.inf if blocked else policies.restart_due(job) or 0.0
@@ -547,6 +547,7 @@ def job_facts(
         begins=job.created,
         ready=_ready(job, rules, pods) if here else standing.placed(counted),
         ending=sum(map(standing.is_ending, counted)),
+        may_run=any(map(standing.may_run, counted)),
         had=_had(job, late, rules),
         # What another scheduler places, and what comes late by design, breaks no gang.
         need=gangs.minimum(job, late) - elsewhere,
@@ -571,7 +572,8 @@ def job_facts(
         hold=settings.member_hold,
         timeout=timeout,
         gives_up=gives_up,
-        gives_up_early=gives_up,
+        # A start that cannot be completed is undone where the job may be restarted.
+        gives_up_early=gives_up or gangs.restarts(job),
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=blocked_until,
     )
@@ -593,12 +595,6 @@ def _had(job: Job, late: int, rules: GangRules) -> int | None:
         return None
     grown = max(0, gangs.minimum(job, late) - had)
     return max(0, gangs.minimum(job) - gangs.elsewhere(job, rules) - grown)
-
-
-def _gives_up(job: Job, settings: GangSettings) -> bool:
-    """Say whether a gang that cannot be made whole is to start anew."""
-    wanted = settings.on_hold_expired
-    return wanted != "keep" if wanted else gangs.restarts(job)
 
 
 def _going(pods: Mapping[str, PodView], written: Verdict | None) -> frozenset[str]:
@@ -737,6 +733,7 @@ def group_facts(
         remade=False,
         ready=podgroups.ready(members, terms.leasts),
         ending=sum(map(standing.is_ending, pods.values())),
+        may_run=any(map(standing.may_run, pods.values())),
         need=terms.minimum,
         youngest=_youngest(pods.values()),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),
@@ -759,5 +756,5 @@ def _expires(members: Sequence[Member], terms: Terms, expired: str) -> tuple[boo
     left = (pod for pod, _ in members if pod.node and not (pod.deleting or pod.terminal))
     if terms.on_hold_expired or not all(pod.owner for pod in left):
         return (terms.on_hold_expired in GIVES_UP,) * 2
-    early = expired or ("restart" if terms.timeout is not None else "")
-    return expired in GIVES_UP, early in GIVES_UP
+    gives_up = expired in GIVES_UP
+    return gives_up, gives_up or terms.timeout is not None

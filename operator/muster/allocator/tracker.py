@@ -103,6 +103,8 @@ class GangFacts:
     """Pods that have a node and stay there, or have succeeded."""
     ending: int = 0
     """Pods that are being taken away and have not ended: each is a member until then."""
+    may_run: bool = False
+    """A missing member may still run: its node is unreachable and not fenced."""
     had: int | None = None
     """By what is written: how many it had when it last was whole, as `asks.min_member` counts."""
     need: int = 0
@@ -271,6 +273,8 @@ class GangMemory:
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
     not known. Only by losing of those it is broken: what is wanted since waits like any gang."""
     broken_since: float | None = None
+    may_run_until: float = -math.inf
+    """Time at which the last missing member that may have run was removed, fenced or ready."""
     placed_at: float | None = None
     """When it was last given nodes; None: before this process began, or not yet."""
     came_at: float = 0.0
@@ -532,19 +536,34 @@ def _judge(turn: _Turn) -> tuple[float | None, bool]:
     All of that depends on what room the gang has, and may cost it some: it is judged until it
     stands, for nothing else need ever ask for another look.
     """
-    facts = turn.facts
+    before = turn.memory.facts
+    if before is not None and before.may_run and not turn.facts.may_run:
+        turn.remember(may_run_until=turn.now)
     while True:
         assumed = turn.memory.assumed
         _observe_presence(turn)
         hold_until = _hold_until(turn)
-        gives_up = facts.gives_up if turn.memory.was_whole else facts.gives_up_early
-        if hold_until is not None and turn.now >= hold_until and gives_up:
+        if hold_until is not None and _releases(turn, hold_until):
             _give_up(turn)
             hold_until = None
         barred = _bar(turn, hold_until)
         _drop_half(turn)
         if turn.memory.assumed is assumed:
             return hold_until, barred
+
+
+def _releases(turn: _Turn, hold_until: float) -> bool:
+    """Return whether the members that are left are released because others are missing.
+
+    Never while a missing member may still run: no replacement could be created for it. After
+    that, replacements have the whole hold again before running pods are deleted.
+    """
+    facts, memory = turn.facts, turn.memory
+    if facts.may_run or not (facts.gives_up if memory.was_whole else facts.gives_up_early):
+        return False
+    release_at = max(hold_until, memory.may_run_until + facts.hold)
+    turn.wake(release_at)
+    return turn.now >= release_at
 
 
 def _prune(turn: _Turn) -> None:

@@ -161,7 +161,9 @@ class PodGroupSpec(Model):
         None, description="How long the place of a lost member is kept for its successor."
     )
     on_hold_expired: Literal["keep", "release", "restart"] | None = Field(
-        None, description="What happens to the group when a lost member did not come back."
+        None,
+        description="What happens to the running pods of the group when a lost member was not "
+        "replaced within the member hold.",
     )
 
 

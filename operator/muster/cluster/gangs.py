@@ -45,6 +45,7 @@ class GangInput:
     critical: bool = False
     guarded: bool = False
     movable: bool = False
+    restartable: bool = False
     moving: bool = False
     owed: bool = False
     polite: bool = False
@@ -208,6 +209,7 @@ def asks(
         drains_from=job.created + rules.reservation_after,
         critical=critical(job.namespace, pods),
         movable=_movable(job, sets),
+        restartable=restarts(job),
         polite=(named or rules.default_class) in rules.polite,
         topology=topology_of(job.annotations, job.labels),
         leasts=leasts_of(job, rules),

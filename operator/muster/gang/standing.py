@@ -67,6 +67,11 @@ def is_placed(pod: PodView) -> bool:
     return pod.phase == "Succeeded" or (has_node(pod) and not (pod.deleting or pod.lost))
 
 
+def may_run(pod: PodView) -> bool:
+    """Return whether a lost pod may still run: it exists, and its node is not fenced."""
+    return pod.lost and not (pod.fenced or pod.terminal)
+
+
 def is_ending(pod: PodView) -> bool:
     """Say whether a pod is being taken away and still at work."""
     return has_node(pod) and pod.deleting and not pod.lost

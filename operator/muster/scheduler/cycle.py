@@ -19,6 +19,7 @@ from muster.api.reasons import GangPhase, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.allocate import honour
+from muster.scheduler.actions.deadlock import break_deadlock
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
@@ -63,6 +64,7 @@ def schedule(
         for action in policy.actions:
             with around("action", action):
                 ACTIONS[action].run(session, policy.arguments.get(action, {}))
+        break_deadlock(session)
         return decisions(session)
 
 

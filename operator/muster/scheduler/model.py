@@ -351,6 +351,8 @@ class Gang:
     """A disruption budget forbids to take its tasks away."""
     movable: bool = False
     """It may be started again elsewhere: only room, labels and taints say where it can run."""
+    restartable: bool = False
+    """Every role of the job may be restarted."""
     moving: bool = False
     """It is on its way to the nodes kept for it, which it keeps while a refusal holds, too."""
     owed: bool = False
@@ -384,6 +386,15 @@ class Gang:
     def lies(self) -> bool:
         """Whether it says for itself where it is to lie."""
         return self.topology is not None or any(p.topology is not None for p in self.pod_sets)
+
+    @property
+    def nominated(self) -> bool:
+        """Whether nodes are kept for any of its tasks."""
+        return any(pod_set.nominated for pod_set in self.pod_sets)
+
+    def hold_expired(self, now: float) -> bool:
+        """Return whether the member hold has expired, so that no capacity is kept any more."""
+        return self.hold_until is not None and self.hold_until <= now
 
     def overran(self, now: float) -> bool:
         """Say whether it has its nodes for longer than it was expected to run."""

@@ -20,15 +20,19 @@ from muster.scheduler.state import GangState, PodSetState
 
 
 def protect(session: Session) -> None:
-    """Make the admitted gangs whole again as far as that is possible, and hold the rest."""
+    """Replace missing members of admitted gangs before any action runs.
+
+    During the member hold, capacity is kept for members that cannot be placed yet. After the hold
+    the gang keeps its first place in the order, but no capacity.
+    """
     now = session.snapshot.now
-    gangs = [
+    degraded = [
         gang
         for gang in session.gangs
-        if gang.spec.admitted and (gang.spec.hold_until is None or now < gang.spec.hold_until)
+        if gang.spec.admitted and gang.need and gang.spec.refusal is None
     ]
-    gangs = [gang for gang in gangs if gang.need and gang.spec.refusal is None]
-    gangs.sort(key=session.order)
+    degraded.sort(key=session.order)
+    gangs = [gang for gang in degraded if not gang.spec.hold_expired(now)]
     for gang in gangs:
         gang.protected = True
     at_fault = [_at_fault(session, gang) for gang in gangs]
@@ -46,6 +50,20 @@ def protect(session: Session) -> None:
             # A gang that is mended in part starts these members all the same: it was whole, and
             # the rest of it runs.
             session.started.append(gang)
+    for gang in degraded:
+        # `keep` places gangs that have nominated nodes.
+        if not (gang.protected or gang.spec.owed or gang.spec.nominated):
+            _complete(session, gang)
+
+
+def _complete(session: Session, gang: GangState) -> None:
+    """Place all missing members of a gang, or none of them."""
+    if diagnosis.unfit(session, gang) or session.rules.barrier(gang, gang.demand()) is not None:
+        return
+    with session.silence():
+        attempt(session, gang)
+    if session.rules.ready(gang) and gang.placements:
+        session.started.append(gang)
 
 
 def _at_fault(session: Session, gang: GangState) -> BoolArray:
@@ -208,7 +226,7 @@ def keep(session: Session) -> None:
         for gang in session.gangs
         if (gang.spec.refusal is None or gang.spec.moving)
         and not gang.protected
-        and (gang.spec.owed or any(pod_set.nominated for pod_set in gang.spec.pod_sets))
+        and (gang.spec.owed or gang.spec.nominated)
     ]
     waiting.sort(key=session.order)
     for gang in waiting:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Degraded gangs that block each other: one is released if that completes another one.
+
+Two gangs of four that each lost a member with a deleted node, without spare capacity, would
+otherwise hold six nodes forever and never run again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler import diagnosis
+from muster.scheduler.actions.allocate import attempt
+from muster.scheduler.actions.eviction import others, seal, trial_of
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
+
+ACTION: Final = "deadlock"
+MAX_TRIALS: Final = 64
+"""Pairs of a released and a completed gang that one cycle may try."""
+
+
+def break_deadlock(session: Session) -> None:
+    """Release at most one degraded gang, if its capacity completes another degraded gang.
+
+    Only gangs whose member hold has expired are considered. The released gang must be
+    restartable and have no higher priority. The gang that loses the least work is tried first.
+    """
+    degraded = sorted((g for g in session.gangs if _is_stuck(session, g)), key=session.order)
+    if len(degraded) < 2:
+        return
+    degraded.sort(key=lambda gang: -gang.spec.priority)
+    trials = 0
+    for victim in sorted(degraded, key=lambda gang: _lost_work(session, gang)):
+        if not victim.spec.restartable or victim.spec.critical or victim.spec.guarded:
+            continue
+        for gang in degraded:
+            if gang is victim or gang.spec.priority < victim.spec.priority:
+                continue
+            if trials == MAX_TRIALS:
+                return
+            trials += 1
+            if _release(session, victim, gang):
+                return
+
+
+def _is_stuck(session: Session, gang: GangState) -> bool:
+    """Return whether the gang lost members that no free capacity replaced in this cycle."""
+    spec = gang.spec
+    expired = spec.admitted and spec.hold_expired(session.snapshot.now)
+    # A member whose pod still exists has no task that waits: it may still run.
+    if not expired or spec.refusal is not None or not 0 < gang.need <= gang.left:
+        return False
+    return not (gang.promised or gang.lost or diagnosis.unfit(session, gang))
+
+
+def _lost_work(session: Session, gang: GangState) -> float:
+    victims = session.victims
+    return float(victims.lost[victims.own(gang.spec)].sum())
+
+
+def _release(session: Session, victim: GangState, gang: GangState) -> bool:
+    """Evict the victim for the gang if the gang then fits. Return whether it did."""
+    chosen = session.victims.own(victim.spec) & others(session, gang)
+    lawful = session.rules.lawful("preemptable", gang, session.victims, np.flatnonzero(chosen))
+    if not chosen.any() or len(lawful) < np.count_nonzero(chosen) or not session.charge(gang):
+        return False
+    session.respect(gang.spec.priority)
+    with session.silence():
+        if not trial_of(session, gang).fits(chosen):
+            return False
+        mark = session.mark()
+        session.evict(gang, chosen, ACTION)
+        if session.rules.barrier(gang, gang.demand()) is None:
+            attempt(session, gang)
+    if gang.need > gang.promised:
+        session.undo(mark)
+        return False
+    seal(session, gang, chosen)
+    gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
+    return True
