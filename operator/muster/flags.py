@@ -269,8 +269,8 @@ SCHEDULER = (
          convert=duration),
     Flag("max-schedule-timeout", "the most that scheduleTimeoutSeconds counts (24h)",
          convert=duration),
-    Flag("node-lost-after", "how long a node may be NotReady until the pods on it count as lost, "
-         "if they do not say themselves by a toleration (1m)", convert=duration),
+    Flag("node-lost-after", "how long the condition Ready of a node may be Unknown until its pods "
+         "are treated as lost, unless their toleration of that is longer (1m)", convert=duration),
     Flag("on-hold-expired", "what happens to the running pods of a gang after the member hold: "
          "keep, restart or release (keep)", convert=one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "

@@ -382,11 +382,13 @@ def test_a_member_that_takes_its_time_to_end():
     assert story.look(1001.0).hold_until == 1006.0
 
 
-def test_a_member_that_nobody_is_there_to_end():
-    """Its node does not answer: it is lost as soon as it is taken away."""
+@pytest.mark.parametrize(("status", "hold_until"), [("Unknown", 25.0), ("False", None)])
+def test_hold_begins_when_a_pod_on_an_unreachable_node_is_deleted(status, hold_until):
+    """The kubelet of a node that is NotReady ends the pod."""
     story = Story(memberHoldSeconds=5)
-    silent = make_node(name="n2", conditions={"Ready": False})
-    story.put({"kind": "Node", **silent})
+    node = make_node(name="n2")
+    node["status"]["conditions"] = [{"type": "Ready", "status": status}]
+    story.put({"kind": "Node", **node})
     assert story.look(10.0).hold_until is None
     story.pod("c", "n2", deleting=True)
-    assert story.look(20.0).hold_until == 25.0
+    assert story.look(20.0).hold_until == hold_until

@@ -22,7 +22,7 @@ W1 = "mnist-worker-1"
 class Away(World):
     """A world in which nothing is heard of the pods on n1."""
 
-    fenced = False
+    lost, fenced = True, False
 
     def observe(self):
         """Return what one pass sees."""
@@ -33,7 +33,9 @@ class Away(World):
     def marked(self, pod):
         """Return a pod as it is seen."""
         away = pod.node == "n1" and not pod.terminal
-        return replace(pod, lost=True, fenced=self.fenced) if away else pod
+        if not away:
+            return pod
+        return replace(pod, unreachable=True, lost=self.lost, fenced=self.fenced)
 
 
 @pytest.fixture
@@ -71,11 +73,27 @@ def test_nobody_knows_whether_it_runs(away, deleting):
     assert not writes(away, Create | Delete)
     told = away.settle().status["gang"]
     assert (told["state"], told["reason"]) == ("Degraded", "NodeUnreachable")
-    assert told["summary"] == "1/2 running, no word from n1"
+    assert told["summary"] == "1/2 running, unreachable: n1"
     for way in ("n1", "out-of-service", "deleted", "replace-unreachable: force"):
         assert way in told["message"]
     assert away.reasons().count("NodeUnreachable") == 1
     assert away.status["replicaStatuses"]["Worker"]["active"] == 1
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_unreachable_pod_that_is_not_lost_is_reported(away, deleting):
+    """The pod is not replaced, and the gang has all its members."""
+    away.lost = False
+    if deleting:
+        away.pod(W1)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    away.extra["placements"] = {W1: "n2"}
+    assert not writes(away, Create | Delete)
+    gang = away.settle().status["gang"]
+    assert (gang["state"], gang["reason"]) == ("Running", "NodeUnreachable")
+    assert gang["summary"] == f"{1 if deleting else 2}/2 running, unreachable: n1"
+    assert away.reasons().count("NodeUnreachable") == 1
+    away.marked = lambda pod: pod
+    assert "reason" not in away.settle().status["gang"]
 
 
 def test_its_node_is_fenced(away):
@@ -140,8 +158,8 @@ def test_many_nodes():
     """Of many the first are named."""
     workers = {f"mnist-worker-{i}": f"n{i}" for i in range(6)}
     world = Away(tfjob(Worker=6), backend=gang.EMBEDDED, placements=workers, verdict=PLACED)
-    world.marked = lambda pod: replace(pod, lost=pod.phase == "Running")
+    world.marked = lambda pod: replace(pod, unreachable=pod.phase == "Running")
     world.settle()
     world.start()
     told = world.settle().status["gang"]
-    assert "6 of its pods, on n0, n1, n2 and 3 more nodes;" in told["message"]
+    assert "6 pod(s) on unreachable node(s) n0, n1, n2 and 3 more may" in told["message"]

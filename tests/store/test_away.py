@@ -10,8 +10,8 @@ import pytest
 from builders import make_job, make_pod, make_replica, make_template
 from builders_scheduler import make_node
 from muster.api import edge
+from muster.api.tolerations import NodeTolerations
 from muster.cluster.nodes import parse_node
-from muster.controller import policies
 from muster.store.away import EVICTED_AGAIN, EVICTED_WITHIN, AwayNodes
 
 DOWN = 1_700_000_000.0
@@ -47,18 +47,17 @@ def away(*views, inhabited=True):
     return made
 
 
-def tolerant(**toleration):
-    """Return a job whose pods bear a node that does not answer."""
-    template = make_template(tolerations=[{"operator": "Exists", **toleration}])
-    return make_job(replicas=[make_replica(template=template)])
+def observed(nodes, now, *, job=None, **fields):
+    """Return a pod as it is observed, and when that will change."""
+    pod = make_pod(node="n1", role="worker", **{"phase": "Running", **fields})
+    found, due = nodes.look(job, {"p": pod}, now)
+    return found.get("p", pod), due
 
 
 def state(nodes, now, *, job=None, **fields):
-    """Return whether a pod is lost, whether it may make place, and when it will be lost."""
-    pod = make_pod(node="n1", role="worker", **{"phase": "Running", **fields})
-    lost, due = nodes.look(job, {"p": pod}, now)
-    found = lost.get("p")
-    return found is not None and found.lost, found is not None and found.fenced, due
+    """Return whether a pod is lost, whether it may make place, and when that will change."""
+    pod, due = observed(nodes, now, job=job, **fields)
+    return pod.lost, pod.fenced, due
 
 
 JOB = make_job()
@@ -71,7 +70,8 @@ NEVER = math.inf
         (away(node()), DOWN + 999, (False, False, NEVER)),
         (away(node("Unknown")), DOWN + 59, (False, False, DOWN + AFTER)),
         (away(node("Unknown")), DOWN + 60, (True, False, NEVER)),
-        (away(node("False")), DOWN + 60, (True, False, NEVER)),
+        (away(node("False")), DOWN + 999, (False, False, NEVER)),
+        (away(node("False", taints=[FENCE])), DOWN, (True, True, NEVER)),
         (away(node("Unknown"), node()), DOWN + 999, (False, False, NEVER)),
         (away(node("Unknown", taints=[FENCE])), DOWN, (True, True, NEVER)),
         (away(node(taints=[OUT])), DOWN, (False, False, NEVER)),
@@ -85,7 +85,8 @@ NEVER = math.inf
         (away(), DOWN, (False, False, NEVER)),
     ],
     ids=[
-        *("ready", "not-for-long", "silent", "not-ready", "back", "out-of-service"),
+        *("ready", "not-for-long", "silent", "not-ready", "not-ready-and-out-of-service"),
+        *("back", "out-of-service"),
         *("out-of-service-but-ready", "unseen", "gone", "made-anew", "gone-and-made-anew"),
         *("silent-and-unseen", "out-of-service-and-unseen", "never-seen-and-gone", "never-seen"),
     ],
@@ -120,11 +121,11 @@ def test_kubernetes_goes_over_them_again():
     assert state(nodes, until, job=JOB, deleting=True) == (True, True, NEVER)
 
 
-@pytest.mark.parametrize("more", [{}, {"key": OUT["key"]}, {"effect": "NoExecute"}])
-def test_who_bears_it_is_not_evicted(more):
-    """Nobody is waited for who does not come; pods of no job are not ours to replace."""
+def test_pod_that_tolerates_out_of_service_is_replaced_at_once():
+    """Kubernetes does not evict such a pod; pods of no job are not replaced by Muster."""
     nodes = away(node("Unknown", taints=[OUT]))
-    assert state(nodes, DOWN, job=tolerant(**more)) == (True, True, NEVER)
+    tolerates = NodeTolerations(out_of_service=True)
+    assert state(nodes, DOWN, job=JOB, tolerates=tolerates) == (True, True, NEVER)
     assert state(nodes, DOWN) == (True, True, NEVER)
 
 
@@ -153,43 +154,45 @@ def test_a_job_that_does_not_want_to_wait():
     assert state(nodes, DOWN + 60, job=job) == (True, True, NEVER)
 
 
-def test_what_the_template_bears():
-    """Its toleration counts instead of the flag, for ever if it names no time."""
-    nodes = away(node("Unknown"))
-    key = "node.kubernetes.io/unreachable"
-    longer = tolerant(key=key, effect="NoExecute", tolerationSeconds=300)
-    assert state(nodes, DOWN + 299, job=longer) == (False, False, DOWN + 300)
-    assert state(nodes, DOWN + 300, job=longer) == (True, False, NEVER)
-    assert state(nodes, DOWN + 999, job=tolerant()) == (False, False, NEVER)
-    assert state(nodes, DOWN + 999, job=tolerant(), deleting=True) == (True, False, NEVER)
+@pytest.mark.parametrize("tolerated", [300.0, 20.0])
+def test_unreachable_pod_is_reported_before_it_is_lost(tolerated):
+    """It is lost at the later of the flag and the toleration of the pod."""
+    nodes, tolerates = away(node("Unknown")), NodeTolerations(tolerated)
+    lost_at = DOWN + max(AFTER, tolerated)
+
+    def at(now):
+        pod, due = observed(nodes, now, job=JOB, tolerates=tolerates)
+        return pod.unreachable, pod.lost, due
+
+    assert at(DOWN + 59) == (False, False, DOWN + AFTER)
+    assert at(lost_at) == (True, True, NEVER)
+    if tolerated > AFTER:
+        assert at(DOWN + 60) == (True, False, lost_at)
+        assert at(lost_at - 1) == (True, False, lost_at)
 
 
-@pytest.mark.parametrize(
-    ("toleration", "seconds"),
-    [
-        ({}, NEVER),
-        ({"tolerationSeconds": 5}, 5),
-        ({"effect": "NoExecute", "key": "t"}, NEVER),
-        ({"effect": "NoSchedule"}, None),
-        ({"key": "else"}, None),
-        ({"operator": "Equal", "key": "t"}, NEVER),
-        ({"operator": "Equal", "key": "t", "value": "v"}, None),
-        ({"operator": "Equal"}, None),
-        ({"tolerationSeconds": "soon"}, NEVER),
-    ],
-)
-def test_tolerations(toleration, seconds):
-    """As Kubernetes reads them."""
-    assert policies.bears(tolerant(**toleration), "worker", "t") == seconds
+def test_pod_that_tolerates_unreachable_without_limit_is_lost_when_it_is_deleted():
+    """Until then the pod is reported as unreachable."""
+    nodes, tolerates = away(node("Unknown")), NodeTolerations(math.inf)
+    pod, due = observed(nodes, DOWN + 999, job=JOB, tolerates=tolerates)
+    assert (pod.unreachable, pod.lost, due) == (True, False, NEVER)
+    lost = state(nodes, DOWN + 999, job=JOB, tolerates=tolerates, deleting=True)
+    assert lost == (True, False, NEVER)
 
 
-def test_the_shortest_of_several_tolerations():
-    """As Kubernetes does; and of a role that there is none nothing is known."""
-    each = [{"operator": "Exists", "tolerationSeconds": s} for s in (30, 10)]
-    template = make_template(tolerations=[*each, {"operator": "Exists"}])
-    job = make_job(replicas=[make_replica(template=template)])
-    assert policies.bears(job, "worker", "t") == 10
-    assert policies.bears(job, "launcher", "t") is None
+@pytest.mark.parametrize(("own", "lost_at"), [(None, DOWN + 60), (20, DOWN + 60), (90, DOWN + 90)])
+def test_forced_replacement_heeds_the_toleration_of_the_template_only(own, lost_at):
+    """The API server adds 300 seconds to a pod whose template does not tolerate the taint."""
+    key, effect = "node.kubernetes.io/unreachable", "NoExecute"
+    given = {"operator": "Exists", "key": key, "effect": effect, "tolerationSeconds": own}
+    template = make_template(tolerations=[given] if own else [])
+    job = make_job(
+        annotations={"muster.kubeflow.org/replace-unreachable": "force"},
+        replicas=[make_replica(template=template)],
+    )
+    nodes, tolerates = away(node("Unknown")), NodeTolerations(own or 300.0)
+    assert not state(nodes, lost_at - 1, job=job, tolerates=tolerates)[0]
+    assert state(nodes, lost_at, job=job, tolerates=tolerates) == (True, True, NEVER)
 
 
 def test_nodes_that_are_gone_are_not_remembered_for_ever():
@@ -208,10 +211,15 @@ def test_nodes_that_are_gone_are_not_remembered_for_ever():
     assert not list(away(node("Unknown"), None, inhabited=False))
 
 
-def test_a_node_without_the_condition_has_been_away_since_it_was_made():
-    """And one that does not even say that, always."""
+def test_node_is_unreachable_while_its_condition_ready_is_unknown():
+    """A node that reports NotReady, or never reported, has a kubelet or had none."""
+    assert node("Unknown").unreachable_since == DOWN
+    assert node("False").unreachable_since is None
+    assert node("True").unreachable_since is None
     document = make_node(name="n1")
     document["status"]["conditions"] = []
-    assert parse_node(document).down == ("node.kubernetes.io/not-ready", 0.0)
+    assert parse_node(document).unreachable_since is None
+    document["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    assert parse_node(document).unreachable_since == 0.0
     document["metadata"]["creationTimestamp"] = edge.format_time(DOWN)
-    assert parse_node(document).down == ("node.kubernetes.io/not-ready", DOWN)
+    assert parse_node(document).unreachable_since == DOWN

@@ -11,7 +11,7 @@ from builders import make_owner, reference
 from builders_scheduler import make_gang, make_node, make_queue, make_role
 from counting import calls
 from muster import gang
-from muster.api import names
+from muster.api import edge, names
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import PriorityClass
 from muster.controller.model import Refusal
@@ -553,3 +553,41 @@ def test_a_friend_that_begins_on_its_node_may_let_a_gang_start(story):
     columns.assume("team", "expected", "n1", gangs[0].roles[0].shape)
     story.pod(name="expected", owner="", node="n1", labels={"app": "db"})
     assert story.asked()[1] is False
+
+
+DOWN = 1_700_000_000.0
+
+
+def heartbeat(story, *nodes, ready="True", at=DOWN, **labels):
+    """Store nodes whose condition Ready has that status since then."""
+    for name in nodes:
+        document = make_node(name=name, labels=labels)
+        state = {"type": "Ready", "status": ready, "lastTransitionTime": edge.format_time(at)}
+        document["status"]["conditions"] = [state]
+        story.put({"kind": "Node", **document}, namespace="")
+
+
+def observed(story, now):
+    """Return the first worker as a reconcile of the job observes it."""
+    job = story.job
+    found = observe.observe(story.store, Strangers(None), job, FRAMEWORKS["TFJob"], now)
+    (pod,) = found.pods
+    return pod, found.loses_at
+
+
+def test_pod_on_unreachable_node_is_lost_after_its_own_toleration(story):
+    """The API server adds 300 seconds to a pod whose template tolerates nothing."""
+    keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    added = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    pod = story.pod(node="n1", phase="Running")
+    pod["spec"]["tolerations"] = [{**added, "key": key} for key in keys]
+    story.put(pod)
+    heartbeat(story, "n1", ready="Unknown")
+    heartbeat(story, "n2")
+    for now, expected, due in (
+        (DOWN + 59, (False, False), DOWN + 60),
+        (DOWN + 60, (True, False), DOWN + 300),
+        (DOWN + 300, (True, True), None),
+    ):
+        pod, loses_at = observed(story, now)
+        assert ((pod.unreachable, pod.lost), loses_at) == (expected, due)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 
 import pytest
 
@@ -409,6 +410,7 @@ def test_a_pod_that_cannot_be_read_fills_its_node(story):
     story.put(pod)
     assert not story.victim().placements
     assert story.store.pod("odd", "odd").node == "n2"
+    assert story.store.pod("odd", "odd").tolerates.unreachable == math.inf
     story.put(pod | {"status": {"phase": "Succeeded"}})
     assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n2"}
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from muster.api import names
 from muster.api.owner import Owner, shared
 from muster.api.status import JobStatus
+from muster.api.tolerations import NO_TOLERATIONS, NodeTolerations
 
 Json = dict[str, Any]
 """A document as the API server speaks it. Never changed once it is held by a value."""
@@ -281,6 +282,10 @@ class PodView:
     """Name in `spec.schedulingGroup`: Kubernetes' own gangs."""
     gang_had: int = 0
     """By its annotation: with how many its gang last was whole; 0: it does not say."""
+    tolerates: NodeTolerations = NO_TOLERATIONS
+    """Its tolerations of the taints of unreachable and out-of-service nodes."""
+    unreachable: bool = False
+    """Its node has been unreachable for so long that the job reports it; set if `lost` is."""
     lost: bool = False
     """Its node has not answered for so long that it counts as gone, though it may run."""
     fenced: bool = False

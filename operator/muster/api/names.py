@@ -164,7 +164,6 @@ class GroupPhase(StrEnum):
 UNSCHEDULABLE: Final = Reason.UNSCHEDULABLE.value
 """Condition type of a PodGroup, and reason of PodScheduled=False and of the event."""
 # Taints that Kubernetes and its administrators put on nodes.
-NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
 OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
 """The node is shut down: nothing runs there any more."""

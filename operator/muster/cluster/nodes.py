@@ -52,8 +52,8 @@ class NodeView:
     """Of memory, disk, process ids."""
     allocatable: Requests
     """`pods` included."""
-    down: tuple[str, float] | None = None
-    """By which taint Kubernetes says that it is not ready, and since when; None: it is ready."""
+    unreachable_since: float | None = None
+    """When its condition Ready became Unknown; None: it is True or False."""
     unreadable: bool = False
 
     @property
@@ -68,7 +68,7 @@ class NodeView:
     def out_of_service(self) -> bool:
         """Say whether an administrator has seen to it that it runs nothing."""
         fenced = any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in self.taints)
-        return self.down is not None and fenced
+        return not self.ready and fenced
 
     @property
     def evicts(self) -> bool:
@@ -95,7 +95,7 @@ def parse_node(doc: Json) -> NodeView:
         ),
         unschedulable=bool(spec.get("unschedulable")),
         ready=states.get("Ready", False),
-        down=None if states.get("Ready", False) else _down(doc, status),
+        unreachable_since=_unreachable_since(doc, status),
         pressure=(
             states.get("MemoryPressure", False),
             states.get("DiskPressure", False),
@@ -105,14 +105,14 @@ def parse_node(doc: Json) -> NodeView:
     )
 
 
-def _down(doc: Json, status: Json) -> tuple[str, float]:
-    """Return the taint for a node that is not ready, and since when it is not."""
+def _unreachable_since(doc: Json, status: Json) -> float | None:
+    """Return when the node's condition Ready became Unknown; None if it is not Unknown."""
     found = (c for c in status.get("conditions") or () if c["type"] == "Ready")
-    told: Json = next(found, {})
-    silent = told.get("status") == "Unknown"
-    times = told.get("lastTransitionTime"), doc["metadata"].get("creationTimestamp")
-    since = next((at for at in map(edge.parse_time, times) if at is not None), 0.0)
-    return names.UNREACHABLE_TAINT if silent else names.NOT_READY_TAINT, since
+    ready: Json = next(found, {})
+    if ready.get("status") != "Unknown":
+        return None
+    times = ready.get("lastTransitionTime"), doc["metadata"].get("creationTimestamp")
+    return next((at for at in map(edge.parse_time, times) if at is not None), 0.0)
 
 
 UNREADABLE: Final = "node(s) could not be read"

@@ -112,19 +112,21 @@ def blocked(scope: Scope, found: Verdict | None, why: str) -> Verdict | None:
 
 
 def _stranded(scope: Scope, found: Verdict) -> Verdict:
-    """Return the verdict, with what is waited for where nobody knows whether members run."""
-    pods = [member.pod for member in scope.roster.having(PodFate.UNREACHABLE)]
+    """Return the verdict, with the reason NodeUnreachable if members are on unreachable nodes."""
+    members = (member.pod for member in scope.roster.members)
+    pods = [pod for pod in members if pod.unreachable and not pod.fenced]
     if not pods or is_evicted(found):
         return found
     nodes = sorted({pod.node for pod in pods})
-    many = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
-    where = f"{', '.join(nodes[:3])}{many}"
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    where = f"{', '.join(nodes[:3])}{more}"
     message = (
-        f"nothing is heard of {len(pods)} of its pods, on {where}; each may run on, and is made "
-        f"anew once it is gone, or its node deleted or tainted {names.OUT_OF_SERVICE_TAINT}; the "
-        f"annotation {names.REPLACE_UNREACHABLE}: {names.REPLACE_BY_FORCE} waits for neither"
+        f"{len(pods)} pod(s) on unreachable node(s) {where} may still be running. They are "
+        f"recreated when they are gone, or when their Node is deleted or has the taint "
+        f"{names.OUT_OF_SERVICE_TAINT}. With the annotation {names.REPLACE_UNREACHABLE}: "
+        f"{names.REPLACE_BY_FORCE} they are recreated once they are treated as lost"
     )
-    summary = f"{found.ready}/{scope.job.total} running, no word from {where}"[:SUMMARY]
+    summary = f"{found.ready}/{scope.job.total} running, unreachable: {where}"[:SUMMARY]
     reason = Reason.NODE_UNREACHABLE
     return replace(found, reason=reason, message=message, summary=summary)
 

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
-from muster.api import edge, names
+from muster.api import names
 from muster.api.backoff import Backoff
-from muster.api.model import Job, Json, PodView
+from muster.api.model import Job, PodView
 from muster.api.status import JobStatus, ReplicaStatus
 from muster.controller.jobpods import Member
 from muster.frameworks.base import Framework
@@ -57,32 +56,6 @@ def in_a_row(before: JobStatus, fresh: int, now: float) -> int:
     ran = before.condition(names.Condition.RUNNING)
     well = ran is not None and ran.status == "True" and now - ran.transitioned >= LONG_RUN
     return fresh + (0 if well else before.restarts_in_a_row)
-
-
-def bears(job: Job, role: str, taint: str) -> float | None:
-    """Return for how long the pods of a role bear a node with that taint, by their template.
-
-    Infinity for ever, None if it does not say. Of several tolerations the shortest counts, as
-    with Kubernetes.
-    """
-    found = next((each.template for each in job.replicas if each.role == role), {})
-    given = [
-        toleration.get("tolerationSeconds")
-        for toleration in (found.get("spec") or {}).get("tolerations") or ()
-        if _tolerates(toleration, taint)
-    ]
-    ends = (seconds for seconds in map(edge.integer, given) if seconds is not None)
-    return min(ends, default=math.inf) if given else None
-
-
-def _tolerates(toleration: Json, taint: str) -> bool:
-    """Say whether it is for that taint, which has no value, where it takes pods away."""
-    anything = toleration.get("operator") == "Exists"
-    # An empty key with Exists is for every taint, as in Kubernetes.
-    meant = toleration.get("key") or (taint if anything else "")
-    effect = toleration.get("effect") or "NoExecute"
-    same = anything or not toleration.get("value")
-    return (meant, effect) == (taint, "NoExecute") and same
 
 
 def restart_due(job: Job) -> float | None:

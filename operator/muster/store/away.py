@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.api import names
+from muster.api import names, tolerations
 from muster.api.model import Job, PodView
 from muster.cluster.nodes import NodeView
-from muster.controller import policies
 
 LOST_AFTER: Final = 60.0
-"""Seconds after which pods on a node that does not answer count as lost."""
+"""Seconds after which an unreachable node is reported, and its pods may be treated as lost."""
 EVICTED_WITHIN: Final = 60.0
 """Seconds that Kubernetes has to begin with taking a pod away from a node that is out of service.
 
@@ -33,17 +32,16 @@ EVICTED_AGAIN: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Absence:
-    """What a node does not do any more."""
+    """A node that is unreachable, fenced or gone."""
 
-    taint: str
-    """By which pods say for how long they bear it; empty: the node is gone."""
     since: float
+    """When it became unreachable; `-inf` if it is not, but fenced."""
     fenced: bool
     evicts: bool = False
     """Kubernetes takes away the pods there, unless they bear what fences it."""
 
 
-_GONE: Final = _Absence("", -math.inf, fenced=True)
+_GONE: Final = _Absence(-math.inf, fenced=True)
 
 
 def _nobody(_name: str) -> None:
@@ -84,9 +82,10 @@ class AwayNodes:
         known = self._nodes.pop(after.name, None)
         if not after.evicts:
             self._evicting.pop(after.name, None)
-        if after.down is not None:
-            fenced, evicts = after.out_of_service, after.evicts
-            self._nodes[after.name] = _Absence(*after.down, fenced=fenced, evicts=evicts)
+        since, fenced = after.unreachable_since, after.out_of_service
+        if since is not None or fenced:
+            since = -math.inf if since is None else since
+            self._nodes[after.name] = _Absence(since, fenced=fenced, evicts=after.evicts)
         return self._nodes.get(after.name) != known
 
     def confirm(self, name: str, inhabited: Callable[[str], object]) -> None:
@@ -110,9 +109,9 @@ class AwayNodes:
     def look(
         self, job: Job | None, pods: Mapping[str, PodView], now: float
     ) -> tuple[Mapping[str, PodView], float]:
-        """Return those of the pods that are lost, marked as that, and when the next one will be.
+        """Return the pods that are unreachable or lost, marked as such, and when that changes.
 
-        Those of no job count as lost when somebody has begun to take them away.
+        Pods of no job are treated as lost once they are being deleted.
         """
         found: dict[str, PodView] = {}
         due = math.inf
@@ -120,24 +119,26 @@ class AwayNodes:
             absence = None if pod.terminal else self._nodes.get(pod.node)
             if absence is None:
                 continue
-            # Who has begun to delete it waits for a kubelet that does not answer: there is no time
-            # to be waited for any more.
-            at = -math.inf if absence.fenced or pod.deleting else self._end(job, pod, absence)
-            if now >= at:
+            lost_at = self._lost_at(job, pod, absence)
+            reported_at = absence.since + self._lost_after
+            if now >= lost_at:
                 forced = job is not None and job.replaces_unreachable
                 free = self._free(job, pod, absence, now)
                 due = min(due, free if free > now else math.inf)
                 fenced = forced or (absence.fenced and now >= free)
-                found[key] = replace(pod, lost=True, fenced=fenced)
+                found[key] = replace(pod, unreachable=True, lost=True, fenced=fenced)
+            elif now >= reported_at:
+                found[key] = replace(pod, unreachable=True)
+                due = min(due, lost_at)
             else:
-                due = min(due, at)
+                due = min(due, reported_at, lost_at)
         return found, due
 
     def _free(self, job: Job | None, pod: PodView, absence: _Absence, now: float) -> float:
         """Return when a successor on another node is safe from what Kubernetes does to the pod."""
         if job is None or not absence.evicts:
             return -math.inf
-        if policies.bears(job, pod.role, names.OUT_OF_SERVICE_TAINT) is not None:
+        if pod.tolerates.out_of_service:
             return -math.inf
         seen = self._evicting.setdefault(pod.node, {})
         at, again = seen.setdefault(pod.uid, (now, pod.deleting))
@@ -145,9 +146,22 @@ class AwayNodes:
             return at + EVICTED_AGAIN
         return -math.inf if pod.deleting else at + EVICTED_WITHIN
 
-    def _end(self, job: Job | None, pod: PodView, absence: _Absence) -> float:
-        """Return when the pod counts as lost though nobody takes it away."""
+    def _lost_at(self, job: Job | None, pod: PodView, absence: _Absence) -> float:
+        """Return when the pod is treated as lost; `inf` without a time limit."""
+        # A pod that is being deleted waits for a kubelet that is unreachable.
+        if absence.fenced or pod.deleting:
+            return -math.inf
         if job is None:
             return math.inf
-        borne = policies.bears(job, pod.role, absence.taint)
-        return absence.since + (self._lost_after if borne is None else borne)
+        return absence.since + max(self._lost_after, _tolerated(job, pod))
+
+
+def _tolerated(job: Job, pod: PodView) -> float:
+    """Return the seconds for which the pod tolerates that its node is unreachable."""
+    if not job.replaces_unreachable:
+        return pod.tolerates.unreachable
+    # The API server adds 300 seconds to a pod whose template does not tolerate the taint. The
+    # author of such a job wants its pods replaced before that.
+    template = next((each.template for each in job.replicas if each.role == pod.role), {})
+    given = (template.get("spec") or {}).get("tolerations") or ()
+    return tolerations.seconds(given, names.UNREACHABLE_TAINT) or 0.0

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from muster.api import edge, names, owner
+from muster.api import edge, names, owner, tolerations
 from muster.api.model import (
     BatchView,
     ContainerEnd,
@@ -20,6 +21,7 @@ from muster.api.model import (
     Unreadable,
     nothing,
 )
+from muster.api.tolerations import NodeTolerations
 from muster.cluster import cautious, podgroups, pods, tasks
 from muster.cluster.podgroups import Ask, Member
 from muster.cluster.pods import PodUse
@@ -104,6 +106,7 @@ def pod(document: Json) -> PodView:
         service=_service(metadata["name"], spec),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
         gang_had=edge.count((metadata.get("annotations") or {}).get(names.GANG_HAD)),
+        tolerates=tolerations.parse(spec.get("tolerations") or ()),
     )
 
 
@@ -124,6 +127,8 @@ def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
         node=edge.text(spec.get("nodeName")),
         created=epoch(metadata.get("creationTimestamp") or ""),
         service=_service(metadata["name"], spec),
+        # It is treated as lost once Kubernetes evicts it, and not before.
+        tolerates=NodeTolerations(math.inf),
     )
     return PodEntry(view, cautious.use(document))
 
