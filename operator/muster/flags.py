@@ -154,6 +154,14 @@ def positive(text: str) -> int:
     return number
 
 
+def share(text: str) -> float:
+    """Return a share above 0 and up to 1."""
+    number = float(text) if re.fullmatch(r"\d*\.?\d+", text) else 0.0
+    if not 0 < number <= 1:
+        raise ValueError("write a number above 0 and up to 1, like 0.55")
+    return number
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return a reader of exactly these."""
 
@@ -271,6 +279,8 @@ SCHEDULER = (
          convert=duration),
     Flag("node-lost-after", "how long the condition Ready of a node may be Unknown until its pods "
          "are treated as lost, unless their toleration of that is longer (1m)", convert=duration),
+    Flag("node-lost-share", "the share of unreachable nodes, of a zone or the cluster, from which "
+         "no pod there is treated as lost (0.55)", convert=share),
     Flag("on-hold-expired", "what happens to the running pods of a gang after the member hold: "
          "keep, restart or release (keep)", convert=one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "

@@ -58,6 +58,7 @@ class Settings:
     max_member_hold: float = 3600.0
     max_schedule_timeout: float = 24 * 3600.0
     node_lost_after: float = 60.0
+    node_lost_share: float = 0.55
     on_hold_expired: str = "keep"
     """`keep`, `restart` or `release`: what happens to the other members after the member hold."""
     reservation_after: float = 600.0

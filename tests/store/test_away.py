@@ -33,11 +33,14 @@ def node(status="True", *, taints=()):
 
 
 SURE = "the server has no such node"
+OTHER = parse_node(make_node(name="n2"))
+"""A node that is reachable: without it, all of the cluster were unreachable."""
 
 
 def away(*views, inhabited=True):
     """Return the nodes that do not answer, after one node was seen so."""
     made, before = AwayNodes(AFTER), None
+    made.node_changed(None, OTHER, lambda _name: inhabited)
     for view in views:
         if view is SURE:
             made.confirm("n1", lambda _name: inhabited)

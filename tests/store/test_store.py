@@ -17,6 +17,7 @@ from muster.cluster.gangs import PriorityClass
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.store import observe
+from muster.store.away import AwayNodes
 from muster.store.ondemand import Strangers
 from muster.store.store import Callbacks, Store
 from world import tfjob
@@ -571,8 +572,7 @@ def observed(story, now):
     """Return the first worker as a reconcile of the job observes it."""
     job = story.job
     found = observe.observe(story.store, Strangers(None), job, FRAMEWORKS["TFJob"], now)
-    (pod,) = found.pods
-    return pod, found.loses_at
+    return next(pod for pod in found.pods if pod.name == W0), found.loses_at
 
 
 def test_pod_on_unreachable_node_is_lost_after_its_own_toleration(story):
@@ -591,3 +591,42 @@ def test_pod_on_unreachable_node_is_lost_after_its_own_toleration(story):
     ):
         pod, loses_at = observed(story, now)
         assert ((pod.unreachable, pod.lost), loses_at) == (expected, due)
+
+
+def test_no_pod_is_lost_in_an_outage(story):
+    """The job reports the unreachable nodes, and is evaluated again when the outage ends."""
+    clock = [DOWN]
+    story.store.away = AwayNodes(clock=lambda: clock[0])
+    names_ = [f"n{index}" for index in range(4)]
+    heartbeat(story, *names_)
+    story.store.collections["Node"].reach("", 0)
+    for index in range(4):
+        story.pod(f"mnist-worker-{index}", node=f"n{index}", phase="Running")
+    heartbeat(story, *names_[:3], ready="Unknown")
+    assert not list(story.store.stranded())
+    pod, loses_at = observed(story, DOWN + 300)
+    assert ((pod.unreachable, pod.lost), loses_at) == ((True, False), None)
+    clock[0] += 300
+    story.asked()
+    heartbeat(story, "n2", at=DOWN + 300)
+    assert story.asked() == ({KEY}, True)
+    pod, loses_at = observed(story, DOWN + 300)
+    assert ((pod.unreachable, pod.lost), loses_at) == ((True, False), DOWN + 360)
+    assert {pod.node for pod in story.store.stranded()} == {"n0", "n1"}
+    assert observed(story, DOWN + 360)[0].lost
+
+
+def test_outage_ends_with_a_heartbeat_of_a_reachable_node(story):
+    """Nodes that are unreachable for a day are not counted, though none of them changes."""
+    clock = [DOWN]
+    story.store.away = AwayNodes(clock=lambda: clock[0])
+    heartbeat(story, "n0", "n1", "n2", ready="Unknown")
+    heartbeat(story, "n3")
+    story.store.collections["Node"].reach("", 0)
+    story.pod(node="n0", phase="Running")
+    heartbeat(story, "n3")
+    assert story.asked()[0] == {KEY}
+    clock[0] += 24 * 3600 + 1
+    heartbeat(story, "n3")
+    assert story.asked() == ({KEY}, True)
+    assert observed(story, clock[0] + 60)[0].lost

@@ -163,7 +163,11 @@ class GroupPhase(StrEnum):
 
 UNSCHEDULABLE: Final = Reason.UNSCHEDULABLE.value
 """Condition type of a PodGroup, and reason of PodScheduled=False and of the event."""
-# Taints that Kubernetes and its administrators put on nodes.
+# Labels and taints that Kubernetes and its administrators put on nodes.
+REGION_LABEL: Final = "topology.kubernetes.io/region"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+EXCLUDE_DISRUPTION_LABEL: Final = "node.kubernetes.io/exclude-disruption"
+"""The node is not counted when Kubernetes decides whether a zone is disrupted."""
 UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
 OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
 """The node is shut down: nothing runs there any more."""

@@ -100,6 +100,7 @@ class Operator:
             settings.cluster_domain,
             settings.home,
             settings.node_lost_after,
+            settings.node_lost_share,
             settings.shared_above,
         )
         self.informers = Informers(connection, self.store)

@@ -10,13 +10,15 @@ for that: whoever asks the server confirms it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from muster.api import names, tolerations
 from muster.api.model import Job, PodView
 from muster.cluster.nodes import NodeView
+from muster.store.outages import CLUSTER, SHARE, Outage, Outages, Zone, zone_of
 
 LOST_AFTER: Final = 60.0
 """Seconds after which an unreachable node is reported, and its pods may be treated as lost."""
@@ -36,16 +38,21 @@ class _Absence:
 
     since: float
     """When it became unreachable; `-inf` if it is not, but fenced."""
+    zone: Zone
     fenced: bool
     evicts: bool = False
     """Kubernetes takes away the pods there, unless they bear what fences it."""
 
 
-_GONE: Final = _Absence(-math.inf, fenced=True)
+_GONE: Final = _Absence(-math.inf, ("", ""), fenced=True)
 
 
 def _nobody(_name: str) -> None:
     """Nobody asks."""
+
+
+def _unreported(_outage: Outage) -> None:
+    """Report nothing."""
 
 
 class AwayNodes:
@@ -54,22 +61,63 @@ class AwayNodes:
     A node that was never seen is none of these: its pod may have been shown before it.
     """
 
-    def __init__(self, lost_after: float = LOST_AFTER) -> None:
+    def __init__(
+        self,
+        lost_after: float = LOST_AFTER,
+        lost_share: float = SHARE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._lost_after = lost_after
+        self._clock = clock
+        self._outages = Outages(lost_share)
         self._nodes: dict[str, _Absence] = {}
         self._evicting: dict[str, dict[str, tuple[float, bool]]] = {}
         """Node that evicts -> uid of a pod there -> when that was seen first, and whether the pod
         was being deleted then."""
         self.vanished: Callable[[str], None] = _nobody
         """Called with a node with pods that a watch shows no more."""
+        self.outage_changed: Callable[[Outage], None] = _unreported
+        """Called with each outage that has begun or ended."""
+
+    @property
+    def silent(self) -> int:
+        """The number of unreachable nodes."""
+        return sum(it.since > -math.inf for it in self._nodes.values())
+
+    def outages(self) -> Iterator[Outage]:
+        """Yield the outages that have not ended."""
+        return iter(self._outages)
 
     def node_changed(
+        self,
+        before: NodeView | None,
+        after: NodeView | None,
+        inhabited: Callable[[str], object],
+        *,
+        complete: bool = True,
+    ) -> Collection[str]:
+        """Handle a change of a node; return the nodes whose pods are to be evaluated again.
+
+        `inhabited` says whether there are pods on a node. `complete`: all nodes have been listed.
+        """
+        found, view = set[str](), after or before
+        if view is None:
+            return found
+        if self._absence_changed(before, after, inhabited):
+            found.add(view.name)
+        areas = self._outages.node_changed(view.name, after, self._clock(), complete=complete)
+        if areas:
+            everywhere = CLUSTER in areas
+            found |= {n for n, it in self._nodes.items() if everywhere or it.zone in areas}
+        for outage in map(self._outages.report, areas):
+            if outage is not None:
+                self.outage_changed(outage)
+        return found
+
+    def _absence_changed(
         self, before: NodeView | None, after: NodeView | None, inhabited: Callable[[str], object]
     ) -> bool:
-        """Take in a change of a node; say whether that may make a difference to its pods.
-
-        `inhabited` says whether there are pods on a node.
-        """
+        """Handle a change of a node; return whether its own pods are to be evaluated again."""
         if after is None:
             self._drop(inhabited)
             if before is not None and inhabited(before.name):
@@ -85,7 +133,9 @@ class AwayNodes:
         since, fenced = after.unreachable_since, after.out_of_service
         if since is not None or fenced:
             since = -math.inf if since is None else since
-            self._nodes[after.name] = _Absence(since, fenced=fenced, evicts=after.evicts)
+            self._nodes[after.name] = _Absence(
+                since, zone_of(after.labels), fenced=fenced, evicts=after.evicts
+            )
         return self._nodes.get(after.name) != known
 
     def confirm(self, name: str, inhabited: Callable[[str], object]) -> None:
@@ -103,8 +153,9 @@ class AwayNodes:
         self._evicting = {n: at for n, at in self._evicting.items() if n in self._nodes}
 
     def __iter__(self) -> Iterator[str]:
-        """Yield their names."""
-        return iter(self._nodes)
+        """Yield the names of those whose pods may be lost."""
+        is_out = self._outages.is_out
+        return (name for name, it in self._nodes.items() if it.fenced or not is_out(it.zone))
 
     def look(
         self, job: Job | None, pods: Mapping[str, PodView], now: float
@@ -148,12 +199,18 @@ class AwayNodes:
 
     def _lost_at(self, job: Job | None, pod: PodView, absence: _Absence) -> float:
         """Return when the pod is treated as lost; `inf` without a time limit."""
-        # A pod that is being deleted waits for a kubelet that is unreachable.
-        if absence.fenced or pod.deleting:
+        if absence.fenced:
             return -math.inf
+        if self._outages.is_out(absence.zone):
+            return math.inf
+        ended = self._outages.ended_at(absence.zone)
+        if pod.deleting:
+            # The pod waits for a kubelet that is unreachable. The kubelets of an outage that has
+            # ended are about to return.
+            return ended + self._lost_after if ended > absence.since else -math.inf
         if job is None:
             return math.inf
-        return absence.since + max(self._lost_after, _tolerated(job, pod))
+        return max(absence.since, ended) + max(self._lost_after, _tolerated(job, pod))
 
 
 def _tolerated(job: Job, pod: PodView) -> float:

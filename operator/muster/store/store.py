@@ -43,6 +43,7 @@ from muster.store import parse
 from muster.store.away import LOST_AFTER, AwayNodes
 from muster.store.children import Children
 from muster.store.jobs import Jobs
+from muster.store.outages import SHARE
 from muster.store.parse import PodEntry
 from muster.store.podgroups import ForeignPods, Groups, PodGroups
 
@@ -84,6 +85,7 @@ class Store:
         domain: str = "",
         home: str = "",
         lost_after: float = LOST_AFTER,
+        lost_share: float = SHARE,
         shared_above: int = SHARED_ABOVE,
     ) -> None:
         self.backend = backend
@@ -103,7 +105,7 @@ class Store:
             shared_above,
         )
         self.columns = ClusterColumns()
-        self.away = AwayNodes(lost_after)
+        self.away = AwayNodes(lost_after, lost_share)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
         self.suspects = Suspects()
@@ -350,13 +352,14 @@ class Store:
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self.columns.node_changed(before, after)
-        view = after or before
-        if view is None or before == after:
-            return
-        if self.away.node_changed(before, after, self.columns.on):
-            for pod in self._on(view.name):
+        # Also for a heartbeat that changes nothing else: outages may end by time.
+        complete = self.collections["Node"].complete
+        found = self.away.node_changed(before, after, self.columns.on, complete=complete)
+        for name in found:
+            for pod in self._on(name):
                 self._enqueue_owner(pod)
-        self._trigger()
+        if found or before != after:
+            self._trigger()
 
     def _on(self, node: str) -> Iterator[PodView]:
         found = (self.children.pod(use.namespace, use.name) for use in self.columns.on(node))

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Outages: zones with so many unreachable nodes that the pods there are not treated as lost."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from builders import make_job, make_pod
+from builders_scheduler import make_node
+from counting import calls
+from muster.api import edge
+from muster.cluster.nodes import parse_node
+from muster.store.away import AwayNodes
+
+DOWN = 1_700_000_000.0
+AFTER = 60.0
+DAY = 24 * 3600.0
+EXCLUDED = {"node.kubernetes.io/exclude-disruption": ""}
+FENCE = {"key": "node.kubernetes.io/out-of-service", "effect": "NoSchedule"}
+JOB = make_job()
+FORCED = make_job(annotations={"muster.kubeflow.org/replace-unreachable": "force"})
+
+
+class Cluster:
+    """Nodes that become unreachable and reachable again."""
+
+    def __init__(self, share=0.55, **zones):
+        """Begin with that many reachable nodes in each zone; `none`: without a zone label."""
+        self.now, self.views, self.reported = DOWN, {}, []
+        self.away = AwayNodes(AFTER, share, lambda: self.now)
+        self.away.outage_changed = self.reported.append
+        self.labels = {}
+        for zone, count in zones.items():
+            for index in range(count):
+                name = f"{zone}{index}"
+                given = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": zone}
+                self.labels[name] = {} if zone == "none" else given
+                self.set(name)
+
+    def set(self, name, status="True", *, taints=(), complete=True, **labels):
+        """Store the node with that status since now; return the nodes that this concerns."""
+        document = make_node(name=name, labels=self.labels[name] | labels, taints=taints)
+        at = edge.format_time(self.now)
+        state = {"type": "Ready", "status": status, "lastTransitionTime": at}
+        document["status"]["conditions"] = [state]
+        return self._changed(name, parse_node(document), complete=complete)
+
+    def delete(self, name):
+        """Delete the node, and confirm that the server has none."""
+        self._changed(name, None)
+        self.away.confirm(name, lambda _name: True)
+
+    def _changed(self, name, view, *, complete=True):
+        before = self.views.get(name)
+        self.views[name] = view
+        return set(self.away.node_changed(before, view, lambda _name: True, complete=complete))
+
+    def silence(self, *names, **options):
+        """Let the nodes be unreachable from now on."""
+        for name in names:
+            self.set(name, "Unknown", **options)
+
+    def observed(self, name, job=JOB, **fields):
+        """Return a running pod on the node as it is observed now, and when that changes."""
+        pod = make_pod(node=name, role="worker", **{"phase": "Running", **fields})
+        found, due = self.away.look(job, {"p": pod}, self.now)
+        return found.get("p", pod), due
+
+    def lost(self):
+        """Return the nodes whose pods are treated as lost now."""
+        return {name for name in self.views if self.observed(name)[0].lost}
+
+    def wait(self, seconds=AFTER):
+        """Let time pass."""
+        self.now += seconds
+
+
+def numbered(zone, count):
+    """Return the names of the first nodes of a zone."""
+    return [f"{zone}{index}" for index in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_no_pod_is_lost_while_all_nodes_are_unreachable(count):
+    """The network or the API server has failed, however few nodes there are."""
+    cluster = Cluster(none=count)
+    cluster.silence(*numbered("none", count))
+    cluster.wait(1000)
+    assert cluster.lost() == set()
+    pod, due = cluster.observed("none0")
+    assert (pod.unreachable, due) == (True, math.inf)
+
+
+def test_outage_of_a_zone_does_not_extend_to_other_zones():
+    """A single unreachable node of another zone is lost."""
+    cluster = Cluster(a=3, b=6)
+    cluster.silence(*numbered("a", 3), "b0")
+    cluster.wait()
+    assert cluster.lost() == {"b0"}
+
+
+def test_outage_of_the_cluster_extends_to_zones_with_few_unreachable_nodes():
+    """The share is that of all nodes."""
+    cluster = Cluster(a=8, b=2)
+    cluster.silence(*numbered("a", 5), "b0")
+    cluster.wait()
+    assert cluster.lost() == set()
+
+
+@pytest.mark.parametrize(("unreachable", "lost"), [(2, 2), (3, 0)])
+def test_less_than_three_unreachable_nodes_are_no_outage(unreachable, lost):
+    """Two of four nodes are half of the cluster, but may well have failed."""
+    cluster = Cluster(share=0.5, none=4)
+    cluster.silence(*numbered("none", unreachable))
+    cluster.wait()
+    assert len(cluster.lost()) == lost
+
+
+@pytest.mark.parametrize(
+    ("share", "unreachable", "lost"),
+    [(0.55, 54, 54), (0.55, 55, 0), (0.8, 79, 79), (0.8, 80, 0)],
+)
+def test_outage_begins_with_the_share_of_the_flag(share, unreachable, lost):
+    """The share itself is an outage."""
+    cluster = Cluster(share=share, none=100)
+    cluster.silence(*numbered("none", unreachable))
+    cluster.wait()
+    assert len(cluster.lost()) == lost
+
+
+def test_time_of_each_unreachable_node_starts_again_when_the_outage_ends():
+    """Pods that Kubernetes began to delete during the outage wait as long."""
+    cluster = Cluster(none=10)
+    cluster.silence(*numbered("none", 6))
+    cluster.wait(300)
+    cluster.set("none0")
+    ended = cluster.now
+    assert cluster.observed("none1")[1] == ended + AFTER
+    for fields in ({}, {"deleting": True}):
+        pod, due = cluster.observed("none1", **fields)
+        assert (pod.unreachable, pod.lost, due) == (True, False, ended + AFTER)
+    cluster.wait(59)
+    assert cluster.lost() == set()
+    cluster.silence("none7", "none8")
+    assert cluster.observed("none1")[0].lost is False
+    cluster.set("none7")
+    cluster.set("none8")
+    cluster.wait(59)
+    assert cluster.lost() == set()
+    cluster.wait(1)
+    assert cluster.lost() == set(numbered("none", 6)) - {"none0"}
+
+
+def test_node_that_becomes_unreachable_after_an_outage_has_its_own_time():
+    """Pods that are deleted there are lost immediately."""
+    cluster = Cluster(none=10)
+    cluster.silence(*numbered("none", 6))
+    for name in numbered("none", 6):
+        cluster.set(name)
+    cluster.wait(5)
+    cluster.silence("none0")
+    assert cluster.observed("none0", deleting=True)[0].lost
+    assert cluster.observed("none0")[1] == cluster.now + AFTER
+
+
+def test_deleted_and_fenced_nodes_are_lost_during_an_outage():
+    """It is certain that they run no pods."""
+    cluster = Cluster(none=6)
+    cluster.silence(*numbered("none", 5))
+    cluster.silence("none1", taints=[FENCE])
+    cluster.delete("none0")
+    assert cluster.lost() == {"none0", "none1"}
+    assert cluster.observed("none0")[0].fenced
+    assert cluster.observed("none1")[0].fenced
+    assert set(cluster.away) == {"none0", "none1"}
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_no_pod_is_replaced_by_force_during_an_outage(deleting):
+    """A kubelet that returns would end the training that still runs."""
+    cluster = Cluster(none=3)
+    cluster.silence(*numbered("none", 3))
+    cluster.wait(1000)
+    pod, _ = cluster.observed("none0", FORCED, deleting=deleting)
+    assert (pod.unreachable, pod.lost, pod.fenced) == (True, False, False)
+
+
+def test_nodes_with_the_exclusion_label_are_not_counted():
+    """Neither as reachable nor as unreachable."""
+    cluster = Cluster(none=10)
+    cluster.silence(*numbered("none", 5))
+    cluster.wait()
+    assert len(cluster.lost()) == 5
+    for name in ("none8", "none9"):
+        cluster.set(name, **EXCLUDED)
+    assert cluster.lost() == set()
+    for name in numbered("none", 5)[:3]:
+        cluster.silence(name, **EXCLUDED)
+    cluster.wait()
+    assert len(cluster.lost()) == 5
+
+
+def test_nodes_that_are_unreachable_for_a_day_are_not_counted():
+    """Machines that are gone for good, with Nodes that were never deleted, are no outage."""
+    cluster = Cluster(none=10)
+    cluster.silence(*numbered("none", 6))
+    cluster.wait(DAY - 1)
+    cluster.set("none9")
+    assert cluster.lost() == set()
+    cluster.wait(2)
+    cluster.set("none9", any="label")
+    assert [outage.ended for outage in cluster.reported] == [False, True]
+    assert cluster.lost() == set()
+    cluster.wait()
+    assert len(cluster.lost()) == 6
+    cluster.set("none0")
+    cluster.silence(*numbered("none", 2), "none6")
+    cluster.wait()
+    assert len(cluster.lost()) == 7, "3 of 6 nodes"
+
+
+def test_no_pod_is_lost_after_a_day_without_any_reachable_node():
+    """No other node could run a replacement."""
+    cluster = Cluster(none=4)
+    cluster.silence(*numbered("none", 4))
+    cluster.wait(2 * DAY)
+    cluster.silence("none0", any="label")
+    cluster.wait(AFTER)
+    assert cluster.lost() == set()
+
+
+def test_outage_is_reported_once_per_change():
+    """The cluster is reported instead of its only zone."""
+    cluster = Cluster(none=4)
+    cluster.silence(*numbered("none", 4))
+    (begun,) = cluster.reported
+    assert (begun.ended, begun.unreachable, begun.nodes) == (False, 3, 4)
+    assert begun.message.startswith("3 of 4 nodes of the cluster are unreachable.")
+    for name in numbered("none", 4):
+        cluster.set(name)
+    _, ended = cluster.reported
+    assert (ended.ended, ended.unreachable) == (True, 2)
+    assert ended.message.startswith("The outage has ended: 2 of 4 nodes of the cluster are ")
+
+
+def test_outage_of_a_zone_is_reported_by_its_name():
+    """Nodes without a label form a zone as well."""
+    cluster = Cluster(a=3, none=4)
+    cluster.silence(*numbered("a", 3))
+    cluster.silence(*numbered("none", 3))
+    assert [outage.where for outage in cluster.reported] == [
+        "nodes of zone r/a",
+        "nodes of the cluster",
+        "nodes without a zone label",
+    ]
+    ongoing = {outage.where: outage.unreachable for outage in cluster.away.outages()}
+    assert ongoing == dict(zip([it.where for it in cluster.reported], [3, 6, 3], strict=True))
+
+
+def test_beginning_and_end_concern_all_unreachable_nodes_of_the_zone():
+    """Jobs with pods there are evaluated again."""
+    cluster = Cluster(a=4, b=9)
+    cluster.silence("a0", "a1", "b0")
+    assert cluster.set("a2", "Unknown") == {"a0", "a1", "a2"}
+    assert cluster.set("a3", "Unknown") == {"a3"}
+    assert cluster.set("a3") == {"a3"}
+    assert cluster.set("a2") == {"a0", "a1", "a2"}
+
+
+def test_first_list_of_nodes_starts_no_time_again():
+    """While nodes are missing in the list, an outage is only apparent."""
+    cluster = Cluster()
+    cluster.labels = {name: {} for name in numbered("none", 9)}
+    cluster.silence(*numbered("none", 3), complete=False)
+    cluster.wait(30)
+    for name in numbered("none", 9)[3:]:
+        cluster.set(name, complete=False)
+    assert cluster.reported == []
+    cluster.wait(30)
+    assert cluster.lost() == set(numbered("none", 3))
+
+
+def test_deleted_and_relabeled_nodes_leave_their_zone():
+    """Counts follow each change of a node."""
+    cluster = Cluster(a=6, b=6)
+    cluster.silence(*numbered("a", 3))
+    cluster.wait()
+    assert len(cluster.lost()) == 3
+    cluster.set("a5", **{"topology.kubernetes.io/zone": "b"})
+    assert cluster.lost() == set()
+    cluster.set("a5")
+    assert cluster.away.silent == 3
+    cluster.wait()
+    cluster.delete("a0")
+    assert cluster.away.silent == 2
+    assert len(cluster.lost()) == 3
+
+
+def test_cost_of_a_node_event_does_not_grow_with_the_cluster():
+    """Counts are updated, not computed again."""
+
+    def cost(count):
+        cluster = Cluster(none=count)
+        cluster.silence(*numbered("none", count // 4))
+        return calls(lambda: cluster.silence("none9"))
+
+    assert cost(400) <= cost(40) + 5
