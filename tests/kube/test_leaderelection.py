@@ -349,3 +349,21 @@ def test_who_never_tried_to_lead_ends_without_asking(caplog):
 
     asyncio.run(story())
     assert "not released" not in caplog.text
+
+
+def test_reference_of_the_lease_has_its_uid():
+    """`kubectl describe` finds events by the uid."""
+
+    async def story():
+        kube = Leases()
+        leader = LeaderElector(kube, "system", "muster", "one", SHIPPED)
+        await leader.acquire()
+        kube.lease["metadata"]["uid"] = "lease-uid"
+        assert await leader._attempt()
+        assert leader.reference == {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": "system", "name": "muster", "uid": "lease-uid"},
+        }
+
+    asyncio.run(story())

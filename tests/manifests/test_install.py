@@ -207,6 +207,8 @@ def identities(rendered: str) -> set[tuple[str, str, str]]:
         ("update", "leases.coordination.k8s.io=muster", "muster-b", True),
         ("update", "leases.coordination.k8s.io=other", "muster-b", False),
         ("update", "leases.coordination.k8s.io=muster", "muster-system", False),
+        ("create", "events", "muster-b", True),
+        ("create", "events", "muster-system", False),
         ("list", "secrets", "team-a", False),
     ],
 )

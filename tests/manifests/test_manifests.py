@@ -199,7 +199,8 @@ def test_a_leader_stays_under_load_drains_and_slow_starts(overlay: str) -> None:
     assert startup["httpGet"]["path"] == "/healthz"
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
 
-    lease = named["Role", "muster-leases"]["rules"]
+    *lease, events = named["Role", "muster-leases"]["rules"]
+    assert (events["resources"], events["verbs"]) == (["events"], ["create", "patch"])
     assert [rule.get("resourceNames") for rule in lease] == [None, ["muster"]]
     assert lease[0]["verbs"] == ["create"]
     flow = found["FlowSchema"]["spec"]

@@ -202,6 +202,8 @@ class Event(StrEnum):
     SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
     NODE_SUSPECTED = "NodeSuspected"
+    NODE_OUTAGE_STARTED = "NodeOutageStarted"
+    NODE_OUTAGE_ENDED = "NodeOutageEnded"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
     GROUP_FIELD_DROPPED = "GroupFieldDropped"
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value

@@ -59,9 +59,19 @@ class LeaderElector:
         """resourceVersion of the lease, and when it was first seen here."""
         self._runs_out = 0.0
         self._wrote = False
+        self._uid = ""
         self._unanswered: str | None = None
         """Version of the lease in whose place the last write was to come (empty: there was none),
         as long as it may still be carried out."""
+
+    @property
+    def reference(self) -> Json:
+        """The Lease as the object of an event."""
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": "Lease",
+            "metadata": {"namespace": self._namespace, "name": self._name, "uid": self._uid},
+        }
 
     async def lead(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Do the work as soon as this process is the leader; cancel it when the lease is lost.
@@ -187,6 +197,7 @@ class LeaderElector:
             return True
         if not mapping(lease.get("metadata")).get("resourceVersion"):
             raise GarbledError(f"no lease: {str(lease)[:100]}")
+        self._uid = lease["metadata"].get("uid", "")
         spec = mapping(lease.get("spec"))
         holder = spec.get("holderIdentity") or ""
         if holder not in ("", self._identity) and not self._expired(lease):

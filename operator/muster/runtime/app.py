@@ -42,6 +42,7 @@ from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
 from muster.runtime import handlers, health, heap, logs, metrics
 from muster.runtime.metrics import Launcher, Metrics
+from muster.runtime.outages import OutageReports
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.webhook import Endpoint
 from muster.scheduler.model import namespace_of
@@ -129,6 +130,8 @@ class Operator:
             self.loop,
         )
         self.gone_nodes = GoneNodes(connection, self.store)
+        self.outages = OutageReports(self.store.away, self.recorder, self._lease)
+        self.leader: LeaderElector | None = None
         self.metrics.cycles.names_gangs = not settings.hide_other_namespaces
         if not settings.hide_other_namespaces:
             self.metrics.launchers.find = self._launchers
@@ -137,6 +140,7 @@ class Operator:
         }
         self.metrics.requests.find = lambda: connection.requests
         self.metrics.waiting_passes.set_function(lambda: len(self.queue))
+        self.metrics.silent_nodes.set_function(lambda: self.store.away.silent)
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
         if (endpoint := self.endpoint) is not None:
@@ -241,7 +245,7 @@ class Operator:
 
         The work ends first, then the lease is given back.
         """
-        leader = self._leader()
+        leader = self.leader = self._leader()
         parts = {
             asyncio.create_task(self.informers.run(), name="informers"),
             asyncio.create_task(self.grants.run(), name="grants"),
@@ -329,6 +333,7 @@ class Operator:
             tasks.create_task(self.queue.run())
             if self.loop is not None:
                 self.loop.trigger()
+                self.outages.begin()
                 tasks.create_task(self.loop.run())
                 tasks.create_task(self.gone_nodes.run())
 
@@ -366,6 +371,9 @@ class Operator:
         return LeaderElector(
             self.kube, self.lock_namespace, settings.leader_election_id, identity, timings
         )
+
+    def _lease(self) -> Json | None:
+        return None if self.leader is None else self.leader.reference
 
     def _context(self, namespace: str) -> Context:
         api = self.store.groups.api

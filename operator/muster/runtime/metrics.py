@@ -138,6 +138,11 @@ class Metrics:
         self.dropped_events = Gauge(
             "muster_events_dropped", "Events that were not written.", registry=self.registry
         )
+        self.silent_nodes = Gauge(
+            "muster_nodes_silent",
+            "Nodes whose condition Ready is Unknown.",
+            registry=self.registry,
+        )
         self.missing_permissions = Gauge(
             "muster_permissions_missing",
             "What the account needs and may not do any more.",
