@@ -971,9 +971,9 @@ class TestEnding:
 class TestUnreachable:
     """Members on a node that does not answer."""
 
-    def silence(self, story, status="Unknown"):
+    def silence(self, story, status="Unknown", name="n1"):
         """Let a node say nothing from now on, or speak again."""
-        document = make_node(name="n1")
+        document = make_node(name=name)
         at = edge.format_time(story.now)
         ready = {"type": "Ready", "status": status, "lastTransitionTime": at}
         document["status"]["conditions"] = [ready]
@@ -1052,6 +1052,16 @@ class TestUnreachable:
         running.look()
         running.pod(W0, going=True)
         assert running.look().hold_until == running.now + HOLD
+
+    def test_no_hold_begins_while_all_nodes_are_unreachable(self, running):
+        """Pods that are being deleted are members until their kubelets return."""
+        for name in ("n1", "n2"):
+            self.silence(running, name=name)
+        running.look()
+        running.pod(W0, going=True)
+        gang = running.look(10 * HOLD)
+        assert (gang.hold_until, running.memory.released) == (None, False)
+        assert list(gang.roles[0].returning) == [0]
 
     def test_their_successors(self, running):
         """They wait once the pods before them are gone."""

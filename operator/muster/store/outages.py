@@ -99,7 +99,10 @@ class Outages:
         each reachable node changes its Node every five minutes.
         """
         changes: dict[str, _Counted | None] = dict(self._expired(now))
-        changes[name] = None if view is None else _counted(view, now)
+        after = None if view is None else _counted(view, now)
+        if not changes and after == self._nodes.get(name):
+            return []
+        changes[name] = after
         areas: dict[Area, bool] = {CLUSTER: self._is_out(CLUSTER)}
         for node, after in changes.items():
             for counted in (self._nodes.get(node), after):
