@@ -10,7 +10,7 @@ import pytest
 
 from builders import make_job, make_pod, make_replica, make_template
 from following import Shown
-from mpijobs import mpijob
+from mpijobs import mpijob, role
 from muster import gang
 from muster.allocator import members, tracker
 from muster.allocator.members import GangSettings, Template, Version
@@ -36,8 +36,10 @@ W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
 
 
 def workers(count=3, **template):
-    """Return the role of so many workers."""
-    return make_replica(replicas=count, template=make_template(**template))
+    """Return the role of so many workers, which are replaced when they fail."""
+    return make_replica(
+        replicas=count, restart_policy="OnFailure", template=make_template(**template)
+    )
 
 
 def look(
@@ -73,8 +75,8 @@ def see(*pods, **more):
     return look(*pods, **more).input
 
 
-def facts_of(pods, job, *, charges=None, rules=RULES):
-    """Return what is known of the job's gang."""
+def facts_of(given, job, *, charges=None, rules=RULES, pods=None, revision=1):
+    """Return what is known of the job's gang; `pods` by place, where names differ."""
     template = Template(
         of=Version(("", 0), 0, 0),
         answers={},
@@ -86,7 +88,8 @@ def facts_of(pods, job, *, charges=None, rules=RULES):
         late=gangs.late_names(job),
     )
     blank, settings = Verdict("muster", "Waiting"), GangSettings(rules, on_hold_expired="keep")
-    return members.job_facts(job, {p.name: p for p in pods}, template, settings, blank, 1)
+    there = {pod.name: pod for pod in given} if pods is None else pods
+    return members.job_facts(job, there, template, settings, blank, revision)
 
 
 def worker(index, **fields):
@@ -531,3 +534,94 @@ def test_the_minimum_of_each_role():
     elsewhere = replace(job, replicas=(workers(3, scheduler="other"), job.replicas[0]))
     assert facts_of((), elsewhere).asks.leasts == {"chief": 1}
     assert facts_of((), elsewhere).asks.min_member == 1
+
+
+class TestFailedMembers:
+    """A failed pod is a missing member only if it is replaced, by the rule of the controller."""
+
+    STATUS = JobStatus(gang=Verdict("muster", "Running", "mnist", min_member=3))
+
+    def ring(self, policy, **failed):
+        """Return facts and first step of a ring that ran, and whose last worker failed."""
+        document = mpijob("v2beta1", worker=role(policy=policy))
+        job = replace(load(FRAMEWORKS["MPIJob"], document), status=self.STATUS)
+        launcher = make_pod(
+            name="mnist-launcher-abcde",
+            maker="mnist-launcher",
+            role="launcher",
+            phase="Running",
+            node="n1",
+        )
+        pods = {
+            "mnist-launcher": launcher,
+            W0: worker(0, phase="Running", node="n1"),
+            W1: worker(1, phase="Failed", node="n2", **failed),
+        }
+        facts = facts_of((), job, pods=pods)
+        memory = tracker.begin(facts)
+        return facts, tracker.step(memory, facts, 0.0)
+
+    def test_member_that_is_replaced_is_held_for(self):
+        """The replacement is placed first, and its node is protected."""
+        facts, step = self.ring("OnFailure")
+        assert (facts.ready, facts.need, facts.asks.min_member) == (2, 3, 3)
+        assert step.input.hold_until is not None
+        (role,) = (role for role in step.input.roles if role.role == "worker")
+        assert (role.returning, role.previous) == ((1,), {1: "n2"})
+
+    def test_member_that_is_not_replaced_is_not_missing(self):
+        """Neither hold nor release, and nothing of the gang is to be placed."""
+        facts, step = self.ring("Never")
+        assert (facts.ready, facts.need, facts.asks.min_member) == (2, 2, 2)
+        assert step.input.hold_until is None
+        assert step.memory.broken_since is None
+        assert all(not (role.waiting or role.returning) for role in step.input.roles)
+        assert W1 not in facts.wanted
+        later = tracker.step(step.memory, facts, 1e6)
+        assert not later.memory.released
+        assert later.input.hold_until is None
+
+    def test_member_that_its_node_refused_is_replaced_under_never(self):
+        """A refused pod never ran."""
+        facts, step = self.ring("Never", reason="OutOfcpu")
+        assert facts.need == 3
+        assert step.input.hold_until is not None
+
+    def test_failed_pod_that_was_deleted_is_new_demand(self):
+        """The replica is filled again, without a claim that comes before other gangs."""
+        facts, step = self.ring("Never")
+        job = replace(
+            load(FRAMEWORKS["MPIJob"], mpijob("v2beta1", worker=role(policy="Never"))),
+            status=JobStatus(gang=Verdict("muster", "Running", "mnist", min_member=2)),
+        )
+        left = {place: pod for place, pod in facts.pods.items() if place != W1}
+        again = tracker.step(step.memory, facts_of((), job, pods=left, revision=2), 1.0)
+        assert again.memory.facts.need == 3
+        assert again.input.hold_until is None
+        assert not again.input.admitted
+        (role_,) = (found for found in again.input.roles if found.role == "worker")
+        assert role_.waiting == (1,)
+
+    @pytest.mark.parametrize(
+        ("leasts", "minimum"), [({"ps": 1, "worker": 3}, 3), ({"ps": 1, "worker": 2}, 3)]
+    )
+    def test_minimum_by_role_is_lowered(self, leasts, minimum):
+        """Where enough of the role are left, its minimum stays."""
+        job = make_job(
+            replicas=[make_replica(type="PS"), make_replica(replicas=3)],
+            scheduling={"leasts": leasts, "min_available": sum(leasts.values())},
+        )
+        server = make_pod(name="mnist-ps-0", role="ps", phase="Running", node="n1")
+        running = [worker(i, phase="Running", node="n1") for i in range(2)]
+        facts = facts_of((server, *running, worker(2, phase="Failed", node="n1")), job)
+        assert (facts.ready, facts.need, facts.asks.min_member) == (3, minimum, minimum)
+        assert facts.asks.leasts == {"ps": 1, "worker": 2}
+
+    def test_member_of_another_scheduler_lowers_its_own_part(self):
+        """What is placed here needs as many as before."""
+        server = make_replica(type="PS", template=make_template(scheduler="other"))
+        job = make_job(replicas=[server, workers()])
+        gone = make_pod(name="mnist-ps-0", role="ps", phase="Failed", node="n1")
+        there = [worker(i, phase="Running", node="n1") for i in range(3)]
+        facts = facts_of((gone, *there), job)
+        assert (facts.ready, facts.need, facts.asks.min_member) == (3, 3, 3)

@@ -56,7 +56,8 @@ class Story(Shown):
         )
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name)})
-        self.document = job.pop("document", None) or tfjob(Worker=3, **job)
+        replaced = {"replicas": 3, "restartPolicy": "OnFailure"}
+        self.document = job.pop("document", None) or tfjob(Worker=replaced, **job)
         self.document["metadata"] |= {"uid": "job-uid", "generation": 1}
         self.document["metadata"]["creationTimestamp"] = edge.format_time(START)
         self.put(self.document)

@@ -25,8 +25,14 @@ LED_BY_A_POD = {
     "L6 a worker failed": (
         "Running",
         ["Running", "Failed"],
-        ("Never", "OnFailure", "Always"),
+        ("Never",),
         ["Running F", "Failed T"],
+    ),
+    "L6 a failed worker is replaced": (
+        "Running",
+        ["Running", "Failed"],
+        ("OnFailure", "Always", "ExitCode"),
+        ["Restarting T"],
     ),
     "L7 a worker was thrown out": (
         "Running",
@@ -245,15 +251,93 @@ def test_v5_the_launchers_failure_is_the_jobs(batch, pod, wanted):
     assert made.counts("Launcher") == (0, 0, 7)
 
 
-@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-def test_v6_a_worker_that_fails_is_counted(policy):
-    """The program decides whether it can go on; the pod stays as it is."""
-    made = led("Running", "Running", worker=role(policy=policy))
+def test_v6_failed_worker_under_never_stays_and_is_counted():
+    """The program decides whether to continue without the worker."""
+    made = led("Running", "Running", worker=role(policy="Never"))
+    failed = made.pod("mnist-worker-0")["metadata"]["uid"]
     become(made, "mnist-worker-0", "Failed")
     made.settle()
     assert made.conditions == ["Created T", "Running T"]
     assert made.counts("Worker") == (1, 0, 1)
-    assert "mnist-worker-0" in made.names()
+    assert made.pod("mnist-worker-0")["metadata"]["uid"] == failed
+
+
+@pytest.mark.parametrize("state", ["Failed", ("Failed", None, "Terminated")])
+def test_v6_failed_worker_under_on_failure_is_replaced(state):
+    """Only the failed pod: launcher and other workers keep theirs, and the job runs again."""
+    made = led("Running", "Running", worker=role(policy="OnFailure"))
+    before = {name: o["metadata"]["uid"] for (_, name), o in made.objects.items()}
+    become(made, "mnist-worker-0", state)
+    made.settle()
+    assert made.conditions == ["Created T", "Restarting T"]
+    after = {name: o["metadata"]["uid"] for (_, name), o in made.objects.items()}
+    assert {name for name in before if after[name] != before[name]} == {"mnist-worker-0"}
+    made.start("mnist-worker-0")
+    made.settle()
+    assert made.conditions == ["Created T", "Running T"]
+    assert made.status["replicaStatuses"]["Worker"] == {
+        "active": 2,
+        "restarts": 1,
+        "selector": made.status["replicaStatuses"]["Worker"]["selector"],
+    }
+
+
+def test_v7_evicted_worker_under_on_failure_fails_the_job_without_a_restart():
+    """An evicted worker ends the job under every restart policy."""
+    made = led("Running", "Running", worker=role(policy="OnFailure"))
+    become(made, "mnist-worker-0", EVICTED)
+    made.settle()
+    assert made.conditions == ["Created T", "Running F", "Failed T"]
+    assert "restarts" not in made.status["replicaStatuses"]["Worker"]
+
+
+def test_success_during_a_restart_keeps_the_job_from_being_reported_as_never_run():
+    """Running was set before a worker was replaced, so no message says the contrary."""
+    made = led("Running", "Running", worker=role(policy="OnFailure"))
+    become(made, "mnist-worker-0", "Failed")
+    made.settle()
+    made.close()
+    made.settle()
+    assert made.conditions == ["Created T", "Restarting T", "Succeeded T"]
+
+
+def test_failed_worker_restarts_alone_in_spite_of_the_annotation():
+    """A job whose launcher a batch Job retries has no restart as a whole."""
+    made = led("Running", "Running", worker=role(policy="OnFailure"))
+    made.job["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
+    before = made.objects["Job", LAUNCHER]["metadata"]["uid"]
+    become(made, "mnist-worker-0", "Failed")
+    made.settle()
+    assert made.objects["Job", LAUNCHER]["metadata"]["uid"] == before
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Always"])
+def test_failed_launcher_of_v1_fails_the_job_without_a_restart(policy):
+    """The counter follows what happens: no launcher is created again."""
+    made = world("v1", launcher=role(policy=policy))
+    made.start()
+    made.settle()
+    become(made, LAUNCHER, "Failed")
+    made.settle()
+    assert made.status["state"] == "Failed"
+    assert "restarts" not in made.status["replicaStatuses"]["Launcher"]
+
+
+def test_failed_worker_is_replaced_before_its_launcher_exists():
+    """The launcher waits for the replacement."""
+    made = world(
+        "v2beta1",
+        worker=role(policy="OnFailure"),
+        launcherCreationPolicy="WaitForWorkersReady",
+    )
+    made.start("mnist-worker-0")
+    become(made, "mnist-worker-1", "Failed")
+    made.settle()
+    assert "Failed T" not in made.conditions
+    assert not made.of("Job")
+    made.start()
+    made.settle()
+    assert made.of("Job")
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])

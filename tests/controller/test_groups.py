@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from mpijobs import SECRETS, mpijob, role
 from muster import gang
 from muster.api.edge import format_time
 from muster.api.status import Verdict
@@ -878,6 +879,74 @@ class TestKueue:
         world.end("mnist-worker-1")
         world.start("mnist-worker-0")
         assert world.settle().conditions == ["Created T", "Running T"]
+
+
+THREE = {"mnist-launcher": "n0", "mnist-worker-0": "n0", "mnist-worker-1": "n1"}
+DEGRADED = Verdict("muster", "Degraded", "mnist", min_member=3, placed=3)
+
+
+def ring(backend, **observed):
+    """Return the world of an MPIJob of v2beta1 that runs; its workers are never replaced."""
+    document = mpijob("v2beta1", worker=role(policy="Never"))
+    world = World(document, backend=backend, secrets=SECRETS, **observed).settle()
+    world.launch()
+    world.start()
+    return world.settle()
+
+
+class TestFailedMembersThatAreNotReplaced:
+    """Each lowers the gang's minimum by one."""
+
+    def test_gang_of_an_mpijob_goes_on_running(self):
+        """Whatever the allocator thought of the gang: what is left is all that can run."""
+        placed = replace(DEGRADED, state="Placed")
+        world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
+        assert world.status["gang"]["minMember"] == 3
+        world.end("mnist-worker-0", 1)
+        world.extra["verdict"] = DEGRADED
+        world.settle()
+        told = world.status["gang"]
+        assert (told["state"], told["minMember"], told["placed"]) == ("Running", 2, 2)
+        assert told["summary"] == "2/3 running, 1 failed"
+        assert "reason" not in told
+        assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
+        assert world.status["state"] == "Running"
+
+    def test_gang_of_dynamic_workers_goes_on_running(self):
+        """A TFJob with dynamic workers does not fail with them, so its gang runs without."""
+        document = tfjob(PS=1, Worker=2, spec={"enableDynamicWorker": True})
+        nodes = {**NODES, "mnist-ps-0": "n0"}
+        placed = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)
+        world = embedded(document=document, placements=nodes, verdict=placed).settle()
+        world.start()
+        world.settle()
+        world.end("mnist-worker-1", 1)
+        world.extra["verdict"] = DEGRADED
+        world.settle()
+        told = world.status["gang"]
+        assert (told["state"], told["minMember"]) == ("Running", 2)
+
+    def test_gang_of_another_scheduler_goes_on_running(self):
+        """Its group asks for as many as there can be."""
+        world = ring(gang.SCHEDULER_PLUGINS)
+        assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 3
+        world.end("mnist-worker-0", 1)
+        world.settle()
+        assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
+        assert world.status["gang"]["state"] == "Running"
+
+    def test_gang_that_lacks_another_member_is_degraded(self):
+        """A deleted worker is replaced and missed."""
+        placed = replace(DEGRADED, state="Placed")
+        world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
+        world.end("mnist-worker-0", 1)
+        world.settle()
+        world.extra["placements"] = {}
+        del world.objects["Pod", "mnist-worker-1"]
+        world.settle()
+        told = world.status["gang"]
+        assert (told["state"], told["minMember"]) == ("Degraded", 2)
+        assert told["message"] == "1 of the 2 pods that must run together run"
 
 
 def test_evicted_members_do_not_count_as_restarts():

@@ -10,7 +10,19 @@ import base64
 from collections.abc import Iterator
 
 import pytest
-from harness import Api, Operator, StartOperator, add_nodes, condition, node_of, verdict
+from harness import (
+    Api,
+    Json,
+    Operator,
+    StartOperator,
+    add_nodes,
+    condition,
+    node_of,
+    of_job,
+    phase_of,
+    tfjob,
+    verdict,
+)
 from mpi import mpijob
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -187,3 +199,58 @@ def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -
     assert condition(last["away"], "Succeeded") == "True"
     made = {j["metadata"]["uid"]: j["metadata"]["name"] for j in place.history("Job", jobs_since)}
     assert sorted(made.values()) == ["away-launcher", "crash-v2beta1-launcher"]
+
+
+def ring(place: Api, policy: str) -> dict[str, str]:
+    """Run a ring on a full node beside a job that waits; return the uids of the ring's pods."""
+    add_nodes(place, {"cpu": "3"})
+    document = mpijob("ring", "v2beta1", run="forever")
+    for role in document["spec"]["mpiReplicaSpecs"].values():
+        role["restartPolicy"] = policy
+    place.create(document)
+    place.wait_condition("ring", "Running", of=KIND)
+    place.create(tfjob("filler", workers=1, run="forever"))
+    place.wait_job("filler", lambda job: verdict(job).get("reason"))
+    return uids(place.pods("ring"))
+
+
+def uids(pods: list[Json]) -> dict[str, str]:
+    """Return the uid of each pod by its name."""
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+def shut_down(place: Api, pod: str) -> None:
+    """Let the pod fail as the kubelet of a node that shuts down does."""
+    message = "Pod was terminated in response to imminent node shutdown."
+    status = {"phase": "Failed", "reason": "Terminated", "message": message}
+    place.patch("Pod", pod, {"status": status}, "status")
+
+
+def test_failed_worker_under_on_failure_is_replaced_alone(place: Api) -> None:
+    """Launcher and other workers keep their pods, and a waiting job does not get the room."""
+    before = ring(place, "OnFailure")
+    since = place.revision("Pod")
+    shut_down(place, "ring-worker-1")
+
+    def replaced(pods: dict[str, Json]) -> dict[str, str]:
+        found = list(of_job(pods.values(), "ring"))
+        whole = len(found) == 3 and all(phase_of(pod) == "Running" for pod in found)
+        return uids(found) if whole and uids(found) != before else {}
+
+    after = place.wait("Pod", replaced, what="a replacement that runs")
+    assert {name for name in before if after.get(name) != before[name]} == {"ring-worker-1"}
+    place.wait_condition("ring", "Running", of=KIND)
+    place.wait_job("ring", lambda job: verdict(job).get("state") == "Running", of=KIND)
+    assert not [pod for pod in of_job(place.history("Pod", since), "filler") if node_of(pod)]
+
+
+def test_failed_worker_under_never_is_not_waited_for(place: Api) -> None:
+    """The gang runs with a lower minimum, and a waiting job gets the room at once."""
+    before = ring(place, "Never")
+    shut_down(place, "ring-worker-1")
+    place.wait_pods(1, "Running", "filler")
+    job = place.wait_job("ring", lambda job: verdict(job).get("minMember") == 2, of=KIND)
+    assert verdict(job)["state"] == "Running"
+    assert "reason" not in verdict(job)
+    assert condition(job, "Running") == "True"
+    assert uids(place.pods("ring")) == before

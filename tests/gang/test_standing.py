@@ -14,6 +14,7 @@ COUNTED = {"Chief": ReplicaStatus(succeeded=1), "Worker": ReplicaStatus(active=2
 RELEASED = Verdict("muster", GangPhase.RELEASED, min_member=3)
 FACTS = GangFacts(operator_name="op")
 LATER = GangFacts(operator_name="op", later=1)
+FAILED = GangFacts(operator_name="op", unreplaced={"worker": 1})
 
 
 def five(**scheduling):
@@ -36,6 +37,12 @@ def five(**scheduling):
         (4, LATER, 4),
         (3, LATER, 3),
         (10, LATER, 10),
+        (None, FAILED, 4),
+        (5, FAILED, 4),
+        (3, FAILED, 3),
+        (10, FAILED, 10),
+        (None, GangFacts("op", minimum=5, unreplaced={"worker": 2}), 3),
+        (None, GangFacts("op", later=1, unreplaced={"worker": 1}), 3),
     ],
 )
 def test_minimum(asked, facts, minimum):
@@ -44,6 +51,21 @@ def test_minimum(asked, facts, minimum):
     Shows S15.
     """
     assert standing.minimum(five(min_available=asked), facts) == minimum
+
+
+@pytest.mark.parametrize(
+    ("least", "failed", "minimum"),
+    [
+        ({"ps": 1, "worker": 4}, {"worker": 1}, 4),
+        ({"ps": 1, "worker": 2}, {"worker": 1}, 3),
+        ({"ps": 1, "worker": 4}, {"ps": 1}, 4),
+        ({"ps": 1, "worker": 5}, {"worker": 1}, 6),
+    ],
+)
+def test_minimum_by_role_is_lowered_where_the_role_has_too_few(least, failed, minimum):
+    """A failed pod without a replacement counts for its own role only."""
+    job = five(leasts=least, min_available=sum(least.values()))
+    assert standing.minimum(job, GangFacts("op", unreplaced=failed)) == minimum
 
 
 def test_minimum_for_apis_that_take_no_zero():

@@ -313,6 +313,12 @@ CONTROLLER: Final = (
                 "retryable = code is not None and code >= FIRST_RETRYABLE",
             )
         ],
+        [
+            (
+                "return code is not None and code < FIRST_RETRYABLE",
+                "return code is None or code < FIRST_RETRYABLE",
+            )
+        ],
     ),
     _fault(
         "backoffLimit allows one restart more",
@@ -383,6 +389,7 @@ CONTROLLER: Final = (
             )
         ],
         [("return there if lowered(job, facts) else asked", "return there")],
+        [("facts.minimum if asked is None else asked", "facts.minimum")],
     ),
     _fault(
         "quantities are rounded down",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from muster import frameworks
 from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
 from muster.allocator.verdict import RELEASE, waits
@@ -26,7 +27,7 @@ from muster.cluster.dryrun import Answer
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
 from muster.cluster.tasks import TaskSet
-from muster.controller import policies
+from muster.controller import jobpods, policies
 from muster.gang import podgroup, standing
 from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
@@ -522,12 +523,15 @@ def job_facts(
 ) -> GangFacts:
     """Return what is known of the gang of a job; `pods` are its own by place."""
     rules, written = settings.rules, job.status.gang
+    failed = jobpods.unreplaced(job, frameworks.of(job), pods)
+    unreplaced = {role: len(places) for role, places in failed.items()} or nothing()
+    template = _without(template, frozenset().union(*failed.values()))
     here = template.tasks
     # By place: pods of an operator before this one lack labels of ours.
     places = gangs.names_of(job, gangs.placed_here(job, rules)) if here else list(pods)
     # Pods that are not on a place of the job's are surplus, and stand in for no member.
     counted = [pods[place] for place in places if place in pods]
-    elsewhere = gangs.elsewhere(job, rules) if here else 0
+    elsewhere = gangs.elsewhere(job, rules, unreplaced) if here else 0
     late = sum(place not in pods for place in template.late)
     gives_up = settings.on_hold_expired in GIVES_UP
     timeout = rules.timeout(job.run_policy.scheduling.schedule_timeout_seconds)
@@ -539,18 +543,18 @@ def job_facts(
         # each cycle would find some whose status was written while it decided.
         source=(replace(job, status=_UNSAID), blocked_until),
         revision=revision,
-        asks=gangs.asks(job, rules, here, pods.values()),
+        asks=gangs.asks(job, rules, here, pods.values(), unreplaced),
         tasks=here,
         pods=pods,
         blank=blank,
         wanted=template.wanted,
         begins=job.created,
-        ready=_ready(job, rules, pods) if here else standing.placed(counted),
+        ready=_ready(job, rules, pods, unreplaced) if here else standing.placed(counted),
         ending=sum(map(standing.is_ending, counted)),
         may_run=any(map(standing.may_run, counted)),
-        had=_had(job, late, rules),
+        had=_had(job, late, rules, unreplaced),
         # What another scheduler places, and what comes late by design, breaks no gang.
-        need=gangs.minimum(job, late) - elsewhere,
+        need=gangs.minimum(job, late, unreplaced) - elsewhere,
         late=template.late,
         free=template.free,
         foreign=gather(
@@ -579,22 +583,37 @@ def job_facts(
     )
 
 
-def _ready(job: Job, rules: GangRules, pods: Mapping[str, PodView]) -> int:
+def _without(template: Template, failed: frozenset[str]) -> Template:
+    """Return what is wanted without these replicas: nothing of them is to be placed."""
+    if not failed:
+        return template
+    left = tuple(
+        replace(each, places={i: name for i, name in each.places.items() if name not in failed})
+        for each in template.tasks
+    )
+    wanted, free = template.wanted - failed, template.free - failed
+    return replace(template, tasks=left, wanted=wanted, free=free)
+
+
+def _ready(
+    job: Job, rules: GangRules, pods: Mapping[str, PodView], unreplaced: Mapping[str, int]
+) -> int:
     """Return how many of those that are placed here count for the gang's minimum."""
     placed = {
         replica.role: standing.placed(pods[p] for p in job.pod_names([replica]) if p in pods)
         for replica in gangs.placed_here(job, rules)
     }
-    return standing.counting(placed, gangs.leasts_of(job, rules))
+    return standing.counting(placed, gangs.leasts_of(job, rules, unreplaced))
 
 
-def _had(job: Job, late: int, rules: GangRules) -> int | None:
+def _had(job: Job, late: int, rules: GangRules, unreplaced: Mapping[str, int]) -> int | None:
     """Return how many of those that are placed here the gang had, by its status."""
     had = standing.had(job)
     if had is None:
         return None
-    grown = max(0, gangs.minimum(job, late) - had)
-    return max(0, gangs.minimum(job) - gangs.elsewhere(job, rules) - grown)
+    grown = max(0, gangs.minimum(job, late, unreplaced) - had)
+    full = gangs.minimum(job, unreplaced=unreplaced) - gangs.elsewhere(job, rules, unreplaced)
+    return max(0, full - grown)
 
 
 def _going(pods: Mapping[str, PodView], written: Verdict | None) -> frozenset[str]:

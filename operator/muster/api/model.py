@@ -179,8 +179,12 @@ class Job:
 
     @property
     def restarts_whole(self) -> bool:
-        """Say whether one failed member takes all others with it."""
-        return self.annotations.get(names.RESTART) == names.RESTART_GANG
+        """Whether the whole gang restarts with one failed member.
+
+        Never if a batch Job retries one of its pods.
+        """
+        asked = self.annotations.get(names.RESTART) == names.RESTART_GANG
+        return asked and not any(replica.batch for replica in self.replicas)
 
     @property
     def replaces_unreachable(self) -> bool:

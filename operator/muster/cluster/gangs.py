@@ -172,23 +172,30 @@ def wants_pods(job: Job) -> bool:
     return policies.is_ours(job, frameworks.of(job)) and not over
 
 
-def minimum(job: Job, later: int = 0) -> int:
+def minimum(job: Job, later: int = 0, unreplaced: Mapping[str, int] | None = None) -> int:
     """Return how many pods of the job must start together, as its controller says.
 
     `later`: how many cannot exist yet. Without them it is how many must have room together: that
-    of a pod that is still to come is kept from the start.
+    of a pod that is still to come is kept from the start. `unreplaced`: role -> pods that failed
+    and get no replacement.
     """
     framework = frameworks.of(job)
-    facts = GangFacts(framework.operator.name, framework.gang.minimum(job), later)
+    least = framework.gang.minimum(job)
+    facts = GangFacts(framework.operator.name, least, later, unreplaced or nothing())
     return standing.minimum(job, facts)
 
 
 def asks(
-    job: Job, rules: GangRules, sets: Sequence[TaskSet], pods: Collection[PodView]
+    job: Job,
+    rules: GangRules,
+    sets: Sequence[TaskSet],
+    pods: Collection[PodView],
+    unreplaced: Mapping[str, int],
 ) -> GangInput:
     """Return what a job's gang asks as a whole, without its roles.
 
-    `sets` are the tasks that it wants, `pods` those that it has.
+    `sets` are the tasks that it wants, `pods` those that it has, `unreplaced` by role how many of
+    them failed and get no replacement.
     """
     scheduling = job.run_policy.scheduling
     named = _carried_class(job, rules, pods)
@@ -199,7 +206,7 @@ def asks(
         created=job.created,
         # Those that another scheduler places are no tasks here: to count them would be to wait for
         # ever.
-        min_member=max(0, minimum(job) - elsewhere(job, rules)),
+        min_member=max(0, minimum(job, unreplaced=unreplaced) - elsewhere(job, rules, unreplaced)),
         roles=(),
         priority=rules.priority(named) if rules.group_priority else 0,
         priority_class=named or rules.default_class,
@@ -212,13 +219,13 @@ def asks(
         restartable=restarts(job),
         polite=(named or rules.default_class) in rules.polite,
         topology=topology_of(job.annotations, job.labels),
-        leasts=leasts_of(job, rules),
+        leasts=leasts_of(job, rules, unreplaced),
     )
 
 
-def leasts_of(job: Job, rules: GangRules) -> Mapping[str, int]:
+def leasts_of(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> Mapping[str, int]:
     """Return the least of each role that is placed here, of jobs that say it role by role."""
-    asked = job.run_policy.scheduling.leasts
+    asked = standing.leasts(job, unreplaced)
     return {r.role: asked.get(r.role, 0) for r in placed_here(job, rules)} if asked else nothing()
 
 
@@ -262,12 +269,13 @@ def placed_here(job: Job, rules: GangRules) -> Sequence[Replica]:
     return [replica for replica in job.replicas if ours(replica, rules)]
 
 
-def elsewhere(job: Job, rules: GangRules) -> int:
+def elsewhere(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> int:
     """Return how many pods of the job another scheduler places, of those that must be together."""
-    asked = job.run_policy.scheduling.leasts
+    asked = standing.leasts(job, unreplaced)
     if asked:
-        return sum(asked.values()) - sum(leasts_of(job, rules).values())
-    return job.total - sum(replica.replicas for replica in placed_here(job, rules))
+        return sum(asked.values()) - sum(leasts_of(job, rules, unreplaced).values())
+    others = (replica for replica in job.replicas if not ours(replica, rules))
+    return sum(replica.replicas - unreplaced.get(replica.role, 0) for replica in others)
 
 
 def _movable(job: Job, sets: Sequence[TaskSet]) -> bool:

@@ -421,7 +421,8 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
 def _never_ran(scope: Scope, before: JobStatus, at: float) -> Iterator[Condition]:
     """Yield what is said of a job that came to its end before anybody has seen it run."""
     text = scope.framework.life.wording.never_ran
-    if text and before.condition(names.Condition.RUNNING) is None:
+    ran = map(before.condition, (names.Condition.RUNNING, names.Condition.RESTARTING))
+    if text and not any(ran):
         reason = names.reason(scope.job.kind, names.Condition.RUNNING)
         message = scope.framework.life.wording.of(text, scope.job)
         yield condition(names.Condition.RUNNING, reason, message, at, "False")

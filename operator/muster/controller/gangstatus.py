@@ -222,7 +222,8 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     """Return the allocator's latest verdict, overtaken by what the pods show."""
     # After a restart of the operator nobody has decided yet: what is written holds until then.
     last = scope.observed.verdict or _last_verdict(scope)
-    needed, total = standing.needed(scope.minimum), scope.job.total
+    needed, failed = standing.needed(scope.minimum), sum(scope.facts.unreplaced.values())
+    total = scope.job.total - failed
     ready, placed = _ready(counted), _placed(scope)
     if last is None:
         if not placed:
@@ -235,7 +236,8 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     whole = replace(last, min_member=scope.minimum)
     # What runs says more than any verdict, which was made before.
     if ready >= needed:
-        return _calm(whole, GangPhase.RUNNING, total, f"{ready}/{total} running")
+        text = f"{ready}/{scope.job.total} running" + (f", {failed} failed" if failed else "")
+        return _calm(whole, GangPhase.RUNNING, total, text)
     stays = last.state != GangPhase.RELEASED
     if has_run(scope) and (standing.ran(last) or (ready and stays)):
         return _partly(scope, last, total)

@@ -9,7 +9,16 @@ from enum import Enum, auto
 from typing import Final
 
 from muster.api import names
-from muster.api.model import BatchView, GroupView, Job, ObjectView, PodView, Replica
+from muster.api.model import (
+    BatchView,
+    GroupView,
+    Job,
+    ObjectView,
+    PodView,
+    Replica,
+    gather,
+    nothing,
+)
 from muster.api.owner import Owner
 from muster.api.status import ReplicaStatus
 from muster.controller.model import Observed
@@ -304,13 +313,19 @@ def _members(
             pod = kept.get((replica.role, index))
             if pod is not None:
                 lost = pod.uid in observed.replacing
-                fate = _fate(pod, replica, framework, lost=lost, counted=counted)
+                fate = _fate(observed.job, framework, replica, pod, lost=lost, counted=counted)
                 members.append(Member(pod, replica, index, fate))
     return tuple(members)
 
 
 def _fate(
-    pod: PodView, replica: Replica, framework: Framework, *, lost: bool, counted: frozenset[str]
+    job: Job,
+    framework: Framework,
+    replica: Replica,
+    pod: PodView,
+    *,
+    lost: bool,
+    counted: frozenset[str],
 ) -> PodFate:
     if pod.fenced or pod.deleting:
         return _fate_at_its_end(pod)
@@ -324,7 +339,7 @@ def _fate(
         return PodFate.STAYS
     if lost or refused(pod):
         return PodFate.LOST
-    return _fate_of_failure(pod, replica, framework)
+    return _fate_of_failure(job, framework, replica, pod)
 
 
 def _fate_at_its_end(pod: PodView) -> PodFate:
@@ -333,15 +348,64 @@ def _fate_at_its_end(pod: PodView) -> PodFate:
     return PodFate.UNREACHABLE if pod.lost else PodFate.GOES
 
 
-def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> PodFate:
-    if replica.restart_policy == names.RestartPolicy.NEVER or not framework.life.replaces:
-        return PodFate.STAYS
-    if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
+def _fate_of_failure(job: Job, framework: Framework, replica: Replica, pod: PodView) -> PodFate:
+    if is_replaced(job, framework, replica, pod):
         return PodFate.RESTARTS
+    return PodFate.PERMANENT if _is_permanent(framework, replica, pod) else PodFate.STAYS
+
+
+def is_replaced(job: Job, framework: Framework, replica: Replica, pod: PodView) -> bool:
+    """Return whether a failed pod gets a replacement.
+
+    The only rule on that: by it the controller deletes and creates pods, and the allocator
+    protects the node of a missing member. A member whose pod gets none is missing no longer.
+    """
+    # A batch Job replaces the pods that it has created, up to its own limit.
+    if replica.batch or refused(pod):
+        return True
+    if replica.restart_policy == names.RestartPolicy.NEVER:
+        return False
+    fails = framework.life.fails_with(job, replica, pod)
+    return not (fails or _is_permanent(framework, replica, pod))
+
+
+def _is_permanent(framework: Framework, replica: Replica, pod: PodView) -> bool:
+    """Return whether the exit code of a failed pod forbids another try."""
+    if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
+        return False
     code = pod.exit_code(container_name(framework, replica))
-    # Without a code nobody knows that the program itself failed: a node that died leaves none.
-    retryable = code is None or code >= FIRST_RETRYABLE
-    return PodFate.RESTARTS if retryable else PodFate.PERMANENT
+    # Without a code the program itself need not have failed: a node that died leaves none.
+    return code is not None and code < FIRST_RETRYABLE
+
+
+def unreplaced(
+    job: Job, framework: Framework, pods: Mapping[str, PodView]
+) -> Mapping[str, frozenset[str]]:
+    """Return role -> names of the job's pods that failed and get no replacement.
+
+    `pods`: those that the job controls, by the name under which it wants them.
+    """
+    failed = {
+        name
+        for name, pod in pods.items()
+        # The replica of a pod that is deleted or lost is filled again, however the pod ended.
+        if pod.phase == "Failed" and not (pod.deleting or pod.lost or pod.fenced)
+    }
+    if not failed:
+        return nothing()
+    found = {}
+    for replica in job.replicas:
+        restarted = job.status.replicas.get(replica.type, ReplicaStatus()).restarted
+        left = gather(
+            name
+            for name in job.pod_names([replica])
+            if name in failed
+            and pods[name].uid not in restarted
+            and not is_replaced(job, framework, replica, pods[name])
+        )
+        if left:
+            found[replica.role] = left
+    return found
 
 
 def refused(pod: PodView) -> bool:

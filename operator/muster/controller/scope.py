@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from muster.api.model import GroupView, Job, ObjectView
-from muster.controller.jobpods import JobPods, job_pods
+from muster.controller.jobpods import JobPods, job_pods, unreplaced
 from muster.controller.model import Context, Observed, Refusal
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, GangFacts, standing
@@ -94,6 +94,7 @@ def scope_of(
         max_schedule_timeout=context.max_schedule_timeout,
         queues=context.queues,
         api_version=context.group_api_version,
+        unreplaced=_unreplaced(observed.job, framework, roster),
     )
     # Only now: how many come later depends on which pods are there.
     facts = _counting(facts, observed.job, framework, _later(observed.job, framework, roster))
@@ -124,6 +125,16 @@ def _sorted(observed: Observed, framework: Framework) -> Observed:
         if wanted.get((view.kind, view.name), True) or view.owner == job.as_owner
     )
     return replace(observed, services=services, configs=configs, companions=companions)
+
+
+def _unreplaced(job: Job, framework: Framework, roster: JobPods) -> Mapping[str, int]:
+    """Return role -> pods that failed and get no replacement."""
+    failed = {
+        member.replica.pod_name(job.name, member.index): member.pod
+        for member in roster.members
+        if member.pod.phase == "Failed"
+    }
+    return {role: len(left) for role, left in unreplaced(job, framework, failed).items()}
 
 
 def _later(job: Job, framework: Framework, roster: JobPods) -> int:

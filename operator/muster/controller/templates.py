@@ -165,7 +165,7 @@ def pod_builder(
     identity = {**labels(job, framework), names.REPLICA_TYPE: replica.role}
     annotations = {**(meta.get("annotations") or {}), **link.annotations}
     policy = _POD_POLICY.get(names.RestartPolicy(replica.restart_policy), replica.restart_policy)
-    if job.restarts_whole and framework.life.replaces:
+    if job.restarts_whole:
         # A program that starts again in its pod would be alone with that.
         policy = names.RestartPolicy.NEVER
     whole = {

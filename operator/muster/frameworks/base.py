@@ -309,8 +309,8 @@ class Life:
 
     outcome: Callable[[Job, Progress], Sequence[Outcome]]
     """The conditions to set, in order; success is decided before failure and ends the list."""
-    replaces: bool = True
-    """Are failed pods replaced, by their role's restart policy?"""
+    fails_with: Callable[[Job, Replica, PodView], bool] = lambda _job, _replica, _pod: False
+    """(job, role, its failed pod) -> whether the job fails, whatever the role's restart policy."""
     limits_itself: bool = False
     """Do its batch Jobs keep to the backoff limit and the deadline?"""
     selectors: bool = False

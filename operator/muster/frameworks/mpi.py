@@ -150,6 +150,11 @@ def script(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in ("#!/bin/sh", *(f"echo {line}" for line in lines)))
 
 
+def is_evicted(replica: Replica, pod: PodView) -> bool:
+    """Return whether the pod is a worker that its kubelet evicted: the job fails with it."""
+    return replica.type == WORKER and pod.reason == names.EVICTED
+
+
 def evicted(job: Job, pods: Iterable[PodView], reason: str) -> str:
     """Return what is said of a job some of whose workers were thrown out, or nothing."""
     role = WORKER.lower()

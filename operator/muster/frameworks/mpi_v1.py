@@ -161,10 +161,7 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
 
 
 def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
-    """Return the conditions: the launcher decides; a lost worker is lost for the program.
-
-    A failed pod is excused only while its exit code, or the whole gang, is given another try.
-    """
+    """Return the conditions: the launcher decides; failed pods that are replaced are excused."""
     leads = seen.counts.get(LAUNCHER, ReplicaStatus())
     # The launcher's end is the program's: workers that fail while they are torn down do not count
     # any more.
@@ -176,18 +173,23 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     text_ = mpi.evicted(job, seen.pods, names.EVICTED)
     if text_:
         return (*runs, base.Outcome(base.End.FAILED, text_, mpi.EVICTED))
-    failed = seen.failed(job, _given_another_try(job, seen.excused))
+    failed = seen.failed(job, seen.excused)
     if failed is None:
         return runs
     said = f"{seen.counts[failed.type].failed} {failed.type} replica(s) failed."
     return (*runs, base.Outcome(base.End.FAILED, f"MPIJob {job.name} is failed because {said}"))
 
 
-def _given_another_try(job: Job, excused: frozenset[str]) -> frozenset[str]:
-    if job.restarts_whole:
-        return excused
-    tries = (names.RestartPolicy.EXIT_CODE,)
-    return excused & {role.type for role in job.replicas if role.restart_policy in tries}
+def _fails_with(job: Job, replica: Replica, pod: PodView) -> bool:
+    """Return whether the job fails with the pod: an evicted worker, or a launcher.
+
+    As with training-operator, only an exit code or a restart of the whole gang gives a launcher
+    another try.
+    """
+    if replica.type != LAUNCHER:
+        return mpi.is_evicted(replica, pod)
+    tries = replica.restart_policy == names.RestartPolicy.EXIT_CODE
+    return not (tries or job.restarts_whole)
 
 
 def _check(spec: Mapping[str, Any], _job: Job) -> Sequence[Problem]:
@@ -265,6 +267,7 @@ MPI_V1: Final = base.Framework(
     ),
     life=base.Life(
         outcome=_outcome,
+        fails_with=_fails_with,
         selectors=True,
         latch={mpi.VERSION: mpi.V1},
         wording=base.Wording(

@@ -9,6 +9,7 @@ from typing import Any, Final
 from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import base, mpi
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -181,7 +182,7 @@ def _batch_spec(job: Job) -> Json:
 
 
 def _notices(job: Job) -> Iterator[Notice]:
-    if job.restarts_whole:
+    if job.annotations.get(names.RESTART) == names.RESTART_GANG:
         text_ = (
             f"annotation {names.RESTART} has no effect on an MPIJob of v2beta1; "
             "the launcher's batch Job tries again by itself, up to backoffLimit"
@@ -211,7 +212,8 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     if text_:
         return (base.Outcome(base.End.FAILED, text_, mpi.EVICTED),)
     counts = seen.counts
-    early = counts[WORKER].failed + counts[WORKER].succeeded if WORKER in counts else 0
+    workers = counts.get(WORKER, ReplicaStatus())
+    early = workers.succeeded + (0 if WORKER in seen.excused else workers.failed)
     if early and _later(job) and (leads is None or leads.suspended):
         # Nothing would ever make the workers ready again that the launcher waits for.
         message = (
@@ -340,7 +342,7 @@ MPI_V2BETA1: Final = base.Framework(
     ),
     life=base.Life(
         outcome=_outcome,
-        replaces=False,
+        fails_with=lambda _job, replica, pod: mpi.is_evicted(replica, pod),
         limits_itself=True,
         selectors=True,
         latch={mpi.VERSION: mpi.V2BETA1},

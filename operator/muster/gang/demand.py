@@ -26,10 +26,10 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     left = standing.minimum(job, facts)
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
-    classes, by_role = facts.priorities, job.run_policy.scheduling.leasts
+    classes, by_role = facts.priorities, standing.leasts(job, facts.unreplaced)
     for replica in sorted(job.replicas, key=lambda r: -classes.get(_own_class(r), 0)):
-        most = by_role.get(replica.role, 0) if by_role else replica.replicas
-        count = min(left, most, replica.replicas)
+        there = replica.replicas - facts.unreplaced.get(replica.role, 0)
+        count = min(left, there, by_role.get(replica.role, 0) if by_role else there)
         left -= count
         if count:
             for name, units in podtemplate.requests(_spec(replica)).items():
@@ -37,9 +37,9 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     return {n: quantity.format(n, units) for n, units in sorted(total.items()) if units} or None
 
 
-def leasts(job: Job, _facts: GangFacts) -> Json | None:
+def leasts(job: Job, facts: GangFacts) -> Json | None:
     """Return how many pods of each role must start together; None if nobody says it so."""
-    asked = job.run_policy.scheduling.leasts
+    asked = standing.leasts(job, facts.unreplaced)
     return {r.role: asked.get(r.role, 0) for r in job.replicas} if asked else None
 
 

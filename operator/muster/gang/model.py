@@ -35,6 +35,8 @@ class GangFacts:
     """Gang size by the rules of the job's kind, if the user gives none; None: every pod."""
     later: int = 0
     """Wanted pods that are created only after the others run (a waiting MPI launcher)."""
+    unreplaced: Mapping[str, int] = field(default_factory=dict)
+    """Role -> pods that failed and get no replacement."""
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Value of each PriorityClass that exists."""
     default_queue: str = names.DEFAULT_QUEUE

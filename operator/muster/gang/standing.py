@@ -30,15 +30,36 @@ def minimum(job: Job, facts: GangFacts) -> int:
     """Return how many pods must start together, and stay together.
 
     The user's minAvailable holds to the letter, also when it is 0 or larger than the job, else
-    the rule of the job's kind, else every pod. Pods that cannot exist yet (`facts.later`) are
-    taken off a number that counts them, and off no other.
+    the rule of the job's kind, else every pod. Pods that cannot exist yet (`facts.later`), and
+    those that failed for good (`facts.unreplaced`), are taken off a number that counts them, and
+    off no other.
     """
-    there = job.total - facts.later
+    most = job.total - facts.later - sum(facts.unreplaced.values())
     asked = job.run_policy.scheduling.min_available
-    if asked is None:
-        return there if facts.minimum is None else facts.minimum
-    # A minimum that counts pods which only come once the others run would never be reached.
-    return there if lowered(job, facts) else asked
+    if job.run_policy.scheduling.leasts:
+        asked = sum(leasts(job, facts.unreplaced).values())
+    least = facts.minimum if asked is None else asked
+    if least is None:
+        return most
+    # A minimum that counts pods which cannot run at the same time would never be reached.
+    return min(least, most) if least <= job.total else least
+
+
+def leasts(job: Job, unreplaced: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the minimum of each role, of jobs that set it role by role.
+
+    `unreplaced`: role -> pods that failed and get no replacement.
+    """
+    asked = job.run_policy.scheduling.leasts
+    if not unreplaced:
+        return asked
+    lowered_to = {
+        replica.role: replica.replicas - unreplaced.get(replica.role, 0)
+        for replica in job.replicas
+        # A minimum that the role can never reach stays as its author wrote it.
+        if asked.get(replica.role, 0) <= replica.replicas
+    }
+    return {role: min(least, lowered_to.get(role, least)) for role, least in asked.items()}
 
 
 def lowered(job: Job, facts: GangFacts) -> bool:
