@@ -9,6 +9,7 @@ import pytest
 
 from builders import make_pod
 from muster.allocator import tracker
+from muster.allocator.lifecycle import Lifecycle, State
 from muster.allocator.tracker import (
     NOT_NOW,
     Assignment,
@@ -142,9 +143,9 @@ def test_a_gang_that_starts_is_not_broken(remade):
     """While what is missing is on its way; what was whole is, whatever is promised."""
     it = Assumed("n2", SHAPE, 0.0)
     facts = facts_of(pod("a", node="n1"), pod("b"), remade=remade, hold=10.0)
-    starts = replace(tracker.begin(facts), assumed={"b": it}, was_whole=False)
+    starts = replace(tracker.begin(facts), assumed={"b": it}, lifecycle=Lifecycle(State.STARTING))
     assert tracker.step(starts, facts, 1.0).input.hold_until is None
-    was_whole = replace(starts, was_whole=True)
+    was_whole = replace(starts, lifecycle=Lifecycle(State.RUNNING))
     assert tracker.step(was_whole, facts, 1.0).input.hold_until == 11.0
     stranded = replace(starts, assumed={})
     assert tracker.step(stranded, facts, 1.0).input.hold_until == 11.0
@@ -156,7 +157,7 @@ def test_a_gang_that_never_was_whole_is_waited_for_as_long_as_it_says(remade):
     facts = facts_of(
         pod("a", node="n1"), pod("b"), remade=remade, timeout=5.0, hold=60.0, gives_up_early=True
     )
-    memory = replace(started(facts), was_whole=False, broken_since=None, facts=None, due=0.0)
+    memory = replace(started(facts), lifecycle=Lifecycle(), facts=None, due=0.0)
     memory = tracker.step(memory, facts, 1.0).memory
     assert memory.input.hold_until == 6.0
     assert tracker.step(memory, facts, 6.0).memory.released

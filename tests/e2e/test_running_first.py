@@ -188,7 +188,7 @@ def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: 
 
 
 def test_gang_with_silent_node_keeps_all_its_pods(api: Api, start_operator: StartOperator) -> None:
-    """Muster deletes no pod of a gang while one of its nodes is silent, however long that lasts."""
+    """Muster deletes no pod of a gang while one of its nodes is silent."""
     start_operator("--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
     add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
     gang = tfjob(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from builders import make_job, make_pod, make_replica, make_template
 from builders_scheduler import make_node
 from muster.allocator import assume, members, tracker
+from muster.allocator.lifecycle import Lifecycle, State
 from muster.allocator.members import GangSettings, Template, Version
 from muster.allocator.tracker import (
     Assignment,
@@ -489,7 +490,11 @@ def decided(facts, states, lost):
     }
     sent = {facts.pods[p].uid for p, s in zip(places, states, strict=True) if s == "sent"}
     memory = replace(
-        tracker.begin(facts), assumed=assumed, was_whole=lost, binding=frozenset(sent), previous={}
+        tracker.begin(facts),
+        assumed=assumed,
+        lifecycle=Lifecycle(State.RUNNING if lost else State.WAITING),
+        binding=frozenset(sent),
+        previous={},
     )
     found = []
     for now in (1.0, HOLD, HOLD + 1.0, HOLD + 2.0, HOLD + 4.0, 200.0):

@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from muster.allocator.lifecycle import NEW, RELEASED, Lifecycle, Members, State
 from muster.allocator.verdict import (
     ETA_SLACK,
     LATE,
@@ -267,12 +268,10 @@ class GangMemory:
     """uid of a pod -> the reason and the node that were written on it."""
     started: bool = False
     """It has been whole at some time, or had been when this process began."""
-    was_whole: bool = False
-    """The same, since it last began anew."""
+    lifecycle: Lifecycle = NEW
     had: int | None = None
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
     not known. Only by losing of those it is broken: what is wanted since waits like any gang."""
-    broken_since: float | None = None
     may_run_until: float = -math.inf
     """Time at which the last missing member that may have run was removed, fenced or ready."""
     placed_at: float | None = None
@@ -280,10 +279,8 @@ class GangMemory:
     came_at: float = 0.0
     """When the last of its assumed pods has come."""
     rests_until: float = 0.0
-    released: bool = False
-    """Its pods are being taken away, so that it can start whole again."""
     cause: Cause | None = None
-    """For whom that is; None: it was its own fault, or nobody remembers."""
+    """Why it is released; None: members are missing, or an earlier process released it."""
     leaving: Mapping[str, Leaving] = field(default_factory=nothing)
     """Place -> the pod that makes room."""
     evicted: Mapping[str, float] = field(default_factory=nothing)
@@ -314,6 +311,21 @@ class GangMemory:
     """When to look again although nothing has changed."""
     key: InputKey | None = None
     input: GangInput | None = None
+
+    @property
+    def was_whole(self) -> bool:
+        """Whether the gang was complete since it last started."""
+        return self.lifecycle.was_complete
+
+    @property
+    def released(self) -> bool:
+        """Whether its pods are being deleted, so that it can start again."""
+        return self.lifecycle.state is State.RELEASING
+
+    @property
+    def broken_since(self) -> float | None:
+        """Start of the member hold; None while no member is missing."""
+        return self.lifecycle.missing_since
 
     @property
     def nodes(self) -> Mapping[str, str]:
@@ -495,9 +507,8 @@ def begin(facts: GangFacts) -> GangMemory:
     return GangMemory(
         uid=facts.uid,
         started=whole,
-        was_whole=whole and not leaving,
+        lifecycle=RELEASED if leaving else Lifecycle(State.RUNNING if whole else State.WAITING),
         had=None if leaving else facts.had,
-        released=bool(leaving),
         leaving=leaving or nothing(),
         owed=facts.owed,
         told=None if facts.written is None else facts.written.eta,
@@ -683,27 +694,38 @@ def _least(memory: GangMemory, facts: GangFacts) -> int:
 
 
 def _observe_presence(turn: _Turn) -> None:
-    """Take in who is there: whether that makes it whole, and whether a release is over."""
-    facts = turn.facts
+    """Advance the lifecycle of the gang by the members that are observed."""
+    facts, before = turn.facts, turn.memory.lifecycle
     if turn.memory.released:
-        _follow_release(turn)
-    elif facts.youngest is None and not facts.remade and turn.memory.was_whole:
-        # Nobody knows that other pods of the same group are to follow those that went.
-        turn.remember(was_whole=False)
+        removed = _follow_release(turn)
+        turn.remember(lifecycle=before.advance(_members(turn, removed=removed), turn.now))
     turn.remember(had=_had(turn.memory, facts))
+    members = _members(turn)
+    turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))
     # Of many arrivals one sentence tells, so none before the last pod is there.
-    if turn.memory.assumed:
-        return
-    if turn.memory.arrivals:
+    if turn.memory.arrivals and not turn.memory.assumed:
         turn.effects.append(Arrived(turn.memory.arrivals))
         turn.remember(arrivals=())
-    whole = facts.ready >= _least(turn.memory, facts) and facts.youngest is not None
-    if whole and not turn.memory.was_whole and not turn.memory.released:
-        if not turn.memory.started:
-            turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
-        turn.remember(was_whole=True, started=True)
-    if whole:
+    if turn.memory.was_whole and not turn.memory.started:
+        turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
+        turn.remember(started=True)
+    if members.complete:
         _stamp(turn)
+
+
+def _members(turn: _Turn, *, removed: bool = False) -> Members:
+    """Return the members of the gang, as this evaluation observes them."""
+    memory, facts = turn.memory, turn.facts
+    return Members(
+        minimum=_least(memory, facts),
+        ready=facts.ready,
+        terminating=facts.ending,
+        assumed=len(memory.assumed),
+        has_node=facts.youngest is not None,
+        recreated=facts.remade,
+        removed=removed,
+        suspended=facts.blocked_until == math.inf or not facts.tasks,
+    )
 
 
 def _stamp(turn: _Turn) -> None:
@@ -725,17 +747,18 @@ def _told_had(turn: _Turn) -> int:
     return 0 if turn.facts.remade or had == 1 else had
 
 
-def _follow_release(turn: _Turn) -> None:
+def _follow_release(turn: _Turn) -> bool:
+    """Record the pods that a release still has to delete. Return whether all are removed."""
     memory, facts = turn.memory, turn.facts
     if not facts.remade:
         # Pods of the same group that come now are the new ones: it is over when the old ones go.
-        turn.remember(released=bool(memory.leaving))
-        return
+        return not memory.leaving
     # What comes now was on its way when the gang was released: it must go as well. And as long as
     # the old status is there, a process after this one would take the gang for a whole one.
     there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
     over = all(pod.terminal for pod in there) and not facts.was_whole
-    turn.remember(released=not over, leaving={} if over else _all_leave(turn, memory.cause))
+    turn.remember(leaving={} if over else _all_leave(turn, memory.cause))
+    return over
 
 
 def _all_leave(turn: _Turn, cause: Cause | None) -> Mapping[str, Leaving]:
@@ -763,21 +786,11 @@ def _hold_until(turn: _Turn) -> float | None:
     member is still ending.
     """
     memory, facts = turn.memory, turn.facts
-    least = _least(memory, facts)
-    lacks = facts.ready + facts.ending < least and _is_admitted(memory, facts)
-    starts = not memory.was_whole and facts.ready + len(memory.assumed) >= least
-    # Of a gang that nobody may look after nothing would be made again, so nothing is given up.
-    halted = facts.blocked_until == math.inf
-    if memory.released or halted or not facts.tasks or not lacks:
-        turn.remember(broken_since=None)
+    since = memory.lifecycle.missing_since
+    if since is None:
         return None
-    if memory.broken_since is None:
-        if starts:
-            return None
-        turn.remember(broken_since=turn.now)
     early = not memory.was_whole and facts.timeout is not None
-    since = turn.memory.broken_since
-    end = (turn.now if since is None else since) + (facts.patience if early else facts.hold)
+    end = since + (facts.patience if early else facts.hold)
     turn.wake(end)
     return end
 
@@ -790,7 +803,8 @@ def _give_up(turn: _Turn) -> None:
         turn.effects.append(Released(len(turn.memory.leaving)))
     if turn.facts.remade:
         # Where nobody is left to go it is over, and nothing else may ask for another look.
-        _follow_release(turn)
+        removed = _follow_release(turn)
+        turn.remember(lifecycle=RELEASED.advance(_members(turn, removed=removed), turn.now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -807,15 +821,13 @@ class Departure:
 def _release(turn: _Turn, departure: Departure) -> None:
     """Let the gang begin anew, without a claim on the room that it had."""
     turn.remember(
-        released=True,
+        lifecycle=RELEASED,
         leaving=_all_leave(turn, departure.cause),
         cause=departure.cause,
         nominated=departure.nodes,
         moving=bool(departure.nodes),
-        was_whole=False,
         had=None,
         asked=None,
-        broken_since=None,
         placed_at=None,
         rests_until=max(turn.memory.rests_until, departure.until),
         assumed={},
