@@ -27,8 +27,8 @@ _EXCLUDES: Final = {
 }
 """Setting the one removes the other."""
 ENDS: Final = (names.Condition.SUCCEEDED, names.Condition.FAILED)
-_GOING: Final = (PodFate.GOES, PodFate.COUNTED)
-_AWAY: Final = (PodFate.GOES, PodFate.LOST, PodFate.UNREACHABLE)
+_GOING: Final = (PodFate.GOES, PodFate.COUNTED, PodFate.PEER_LOST)
+_AWAY: Final = (PodFate.GOES, PodFate.LOST, PodFate.UNREACHABLE, PodFate.PEER_LOST)
 """Pods that count nowhere."""
 _WAITING: Final = frozenset(
     {

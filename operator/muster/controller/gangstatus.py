@@ -51,14 +51,15 @@ def is_admitted(scope: Scope) -> bool:
 
 def exists(scope: Scope) -> bool:
     """Say whether enough pods exist for the gang to be what it was, wherever they are."""
-    return _existing(scope) >= standing.needed(_kept(scope))
+    return existing(scope) >= standing.needed(kept(scope))
 
 
-def _existing(scope: Scope) -> int:
+def existing(scope: Scope) -> int:
+    """Return the number of members that exist and did not fail."""
     return sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))
 
 
-def _kept(scope: Scope) -> int:
+def kept(scope: Scope) -> int:
     """Return how many must stay together: what is wanted since the gang was whole is no part."""
     had = standing.had(scope.job)
     return scope.minimum if had is None else min(scope.minimum, had)
@@ -146,7 +147,7 @@ def _at_first(scope: Scope) -> Scope:
 
 def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the verdict on a gang that the API server itself holds up."""
-    if _existing(scope) >= standing.needed(scope.minimum):
+    if existing(scope) >= standing.needed(scope.minimum):
         return None
     reason, message = "", ""
     if scope.context.missing:
@@ -164,7 +165,7 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         scheduler=_scheduler(scope),
         state=_phase(scope, ready) or GangPhase.WAITING,
         pod_group=names.flat(scope.job.name),
-        min_member=_kept(scope),
+        min_member=kept(scope),
         placed=ready,
         ready=ready,
         reason=reason,
@@ -175,7 +176,7 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
 
 def _phase(scope: Scope, ready: int) -> GangPhase | None:
     """Return where a gang stands by what it had, None for one that was not let in."""
-    least = standing.needed(_kept(scope))
+    least = standing.needed(kept(scope))
     if has_run(scope):
         return GangPhase.RUNNING if ready >= least else GangPhase.DEGRADED
     there = standing.was_admitted(scope.job) and _placed(scope) >= least
@@ -229,7 +230,7 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         if not placed:
             return None
         last = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
-    last = replace(last, min_member=_kept(scope), ready=ready)
+    last = replace(last, min_member=kept(scope), ready=ready)
     # Its pods may run on for as long as they get to end: that is not the gang's standing.
     if is_evicted(scope.observed.verdict):
         return last

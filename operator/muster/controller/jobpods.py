@@ -46,6 +46,8 @@ class PodFate(Enum):
     LOST = auto()
     """It never had its chance (refused by its node, taken by the scheduler), or has lost it with
     its node: replaced, and counted nowhere."""
+    PEER_LOST = auto()
+    """It runs, but its gang lost a member and restarts as a whole: replaced, and not counted."""
     COUNTED = auto()
     """Its restart stands in the status: it may be deleted."""
     RESTARTS = auto()

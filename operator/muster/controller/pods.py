@@ -159,7 +159,8 @@ def removals(scope: Scope) -> Iterator[Delete]:
     if scope.backend.apis and scope.context.missing:
         return iter(())
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
-    replaced = (member.pod for member in scope.roster.having(PodFate.COUNTED, PodFate.LOST))
+    fates = (PodFate.COUNTED, PodFate.LOST, PodFate.PEER_LOST)
+    replaced = (member.pod for member in scope.roster.having(*fates))
     return deletions((*replaced, *scope.roster.surplus))
 
 
@@ -267,7 +268,9 @@ def may_create(scope: Scope) -> bool:
     """Say whether new pods may appear, as far as server, gang scheduler and back-off allow."""
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
     possible = scope.hindrance is None and podgroup.ready_for_pods(scope)
-    return rested and possible and not (_goes(scope) or _misled(scope))
+    # Lost members start together with the peers that are replaced.
+    restarts = bool(scope.roster.having(PodFate.PEER_LOST))
+    return rested and possible and not (restarts or _goes(scope) or _misled(scope))
 
 
 def _misled(scope: Scope) -> bool:

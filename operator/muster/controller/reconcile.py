@@ -20,6 +20,7 @@ from muster.controller import (
     conditions,
     dependents,
     events,
+    gangrestart,
     gangstatus,
     meaning,
     podgroup,
@@ -67,6 +68,7 @@ def reconcile(
     if job.problems:
         observed = replace(observed, job=meaning.of_invalid(observed, framework))
     scope = scope_of(observed, framework, backend, context)
+    scope = gangrestart.with_peers_of_lost(scope)
     if job.status.finished:
         return list(_finished(scope))
     # What runs is not taken down for an edit that nobody understands.
@@ -176,6 +178,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         after = conditions.begun(scope, after, made)
         yield from made
     yield from _current_events(scope, after)
+    yield from gangrestart.events(scope)
     emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
     # A status without the first verdict would be written again a moment later, for each of many
     # new jobs.

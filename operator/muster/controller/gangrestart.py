@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restarts of a whole gang that lost a member.
+
+A rank of a collective that is replaced alone finds peers that hang. With the annotation
+`muster.kubeflow.org/restart: gang` the peers of a lost member are therefore replaced together with
+it. Container exits of such a gang are counted restarts (`conditions.to_restart`); losses are not
+counted, and there is no back-off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from muster.api import names
+from muster.controller import gangstatus
+from muster.controller.jobpods import Member, PodFate
+from muster.controller.model import Emit
+from muster.controller.scope import Scope
+from muster.gang import standing
+
+
+def with_peers_of_lost(scope: Scope) -> Scope:
+    """Return the scope, with the fate PEER_LOST for the running peers of a lost member.
+
+    Nothing changes before the missing members have their nodes: the peers are deleted only if the
+    whole gang can start again.
+    """
+    peers = [m for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running"]
+    if not (peers and scope.job.restarts_whole and _lost_members_fit(scope)):
+        return scope
+    members = tuple(_replaced(m) if m in peers else m for m in scope.roster.members)
+    return replace(scope, roster=replace(scope.roster, members=members))
+
+
+def _replaced(member: Member) -> Member:
+    return replace(member, fate=PodFate.PEER_LOST)
+
+
+def _lost_members_fit(scope: Scope) -> bool:
+    """Return whether the gang lost members that it needs, and all of these can be created now."""
+    roster = scope.roster
+    away = roster.having(PodFate.GOES, PodFate.UNREACHABLE, PodFate.RESTARTS, PodFate.COUNTED)
+    # A terminating member belongs to the gang until it is removed. Failed members restart the
+    # gang in their own way.
+    if away or not gangstatus.has_run(scope) or gangstatus.exists(scope):
+        return False
+    placements, replaced = scope.observed.placements, roster.having(PodFate.LOST)
+    if placements is None:
+        return True
+    lost = {member.pod.name for member in replaced}
+    free = sum(name in lost or name not in roster.names for name in placements)
+    return gangstatus.existing(scope) + free >= standing.needed(gangstatus.kept(scope))
+
+
+def events(scope: Scope) -> Iterator[Emit]:
+    """Yield the event of a gang whose peers are replaced because of a lost member."""
+    peers = scope.roster.having(PodFate.PEER_LOST)
+    if peers:
+        reason = names.reason(scope.job.kind, names.Condition.RESTARTING)
+        message = (
+            f"All pods of the gang restart because it lost members: {len(peers)} running pods "
+            "are replaced together with them"
+        )
+        yield Emit("Warning", reason, message)

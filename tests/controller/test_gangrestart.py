@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gangs that restart as a whole when they lose a member."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster import gang
+from muster.api.status import Verdict
+from muster.controller.model import Create, Delete
+from world import World, tfjob
+
+NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
+PLACED = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)
+LOST = "mnist-worker-2"
+
+
+def running(*, restart="gang", policy=None):
+    """Return the world of a gang of three workers that run."""
+    job = tfjob(Worker=3, policy=policy, annotations={"muster.kubeflow.org/restart": restart})
+    job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+    world = World(job, backend=gang.EMBEDDED, placements=NODES, verdict=PLACED)
+    world.settle()
+    world.start()
+    world.settle()
+    world.extra["placements"] = {}
+    return world
+
+
+def deleted(world):
+    """Return the names of the pods that the next reconcile deletes."""
+    return [a.name for a in world.decide() if isinstance(a, Delete) and a.kind == "Pod"]
+
+
+def created(world):
+    """Return the names of the pods that the next reconcile creates."""
+    documents = [a.doc for a in world.decide() if isinstance(a, Create)]
+    return [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Pod"]
+
+
+def lose(world, name=LOST):
+    """Remove a pod, as pod garbage collection does after its node was deleted."""
+    del world.objects["Pod", name]
+
+
+def test_peers_of_lost_member_stay_until_replacement_fits():
+    """No running pod is deleted while the lost member has no node."""
+    world = running()
+    lose(world)
+    assert deleted(world) == []
+
+
+def test_peers_of_lost_member_restart_with_it():
+    """All members are replaced once the lost member has a node, and no restart is counted."""
+    world = running()
+    lose(world)
+    world.extra["placements"] = {LOST: "n3"}
+    assert deleted(world) == ["mnist-worker-0", "mnist-worker-1"]
+    assert created(world) == []
+    world.step()
+    world.reap()
+    world.extra["placements"] = NODES
+    world.settle()
+    assert len(world.names()) == 3
+    assert "restarts" not in world.counts()
+    assert any("restart because it lost members" in said.message for said in world.said)
+
+
+def test_lost_member_of_other_jobs_is_replaced_alone():
+    """Without the annotation the peers keep running."""
+    world = running(restart="pod")
+    lose(world)
+    world.extra["placements"] = {LOST: "n3"}
+    assert deleted(world) == []
+    assert created(world) == [LOST]
+
+
+def test_surplus_member_that_is_lost_restarts_nothing():
+    """The gang still has the members that it needs."""
+    world = running(policy={"schedulingPolicy": {"minAvailable": 2}})
+    lose(world)
+    world.extra["placements"] = {LOST: "n3"}
+    assert deleted(world) == []
+    assert created(world) == [LOST]
+
+
+def test_growth_of_running_gang_restarts_nothing():
+    """New members are created beside the running ones."""
+    world = running()
+    world.edit(tfReplicaSpecs={"Worker": {"replicas": 4}})
+    world.extra["placements"] = {"mnist-worker-3": "n3"}
+    assert deleted(world) == []
+
+
+def test_terminating_member_keeps_its_gang():
+    """A drained member belongs to the gang until it is removed."""
+    world = running()
+    world.pod(LOST)["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    world.extra["placements"] = {LOST: "n3"}
+    assert deleted(world) == []
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_members_that_start_are_not_restarted(phase):
+    """Only running peers are replaced; pods that did not start yet have nothing to lose."""
+    world = running()
+    lose(world)
+    for name in ("mnist-worker-0", "mnist-worker-1"):
+        world.pod(name)["status"]["phase"] = phase
+    world.extra["placements"] = {LOST: "n3"}
+    assert len(deleted(world)) == (2 if phase == "Running" else 0)
