@@ -963,6 +963,18 @@ class TestEnding:
         restarting.gone(W1)
         assert restarting.look().hold_until == restarting.now + HOLD
 
+    def test_member_that_terminates_after_the_hold_starts_another_hold(self, running):
+        """The capacity of a drained member is kept, however long another one has been missing."""
+        running.look()
+        running.gone(W1)
+        running.look()
+        running.look(10 * HOLD)
+        running.pod(W0, going=True)
+        assert running.look().hold_until == running.now + HOLD
+        running.look(10.0)
+        running.gone(W0)
+        assert running.look().hold_until == running.now + HOLD
+
     def test_one_that_has_ended_is_lost(self, restarting):
         """Though somebody keeps its object there."""
         restarting.pod(W0, going=True, phase="Failed")

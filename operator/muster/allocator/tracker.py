@@ -547,9 +547,12 @@ def _judge(turn: _Turn) -> tuple[float | None, bool]:
     All of that depends on what room the gang has, and may cost it some: it is judged until it
     stands, for nothing else need ever ask for another look.
     """
-    before = turn.memory.facts
-    if before is not None and before.may_run and not turn.facts.may_run:
+    facts, before = turn.facts, turn.memory.facts
+    if before is not None and before.may_run and not facts.may_run:
         turn.remember(may_run_until=turn.now)
+    if before is not None and facts.ending != before.ending and not turn.memory.released:
+        # The hold counts from the last member that began to terminate or was removed.
+        turn.remember(lifecycle=replace(turn.memory.lifecycle, missing_since=None))
     while True:
         assumed = turn.memory.assumed
         _observe_presence(turn)
