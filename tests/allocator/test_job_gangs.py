@@ -103,6 +103,7 @@ class Story(Shown):
         going=False,
         labels=None,
         by="",
+        owner="job-uid",
     ):
         """Show a pod of the job, which names the scheduler `by`."""
         metadata = {
@@ -115,7 +116,7 @@ class Story(Shown):
                 "training.kubeflow.org/replica-type": "worker",
                 "training.kubeflow.org/replica-index": name[-1],
             },
-            "ownerReferences": [reference()],
+            "ownerReferences": [reference(uid=owner)],
             **({"deletionTimestamp": edge.format_time(START)} if going else {}),
         }
         status = {"phase": phase, "reason": reason}
@@ -1488,3 +1489,11 @@ def test_a_pod_that_arrives_costs_no_more_in_a_large_gang():
     few, many = cost(10), cost(400)
     assert many[0] < few[0] + 20
     assert many[1] < few[1] + 20
+
+
+def test_gang_whose_pod_name_is_in_use_gets_no_nodes(story):
+    """Pods of a deleted job that still have names of the gang keep it from being placed."""
+    story.pod(W1, going=True, owner="uid-of-the-first-job")
+    assert story.look().refusal is NOT_NOW
+    story.gone(W1)
+    assert story.look(2.0).refusal is None

@@ -33,6 +33,8 @@ from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
 _UNSAID: Final = JobStatus()
+NAMES_CHECK_SECONDS: Final = 1.0
+"""Seconds between checks whether pods of a previous job still have the names of a gang."""
 GIVES_UP: Final = frozenset({"release", "restart"})
 _T = TypeVar("_T")
 
@@ -382,6 +384,9 @@ class JobMembers(_Kind):
         lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
+        if self._names_in_use(job):
+            # No event of the job tells when the names are free.
+            until = max(until, math.floor(now) + NAMES_CHECK_SECONDS)
         answers: Mapping[str, Answer] = nothing()
         self._answered[key] = math.inf
         if self._store.dry_runs.made:
@@ -394,6 +399,13 @@ class JobMembers(_Kind):
         return self._as_of_now(
             entry, job.namespace, nodes, _Now(until, loses_at, suspects, creating)
         )
+
+    def _names_in_use(self, job: Job) -> bool:
+        """Return whether pods of a previous job have names that a gang needs to start."""
+        if standing.was_admitted(job) or self._store.own_pods(job):
+            return False
+        needed = standing.first_names(job, standing.needed(gangs.minimum(job)))
+        return any(self._store.pod(job.namespace, name) for name in needed)
 
     def _answers(
         self, job: Job, of: Version, now: float, *, may_ask: bool

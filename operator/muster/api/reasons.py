@@ -78,6 +78,8 @@ class Reason(StrEnum):
     UNREADABLE = "Unreadable"
     """It, or what it is made of or needs, is not understood."""
     NODE_UNREACHABLE = "NodeUnreachable"
+    NAMES_IN_USE = "NamesInUse"
+    """Pods that are being deleted still have names that the gang needs to start."""
 
     @property
     def ever_possible(self) -> bool:
@@ -110,6 +112,11 @@ HOPELESS: Final = frozenset(
 )
 """Reasons that no change of load can remove: `everPossible` is false."""
 UNREADY: Final = frozenset(
-    {Reason.NOT_ENOUGH_TASKS, Reason.SCHEDULING_GATED, Reason.WAITING_FOR_VOLUME}
+    {
+        Reason.NOT_ENOUGH_TASKS,
+        Reason.SCHEDULING_GATED,
+        Reason.WAITING_FOR_VOLUME,
+        Reason.NAMES_IN_USE,
+    }
 )
 """Reasons that something else removes than room."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +24,7 @@ _OBSTACLES: Final = frozenset(
         Reason.CREATION_REFUSED,
         Reason.EXCEEDS_RESOURCE_QUOTA,
         Reason.GANG_SCHEDULER_MISSING,
+        Reason.NAMES_IN_USE,
         Reason.NODE_UNREACHABLE,
     }
 )
@@ -36,6 +37,23 @@ def look_again(scope: Scope) -> float | None:
     return scope.backend.look_again(
         scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
     )
+
+
+def names_in_use(scope: Scope) -> tuple[PodView, ...]:
+    """Return the terminating pods whose names a gang needs before any of its pods is created.
+
+    Empty for a gang that has a member on a node: a replacement waits for its own name only.
+    """
+    own = scope.roster.own
+    if not scope.backend.apis or any(standing.has_node(p) and not p.deleting for p in own):
+        return ()
+    terminating = {pod.name: pod for pod in own if pod.deleting}
+    terminating |= {pod.name: pod for pod in scope.roster.leftovers}
+    if not terminating:
+        return ()
+    needed = standing.first_names(scope.job, standing.needed(scope.minimum))
+    found = (terminating[name] for name in needed if name in terminating)
+    return tuple(sorted(found, key=lambda pod: (pod.created, pod.name)))
 
 
 def has_run(scope: Scope) -> bool:
@@ -158,6 +176,8 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         # quotas.
         quota = "exceeded quota" in message
         reason = Reason.EXCEEDS_RESOURCE_QUOTA if quota else Reason.CREATION_REFUSED
+    elif pods := names_in_use(scope):
+        reason, message = Reason.NAMES_IN_USE, _in_use(pods)
     if not reason:
         return None
     ready, total = _ready(counted), scope.job.total
@@ -171,6 +191,16 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         reason=reason,
         message=message,
         summary=f"{ready}/{total} placed: {message}"[:SUMMARY],
+    )
+
+
+def _in_use(pods: Sequence[PodView]) -> str:
+    """Return the message for a gang that needs the names of these pods, the oldest first."""
+    oldest = pods[0]
+    where = f" on node {oldest.node}" if oldest.node else ""
+    return (
+        f"{len(pods)} pod(s) that are being deleted still have names that this gang needs. "
+        f"The oldest one is {oldest.name}{where}"
     )
 
 

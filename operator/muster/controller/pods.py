@@ -13,7 +13,6 @@ from muster.controller.jobpods import PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import PodBuilder
-from muster.gang import standing
 from muster.gang.base import owner
 
 
@@ -270,7 +269,8 @@ def may_create(scope: Scope) -> bool:
     possible = scope.hindrance is None and podgroup.ready_for_pods(scope)
     # Lost members start together with the peers that are replaced.
     restarts = bool(scope.roster.having(PodFate.PEER_LOST))
-    return rested and possible and not (restarts or _goes(scope) or _misled(scope))
+    waits = restarts or bool(gangstatus.names_in_use(scope)) or _misled(scope)
+    return rested and possible and not waits
 
 
 def _misled(scope: Scope) -> bool:
@@ -279,19 +279,6 @@ def _misled(scope: Scope) -> bool:
     The hosts of a deleted job of its name, say, or its keys.
     """
     return not all(map(scope.owns, (*scope.observed.configs, *scope.observed.companions)))
-
-
-def _goes(scope: Scope) -> bool:
-    """Say whether the whole gang is about to go, and its scheduler counts those that do.
-
-    Beside them a successor would be given a node before there are others.
-    """
-    own = scope.roster.own
-    return (
-        scope.backend.counts_ending
-        and any(map(standing.is_ending, own))
-        and not any(standing.has_node(pod) and not pod.deleting for pod in own)
-    )
 
 
 def taken_down(scope: Scope) -> bool:

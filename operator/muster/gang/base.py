@@ -169,8 +169,6 @@ class GangBackend:
     """What it needs for gangs whose claims wait for their first consumer, and for no other."""
     pods_first_on_delete: bool = False
     """Delete the pods before the group, and create nothing until the old group is gone."""
-    counts_ending: bool = False
-    """Its scheduler takes pods that are about to go for members of the gang."""
     mark: Callable[[Job, Replica], Link] = lambda _job, _replica: Link()
     """The link without schedulerName."""
     admits: Callable[[GroupView | None], bool] = lambda _group: True

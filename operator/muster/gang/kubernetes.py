@@ -125,7 +125,6 @@ KUBERNETES = base.GangBackend(
         Permission(_GROUP, "podgroups", (*_VERBS, "list", "watch", "patch")),
     ),
     pods_first_on_delete=True,
-    counts_ending=True,
     mark=_mark,
     admits=lambda group: group is not None,
     kept=lambda job, pod: _mixed(job) or pod.kind != "Pod" or bool(pod.group),

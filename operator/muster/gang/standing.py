@@ -14,7 +14,7 @@ and of what the job's status tells of the past (`was_admitted`, `has_run`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from muster.api.model import Job, PodView
@@ -86,6 +86,16 @@ def has_node(pod: PodView) -> bool:
 def is_placed(pod: PodView) -> bool:
     """Say whether a pod fills its place: it has a node to stay on, or has done its work."""
     return pod.phase == "Succeeded" or (has_node(pod) and not (pod.deleting or pod.lost))
+
+
+def first_names(job: Job, minimum: int) -> Iterator[str]:
+    """Yield the pod names that must be free before a gang starts.
+
+    These are indices 0 to minimum - 1 of each role.
+    """
+    for replica in job.replicas:
+        for index in range(min(replica.replicas, minimum)):
+            yield replica.pod_name(job.name, index)
 
 
 def may_run(pod: PodView) -> bool:

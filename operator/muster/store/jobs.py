@@ -301,9 +301,12 @@ class Jobs:
         return self._revisions.get(key, 0)
 
     def revise(self, owner: Owner | None) -> None:
-        """Take in that the pods of that owner have changed; it may be no job."""
-        key = self.key_of(owner)
-        if key is not None:
+        """Record that pods of that owner changed. The owner need not be a job."""
+        if owner is None or owner.group != names.GROUP:
+            return
+        # Whatever the uid: pods of a previous job of that name use names that this one needs.
+        key = f"{owner.kind}/{owner.namespace}/{owner.name}"
+        if key in self._jobs:
             self._revisions[key] = self.revision(key) + 1
 
     def news(self, key: str) -> int:

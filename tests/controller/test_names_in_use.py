@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gangs whose pod names are still used by pods that are being deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster import gang
+from muster.api import edge
+from muster.controller.model import Create
+from world import START, World, tfjob
+
+NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
+
+
+def again(*, used, backend=gang.EMBEDDED, policy=None):
+    """Return the world of a job that was deleted and applied again while pods terminate."""
+    old = World(tfjob(Worker=3), backend=gang.NONE)
+    old.settle()
+    old.start()
+    world = World(tfjob(Worker=3, policy=policy), backend=backend, placements=NODES)
+    for number in used:
+        pod = old.pod(f"mnist-worker-{number}")
+        pod["metadata"]["ownerReferences"][0]["uid"] = "uid-of-the-first-job"
+        pod["metadata"]["deletionTimestamp"] = edge.format_time(START)
+        pod["spec"]["nodeName"] = "n9"
+        world.objects["Pod", pod["metadata"]["name"]] = pod
+    return world
+
+
+def created(world):
+    """Return the names of the pods that the next reconcile creates."""
+    documents = [a.doc for a in world.decide() if isinstance(a, Create)]
+    return [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Pod"]
+
+
+@pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO])
+def test_gang_with_name_in_use_creates_no_pod(backend):
+    """No pod of the gang is created before the names of all its members are free."""
+    world = again(used=[1], backend=backend)
+    world.extra |= {} if backend is gang.EMBEDDED else {"placements": None}
+    assert created(world) == []
+
+
+def test_gang_with_name_in_use_reports_pod_and_node():
+    """The verdict names the count, the oldest pod and its node; the job is Queued."""
+    world = again(used=[1, 2])
+    world.extra["placements"] = {}
+    status = world.settle().status
+    assert status["state"] == "Queued"
+    assert status["gang"]["reason"] == "NamesInUse"
+    assert "2 pod(s)" in status["gang"]["message"]
+    assert "mnist-worker-1 on node n9" in status["gang"]["message"]
+
+
+def test_gang_starts_when_its_names_are_free():
+    """All pods are created in one reconcile after the last old pod is removed."""
+    world = again(used=[1])
+    world.settle()
+    del world.objects["Pod", "mnist-worker-1"]
+    assert created(world) == [*NODES]
+
+
+def test_name_beyond_the_minimum_does_not_delay_the_gang():
+    """Surplus members wait for their own names."""
+    world = again(used=[2], policy={"schedulingPolicy": {"minAvailable": 2}})
+    assert created(world) == ["mnist-worker-0", "mnist-worker-1"]
+
+
+def test_replacement_of_single_member_waits_for_its_own_name_only():
+    """A terminating member does not delay the replacement of another one."""
+    world = again(used=[])
+    world.settle()
+    world.start()
+    world.settle()
+    world.pod("mnist-worker-1")["metadata"]["deletionTimestamp"] = edge.format_time(START)
+    del world.objects["Pod", "mnist-worker-2"]
+    assert created(world) == ["mnist-worker-2"]
