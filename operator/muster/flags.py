@@ -16,6 +16,7 @@ from typing import Any
 from muster import frameworks
 from muster import gang as gangs
 from muster.api import names
+from muster.api.jobs import MAX_REPLICAS
 from muster.settings import Settings
 
 COMMANDS = {"run": "Run the operator.", "scheduler": "Run the scheduler alone, without jobs."}
@@ -162,6 +163,13 @@ def share(text: str) -> float:
     return number
 
 
+def _max_replicas(text: str) -> int:
+    number = positive(text)
+    if number > MAX_REPLICAS:
+        raise ValueError(f"write an integer from 1 to {MAX_REPLICAS}")
+    return number
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return a reader of exactly these."""
 
@@ -300,6 +308,8 @@ SCOPE = (
     Flag("cluster-domain", "DNS domain behind svc in addresses ($CUSTOM_CLUSTER_DOMAIN, none)"),
     Flag("shared-environment-above", "jobs of more pods have the addresses of all once, in a "
          "ConfigMap (32)", "shared_above", count),
+    Flag("max-replicas-per-job", "maximum number of pods of one job; a larger job is Invalid "
+         f"({MAX_REPLICAS}, which is also the largest value)", convert=_max_replicas),
     Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers "
          "(that of the job's own container)",
          "pytorch_init_image", _named),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from muster import frameworks
 from muster import gang as gangs
 from muster.api import names
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE
 from muster.frameworks import Framework
 
@@ -71,6 +72,8 @@ class Settings:
     cluster_domain: str = ""
     shared_above: int = SHARED_ABOVE
     """The most pods of a job that each carry the addresses of all."""
+    max_replicas_per_job: int = MAX_REPLICAS
+    """Maximum number of pods of one job."""
     concurrency: int = 64
     """Requests to the API server under way at once, at most."""
     verbosity: int = 0

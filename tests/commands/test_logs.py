@@ -98,6 +98,14 @@ def test_a_rank_that_there_is_not():
         shown(Asked(ranks=["2"]))
 
 
+def test_logs_of_a_job_above_the_limit_of_replicas_are_refused_with_the_reason():
+    """A job that is invalid for its number of pods has no ranks."""
+    roles = {"Worker": {**WORKER, "replicas": 2**31 - 1}}
+    status = {"state": "Invalid", "reason": "spec.tfReplicaSpecs: Invalid value"}
+    with pytest.raises(RefusedError, match=r"has no pods: spec.tfReplicaSpecs: Invalid value"):
+        shown(Asked(ranks=["0"]), spec={"tfReplicaSpecs": roles}, status=status)
+
+
 def test_pods_that_are_not_of_the_job():
     """Whatever their labels say; and that there are none is said with why."""
     gang = {"state": "Waiting", "message": "2 tasks unschedulable"}

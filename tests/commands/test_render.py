@@ -106,6 +106,16 @@ def test_a_flag_says_how_large_a_job_has_a_config_map(capsys, tmp_path):
         assert [document["kind"] for document in made].count("ConfigMap") == kinds
 
 
+def test_job_above_the_limit_of_the_flag_is_refused(capsys, tmp_path):
+    """The message is that of the operator."""
+    path = written(tmp_path, tfjob(Worker=3))
+    assert rendered(capsys, "-f", path, "--max-replicas-per-job=3")
+    assert cli.main(["render", "-f", path, "--max-replicas-per-job=2"]) == 1
+    assert (
+        "Invalid value: 3: must be less than or equal to 2 pods in all" in capsys.readouterr().err
+    )
+
+
 def test_a_suspended_job_is_shown_as_if_it_were_resumed(capsys, tmp_path):
     """That is what people want to know."""
     path = written(tmp_path, tfjob(policy={"suspend": True}, Worker=2))

@@ -9,14 +9,17 @@ import pytest
 
 from mpijobs import SECRETS, mpijob
 from muster import gang
+from muster.api import names
 from muster.controller.model import Context, Create, Delete, RequeueAfter
 from sorts import SORTS
-from world import START, World, merge, of_kind, tfjob
+from world import START, World, copied, merge, of_kind, tfjob
 
 ROLES = "tfReplicaSpecs"
+HUGE = 2**31 - 1
 MISTAKES = {
     "no replicas": {"Worker": {"replicas": -1}},
-    "too many": {"Worker": {"replicas": 200_000}},
+    "too many": {"Worker": {"replicas": HUGE}},
+    "too many in all": {"Worker": {"replicas": 6_000}, "PS": {"replicas": 6_000}},
     "no container": {"Worker": {"template": {"spec": {"containers": []}}}},
     "another container": {
         "Worker": {"template": {"spec": {"containers": [{"name": "x", "image": "y"}]}}}
@@ -165,9 +168,8 @@ def test_a_limit_that_makes_no_sense_is_none(policy):
     assert "Failed T" not in world.conditions
 
 
-@pytest.mark.parametrize("sort", SORTS)
-def test_every_sort_lives_on_without_its_roles(sort):
-    """Whatever its own rules count on."""
+def running_of(sort):
+    """Return a job of that kind with two workers, all of whose pods run."""
     framework = SORTS[sort]
     if framework.kind == "MPIJob":
         document = mpijob(framework.version)
@@ -179,13 +181,82 @@ def test_every_sort_lives_on_without_its_roles(sort):
         world.launch()
     world.start()
     world.settle()
-    before = world.counts()
     world.writes.clear()
+    return world
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_sort_lives_on_without_its_roles(sort):
+    """Whatever its own rules count on."""
+    world = running_of(sort)
+    before = world.counts()
     del world.job["spec"][world.framework.spec_field]
     world.edit()
     world.settle()
     assert made_or_ended(world) == []
     assert (world.status["state"], world.counts()) == ("Invalid", before)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("sort", SORTS)
+class TestAboveTheLimitOfReplicas:
+    """A running job is scaled to more pods than a job may have: no list has that length."""
+
+    def above(self, sort):
+        """Return such a job after the edit; one of its pods claims the index of the last pod."""
+        world = running_of(sort)
+        world.job["spec"][world.framework.spec_field]["Worker"]["replicas"] = HUGE
+        world.edit()
+        claims = copied(world.pod("mnist-worker-1"))
+        claims["metadata"] |= {"name": f"mnist-worker-{HUGE - 1}", "uid": "claims"}
+        claims["metadata"]["labels"] |= {names.REPLICA_INDEX: str(HUGE - 1)}
+        claims["status"] = {"phase": "Running"}
+        world.objects["Pod", claims["metadata"]["name"]] = claims
+        return world
+
+    def test_running_pods_stay_and_are_counted(self, sort):
+        """The status contains the reason, and nothing is created or deleted."""
+        world = self.above(sort)
+        before = world.counts()
+        world.settle()
+        assert made_or_ended(world) == []
+        assert world.status["state"] == "Invalid"
+        assert "must be less than or equal to 10000 pods in all" in world.status["reason"]
+        assert world.counts() == (before[0] + 1, 0, 0)
+
+    def test_suspend_deletes_the_pods(self, sort):
+        """Suspension needs no valid number of replicas."""
+        world = self.above(sort)
+        world.edit(runPolicy={"suspend": True})
+        world.settle()
+        world.reap()
+        world.settle()
+        # A Job of Kubernetes is suspended instead, and deletes its pod itself.
+        assert [name for name in world.names() if "worker" in name] == []
+
+    def test_deadline_and_ttl_end_the_job(self, sort):
+        """A job that is too large fails at its deadline and is deleted after its TTL."""
+        world = self.above(sort)
+        limits = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 10}
+        world.edit(runPolicy=limits)
+        world.now += 3600
+        if world.names("Job"):
+            # The deadline of a launcher that a batch Job makes is the batch Job's.
+            world.close(end="Failed", reason="DeadlineExceeded")
+        world.settle()
+        assert world.status["state"] == "Failed"
+        world.now += 3600
+        world.step()
+        assert world.job is None
+
+    def test_evicted_workers_are_counted(self, sort):
+        """The failure of workers is reported without a list of all workers."""
+        world = self.above(sort)
+        for name in world.names():
+            if "worker" in name:
+                world.end(name, None, reason="Evicted")
+        world.settle()
+        assert made_or_ended(world) == []
 
 
 def test_an_invalid_job_that_never_ran_only_says_so():

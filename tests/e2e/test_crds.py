@@ -369,6 +369,8 @@ def lax(api: Api) -> Iterator[Callable[[], str]]:
     for version in before["spec"]["versions"]:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         del spec["tfReplicaSpecs"]["x-kubernetes-validations"]
+        role = spec["tfReplicaSpecs"]["additionalProperties"]["properties"]
+        del role["replicas"]["maximum"]
         del spec["successPolicy"]["enum"]
     assert "configured" in apply(api, before)
     yield lambda: apply(api, crd)
@@ -534,8 +536,44 @@ def test_scaling_is_validated(api: Api, kind: str) -> None:
     long = 1 + 10 ** (61 - len(name) - len("worker"))
     assert "no more than 63 characters" in scaled(api, kind, name, long)
     assert scaled(api, kind, name, long - 1) == ""
-    assert "less than or equal to 100000" in scaled(api, kind, name, 100_001)
+    assert "less than or equal to 10000" in scaled(api, kind, name, 10_001)
     assert scaled(api, kind, name, 1) == ""
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PaddleJob", "MPIJob"])
+def test_scaling_above_the_limit_of_all_roles_is_rejected(api: Api, kind: str) -> None:
+    """The leading pod of the job counts as well."""
+    name = f"limit-{kind.lower()}"
+    api.create(kinds.job(kind, name))
+    assert "at most 10000 pods in all" in scaled(api, kind, name, 10_000)
+    assert scaled(api, kind, name, 9_999) == ""
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1", "v1alpha2"])
+def test_sum_of_replicas_is_limited_at_apply(api: Api, version: str) -> None:
+    """A role without a number of replicas counts as one pod."""
+    roles = {"PS": {**WORKER, "replicas": 5_000}, "Worker": {**WORKER, "replicas": 4_999}}
+    one = {"template": WORKER["template"]}
+    assert refusal(api, job("sum", version, tfReplicaSpecs={**roles, "Chief": one})) == ""
+    roles["Evaluator"] = one
+    message = refusal(api, job("sum", version, tfReplicaSpecs={**roles, "Chief": one}))
+    assert "a job has at most 10000 pods in all; ask for fewer replicas" in message
+
+
+def test_job_above_the_limit_stays_writable(api: Api, lax: Callable[[], str]) -> None:
+    """A job that was stored before the limit can be changed, except to another such number."""
+    many = job("older", tfReplicaSpecs=worker(replicas=60_000))
+    while refusal(api, many):
+        time.sleep(0.05)
+    api.create(many)
+    assert "configured" in lax()
+    while "10000" not in refusal(api, {**many, "metadata": {"name": "newer"}}):
+        time.sleep(0.05)
+    api.patch("TFJob", "older", {"spec": {"runPolicy": {"suspend": True}}})
+    api.patch("TFJob", "older", {"status": {"state": "Invalid"}}, "status")
+    more = {"tfReplicaSpecs": {"Worker": {"replicas": 60_001}}}
+    with pytest.raises(Refused, match="less than or equal to 10000"):
+        api.patch("TFJob", "older", {"spec": more})
 
 
 def test_what_is_wrong_already_can_be_told(api: Api) -> None:
@@ -554,5 +592,5 @@ def test_an_mpijob_of_v1_is_scaled_as_it_may_be(api: Api) -> None:
     name = "kubectl".ljust(52, "x")
     api.create(kinds.job("MPIJob", name))
     api.patch("MPIJob", name, {"status": {"mpiVersion": "v1"}}, "status")
-    for replicas in (0, 20_000, 1):
+    for replicas in (0, 9_999, 1):
         assert scaled(api, "MPIJob", name, replicas) == ""

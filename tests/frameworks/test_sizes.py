@@ -9,6 +9,7 @@ import pytest
 
 from mpijobs import mpijob
 from muster.api import status
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.status import JobStatus, ReplicaStatus
 from muster.frameworks import FRAMEWORKS, sizes
 from muster.frameworks.loading import load
@@ -54,7 +55,7 @@ def loaded(made, kind, workers):
 def largest(request):
     """Return what makes jobs, of which kind, and the most workers that are accepted."""
     made, kind = request.param
-    least, most = 1, 100_000
+    least, most = 1, MAX_REPLICAS
     while least < most:
         middle = (least + most + 1) // 2
         least, most = (least, middle - 1) if loaded(made, kind, middle)[2] else (middle, most)
@@ -83,19 +84,20 @@ def test_all_objects_of_the_largest_job_fit(largest):
 def test_one_more_is_told_with_the_number(largest):
     """How many there may be, or how large it would be."""
     made, kind, most = largest
-    job, _, (said,) = loaded(made, kind, most + 1)
-    assert said.detail.startswith(f"Invalid value: {job.total}: ")
+    _, _, (said,) = loaded(made, kind, most + 1)
+    asked = most + 2  # with the master, or the launcher
+    assert said.detail.startswith(f"Invalid value: {asked}: ")
     assert said.path in ("spec.pytorchReplicaSpecs", "spec.mpiReplicaSpecs")
-    if kind == "PyTorchJob":
-        assert f"less than or equal to {job.total - 1} pods" in said.detail
+    if asked > MAX_REPLICAS:
+        assert f"less than or equal to {MAX_REPLICAS} pods in all" in said.detail
     else:
         assert f"and may have {sizes.MOST_DATA}; use fewer replicas" in said.detail
 
 
 def test_what_the_author_wrote_counts():
     """A job with long templates may have fewer pods."""
-    document = pytorch(30_000)
+    document = pytorch(9_000)
     template = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    template["metadata"] = {"annotations": {"notes": "x" * 500_000}}
+    template["metadata"] = {"annotations": {"notes": "x" * 600_000}}
     (said,) = load(FRAMEWORKS["PyTorchJob"], document).problems
-    assert "must be less than or equal to 12999 pods" in said.detail
+    assert "must be less than or equal to 7871 pods: the status" in said.detail

@@ -36,6 +36,14 @@ def said(question):
     return made["response"]
 
 
+def test_job_above_the_limit_of_the_flag_is_rejected():
+    """The webhook applies the limit of the operator, which may be lower than that of the CRD."""
+    question = review(tfjob(Worker=4), operation="UPDATE", oldObject=tfjob(Worker=2))
+    refused = answer(question, FRAMEWORKS, "", max_replicas=3)["response"]
+    assert "must be less than or equal to 3 pods in all" in refused["status"]["message"]
+    assert answer(question, FRAMEWORKS, "", max_replicas=4)["response"]["allowed"]
+
+
 BAD = tfjob(Chief=1, Master=1)
 TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
 

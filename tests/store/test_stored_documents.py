@@ -304,6 +304,19 @@ def test_a_deadline_after_the_year_9999(story):
     story.passes()
 
 
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("status", [{}, {"startTime": "2024-01-01T00:00:00Z"}])
+def test_jobs_above_the_limit_of_replicas_cost_no_more_than_small_jobs(story, status):
+    """Sixty such jobs are no gangs, are reconciled, and the neighbor's job is placed."""
+    for number in range(60):
+        document = story.job(f"odd-{number}", "odd")
+        document["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 2**31 - 1
+        story.put({**document, "status": status})
+    assert {p.node for p in story.victim().placements} == {"n1", "n2"}
+    assert [gang.key for gang in story.gangs.inputs(story.settings, NOW)] == [VICTIM]
+    story.passes()
+
+
 def unreadable(kind, name, **fields):
     """Return an object of which something is none of what it has to be."""
     return {"kind": kind, "metadata": metadata(name, uid=f"uid-{name}"), **fields}

@@ -534,6 +534,7 @@ def _replica_rules(kind: Kind) -> list[Json]:
             "message": "a replica type stands here twice in different case; write it once",
         },
     ]
+    rules += _ratcheted(jobs.REPLICAS_IN_ALL)
     return rules + (_run_once(kind.single) if kind.single else [])
 
 

@@ -29,9 +29,11 @@ def _quantity(value: object) -> object:
 
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
 Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
-MOST_REPLICAS: Final = 100_000
-"""Of one role; more pods than any cluster has would only keep the operator busy."""
-Replicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS, json_schema_extra={"format": "int32"})]
+MAX_REPLICAS: Final = 10_000
+"""Maximum number of pods of one role, and of a job in all.
+
+A document of 300 bytes that asks for more would occupy the operator for seconds."""
+Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})]
 LongCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 Quantity = Annotated[
     Any,
@@ -256,6 +258,13 @@ def names_that_fit(spec_field: str, unless: str = "") -> Rule:
         f"size({{0}}.metadata.name) + size(t) + size(string({counted} - 1)) < 62)",
         "the name of the last pod must be no more than 63 characters; ask for fewer replicas",
     )
+
+
+REPLICAS_IN_ALL: Final = Rule(
+    f"{{0}}.map(t, has({{0}}[t].replicas) ? {{0}}[t].replicas : 1).sum() <= {MAX_REPLICAS}",
+    f"a job has at most {MAX_REPLICAS} pods in all; ask for fewer replicas",
+)
+"""The rule, for the map of replica specs, that limits the number of pods of a job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,9 @@ class Job:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     replicas: tuple[Replica, ...]
-    """In canonical order; empty if the job has problems that forbid reading them."""
+    """In canonical order; empty if the job has problems that forbid reading them.
+
+    Each has 0 replicas if the job asks for more pods than a job may have."""
     run_policy: RunPolicy
     options: Mapping[str, Any]
     """The kind's own spec fields by their YAML names, defaults applied, e.g. `successPolicy`."""

@@ -111,7 +111,7 @@ class _Reader:
 
 async def _reader(kube: Kube, namespace: str, what: str, asked: Asked) -> _Reader:
     job = await live.find(kube, namespace, what)
-    if not job.replicas:
+    if not job.total:
         raise RefusedError(f"{named(job)} has no pods: {job.status.reason or 'nothing is asked'}")
     return _Reader(kube, job, asked, chosen(job, asked.ranks))
 

@@ -20,6 +20,7 @@ import yaml
 from muster import frameworks
 from muster.api import crds, names, schema
 from muster.api.edge import integer, mapping, text
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE, Job, Json, ObjectView, Problem, Replica
 from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
@@ -64,7 +65,8 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
                 continue
             whole = as_served(framework, document, namespace)
             name = f"{file}: {framework.kind} {text(mapping(whole.get('metadata')).get('name'))}"
-            found = tuple(problems(framework, whole, settings.cluster_domain))
+            limits = settings.cluster_domain, settings.max_replicas_per_job
+            found = tuple(problems(framework, whole, *limits))
             wrong += (f"{name}: {problem}" for problem in found)
             if not found:
                 given = settings.backend, context_of(settings), settings.shared_above
@@ -76,7 +78,9 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
     return yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99), wrong
 
 
-def problems(framework: Framework, document: Json, domain: str = "") -> Iterator[Problem]:
+def problems(
+    framework: Framework, document: Json, domain: str = "", max_replicas: int = MAX_REPLICAS
+) -> Iterator[Problem]:
     """Yield all that forbids the job to run, by its schema and by the rules of its kind.
 
     `document` is as the API server would store it.
@@ -90,7 +94,7 @@ def problems(framework: Framework, document: Json, domain: str = "") -> Iterator
     found = tuple(schema.problems(spec, mapping(document.get("spec")), "spec"))
     seen = {problem.path for problem in found}
     yield from found
-    job = load(framework, document, domain)
+    job = load(framework, document, domain, max_replicas=max_replicas)
     yield from (problem for problem in job.problems if problem.path not in seen)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -307,16 +308,19 @@ def _rank(pod: PodView, wanted: str) -> tuple[bool, bool, bool, float, str]:
 def _members(
     observed: Observed, framework: Framework, kept: Mapping[tuple[str, int], PodView]
 ) -> tuple[Member, ...]:
+    # By the pods that exist: the roles of an invalid job may be as large as any index claims.
+    indices = defaultdict[str, list[int]](list)
+    for role, index in sorted(kept):
+        indices[role].append(index)
     members = []
     for replica in observed.job.replicas:
         before = observed.job.status.replicas.get(replica.type, ReplicaStatus())
         counted = frozenset(before.restarted)
-        for index in range(replica.replicas):
-            pod = kept.get((replica.role, index))
-            if pod is not None:
-                lost = pod.uid in observed.replacing
-                fate = _fate(observed.job, framework, replica, pod, lost=lost, counted=counted)
-                members.append(Member(pod, replica, index, fate))
+        for index in indices[replica.role]:
+            pod = kept[replica.role, index]
+            lost = pod.uid in observed.replacing
+            fate = _fate(observed.job, framework, replica, pod, lost=lost, counted=counted)
+            members.append(Member(pod, replica, index, fate))
     return tuple(members)
 
 

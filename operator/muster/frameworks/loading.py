@@ -6,13 +6,13 @@ Keys are normalised, old fields folded in, defaults applied. Each breach says wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from muster.api import leasts, names, podtemplate, quantity, status, topology
 from muster.api.edge import integer, mapping, parse_time, sequence, text
-from muster.api.jobs import MOST_REPLICAS
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import (
     SHARED_ABOVE,
     Job,
@@ -40,13 +40,14 @@ def load(
     domain: str = "",
     home: str = "",
     shared_above: int = SHARED_ABOVE,
+    max_replicas: int = MAX_REPLICAS,
 ) -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
 
     Never raises: what is wrong with it stands in `problems`, and what cannot be read is left
     out. `domain` is the operator's cluster domain, `home` its own namespace, in which no job may
     be; empty where it runs in none. `shared_above` is the most pods that each carry what all must
-    know.
+    know. A job of more than `max_replicas` pods has a problem and 0 replicas of each role.
     """
     raw = mapping(document)
     framework = framework.chosen(raw)
@@ -78,11 +79,15 @@ def load(
         ),
     )
     own: Iterable[Notice] = ()
+    excess = tuple(_too_many_replicas(framework, job, max_replicas))
     try:
-        found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain))
+        found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain, excess))
         own = () if found else tuple(framework.spec.notices(job))
     except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
         found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
+    if excess:
+        # Whatever enumerates the pods of a job must find none: the number has no bound.
+        job = replace(job, replicas=tuple(replace(role, replicas=0) for role in job.replicas))
     return replace(job, problems=found, notices=(*job.notices, *own))
 
 
@@ -115,8 +120,13 @@ def _given(name: str, value: object) -> bool:
 
 
 def _problems(
-    framework: Framework, spec: Mapping[str, Any], job: Job, domain: str
+    framework: Framework,
+    spec: Mapping[str, Any],
+    job: Job,
+    domain: str,
+    excess: Sequence[Problem],
 ) -> Iterator[Problem]:
+    """Yield all problems of a job; `excess` are those about the number of its pods."""
     written = tuple(of_document(framework, spec))
     own = tuple(framework.spec.check(spec, job))
     yield from own
@@ -124,13 +134,23 @@ def _problems(
         return
     reported = {problem.path for problem in own}
     hosts = _host_names(framework, job, domain or "cluster.local")
-    others = (*of_name(framework, job), *written, *of_values(framework, job), *hosts)
+    others = (*of_name(framework, job), *written, *excess, *of_values(framework, job), *hosts)
     yield from (problem for problem in others if problem.path not in reported)
     roles = spec.get(framework.spec_field)
     # A kind's own rules may count on every role: one that could not be read is not in the job.
-    if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
+    readable = isinstance(roles, dict) and len(roles) == len(job.replicas)
+    # These rules may enumerate the pods of the job.
+    if readable and not own and not excess:
         yield from framework.spec.validate(job, domain)
         yield from sizes.too_large(framework, spec, job, domain)
+
+
+def _too_many_replicas(framework: Framework, job: Job, limit: int) -> Iterator[Problem]:
+    """Yield the problem of a job that asks for more pods than a job may have."""
+    asked = sum(max(replica.replicas, 0) for replica in job.replicas)
+    if asked > limit:
+        detail = f"Invalid value: {asked}: must be less than or equal to {limit} pods in all"
+        yield Problem(f"spec.{framework.spec_field}", detail)
 
 
 def _out_of_place(job: Job, home: str) -> Iterator[Problem]:
@@ -278,10 +298,6 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
 def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
     """Yield what forbids reading one role."""
     path = f"spec.{framework.spec_field}[{type_}]"
-    replicas = integer(mapping(role).get("replicas"))
-    if replicas is not None and replicas > MOST_REPLICAS:
-        detail = f"Invalid value: {replicas}: must be less than or equal to {MOST_REPLICAS}"
-        yield Problem(f"{path}.replicas", detail)
     if _containers(role):
         yield from _shapes(f"{path}.template", mapping(role)["template"])
         if not any(_too_many(path, role)):
@@ -514,6 +530,7 @@ def review(
     before: object = None,
     domain: str = "",
     home: str = "",
+    max_replicas: int = MAX_REPLICAS,
 ) -> Ruling:
     """Return what is to be said of a new version of a job; `before` is the old one, if any.
 
@@ -521,13 +538,13 @@ def review(
     well does not forbid the new one: a job stays writable when the rules grow, and nothing keeps
     a job that is being deleted. Never raises.
     """
-    job = load(framework, document, domain, home)
+    job = load(framework, document, domain, home, max_replicas=max_replicas)
     if job.deleting:
         return Ruling()
     warnings = tuple(notice.message for notice in job.notices if notice.type == "Warning")
     if before is None:
         return Ruling(job.problems, warnings)
-    old = load(framework, before, domain, home)
+    old = load(framework, before, domain, home, max_replicas=max_replicas)
     kept = tuple(problem for problem in job.problems if problem in old.problems)
     new = tuple(problem for problem in job.problems if problem not in kept)
     return Ruling((*_immutable(old, job), *new), (*map(str, kept), *warnings))

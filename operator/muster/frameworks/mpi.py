@@ -157,9 +157,10 @@ def is_evicted(replica: Replica, pod: PodView) -> bool:
 
 def evicted(job: Job, pods: Iterable[PodView], reason: str) -> str:
     """Return what is said of a job some of whose workers were thrown out, or nothing."""
-    role = WORKER.lower()
+    role, asked = WORKER.lower(), job.replica(WORKER)
     gone = sum(p.role == role and p.phase == "Failed" and p.reason == reason for p in pods)
-    return f"{gone}/{len(workers(job))} workers are evicted" if gone else ""
+    total = asked.replicas if asked else 0
+    return f"{gone}/{total} workers are evicted" if gone else ""
 
 
 def config_volume(job_config: str, items: Iterable[tuple[str, int]]) -> Json:

@@ -103,6 +103,7 @@ class Operator:
             settings.node_lost_after,
             settings.node_lost_share,
             settings.shared_above,
+            settings.max_replicas_per_job,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
@@ -428,7 +429,12 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
         given if settings.admission_cert else None,
     )
     return Endpoint(
-        settings.admission_bind, admission, kinds, settings.cluster_domain, settings.home
+        settings.admission_bind,
+        admission,
+        kinds,
+        settings.cluster_domain,
+        settings.home,
+        settings.max_replicas_per_job,
     )
 
 

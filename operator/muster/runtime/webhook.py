@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 
 from muster.api import names
 from muster.api.edge import mapping, text
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import Json
 from muster.frameworks import loading
 from muster.frameworks.base import Framework
@@ -47,10 +48,13 @@ class Endpoint:
         frameworks: Iterable[Framework],
         domain: str,
         home: str = "",
+        max_replicas: int = MAX_REPLICAS,
     ) -> None:
         """Serve on `address`, which is `host:port` or `:port`."""
         self.admission = certified
-        self._address, self._domain, self._home = address, domain, home
+        self._address = address
+        self._site = domain, home, max_replicas
+        """The rules of this cluster for jobs, as `loading.review` takes them."""
         self._frameworks = {row.kind: row for row in frameworks}
         self._asking = 0
 
@@ -90,7 +94,7 @@ class Endpoint:
         try:
             async with asyncio.timeout(PATIENCE):
                 question = from_json(await request.read())
-            body = to_json(answer(question, self._frameworks, self._domain, self._home))
+            body = to_json(answer(question, self._frameworks, *self._site))
         except TimeoutError:
             return web.Response(status=408)
         except ValueError as error:
@@ -116,7 +120,11 @@ async def _end(listening: Future[serving.Server]) -> None:
 
 
 def answer(
-    question: object, frameworks: Mapping[str, Framework], domain: str, home: str = ""
+    question: object,
+    frameworks: Mapping[str, Framework],
+    domain: str,
+    home: str = "",
+    max_replicas: int = MAX_REPLICAS,
 ) -> Json:
     """Return the AdmissionReview that answers another. Raises ValueError if that is none.
 
@@ -131,7 +139,8 @@ def answer(
     row = frameworks.get(text(kind.get("kind")))
     meant = asked.get("operation") in OPERATIONS and not asked.get("subResource")
     if row is not None and meant and kind.get("group") == names.GROUP:
-        ruling = loading.review(row, asked.get("object"), asked.get("oldObject"), domain, home)
+        new, old = asked.get("object"), asked.get("oldObject")
+        ruling = loading.review(row, new, old, domain, home, max_replicas)
         if ruling.warnings:
             said["warnings"] = list(ruling.warnings)
         if ruling.problems:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from muster.api import edge, names, status
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE, Job, Json
 from muster.api.owner import Owner
 from muster.api.reasons import GangPhase
@@ -144,6 +145,7 @@ class Jobs:
         home: str = "",
         namespaces: Sequence[str] = EVERYWHERE,
         shared_above: int = SHARED_ABOVE,
+        max_replicas: int = MAX_REPLICAS,
     ) -> None:
         self.collections = {
             kind: Collection(partial(_entry, framework), self._changed, namespaces)
@@ -151,7 +153,7 @@ class Jobs:
         }
         """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
-        self._site = domain, home, shared_above
+        self._site = domain, home, shared_above, max_replicas
         """How jobs are read here, as `load` has it."""
         self.forgotten: Callable[[Owner], None] = lambda _job: None
         """Called for every job that is gone, so that what is kept for it goes with it."""

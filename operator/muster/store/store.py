@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from muster.api import edge, names
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import (
     SHARED_ABOVE,
     BatchView,
@@ -87,6 +88,7 @@ class Store:
         lost_after: float = LOST_AFTER,
         lost_share: float = SHARE,
         shared_above: int = SHARED_ABOVE,
+        max_replicas: int = MAX_REPLICAS,
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -103,6 +105,7 @@ class Store:
             home,
             self.namespaces,
             shared_above,
+            max_replicas,
         )
         self.columns = ClusterColumns()
         self.away = AwayNodes(lost_after, lost_share)
