@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -255,6 +256,78 @@ def test_jobs_of_one_namespace_do_not_wait_behind_all_of_another() -> None:
 
     asyncio.run(story())
     assert order[:5] == ["a", "b", "a", "b", "a"]
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    """An event loop that counts its turns and whose clock is moved by the test alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock, self.turns = 0.0, 0
+
+    def time(self) -> float:
+        """Return the time of the test."""
+        return self.clock
+
+    def _run_once(self) -> None:
+        self.turns += 1
+        super()._run_once()  # type: ignore[misc]
+
+
+def _started(
+    keys: Sequence[str], seconds: float, on_start: Callable[[WorkQueue, str], None]
+) -> Sequence[tuple[str, int]]:
+    """Return the key and the turn of the loop of each reconcile, in the order of their starts.
+
+    Each reconcile takes that long without waiting for anything.
+    """
+    started: list[tuple[str, int]] = []
+
+    async def one(key: str) -> None:
+        loop.clock += seconds
+        started.append((key, loop.turns))
+        on_start(queue, key)
+        if not len(queue):
+            done.set()
+
+    async def story() -> None:
+        for key in keys:
+            queue.add(key)
+        await _with(queue, done.wait)
+
+    queue = WorkQueue(one, width=1024, tenant=lambda key: key[0])
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, ClockLoop)
+        done = asyncio.Event()
+        runner.run(story())
+    return started
+
+
+def test_reconcile_after_50_ms_of_a_turn_starts_in_the_next_turn() -> None:
+    """The lease and the probes, which the same loop serves, come between the turns."""
+    keys = [f"a{index}" for index in range(10)]
+    started = _started(keys, 0.02, lambda _queue, _key: None)
+    assert [key for key, _ in started] == keys
+    assert list(Counter(turn for _, turn in started).values()) == [3, 3, 3, 1]
+
+
+def test_reconciles_that_take_no_time_start_many_in_a_turn() -> None:
+    """A limit on time costs hundreds of small jobs no turns."""
+    started = _started([f"a{index}" for index in range(160)], 0.0, lambda _queue, _key: None)
+    assert len({turn for _, turn in started}) <= 12
+
+
+def test_namespace_that_comes_late_waits_for_no_more_than_one_reconcile_of_another() -> None:
+    """The next reconcile is chosen when there is time for it, and not before."""
+
+    def add_another(queue: WorkQueue, key: str) -> None:
+        if key == "a0":
+            queue.add("b0")
+
+    started = _started([f"a{index}" for index in range(100)], 0.06, add_another)
+    assert [key for key, _ in started[:3]] == ["a0", "a1", "b0"]
+    assert len({turn for _, turn in started}) == len(started) == 101
 
 
 def test_passes_that_hang_keep_no_place_that_others_need(monkeypatch: pytest.MonkeyPatch) -> None:

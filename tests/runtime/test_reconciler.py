@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections import Counter
 
 import pytest
 
@@ -22,6 +23,7 @@ from muster.kube.client import ApiError, Exactly, UnwantedError
 from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import LATER, Reconciler
+from muster.store import observe
 from muster.store.store import Store
 from world import World, tfjob
 
@@ -182,6 +184,52 @@ def test_changes_of_one_object_are_made_in_their_order(story):
     first, second = patch("one", {"a": "slow"}, "status"), patch("one", {"b": 1})
     _, writes = story.go(first, second, patch("two", {"c": 1}))
     assert writes == [("patch", "pods/two"), ("patch", "pods/one/status"), ("patch", "pods/one")]
+
+
+@pytest.mark.parametrize(("workers", "turns"), [(2, 1), (2_500, 3)])
+def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
+    story, monkeypatch, workers, turns
+):
+    """The lease and the probes come between observing, deciding and each thousand of creations."""
+    document = tfjob(Worker=workers)
+    document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
+    story.store.put(document)
+    story.actions = [create(f"worker-{index}") for index in range(workers)]
+    turn, seen, begun = 0, [], []
+    real, write = observe.observe, story.server._write
+
+    def observed(*given):
+        seen.append(turn)
+        return real(*given)
+
+    def decided(*_given):
+        seen.append(turn)
+        return story.actions
+
+    async def written(*given):
+        begun.append(turn)
+        await write(*given)
+
+    monkeypatch.setattr(observe, "observe", observed)
+    monkeypatch.setattr(reconcile, "reconcile", decided)
+    monkeypatch.setattr(story.server, "_write", written)
+
+    async def count():
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def play():
+        counting = asyncio.create_task(count())
+        await story.reconciler.reconcile(KEY)
+        counting.cancel()
+
+    asyncio.run(play())
+    assert len(begun) == workers
+    assert len(set(seen)) == min(turns, 2)
+    assert len(set(begun)) == turns
+    assert max(Counter(begun).values()) <= 1_000
 
 
 def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):

@@ -3,7 +3,9 @@
 
 A job that asks again while its pass runs gets one more pass afterwards. A pass that fails is
 repeated with a pause that doubles. A pass that took long makes the job wait as long before its
-next one, so that a job of a thousand pods leaves room for the small ones.
+next one, so that a job of a thousand pods leaves room for the small ones. No pass starts in a turn
+of the event loop that has spent its time on starting others: the lease and the probes need the
+loop too.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ BACKOFF = Backoff(0.5, 300.0)
 REST_FACTOR, SHORTEST_REST, LONGEST_REST = 0.5, 0.02, 2.0
 LATE = 2.0
 """Seconds after which a pass, which waits for the server, gives its place to others."""
+TURN_SECONDS = 0.05
+"""Seconds of a turn of the event loop after which no further pass starts in that turn."""
+MAX_STARTERS = 16
+"""Maximum number of tasks that wait to start a pass, and so of passes that start in one turn."""
 
 
 def _ignore(_news: object) -> None:
@@ -72,6 +78,9 @@ class WorkQueue:
         self._slots: dict[str, _Slot] = {}
         self._queue: FairQueue[str] = FairQueue()
         self._passes: asyncio.TaskGroup | None = None
+        self._starters = 0
+        self._turn_began: float | None = None
+        """When the first pass of this turn of the event loop was to start; None: none was."""
         self.passes = 0
 
     def __len__(self) -> int:
@@ -123,7 +132,7 @@ class WorkQueue:
     async def run(self) -> None:
         """Work for ever."""
         async with asyncio.TaskGroup() as passes:
-            self._passes = passes
+            self._passes, self._starters = passes, 0
             try:
                 self._fill()
                 await asyncio.Event().wait()
@@ -150,21 +159,49 @@ class WorkQueue:
             slot.timer = None
 
     def _fill(self) -> None:
-        """Begin as many passes as there are places."""
-        while self._passes is not None and self._free > 0:
-            found = self._queue.first(self._late.barred)
-            if found is None and not self._late.many:
-                # Alone it is not held up by itself: passes that wait for each other's writes are
-                # late, too, and the pods of the next ones would wait for all their services.
-                found = self._queue.first(())
-            if found is None:
-                return
-            tenant, key = found
-            self._queue.take(tenant)
-            self._free -= 1
+        """Create tasks that start passes, as far as there are places and keys for them."""
+        most = min(self._free, len(self._queue), MAX_STARTERS)
+        while self._passes is not None and self._starters < most and self._next() is not None:
+            self._starters += 1
             # `_attempt` takes in what a pass raises: else the group would end, and with it the
             # process.
-            self._passes.create_task(self._pass(tenant, key))
+            self._passes.create_task(self._start())
+
+    def _next(self) -> tuple[str, str] | None:
+        """Return the tenant and the key of the next pass, None if none may start."""
+        found = self._queue.first(self._late.barred)
+        if found is None and not self._late.many:
+            # Alone it is not held up by itself: passes that wait for each other's writes are
+            # late, too, and the pods of the next ones would wait for all their services.
+            found = self._queue.first(())
+        return found
+
+    async def _start(self) -> None:
+        """Do the next pass, in a turn of the event loop that has time left for it."""
+        while self._is_turn_spent():  # noqa: ASYNC110 -- the next turn is no event
+            await asyncio.sleep(0)
+        self._starters -= 1
+        # Chosen only now: a tenant that came meanwhile does not wait behind all that waited.
+        found = self._next()
+        if found is None:
+            return
+        tenant, key = found
+        self._queue.take(tenant)
+        self._free -= 1
+        self._fill()
+        await self._pass(tenant, key)
+
+    def _is_turn_spent(self) -> bool:
+        """Return whether this turn of the event loop has no time left to start a pass."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._turn_began is None:
+            self._turn_began = now
+            loop.call_soon(self._end_turn)
+        return now - self._turn_began >= TURN_SECONDS
+
+    def _end_turn(self) -> None:
+        self._turn_began = None
 
     async def _pass(self, tenant: str, key: str) -> None:
         slot = self._slots[key]

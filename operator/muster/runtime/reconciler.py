@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,6 +63,8 @@ LATER = 1.0
 """Seconds after which a job's turn comes again that waits for the pods of others."""
 LONGEST = 500
 """Characters of an error that are told."""
+PODS_PER_TURN: Final = 1_000
+"""Pods after which a reconcile lets the event loop turn: it serves the lease and the probes."""
 URGENCY = {
     "Pod": PriorityLevel.PLACEMENT,
     "Service": PriorityLevel.SUPPORT,
@@ -212,6 +214,8 @@ class Reconciler:
                 placements=self._allocator.placements(job),
                 verdict=self._allocator.verdict(job),
             )
+        if job.total > PODS_PER_TURN:
+            await asyncio.sleep(0)
         over = job.status.finished or job.problems or framework.operator.name in context.lacking
         if framework.pods.companions and not over:
             there = await self._unwatched.look(job, framework)
@@ -335,11 +339,7 @@ class Reconciler:
             if len(lanes) == 1:
                 await follow(batch)
             else:
-                # What one lane raises cancels the others. What these had sent may be carried out
-                # all the same: the next pass meets it under its name.
-                async with asyncio.TaskGroup() as tasks:
-                    for lane in lanes.values():
-                        tasks.create_task(follow(lane))
+                await _concurrently(follow, lanes.values())
         if refused.is_set():
             return False
         # What else can be made of the job says nothing: it is made anew with each try.
@@ -633,6 +633,19 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
+
+
+async def _concurrently(
+    follow: Callable[[Sequence[Action]], Coroutine[None, None, None]],
+    lanes: Iterable[Sequence[Action]],
+) -> None:
+    # What one lane raises cancels the others. What these had sent may be carried out all the same:
+    # the next pass meets it under its name.
+    async with asyncio.TaskGroup() as tasks:
+        for count, lane in enumerate(lanes, 1):
+            tasks.create_task(follow(lane))
+            if count % PODS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
 
 async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping[str, str]:
