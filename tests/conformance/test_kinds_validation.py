@@ -289,3 +289,53 @@ def test_an_elastic_policy_of_any_shape_is_survived(policy):
     """A job that slipped past the schema is read or refused, never a crash."""
     for kind in (PYTORCH, PADDLE):
         World(of_kind(kind, Worker=1, spec={"elasticPolicy": policy})).settle()
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ROLES = {
+    "TFJob": ("PS", "Worker"),
+    "MPIJob": ("Launcher", "Worker"),
+    PYTORCH: ("Master", "Worker"),
+    XGBOOST: ("Master", "Worker"),
+    PADDLE: ("Master", "Worker"),
+    JAX: ("Worker",),
+}
+
+
+def with_terms(kind, type_, count):
+    """Return a job of one pod per role; the template of that role has so many terms."""
+    containers = [container(kind) | ({"name": "main"} if kind == "MPIJob" else {})]
+    plain = {"template": {"spec": {"containers": containers}}}
+    document = of_kind(kind, **dict.fromkeys(ROLES[kind], plain))
+    terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}] * count
+    affinity = {"podAntiAffinity": {REQUIRED: terms}}
+    template = {"spec": {"containers": containers, "affinity": affinity}}
+    document["spec"][FRAMEWORKS[kind].spec_field][type_] = {"template": template}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_"), [(kind, type_) for kind, types in ROLES.items() for type_ in types]
+)
+def test_job_with_too_many_terms_is_invalid_and_creates_nothing(kind, type_):
+    """Every role of every kind is limited; the status repeats the error."""
+    at = f"spec.{FRAMEWORKS[kind].spec_field}[{type_}].template.spec.affinity.podAntiAffinity"
+    world = World(with_terms(kind, type_, 1500)).settle()
+    assert world.status["state"] == "Invalid"
+    assert world.status["reason"] == (
+        f"{at}.{REQUIRED}: Too many: 1500: must have at most 64 items"
+    )
+    assert not world.of("Pod")
+
+
+def test_running_job_that_gets_too_many_terms_keeps_its_pods():
+    """The job is Invalid, and none of its pods is deleted, replaced or left out of the counts."""
+    world = World(with_terms(JAX, "Worker", 64)).settle()
+    world.start()
+    world.settle()
+    before = [pod["metadata"]["uid"] for pod in world.of("Pod")]
+    world.edit(**with_terms(JAX, "Worker", 65)["spec"])
+    world.settle()
+    assert world.status["state"] == "Invalid"
+    assert world.counts() == (1, 0, 0)
+    assert [pod["metadata"]["uid"] for pod in world.of("Pod")] == before != []

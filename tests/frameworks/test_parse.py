@@ -83,6 +83,108 @@ def test_a_template_of_too_many_labels(part, field, what):
     )
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+TERM_LISTS = (
+    ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms"),
+    ("affinity", "nodeAffinity", PREFERRED),
+    ("affinity", "podAffinity", REQUIRED),
+    ("affinity", "podAffinity", PREFERRED),
+    ("affinity", "podAntiAffinity", REQUIRED),
+    ("affinity", "podAntiAffinity", PREFERRED),
+    ("topologySpreadConstraints",),
+    ("tolerations",),
+)
+
+
+def with_terms(path, terms):
+    """Return a TFJob whose worker template has these terms at that path of its spec."""
+    document = tfjob(Worker=1)
+    spec = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    for key in path[:-1]:
+        spec = spec.setdefault(key, {})
+    spec[path[-1]] = terms
+    return document
+
+
+@pytest.mark.parametrize("path", TERM_LISTS, ids=".".join)
+def test_template_with_more_than_64_terms_of_one_kind_is_invalid(path):
+    """The error names the field, the number of terms and the limit."""
+    assert not problems(with_terms(path, [{}] * 64))
+    (error,) = problems(with_terms(path, [{}] * 1500))
+    assert error == (
+        f"spec.tfReplicaSpecs[Worker].template.spec.{'.'.join(path)}: "
+        "Too many: 1500: must have at most 64 items"
+    )
+
+
+REQUIREMENTS = [{"key": "a", "operator": "Exists"}] * 128
+
+
+@pytest.mark.parametrize(
+    ("path", "term"),
+    [
+        (TERM_LISTS[0], {"matchExpressions": REQUIREMENTS, "matchFields": REQUIREMENTS}),
+        (TERM_LISTS[1], {"preference": {"matchExpressions": REQUIREMENTS * 2}}),
+        (
+            TERM_LISTS[2],
+            {
+                "labelSelector": {"matchExpressions": REQUIREMENTS},
+                "namespaceSelector": {"matchExpressions": REQUIREMENTS},
+            },
+        ),
+        (
+            TERM_LISTS[3],
+            {
+                "podAffinityTerm": {
+                    "labelSelector": {"matchLabels": {f"l{i}": "v" for i in range(128)}},
+                    "matchLabelKeys": ["a"] * 64,
+                    "mismatchLabelKeys": ["b"] * 64,
+                }
+            },
+        ),
+        (TERM_LISTS[6], {"labelSelector": {"matchExpressions": REQUIREMENTS * 2}}),
+    ],
+    ids=["node", "node preferred", "pod", "pod preferred", "spread"],
+)
+def test_terms_with_more_than_256_requirements_are_invalid(path, term):
+    """Requirements are counted over all terms of one kind, wherever a term has them."""
+    assert not problems(with_terms(path, [term]))
+    (error,) = problems(with_terms(path, [term, term]))
+    assert error == (
+        f"spec.tfReplicaSpecs[Worker].template.spec.{'.'.join(path)}: "
+        "Too many: 512: must have at most 256 label requirements in all items"
+    )
+
+
+def test_values_and_namespaces_of_a_term_are_not_limited():
+    """A term that names many nodes or namespaces is one comparison with each pod or node."""
+    many = [f"n{i}" for i in range(5000)]
+    names = {"key": "kubernetes.io/hostname", "operator": "In", "values": many}
+    assert not problems(with_terms(TERM_LISTS[0], [{"matchExpressions": [names]}]))
+    assert not problems(with_terms(TERM_LISTS[4], [{"namespaces": many, "topologyKey": "zone"}]))
+
+
+@pytest.mark.parametrize("field", ["ports", "volumes"])
+def test_template_with_more_than_256_ports_or_volumes_is_invalid(field):
+    """Ports are counted over all containers, as each pod is stored with all of them."""
+    document = tfjob(Worker=1)
+    spec = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    first, other = spec["containers"][0], {"name": "other", "image": "i", "ports": []}
+    spec["containers"].append(other)
+    many = (first if field == "ports" else spec)[field] = [
+        {"name": f"x{i}", "containerPort": i + 1} for i in range(256)
+    ]
+    assert not problems(document)
+    (other["ports"] if field == "ports" else many).append({"name": "y", "containerPort": 1})
+    where = "spec.containers" if field == "ports" else "spec.volumes"
+    (text,) = problems(document)
+    assert text == (
+        f"spec.tfReplicaSpecs[Worker].template.{where}: "
+        f"Too many: 257: must have at most 256 {field}"
+    )
+
+
 def test_defaults():
     """One replica, never restarted, no clean-up."""
     job = load(TF, with_role())

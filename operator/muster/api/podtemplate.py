@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from muster.api import quantity
+from muster.api.edge import mapping, sequence
 from muster.api.model import Json
 
 Amounts = dict[str, int]
@@ -13,6 +15,70 @@ Amounts = dict[str, int]
 
 LISTS = ("containers", "initContainers")
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
+MAX_TERMS: Final = 64
+"""Maximum number of terms of one kind: each is compared with every pod or node."""
+MAX_REQUIREMENTS: Final = 256
+"""Maximum number of label requirements in all terms of one kind."""
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+ANTI_AFFINITY: Final = f"affinity.podAntiAffinity.{REQUIRED}"
+TERM_LISTS: Final = (
+    f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
+    f"affinity.nodeAffinity.{PREFERRED}",
+    f"affinity.podAffinity.{REQUIRED}",
+    f"affinity.podAffinity.{PREFERRED}",
+    ANTI_AFFINITY,
+    f"affinity.podAntiAffinity.{PREFERRED}",
+    "topologySpreadConstraints",
+    "tolerations",
+)
+"""Paths of the lists in a pod's spec whose terms are compared with pods or nodes."""
+
+
+def too_many_terms(spec: Json) -> Iterator[tuple[str, str]]:
+    """Yield the path of each list of terms that exceeds a limit, and the error."""
+    for path in TERM_LISTS:
+        found = terms(spec, path)
+        if len(found) > MAX_TERMS:
+            yield path, f"Too many: {len(found)}: must have at most {MAX_TERMS} items"
+            continue
+        total = sum(map(_requirements, found))
+        if total > MAX_REQUIREMENTS:
+            most = f"at most {MAX_REQUIREMENTS} label requirements in all items"
+            yield path, f"Too many: {total}: must have {most}"
+
+
+def terms(spec: Json, path: str) -> Sequence[Any]:
+    """Return the list of terms at one of the `TERM_LISTS` of a pod's spec."""
+    *parents, last = path.split(".")
+    parent: Mapping[str, Any] = spec
+    for key in parents:
+        parent = mapping(parent.get(key))
+    return sequence(parent.get(last))
+
+
+def readable_terms(spec: Json, path: str) -> Sequence[Any]:
+    """Return the first terms at one of the `TERM_LISTS` that are within both limits."""
+    found, total = terms(spec, path)[:MAX_TERMS], 0
+    for count, term in enumerate(found):
+        total += _requirements(term)
+        if total > MAX_REQUIREMENTS:
+            return found[:count]
+    return found
+
+
+def _requirements(term: object) -> int:
+    """Return the number of label requirements of one term of any kind."""
+    found = mapping(term)
+    inner = mapping(found.get("preference") or found.get("podAffinityTerm")) or found
+    selectors = (inner, *(mapping(inner.get(f"{which}Selector")) for which in _SELECTORS))
+    return sum(len(sequence(one.get(key))) for one in selectors for key in _REQUIREMENTS) + sum(
+        len(mapping(one.get("matchLabels"))) for one in selectors
+    )
+
+
+_SELECTORS = ("label", "namespace")
+_REQUIREMENTS = ("matchExpressions", "matchFields", "matchLabelKeys", "mismatchLabelKeys")
 
 
 def requests(spec: Json) -> Amounts:

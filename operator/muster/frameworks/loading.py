@@ -320,6 +320,7 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
     containers = _containers(role)
     yield from _too_many(path, role)
     yield from _too_many_labels(path, role)
+    yield from _too_many_terms(path, role)
     for index, container in enumerate(containers):
         if not text(container.get("image")):
             where = f"{path}.spec.containers[{index}].image"
@@ -334,8 +335,8 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
 MOST_IN_A_POD: Final = 64
 """Containers of a template, and resources that they name: no pod that runs anywhere has more."""
 MOST_LABELS: Final = 256
-"""Labels of a template, and entries of its nodeSelector: they are kept of each of its pods, of
-which one document may ask for thousands."""
+"""Labels, ports and volumes of a template, and entries of its nodeSelector: they are kept of each
+of its pods, of which one document may ask for thousands."""
 
 
 def _too_many(path: str, role: object) -> Iterator[Problem]:
@@ -354,9 +355,25 @@ def _too_many(path: str, role: object) -> Iterator[Problem]:
 def _too_many_labels(path: str, role: object) -> Iterator[Problem]:
     template = mapping(mapping(role).get("template"))
     labels = mapping(mapping(template.get("metadata")).get("labels"))
-    selector = mapping(mapping(template.get("spec")).get("nodeSelector"))
+    spec = mapping(template.get("spec"))
+    selector = mapping(spec.get("nodeSelector"))
     yield from _beyond(f"{path}.metadata.labels", len(labels), MOST_LABELS, "labels")
     yield from _beyond(f"{path}.spec.nodeSelector", len(selector), MOST_LABELS, "entries")
+    ports = sum(
+        len(sequence(mapping(container).get("ports")))
+        for kind in podtemplate.LISTS
+        for container in sequence(spec.get(kind))
+    )
+    yield from _beyond(f"{path}.spec.containers", ports, MOST_LABELS, "ports")
+    volumes = len(sequence(spec.get("volumes")))
+    yield from _beyond(f"{path}.spec.volumes", volumes, MOST_LABELS, "volumes")
+
+
+def _too_many_terms(path: str, role: object) -> Iterator[Problem]:
+    """Yield an error for each list whose terms would be compared with too many pods or nodes."""
+    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
+    for where, error in podtemplate.too_many_terms(dict(spec)):
+        yield Problem(f"{path}.spec.{where}", error)
 
 
 def _beyond(path: str, found: int, most: int, what: str) -> Iterator[Problem]:
