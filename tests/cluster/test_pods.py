@@ -8,8 +8,8 @@ import pytest
 from builders_scheduler import make_node, make_pod, make_template
 from muster.cluster import cautious, nodes, pods
 from muster.cluster.pods import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
-from muster.cluster.selectors import Identity
-from muster.scheduler.model import HostPort, addresses
+from muster.cluster.selectors import Identity, Selection
+from muster.scheduler.model import HostPort, Link, addresses
 
 MIB = 1 << 20
 
@@ -292,3 +292,122 @@ def test_volumes_that_each_pod_has_for_itself():
     assert there.owned == ((("team", "w-tmp"), "uid-w"),)
     assert pods.parse_use(pod).mounts == template.use("team", "w", "n1").mounts
     assert there.use("team", "w", "n1").mounts == (("team", "w-tmp"),)
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def pod_terms(count, **fields):
+    """Return that many terms about pods, each with a label of its own."""
+    return [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": f"a{i}"}}, **fields}
+        for i in range(count)
+    ]
+
+
+def node_terms(count):
+    """Return that many terms about nodes."""
+    return [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{i}"]}]}
+        for i in range(count)
+    ]
+
+
+def of_affinity(kind, part, terms):
+    """Return the field of a pod's spec with these terms."""
+    return {"affinity": {kind: {part: terms}}}
+
+
+LISTS = {
+    f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms": lambda n: of_affinity(
+        "nodeAffinity", REQUIRED, {"nodeSelectorTerms": node_terms(n)}
+    ),
+    f"affinity.nodeAffinity.{PREFERRED}": lambda n: of_affinity(
+        "nodeAffinity", PREFERRED, [{"weight": 1, "preference": t} for t in node_terms(n)]
+    ),
+    f"affinity.podAffinity.{REQUIRED}": lambda n: of_affinity(
+        "podAffinity", REQUIRED, pod_terms(n)
+    ),
+    f"affinity.podAffinity.{PREFERRED}": lambda n: of_affinity(
+        "podAffinity", PREFERRED, [{"weight": 1, "podAffinityTerm": t} for t in pod_terms(n)]
+    ),
+    f"affinity.podAntiAffinity.{REQUIRED}": lambda n: of_affinity(
+        "podAntiAffinity", REQUIRED, pod_terms(n)
+    ),
+    f"affinity.podAntiAffinity.{PREFERRED}": lambda n: of_affinity(
+        "podAntiAffinity", PREFERRED, [{"weight": 1, "podAffinityTerm": t} for t in pod_terms(n)]
+    ),
+    "topologySpreadConstraints": lambda n: {"topologySpreadConstraints": pod_terms(n)},
+    "tolerations": lambda n: {"tolerations": [{"key": f"k{i}"} for i in range(n)]},
+}
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_shape_with_too_many_terms_is_unsupported_and_keeps_64(path):
+    """A template that passed validation by another way is not placed and costs no more."""
+
+    def count(shape):
+        lists = (shape.affinity or (), shape.preferred, shape.ties, shape.tolerations)
+        return max(map(len, lists))
+
+    most, beyond = (pods.shape_of(make_template(**LISTS[path](n))) for n in (64, 1500))
+    assert (most.unsupported, count(most)) == ("", 64)
+    assert count(beyond) == 64
+    assert beyond.unsupported == (f"spec.{path}: Too many: 1500: must have at most 64 items")
+
+
+def test_running_pod_with_64_anti_affinity_terms_is_read_in_full():
+    """Each term is read as written, and nothing is reported."""
+    pod = make_pod(**of_affinity("podAntiAffinity", REQUIRED, pod_terms(64)))
+    use = pods.parse_use(pod)
+    assert [len(term.who.pods) for term in use.apart] == [1] * 64
+    assert pods.unread(pod["spec"]) == ""
+
+
+def test_running_pod_with_1500_anti_affinity_terms_is_read_cautiously():
+    """The first 64 terms are read; the others exclude all pods that they could select."""
+    terms = pod_terms(1499, namespaces=["a"]) + pod_terms(1, namespaces=["b"])
+    pod = make_pod(namespace="odd", **of_affinity("podAntiAffinity", REQUIRED, terms))
+    use = pods.parse_use(pod)
+    assert [term.who.pods[0].values for term in use.apart[:64]] == [(f"a{i}",) for i in range(64)]
+    assert [(t.link, t.key, t.who) for t in use.apart[64:]] == [
+        (Link.APART, key, Selection(frozenset({"a", "b"}), None, ())) for key in (HOSTNAME, "zone")
+    ]
+    assert pods.unread(pod["spec"]) == (
+        f"spec.affinity.podAntiAffinity.{REQUIRED}: Too many: 1500: must have at most 64 items"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "namespaces", "spaces"),
+    [
+        ({}, {"odd"}, None),
+        ({"namespaces": ["a"]}, {"a"}, None),
+        ({"namespaceSelector": {"matchLabels": {"x": "y"}}}, set(), ()),
+        ({"namespaceSelector": {}, "namespaces": ["a"]}, {"a"}, ()),
+    ],
+    ids=["own", "named", "selected", "both"],
+)
+def test_terms_that_are_not_read_exclude_pods_in_their_namespaces(fields, namespaces, spaces):
+    """A namespace selector stands for every namespace."""
+    terms = pod_terms(65, **fields)
+    pod = make_pod(namespace="odd", **of_affinity("podAntiAffinity", REQUIRED, terms))
+    assert pods.parse_use(pod).apart[-1].who == Selection(frozenset(namespaces), spaces, ())
+
+
+def test_terms_with_too_many_requirements_are_not_read():
+    """Requirements are counted over the terms from the first; a term is read in full or not."""
+    large = [{"key": f"k{i}", "operator": "Exists"} for i in range(200)]
+    terms = [*pod_terms(2), {"topologyKey": "zone", "labelSelector": {"matchExpressions": large}}]
+    terms += pod_terms(55)
+    pod = make_pod(**of_affinity("podAntiAffinity", REQUIRED, terms))
+    assert len(pods.parse_use(pod).apart) == 2 + 1 + 54 + len([HOSTNAME, "zone"])
+
+
+def test_topology_keys_of_terms_that_are_not_read_are_limited():
+    """The node itself is always excluded."""
+    terms = [{**term, "topologyKey": f"k{i}"} for i, term in enumerate(pod_terms(1500))]
+    use = pods.parse_use(make_pod(**of_affinity("podAntiAffinity", REQUIRED, terms)))
+    assert [term.key for term in use.apart[64:]] == [HOSTNAME, *(f"k{i}" for i in range(64, 127))]

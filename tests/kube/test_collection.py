@@ -83,7 +83,7 @@ def test_what_was_written_during_the_list(held):
 
 
 def test_what_the_parser_cannot_read_is_taken_at_its_worst(changes, caplog):
-    """It is told once for each version, and forgotten with the object."""
+    """It is told once while the reason is the same, and forgotten with the object."""
     told = []
 
     def parse(document):
@@ -103,11 +103,34 @@ def test_what_the_parser_cannot_read_is_taken_at_its_worst(changes, caplog):
         kept.take(document(A, version))
     said = "ZeroDivisionError: x?"
     assert changes == [(None, said), (said, said)]
-    assert told == [("Pod", said)] * 2
+    assert told == [("Pod", said)]
     assert [why.reason for why in kept.unreadable.values()] == [said]
-    assert [r.getMessage() for r in caplog.records] == [f"Pod a/x cannot be read: {said}"] * 2
+    assert [r.getMessage() for r in caplog.records] == [f"Pod a/x cannot be read: {said}"]
     kept.remove(document(A, 7))
     assert (changes[-1], kept.unreadable) == ((said, None), {})
+
+
+def test_object_that_is_read_in_part_keeps_its_value_and_is_reported_once(changes, caplog):
+    """The reason is reported again for another object of the name, and ends with its cause."""
+    told, wrong = [], ["too many"]
+    kept = Collection(
+        lambda document: document["metadata"]["uid"],
+        lambda before, after: changes.append((before, after)),
+        kind=("v1", "Pod"),
+        told=lambda about, why: told.append((about["metadata"]["uid"], why.reason)),
+        unread=lambda _value: wrong[0],
+    )
+    for version in (5, 6):
+        kept.take(document(A, version))
+    assert changes == [(None, "u1"), ("u1", "u1")]
+    assert told == [("u1", "too many")]
+    assert [why.reason for why in kept.unreadable.values()] == ["too many"]
+    assert [r.getMessage() for r in caplog.records] == ["Pod a/x cannot be read: too many"]
+    kept.take(document(A, 7, "u2"))
+    assert told == [("u1", "too many"), ("u2", "too many")]
+    wrong[0] = ""
+    kept.take(document(A, 8, "u2"))
+    assert kept.unreadable == {}
 
 
 def test_what_nobody_knows_the_worst_of_is_left_out(changes):

@@ -348,6 +348,57 @@ def test_a_queue_that_cannot_be_read_lets_nobody_in(story, amount):
     assert len(story.cycle()[ODD].placements) == 2
 
 
+def shy_pod(count, node="n2", **fields):
+    """Return a pod of another scheduler with that many required anti-affinity terms."""
+    terms = [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": f"b{i}"}}, **fields}
+        for i in range(count)
+    ]
+    pod = make_pod(name="odd", namespace="odd", node=node, uid="odd")
+    pod["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: terms}}
+    return {"kind": "Pod", **pod}
+
+
+@pytest.mark.parametrize(("namespaces", "placed"), [(["team"], False), (["else"], True)])
+def test_pod_with_1500_terms_excludes_pods_of_their_namespaces_from_its_node(
+    story, namespaces, placed
+):
+    """The terms beyond the limit are read as all pods of the namespaces that they name."""
+    story.put(shy_pod(1500, namespaces=namespaces))
+    assert bool(story.victim().placements) is placed
+    story.store.gone("Pod", "odd", "odd", "odd")
+    assert len(story.cycle()[VICTIM].placements) == 2
+
+
+def test_pod_with_1500_terms_is_reported_once(story):
+    """The pod counts as unreadable until a version has fewer terms."""
+    story.put(shy_pod(64))
+    assert (story.told, story.store.unreadable()) == ([], {})
+    for phase in ("Pending", "Running", "Running"):
+        story.put({**shy_pod(1500), "status": {"phase": phase}})
+    ((about, reason),) = story.told
+    assert (about["kind"], about["metadata"]["name"]) == ("Pod", "odd")
+    assert reason == (
+        f"spec.affinity.podAntiAffinity.{REQUIRED}: Too many: 1500: must have at most 64 items"
+    )
+    assert story.store.unreadable() == {"Pod": 1}
+    assert story.store.children.pod("odd", "odd").phase == "Running"
+    story.put(shy_pod(64))
+    assert story.store.unreadable() == {}
+
+
+def test_pod_of_muster_with_1500_terms_waits_with_the_reason(story):
+    """A pod whose terms are not all read gets no node, and other gangs are placed."""
+    pod = shy_pod(1500, node="")
+    pod["spec"]["schedulerName"] = "muster"
+    story.put({**pod, "status": {"phase": "Pending"}})
+    decisions = story.cycle()
+    (verdict,) = (d.verdict for key, d in decisions.items() if "odd" in key)
+    assert verdict.reason == "UnsupportedConstraint"
+    assert "Too many: 1500: must have at most 64 items" in verdict.message
+    assert len(story.victim().placements) == 2
+
+
 NONE = "not a quantity"
 BARS = {
     "ResourceQuota": (

@@ -21,23 +21,30 @@ MAX_REQUIREMENTS: Final = 256
 """Maximum number of label requirements in all terms of one kind."""
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+NODE_AFFINITY: Final = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+PREFERRED_NODES: Final = f"affinity.nodeAffinity.{PREFERRED}"
+AFFINITY: Final = f"affinity.podAffinity.{REQUIRED}"
+PREFERRED_AFFINITY: Final = f"affinity.podAffinity.{PREFERRED}"
 ANTI_AFFINITY: Final = f"affinity.podAntiAffinity.{REQUIRED}"
+PREFERRED_ANTI_AFFINITY: Final = f"affinity.podAntiAffinity.{PREFERRED}"
+SPREAD: Final = "topologySpreadConstraints"
+TOLERATIONS: Final = "tolerations"
 TERM_LISTS: Final = (
-    f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
-    f"affinity.nodeAffinity.{PREFERRED}",
-    f"affinity.podAffinity.{REQUIRED}",
-    f"affinity.podAffinity.{PREFERRED}",
+    NODE_AFFINITY,
+    PREFERRED_NODES,
+    AFFINITY,
+    PREFERRED_AFFINITY,
     ANTI_AFFINITY,
-    f"affinity.podAntiAffinity.{PREFERRED}",
-    "topologySpreadConstraints",
-    "tolerations",
+    PREFERRED_ANTI_AFFINITY,
+    SPREAD,
+    TOLERATIONS,
 )
 """Paths of the lists in a pod's spec whose terms are compared with pods or nodes."""
 
 
-def too_many_terms(spec: Json) -> Iterator[tuple[str, str]]:
+def too_many_terms(spec: Json, paths: Iterable[str] = TERM_LISTS) -> Iterator[tuple[str, str]]:
     """Yield the path of each list of terms that exceeds a limit, and the error."""
-    for path in TERM_LISTS:
+    for path in paths:
         found = terms(spec, path)
         if len(found) > MAX_TERMS:
             yield path, f"Too many: {len(found)}: must have at most {MAX_TERMS} items"

@@ -229,11 +229,17 @@ def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
         deleting=deleting,
         lingers=lingers,
         labels=metadata.get("labels") or {},
-        apart=_apart(spec, metadata) if "affinity" in spec else (),
+        apart=selectors.apart(spec, _identity(metadata, "", {})) if "affinity" in spec else (),
         claims=_claims(spec, metadata.get("namespace", "")),
         scratch=_scratch(spec),
         nominated=kept,
     )
+
+
+def unread(spec: Json) -> str:
+    """Return the error for a pod on a node whose terms about other pods exceed a limit, or ""."""
+    found = podtemplate.too_many_terms(spec, (podtemplate.ANTI_AFFINITY,))
+    return next((f"spec.{path}: {error}" for path, error in found), "")
 
 
 def departure(metadata: Json) -> tuple[bool, bool]:
@@ -254,8 +260,7 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
     terms = selectors.read(spec, identity)
     requests = podtemplate.requests(spec)
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    required = affinity.get(podtemplate.REQUIRED)
     scratch, claims = _scratch(spec), _claims(spec, identity.namespace)
     # A pod that is there has claims to look at, a template only says what they will be like.
     pod = metadata.get("uid") or ""
@@ -267,12 +272,14 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity=None
         if required is None
-        else tuple(map(term, required.get("nodeSelectorTerms") or ())),
+        else tuple(map(term, podtemplate.readable_terms(spec, podtemplate.NODE_AFFINITY))),
         preferred=tuple(
             (edge.within(p.get("weight"), *selectors.WEIGHTS), term(p.get("preference") or {}))
-            for p in preferred
+            for p in podtemplate.readable_terms(spec, podtemplate.PREFERRED_NODES)
         ),
-        tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
+        tolerations=tuple(
+            map(_toleration, podtemplate.readable_terms(spec, podtemplate.TOLERATIONS))
+        ),
         node_name=spec.get("nodeName") or "",
         ties=terms,
         claims=(*claims, *made),
@@ -298,11 +305,6 @@ def _shared(requests: Requests) -> Requests:
 def _identity(metadata: Json, namespace: str, more: Labels) -> Identity:
     labels = metadata.get("labels") or {}
     return Identity(metadata.get("namespace") or namespace, {**labels, **more} if more else labels)
-
-
-def _apart(spec: Json, metadata: Json) -> tuple[PodAffinityTerm, ...]:
-    found = selectors.read(spec, _identity(metadata, "", {}))
-    return tuple(one for one in found if one.link is Link.APART)
 
 
 def term(doc: Json) -> Term:
@@ -388,6 +390,8 @@ def _asked(name: str, spec: Json) -> Scratch:
 def _unsupported(spec: Json, terms: Iterable[PodAffinityTerm]) -> str:
     if spec.get("resourceClaims"):
         return "resourceClaims"
+    for path, error in podtemplate.too_many_terms(spec):
+        return f"spec.{path}: {error}"
     for volume in spec.get("volumes") or ():
         kind = next((kind for kind in UNSUPPORTED_VOLUMES if volume.get(kind)), "")
         if kind:

@@ -7,21 +7,21 @@ Only what is asked stands here; who is meant by it, and where, is counted in `po
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muster.api import edge
+from muster.api import edge, podtemplate
 from muster.api.model import Json
+from muster.api.podtemplate import ANTI_AFFINITY
 from muster.scheduler.model import Link
 
 Labels = Mapping[str, str]
 WEIGHTS: Final = (1, 100)
 """Of a preference, as the API server takes them of a pod; so is what a template may say beyond."""
+HOSTNAME: Final = "kubernetes.io/hostname"
 COUNTS: Final = (1, 2**31 - 1)
 """Of pods and of domains, likewise."""
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,41 @@ class Identity:
 
 
 def read(spec: Json, identity: Identity) -> tuple[PodAffinityTerm, ...]:
-    """Return the terms of a pod's spec, required ones first."""
-    affinity = spec.get("affinity") or {}
-    near, apart = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+    """Return the terms of a pod's spec that are within the limits, required ones first."""
+
+    def terms(path: str) -> Iterable[Json]:
+        return podtemplate.readable_terms(spec, path)
+
     return (
-        *(_required(Link.NEAR, term, identity) for term in near.get(REQUIRED) or ()),
-        *(_required(Link.APART, term, identity) for term in apart.get(REQUIRED) or ()),
-        *_spread(spec.get("topologySpreadConstraints") or (), identity),
-        *_preferred(near.get(PREFERRED) or (), identity, 1),
-        *_preferred(apart.get(PREFERRED) or (), identity, -1),
+        *(_required(Link.NEAR, term, identity) for term in terms(podtemplate.AFFINITY)),
+        *(_required(Link.APART, term, identity) for term in terms(ANTI_AFFINITY)),
+        *_spread(terms(podtemplate.SPREAD), identity),
+        *_preferred(terms(podtemplate.PREFERRED_AFFINITY), identity, 1),
+        *_preferred(terms(podtemplate.PREFERRED_ANTI_AFFINITY), identity, -1),
     )
+
+
+def apart(spec: Json, identity: Identity) -> tuple[PodAffinityTerm, ...]:
+    """Return the terms by which a pod on a node excludes other pods.
+
+    Terms beyond the limits are replaced by their most cautious reading: all pods in their
+    namespaces are excluded, from the node and from the domains of their topology keys.
+    """
+    read = podtemplate.readable_terms(spec, ANTI_AFFINITY)
+    rest = podtemplate.terms(spec, ANTI_AFFINITY)[len(read) :]
+    return (
+        *(_required(Link.APART, term, identity) for term in read),
+        *(_cautious(rest, identity) if rest else ()),
+    )
+
+
+def _cautious(terms: Sequence[Json], identity: Identity) -> Iterator[PodAffinityTerm]:
+    spaces = [_spaces(term, identity) for term in terms]
+    named = frozenset[str]().union(*(named for named, _ in spaces))
+    who = Selection(named, () if any(chooses for _, chooses in spaces) else None, ())
+    keys = dict.fromkeys((HOSTNAME, *(term.get("topologyKey", "") for term in terms)))
+    for key in [*keys][: podtemplate.MAX_TERMS]:
+        yield PodAffinityTerm(Link.APART, key, who)
 
 
 def _required(link: Link, term: Json, identity: Identity) -> PodAffinityTerm:
@@ -116,12 +141,18 @@ def _spread(constraints: Iterable[Json], identity: Identity) -> Iterator[PodAffi
 
 
 def _selection(term: Json, identity: Identity) -> Selection:
-    named = frozenset(term.get("namespaces") or ())
-    # Neither is said: the pod's own namespace, as the API has it; an empty selector means all.
-    if not named and term.get("namespaceSelector") is None:
-        named = frozenset({identity.namespace})
+    named, _ = _spaces(term, identity)
     pods = _with_keys(selector(term.get("labelSelector")), term, identity)
     return Selection(named, selector(term.get("namespaceSelector")), pods)
+
+
+def _spaces(term: Json, identity: Identity) -> tuple[frozenset[str], bool]:
+    """Return the namespaces that a term names, and whether it selects others by their labels."""
+    named, chooses = frozenset(term.get("namespaces") or ()), term.get("namespaceSelector")
+    # Neither is said: the pod's own namespace, as the API has it; an empty selector means all.
+    if not named and chooses is None:
+        named = frozenset({identity.namespace})
+    return named, chooses is not None
 
 
 def _with_keys(selector: Selector, term: Json, identity: Identity) -> Selector:

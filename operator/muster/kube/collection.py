@@ -30,10 +30,11 @@ class Collection(Generic[T]):
 
     `parse` makes the value that is kept; `changed(before, after)` is called at every change, with
     None for absent. What it raises, foreseen or not, is that object's trouble alone: `cautious`
-    makes the value then (without it the object is left out), and `told` is called once for each
-    version, with its `kind`. The answer to a write can be put in at once by `apply`: older
-    versions that the watch brings later are ignored, and so is the answer about an object whose
-    end the watch has shown before.
+    makes the value then (without it the object is left out). `unread` returns why a value was
+    read only in part, or an empty text. In both cases `told` is called once for each reason, with
+    the object's `kind`. The answer to a write can be put in at once by `apply`: older versions
+    that the watch brings later are ignored, and so is the answer about an object whose end the
+    watch has shown before.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Collection(Generic[T]):
         cautious: Callable[[Json, Unreadable], T] | None = None,
         kind: tuple[str, str] = ("", ""),
         told: Told = nobody,
+        unread: Callable[[T], str] = lambda _value: "",
     ) -> None:
         self.namespaces = tuple(namespaces)
         """Those that are followed, each by a list and a watch of its own."""
@@ -57,7 +59,7 @@ class Collection(Generic[T]):
         self.unreadable: dict[Key, Unreadable] = {}
         """Those that cannot be read as they are now."""
         self._parse, self._changed = parse, changed
-        self._cautious, self._told = cautious, told
+        self._cautious, self._told, self._unread = cautious, told, unread
         self._kind = kind
         """apiVersion and kind, which items of a list do not carry."""
 
@@ -119,6 +121,8 @@ class Collection(Generic[T]):
             if gone[0] == uid or gone[1] >= version:
                 return
             del self._gone[key]
+        if known is not None and known[0] != uid:
+            self.unreadable.pop(key, None)
         before, after = self.objects.get(key), self._read(key, document)
         self._versions[key] = (uid, version)
         if after is None:
@@ -130,22 +134,29 @@ class Collection(Generic[T]):
     def _read(self, key: Key, document: Json) -> T | None:
         try:
             value = self._parse(document)
+            unread = self._unread(value)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is this object's alone
-            return self._doubt(key, document, error)
-        if self.unreadable:
+            foreseen = isinstance(error, ValueError)
+            said = str(error) if foreseen else f"{type(error).__name__}: {error}"
+            why = self._report(key, document, said, None if foreseen else error)
+            return None if self._cautious is None else self._cautious(document, why)
+        if unread:
+            self._report(key, document, unread, None)
+        elif self.unreadable:
             self.unreadable.pop(key, None)
         return value
 
-    def _doubt(self, key: Key, document: Json, error: Exception) -> T | None:
-        foreseen = isinstance(error, ValueError)
-        said = str(error) if foreseen else f"{type(error).__name__}: {error}"
+    def _report(self, key: Key, document: Json, said: str, trace: Exception | None) -> Unreadable:
+        """Record and return why an object cannot be read; report it if that is new."""
         why = Unreadable("".join(c if c.isprintable() else "?" for c in said[:LONGEST_REASON]))
-        self.unreadable[key] = why
-        version, kind = self._kind
-        told, trace = "/".join(filter(None, key)), None if foreseen else error
-        log.warning("%s %s cannot be read: %s", kind, told, why.reason, exc_info=trace)
-        self._told({"apiVersion": version, "kind": kind, "metadata": document["metadata"]}, why)
-        return None if self._cautious is None else self._cautious(document, why)
+        if self.unreadable.get(key) != why:
+            self.unreadable[key] = why
+            version, kind = self._kind
+            name = "/".join(filter(None, key))
+            log.warning("%s %s cannot be read: %s", kind, name, why.reason, exc_info=trace)
+            about = {"apiVersion": version, "kind": kind, "metadata": document["metadata"]}
+            self._told(about, why)
+        return why
 
     def remove(self, document: Json) -> None:
         """Forget an object that a watch shows the end of, unless its name has a new one by now."""

@@ -318,6 +318,8 @@ class PodEntry:
     use: PodUse | None
     ask: Ask | None = None
     """What it asks of this scheduler, if it belongs to no job."""
+    unread: str = ""
+    """The error for terms that exceed a limit and are read cautiously; empty if there are none."""
 
     @property
     def member(self) -> Member | None:
@@ -339,7 +341,9 @@ def parse(
     if ask is not None and not {"", document["metadata"]["namespace"]} & {*namespaces}:
         ask = None
     foreign = document["spec"].get("schedulerName") not in backend.scheduler_names
-    return PodEntry(pod(document), pods.parse_use(document, foreign=foreign), ask)
+    use = pods.parse_use(document, foreign=foreign)
+    unread = pods.unread(document["spec"]) if use is not None and use.apart else ""
+    return PodEntry(pod(document), use, ask, unread)
 
 
 def matters(

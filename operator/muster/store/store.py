@@ -7,6 +7,7 @@ answered. Everything here lives in the event loop's thread.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,11 @@ T = TypeVar("T")
 
 def _ignore(_news: object) -> None:
     """Do nothing: nobody waits for it."""
+
+
+def _read_in_full(_value: object) -> str:
+    """Return that nothing of a value was left unread."""
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +232,13 @@ class Store:
         children = ("Service", "ConfigMap", names.AUTOSCALER, names.BATCH_JOB)
         changed, spaces = self._child_changed, self.namespaces
         table: dict[str, tuple[Any, ...]] = {
-            "Pod": (self._parse_pod, parse.unread_pod, self._pod_changed, of_pods),
+            "Pod": (
+                self._parse_pod,
+                parse.unread_pod,
+                self._pod_changed,
+                of_pods,
+                operator.attrgetter("unread"),
+            ),
             "PriorityClass": (_priority, _least_priority, self._priority_changed),
             **{
                 kind: (parse.child_of(kind), partial(parse.unread_child, kind), changed, spaces)
@@ -264,10 +276,13 @@ class Store:
         unread: Callable[[Json, Unreadable], T],
         changed: Callable[[T | None, T | None], None],
         namespaces: Sequence[str] = EVERYWHERE,
+        in_part: Callable[[T], str] = _read_in_full,
     ) -> Collection[T]:
         of = OF_KIND[kind].api_version, kind
         told = self._unreadable
-        return Collection(read, changed, namespaces, cautious=unread, kind=of, told=told)
+        return Collection(
+            read, changed, namespaces, cautious=unread, kind=of, told=told, unread=in_part
+        )
 
     def unreadable(self) -> Mapping[str, int]:
         """Return kind -> how many objects cannot be read as they are now, where there are any."""
