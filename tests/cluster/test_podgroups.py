@@ -11,6 +11,7 @@ import pytest
 
 from builders import make_group, make_pod
 from muster.allocator import tracker
+from muster.allocator.lifecycle import RELEASED
 from muster.allocator.members import GangSettings, group_facts
 from muster.allocator.tracker import NOT_NOW, Assumed, Leaving, Retry
 from muster.allocator.verdict import RELEASE, SOMEBODY, unnamed
@@ -321,7 +322,7 @@ def test_pods_that_are_being_evicted():
     )
     assert made.refusal is None
     leaving = {name: Leaving(name, RELEASE) for name in "abc"}
-    assert gang(*pods, leaving=leaving, released=True).refusal is NOT_NOW
+    assert gang(*pods, leaving=leaving, lifecycle=RELEASED).refusal is NOT_NOW
 
 
 def test_nodes_that_are_kept():

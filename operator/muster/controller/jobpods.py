@@ -17,7 +17,6 @@ from muster.api.model import (
     ObjectView,
     PodView,
     Replica,
-    gather,
     nothing,
 )
 from muster.api.owner import Owner
@@ -399,19 +398,19 @@ def unreplaced(
     }
     if not failed:
         return nothing()
-    found = {}
-    for replica in job.replicas:
+    found: dict[str, set[str]] = {}
+    roles, first = {replica.role: replica for replica in job.replicas}, framework.roles.first(job)
+    for name in failed:
+        role, label = _by_name(job, framework, name) or ("", None)
+        replica = roles.get(role)
+        # The names of a role are not listed: an invalid job may ask for billions of pods.
+        if replica is None or (label is not None and label - first >= replica.replicas):
+            continue
         restarted = job.status.replicas.get(replica.type, ReplicaStatus()).restarted
-        left = gather(
-            name
-            for name in job.pod_names([replica])
-            if name in failed
-            and pods[name].uid not in restarted
-            and not is_replaced(job, framework, replica, pods[name])
-        )
-        if left:
-            found[replica.role] = left
-    return found
+        pod = pods[name]
+        if pod.uid not in restarted and not is_replaced(job, framework, replica, pod):
+            found.setdefault(role, set()).add(name)
+    return {role: frozenset(left) for role, left in found.items()}
 
 
 def refused(pod: PodView) -> bool:
