@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-import pages
-from pages import PAGES, ROOT, SHELL, TYPED_BY, Block
+from support.e2e import doc_commands
+from support.e2e.doc_commands import PAGES, ROOT, SHELL, TYPED_BY, Block
 
 CALLS = re.compile(r"^(\$ |make |kubectl |muster |helm |docker |\.venv/)", re.MULTILINE)
 
@@ -17,7 +17,7 @@ CALLS = re.compile(r"^(\$ |make |kubectl |muster |helm |docker |\.venv/)", re.MU
 def test_no_block_of_commands_is_missed(page):
     """It has the language by which it is found, and a mark stands before a block of commands."""
     text = PAGES[page].read_text()
-    found = list(pages.blocks(page, text))
+    found = list(doc_commands.blocks(page, text))
     assert [b.line for b in found if b.language not in SHELL and CALLS.search(b.text)] == []
     assert text.count("```") == 2 * len(found)
     marked = [b for b in found if b.reason]
@@ -46,6 +46,6 @@ def test_a_command_has_all_of_its_lines():
 def test_a_mark_belongs_to_the_block_below_it():
     """A block further down is typed all the same."""
     text = "<!-- not run: it needs a registry -->\n```sh\na\n```\n\n```sh\nb\n```\n"
-    assert [(b.line, b.reason) for b in pages.blocks("p", text)] == [
+    assert [(b.line, b.reason) for b in doc_commands.blocks("p", text)] == [
         (2, "it needs a registry"), (6, "")
     ]  # fmt: skip

@@ -9,8 +9,6 @@ import dataclasses
 
 import pytest
 
-import builders_scheduler
-from builders import make_job, make_pod, make_replica
 from muster import gang
 from muster.allocator import binder
 from muster.allocator.verdict import Cause
@@ -19,6 +17,8 @@ from muster.kube.client import ApiError
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
 from muster.store.store import Store
+from support.builders import scheduler
+from support.builders.objects import make_job, make_pod, make_replica
 
 
 def room(_pod, _node):
@@ -166,7 +166,7 @@ def test_a_node_that_is_suspected():
 
 def shown(version, node="", uid="u"):
     """Return a pod that waits, unless it has a node, as the server has it."""
-    document = builders_scheduler.make_pod(namespace="team", phase="Pending", node=node, uid=uid)
+    document = scheduler.make_pod(namespace="team", phase="Pending", node=node, uid=uid)
     document["metadata"]["resourceVersion"] = version
     return {"kind": "Pod", **document}
 

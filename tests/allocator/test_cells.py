@@ -8,13 +8,13 @@ import math
 
 import pytest
 
-from builders_scheduler import make_gang
 from muster.allocator import cells
 from muster.allocator.cells import GIVEN_UP, KEPT, Quarantine, Search, Turns
 from muster.allocator.tracker import NOT_NOW
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.session import EFFORT
+from support.builders.scheduler import make_gang
 
 NOW = 1000.0
 DEAR = 10_000

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from builders_scheduler import make_gang, make_role, run
 from muster.allocator import decisionlog
 from muster.allocator.decisionlog import DecisionLog
 from muster.scheduler.decision import Move
-from seen import rich
+from support.builders.scheduler import make_gang, make_role, run
+from support.builders.snapshots import rich
 
 WAITS = make_gang(key="team/waits", roles=[make_role(replicas=1, cpu=9)])
 MOVE = {"gang": "team/a", "placements": []}

@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-import looping
-from looping import KEY, PATIENCE, Looping, Silence
 from muster.allocator import cells, dryrun
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.cluster import dryrun as answers
 from muster.controller.model import Context
 from muster.kube.client import ApiError
+from support.rehearsal import allocator_loop
+from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence
 
 
 class Server(Silence):
@@ -75,7 +75,7 @@ class Story(Looping):
 
 def play(story, **how):
     """Run an asynchronous story with the loop running."""
-    looping.play(lambda: Story(**how), story)
+    allocator_loop.play(lambda: Story(**how), story)
 
 
 def with_spec(**more):

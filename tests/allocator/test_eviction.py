@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders import reference
-from following import Following
 from muster import gang
 from muster.allocator.eviction import Evictions
 from muster.allocator.members import JobMembers
@@ -19,7 +17,9 @@ from muster.frameworks import FRAMEWORKS
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
 from muster.store.store import Store
-from world import START, tfjob
+from support.apiserver.memory import START, tfjob
+from support.builders.objects import reference
+from support.rehearsal.gang_tracking import Following
 
 MOVED, W0, W1 = "TFJob/team/mnist", "mnist-worker-0", "mnist-worker-1"
 RESERVED = Verdict(GangPhase.RESERVED, Reason.NONE, "", "", 1, 1, 0, 1)

@@ -8,9 +8,6 @@ from math import inf
 
 import pytest
 
-from builders import make_job, make_pod, make_replica, make_template
-from following import Shown
-from mpijobs import mpijob, role
 from muster import gang
 from muster.allocator import members, tracker
 from muster.allocator.members import GangSettings, Template, Version
@@ -23,7 +20,10 @@ from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Topology
 from muster.store.store import Store
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders.mpijobs import mpijob, role
+from support.builders.objects import make_job, make_pod, make_replica, make_template
+from support.rehearsal.gang_tracking import Shown
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}

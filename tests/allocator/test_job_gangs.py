@@ -8,10 +8,6 @@ from unittest import mock
 
 import pytest
 
-import counting
-from builders import make_owner, reference
-from builders_scheduler import make_node
-from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
@@ -38,7 +34,11 @@ from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import PODS
 from muster.store.store import Callbacks, Store
-from world import START, tfjob
+from support.apiserver.memory import START, tfjob
+from support.builders.objects import make_owner, reference
+from support.builders.scheduler import make_node
+from support.rehearsal import call_count
+from support.rehearsal.gang_tracking import Following, Shown
 
 HOLD = 120.0
 KEY = "TFJob/team/mnist"
@@ -1478,11 +1478,11 @@ def test_a_pod_that_arrives_costs_no_more_in_a_large_gang():
         story.promise(*((name, "n1") for name in names))
         document = {"node": "n1", "labels": {"training.kubeflow.org/replica-type": "worker"}}
         story.pod(names[0], **document)
-        arrives = counting.calls(lambda: story.pod(names[1], **document))
+        arrives = call_count.calls(lambda: story.pod(names[1], **document))
         assert len(story.memory.assumed) == workers - 2
         story.pod(names[2], **{**document, "node": ""}, phase="Pending")
         pod = story.store.pod("team", names[2])
-        fails = counting.calls(lambda: story.following.gangs.not_bound(pod, story.now))
+        fails = call_count.calls(lambda: story.following.gangs.not_bound(pod, story.now))
         assert len(story.memory.assumed) == workers - 3
         return arrives, fails
 

@@ -14,9 +14,6 @@ from functools import partial
 
 import pytest
 
-import looping
-from builders_scheduler import make_gang, make_pod, make_queue, make_role, make_snapshot
-from looping import KEY, PATIENCE, Looping, Silence
 from muster.allocator import cells, loop, members, pending, tracker
 from muster.api import edge
 from muster.api.backoff import Backoff
@@ -25,6 +22,9 @@ from muster.controller.model import Context, Refusal
 from muster.runtime import health
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision, Eviction, Verdict
+from support.builders.scheduler import make_gang, make_pod, make_queue, make_role, make_snapshot
+from support.rehearsal import allocator_loop
+from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence
 
 LOW = "TFJob/team/low"
 CODE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.FrameType)
@@ -80,7 +80,7 @@ class Story(Looping):
         return await asyncio.wait_for(looked, PATIENCE)
 
 
-play = partial(looping.play, Story)
+play = partial(allocator_loop.play, Story)
 
 
 def test_a_gang_that_fits_is_promised_whole():
@@ -705,7 +705,7 @@ def test_what_is_kept_for_a_namespace_is_written_on_its_queue():
         account = said["reservations"]["team"]
         assert (account["seconds"], account["held"], account["spent"]) == (0, True, False)
 
-    looping.play(Written, story)
+    allocator_loop.play(Written, story)
 
 
 class Written(Story):
@@ -762,7 +762,7 @@ def test_what_a_waiting_gang_has_none_of_takes_no_room():
             parts = (looping.store, looping.loop.gangs, looping.loop.seen)
             found.append(sum(1 for it in _reached(parts) if isinstance(it, EMPTIES) and not it))
 
-        looping.play(lambda: Looping(Silence(), {"n1": {"cpu": "1"}}), story)
+        allocator_loop.play(lambda: Looping(Silence(), {"n1": {"cpu": "1"}}), story)
         return found[0]
 
     # Four are of its status, which is read as it comes.

@@ -6,11 +6,18 @@ from __future__ import annotations
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.allocator.metrics import Stopwatch
 from muster.runtime.metrics import Metrics
 from muster.scheduler import cycle, policy
 from muster.scheduler.plugins.proportion import Share, shares
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
 
 OF_OLD = {
     "volcano_e2e_scheduling_latency_milliseconds": "histogram",

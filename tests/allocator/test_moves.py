@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role, run
 from muster.allocator.eviction import Moves
 from muster.scheduler import policy
 from muster.scheduler.model import PastMove
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, run
 
 MOVING = policy.parse({"actions": "allocate, defragment"})
 PAST = PastMove("team/r1", "team/waits", 0.0)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-import halls
-from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.allocator import past, view
 from muster.allocator.past import Past
+from support.builders import sample_clusters
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role
 
-_, SEEN = halls.small()
+_, SEEN = sample_clusters.small()
 NOW = SEEN.snapshot.now
 CHURN = "XGBoostJob/ranking/churn"
 
@@ -28,7 +28,7 @@ def test_what_a_gang_held_is_noted_when_it_goes():
     noted.saw(SEEN.snapshot)
     noted.catch_up()
     assert (noted.after(0), noted.since, noted.behind) == ([], NOW, False)
-    gone = at(halls.without(SEEN, CHURN).snapshot, 30)
+    gone = at(sample_clusters.without(SEEN, CHURN).snapshot, 30)
     noted.saw(gone)
     noted.catch_up()
     (row,) = noted.after(0)
@@ -43,7 +43,7 @@ def hold(held, uid="u", started=()):
     role = make_role(held=held, gpu=1, started=started)
     gang = make_gang(key="TFJob/team/a", uid=uid, roles=[role], started=100.0, admitted=True)
     nodes = [make_node(name=name, gpu=4) for name in ("n1", "n2")]
-    return halls.saw(nodes, [gang], ())[1].snapshot
+    return sample_clusters.saw(nodes, [gang], ())[1].snapshot
 
 
 def test_tasks_that_go_alone_are_noted_alone():
@@ -63,7 +63,7 @@ def test_a_node_that_goes_is_noted_with_what_it_was():
     """Its devices are those that it had."""
     noted = Past()
     noted.take(hold([(0, "n1")]))
-    noted.take(halls.saw([make_node(name="n2", gpu=4)], [], ())[1].snapshot)
+    noted.take(sample_clusters.saw([make_node(name="n2", gpu=4)], [], ())[1].snapshot)
     assert [row[1:6] for row in noted.after(0)] == [("n1", "TFJob/team/a", "worker", "0", 1.0)]
 
 
@@ -73,7 +73,7 @@ def test_no_more_is_kept_than_there_is_room_and_time_for(monkeypatch, kept, late
     monkeypatch.setattr(past, "KEPT", kept)
     noted = Past()
     noted.take(SEEN.snapshot)
-    noted.take(at(halls.without(SEEN, "PyTorchJob/vision/vit-pretrain").snapshot, 10))
+    noted.take(at(sample_clusters.without(SEEN, "PyTorchJob/vision/vit-pretrain").snapshot, 10))
     noted.take(at(replace(SEEN.snapshot, gangs=()), 20 + later))
     rows = noted.after(0)
     assert len(rows) == (2 if later == 0.0 else 15)
@@ -102,6 +102,6 @@ def test_pods_of_nobody_are_not_noted():
     """Nobody has said since when they are there."""
     pod = make_pod(gpu=3, node="n1")
     noted = Past()
-    noted.take(halls.saw([make_node(name="n1", gpu=4)], [], (), [pod])[1].snapshot)
-    noted.take(halls.saw([make_node(name="n1", gpu=4)], [], ())[1].snapshot)
+    noted.take(sample_clusters.saw([make_node(name="n1", gpu=4)], [], (), [pod])[1].snapshot)
+    noted.take(sample_clusters.saw([make_node(name="n1", gpu=4)], [], ())[1].snapshot)
     assert noted.after(0) == []

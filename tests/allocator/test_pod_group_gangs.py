@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders_scheduler import make_node, make_pod
-from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
@@ -17,6 +15,8 @@ from muster.allocator.verdict import RELEASE, Cause
 from muster.api import edge
 from muster.api.reasons import Reason
 from muster.store.store import Store
+from support.builders.scheduler import make_node, make_pod
+from support.rehearsal.gang_tracking import Following, Shown
 
 HOLD = 120.0
 KEY = "PodGroup/team/g"

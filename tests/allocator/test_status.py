@@ -7,7 +7,6 @@ import asyncio
 
 import pytest
 
-from following import Shown
 from muster import gang
 from muster.allocator import status
 from muster.cluster.assemble import assemble
@@ -18,6 +17,7 @@ from muster.cluster.state import ClusterColumns
 from muster.kube.resources import QUEUES
 from muster.scheduler.plugins.proportion import Share
 from muster.store.store import Store
+from support.rehearsal.gang_tracking import Shown
 
 
 def test_a_share_as_people_write_it():

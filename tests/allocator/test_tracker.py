@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_pod
 from muster.allocator import tracker
 from muster.allocator.lifecycle import Lifecycle, State
 from muster.allocator.tracker import (
@@ -28,6 +27,7 @@ from muster.api.status import Verdict
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
+from support.builders.objects import make_pod
 
 SHAPE = PodShape((("cpu", 1000),))
 BLANK = Verdict("muster", "Waiting", "g", 2)

@@ -7,11 +7,18 @@ import math
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.allocator.usage import PERIOD, Usage
 from muster.api import edge
 from muster.cluster.queues import QueueInput, parse_queue
 from muster.scheduler import division
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
 
 DAY = 86400.0
 START = 1_700_000_000.0

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_job, make_replica, make_template
 from muster.allocator.verdict import (
     LATE,
     RELEASE,
@@ -25,6 +24,7 @@ from muster.allocator.verdict import (
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.scheduler.decision import Verdict as Ruling
+from support.builders.objects import make_job, make_replica, make_template
 
 PREEMPT = Cause("preempt", "TFJob/team/large")
 BLANK = Verdict("muster", "Waiting", "mnist", 2)

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import halls
-from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster import frameworks
 from muster.allocator import view
 from muster.api import status
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler.decision import Decision, Eviction, Move
 from muster.scheduler.model import Topology
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders import sample_clusters
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role
 
-HALL, SEEN = halls.small()
+HALL, SEEN = sample_clusters.small()
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +52,15 @@ def test_a_node_that_is_promised_alone_is_held_since_now():
     """The pod of the task has not begun, and nobody knows when it does."""
     role = make_role(held=[(0, "n1"), (1, "n2")], started=[50.0, math.inf], cpu=1)
     gang = make_gang(key="TFJob/team/a", roles=[role], started=50.0)
-    nodes = view.make(halls.saw([make_node(name="n1"), make_node(name="n2")], [gang], ())[1],
-                      (), {})["nodes"]  # fmt: skip
+    _, seen = sample_clusters.saw([make_node(name="n1"), make_node(name="n2")], [gang], ())
+    nodes = view.make(seen, (), {})["nodes"]
     assert [nodes[name]["held"][0][4] for name in ("n1", "n2")] == [50, 1000]
 
 
 def test_a_node_without_devices_shows_its_cpus():
     """So that a cluster of these is a picture, too; one device is in the head: the most common."""
     gangs = [make_gang(key="TFJob/team/a", roles=[make_role(held=[(0, "n1")], cpu=3)])]
-    _, seen = halls.saw([make_node(name="n1"), make_node(name="n2", gpu=2)], gangs, ())
+    _, seen = sample_clusters.saw([make_node(name="n1"), make_node(name="n2", gpu=2)], gangs, ())
     made = view.make(seen, (), {})
     assert made["nodes"]["n1"] == {
         "device": "cpu", "size": 8.0, "held": [["TFJob/team/a", "worker", "0", 3.0, 0]],
@@ -71,7 +71,7 @@ def test_a_node_without_devices_shows_its_cpus():
 def test_what_comes_beside_gpus_is_not_drawn():
     """Network adapters, and huge pages, whatever they are called."""
     node = make_node(name="n1", gpu=2, **{"a.com/nic": 900, "hugepages-2Mi": "4Gi"})
-    _, seen = halls.saw([node], [make_gang(key="TFJob/team/a")], ())
+    _, seen = sample_clusters.saw([node], [make_gang(key="TFJob/team/a")], ())
     assert view.make(seen, (), {})["nodes"]["n1"]["device"] == "nvidia.com/gpu"
 
 
@@ -170,9 +170,9 @@ def test_one_gang_alone_is_told_with_where_it_lies():
     """By the levels that it asks for."""
     snapshot = SEEN.snapshot
     gang = next(g for g in snapshot.gangs if g.key.endswith("llama-70b"))
-    assert gang.topology == Topology(level=halls.RACK)
+    assert gang.topology == Topology(level=sample_clusters.RACK)
     told = view.detail(job("bad", "2026-09-21T13:00:00Z"), (), gang, snapshot.nodes)
-    assert told["levels"] == {halls.RACK: {"rack-b": 7}}
+    assert told["levels"] == {sample_clusters.RACK: {"rack-b": 7}}
     assert told["conditions"][0]["type"] == "Failed"
 
 
@@ -194,7 +194,7 @@ def applied(before, changes):
 def test_a_difference_is_what_has_changed_and_no_more(shown):
     """A gang that goes frees its nodes, and nothing else is sent."""
     key = "XGBoostJob/ranking/churn"
-    after = view.make(halls.without(SEEN, key), (), {}, shown)
+    after = view.make(sample_clusters.without(SEEN, key), (), {}, shown)
     changes = view.difference(shown, after)
     assert changes["gangs"] == {key: None}
     assert changes["nodes"].keys() == {"gpu-c-4"}
@@ -226,8 +226,12 @@ def test_no_name_of_another_namespace_is_shown(shown, visible):
             assert name not in text
             assert f"/{space}/" not in text
             assert f" {space}/" not in text
-    held = {name: sum(halls.devices(node).values()) for name, node in shown["nodes"].items()}
-    assert held == {n: sum(halls.devices(node).values()) for n, node in seen["nodes"].items()}
+    held = {
+        name: sum(sample_clusters.devices(node).values()) for name, node in shown["nodes"].items()
+    }
+    assert held == {
+        n: sum(sample_clusters.devices(node).values()) for n, node in seen["nodes"].items()
+    }
 
 
 @pytest.mark.parametrize("kind", ["TFJob", "pod-group", "PodGroup.scheduling.x-k8s.io", "My Kind"])
@@ -250,7 +254,7 @@ def test_sentences_name_nobody_either(kind, sentence, spaced):
 
 def test_what_is_still_so_costs_a_tenant_nothing(shown):
     """His documents of nodes stay the same objects, but for those that others hold anew."""
-    made = view.make(halls.without(SEEN, "XGBoostJob/ranking/churn"), (), {}, shown)
+    made = view.make(sample_clusters.without(SEEN, "XGBoostJob/ranking/churn"), (), {}, shown)
     first = view.seen_by(shown, {"vision"}, alias)
     again = view.seen_by(made, {"vision"}, alias, (shown, first))
     assert again == view.seen_by(made, {"vision"}, alias)
@@ -269,7 +273,7 @@ def test_places_in_the_queue_stay(shown):
 
 def test_pods_are_told_with_what_went_wrong():
     """The first bad end of a container, or why the pod does not start."""
-    from builders import make_pod as make_view
+    from support.builders.objects import make_pod as make_view
 
     told = view.detail(None, [make_view(name="a", phase="Failed", reason="Evicted")], None, None)
     assert [(pod["name"], pod["phase"], pod["reason"]) for pod in told["pods"]] == [
@@ -279,7 +283,7 @@ def test_pods_are_told_with_what_went_wrong():
 
 def test_nothing_is_there_in_an_empty_cluster():
     """Which is a view, too."""
-    _, seen = halls.saw([], [], ())
+    _, seen = sample_clusters.saw([], [], ())
     made = view.make(seen, (), {})
     assert (made["head"], made["nodes"], made["gangs"]) == ({"at": 1000.0}, {}, {})
 
@@ -293,5 +297,5 @@ def test_decisions_without_a_gang_are_left_out():
 def test_pods_of_nobody_count():
     """As others', whoever made them."""
     pod = make_pod(gpu=3, node="n1")
-    _, seen = halls.saw([make_node(name="n1", gpu=4)], [], (), [pod])
+    _, seen = sample_clusters.saw([make_node(name="n1", gpu=4)], [], (), [pod])
     assert view.make(seen, (), {})["nodes"]["n1"]["others"] == 3.0

@@ -24,14 +24,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np  # noqa: E402
 
-from builders_scheduler import (  # noqa: E402
-    make_gang,
-    make_node,
-    make_pod,
-    make_queue,
-    make_role,
-    make_template,
-)
 from muster.cluster.assemble import assemble  # noqa: E402
 from muster.cluster.gangs import GangInput  # noqa: E402
 from muster.cluster.nodes import parse_node  # noqa: E402
@@ -40,6 +32,14 @@ from muster.cluster.queues import QueueInput  # noqa: E402
 from muster.cluster.state import ClusterColumns  # noqa: E402
 from muster.scheduler import cycle, policy  # noqa: E402
 from muster.scheduler.model import CPU  # noqa: E402
+from support.builders.scheduler import (  # noqa: E402
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_template,
+)
 
 GANG = 16
 QUEUES: Sequence[QueueInput] = (make_queue(),)

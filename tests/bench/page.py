@@ -15,13 +15,13 @@ import time
 import aiohttp
 import psutil
 
-import halls
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.dashboard.trial import Trials
 from muster.runtime import app, heap
 from muster.scheduler import policy
+from support.builders import sample_clusters
 
 NODES, GANGS = 10_000, 2_000
 JOB = """
@@ -75,7 +75,7 @@ async def main():
     """Print what it costs."""
     become_operator()
     started = time.perf_counter()
-    taken, seen = halls.large(NODES, GANGS)
+    taken, seen = sample_clusters.large(NODES, GANGS)
     print(f"a hall of {NODES} nodes and {GANGS} gangs: {time.perf_counter() - started:.1f} s")
     now = [seen]
 
@@ -108,7 +108,7 @@ async def main():
             # What was foretold meanwhile comes first.
             await one(stream)
             for gone in (3, 5):
-                now[0] = halls.without(now[0], f"PyTorchJob/team-{gone}/job-{gone}")
+                now[0] = sample_clusters.without(now[0], f"PyTorchJob/team-{gone}/job-{gone}")
                 started = time.perf_counter()
                 size = await one(stream)
                 took = time.perf_counter() - started

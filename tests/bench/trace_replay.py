@@ -36,7 +36,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np  # noqa: E402
 
-from builders_scheduler import make_node, make_queue, make_role  # noqa: E402
 from muster.cluster.assemble import assemble  # noqa: E402
 from muster.cluster.gangs import GangInput  # noqa: E402
 from muster.cluster.nodes import parse_node  # noqa: E402
@@ -56,6 +55,7 @@ from muster.scheduler.model import (  # noqa: E402
 )
 from muster.scheduler.plugins.fragmentation import Workload, workload  # noqa: E402
 from muster.scheduler.session import Around, Opener, Session, unwatched  # noqa: E402
+from support.builders.scheduler import make_node, make_queue, make_role  # noqa: E402
 
 NODES: Final = "openb_node_list_gpu_node.csv"
 TASKS: Final = "openb_pod_list_default.csv"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from builders_scheduler import make_node
-from simulation import Cluster, Work
+from support.builders.scheduler import make_node
+from support.rehearsal.simulation import Cluster, Work
 
 NODES, GPUS = 8, 8
 SIZES = ((1, 70), (2, 20), (4, 9), (48, 1))

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
 from muster.cluster import quota
 from muster.cluster.assemble import assemble
 from muster.scheduler.model import PastMove, Quota
+from support.builders.scheduler import make_columns, make_gang, make_node, make_queue, make_role
 
 FEW = quota.QuotaView("team", "few", {"pods": 9000}, {"pods": 1000})
 

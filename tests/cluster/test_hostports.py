@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 from hypothesis import given, strategies
 
-from builders_scheduler import make_gang, make_role, make_snapshot, make_template
 from muster.cluster import hostports
 from muster.cluster.gangs import GangInput
 from muster.scheduler.model import HostPort
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_role, make_snapshot, make_template
 
 
 def test_what_comes_and_goes_leaves_nothing():

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_node, make_template
 from muster.cluster import nodes, pods
 from muster.cluster.nodes import NodeColumns, Vocabulary
 from muster.scheduler.model import CPU
+from support.builders.scheduler import make_node, make_template
 
 NODE = nodes.parse_node(make_node(labels={"zone": "a", "size": "10", "odd": "1_0", "empty": ""}))
 

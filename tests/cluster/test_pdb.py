@@ -7,9 +7,9 @@ import dataclasses
 
 import pytest
 
-from builders import make_pod
-from counting import calls
 from muster.cluster.pdb import Budgets, parse
+from support.builders.objects import make_pod
+from support.rehearsal.call_count import calls
 
 
 def budget(selector, allowed=1, namespace="team"):

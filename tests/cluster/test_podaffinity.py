@@ -8,7 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from builders_scheduler import (
+from muster.cluster import pods
+from muster.cluster.assemble import assemble
+from muster.cluster.podaffinity import IDLE, Question, TermCounts
+from muster.cluster.selectors import Identity, Selection
+from muster.scheduler.model import Link
+from support.builders.scheduler import (
     make_columns,
     make_gang,
     make_node,
@@ -17,11 +22,6 @@ from builders_scheduler import (
     make_role,
     make_template,
 )
-from muster.cluster import pods
-from muster.cluster.assemble import assemble
-from muster.cluster.podaffinity import IDLE, Question, TermCounts
-from muster.cluster.selectors import Identity, Selection
-from muster.scheduler.model import Link
 
 NODES = [make_node(name=f"n{i}", labels={"zone": "ab"[i // 2]}) for i in range(4)]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

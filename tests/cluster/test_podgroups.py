@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_group, make_pod
 from muster.allocator import tracker
 from muster.allocator.lifecycle import RELEASED
 from muster.allocator.members import GangSettings, group_facts
@@ -22,6 +21,7 @@ from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.pods import PodShape
 from muster.scheduler.model import Topology, namespace_of
+from support.builders.objects import make_group, make_pod
 
 OURS = frozenset({"kube-batch", "muster"})
 RULES = GangRules(OURS, "default", {"high": 1000})

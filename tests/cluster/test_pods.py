@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_node, make_pod, make_template
 from muster.cluster import cautious, nodes, pods
 from muster.cluster.pods import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
 from muster.cluster.selectors import Identity, Selection
 from muster.scheduler.model import HostPort, Link, addresses
+from support.builders.scheduler import make_node, make_pod, make_template
 
 MIB = 1 << 20
 

@@ -7,14 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders_scheduler import (
-    make_columns,
-    make_gang,
-    make_node,
-    make_pod,
-    make_queue,
-    make_role,
-)
 from muster.api.reasons import QueuePhase
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
@@ -22,6 +14,14 @@ from muster.cluster.gangs import GangRules
 from muster.cluster.queues import QueueInput, parse_queue
 from muster.scheduler import cycle, policy
 from muster.scheduler.plugins import proportion
+from support.builders.scheduler import (
+    make_columns,
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+)
 
 NOW = 1000.0
 RULES = GangRules(frozenset({"muster"}), "default")

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.cluster import recording
 from muster.cluster.quota import LimitView, QuotaView, Scope
 from muster.cluster.runtimeclass import RuntimeView
 from muster.scheduler import policy
 from muster.scheduler.model import PastMove, Quota
-from seen import moving, rich, seen
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role
+from support.builders.snapshots import moving, rich, seen
 
 BINPACK = policy.parse({"tiers": [{"plugins": [{"name": "gang"}, {"name": "binpack"}]}]})
 

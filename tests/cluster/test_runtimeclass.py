@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from builders import make_job, make_replica, make_template
 from muster.cluster import gangs
 from muster.cluster.pods import Toleration
 from muster.cluster.quota import QuotaBook
 from muster.cluster.runtimeclass import parse
+from support.builders.objects import make_job, make_replica, make_template
 
 
 def runtime(*, overhead=None, selector=None, tolerations=(), name="kata"):

@@ -8,15 +8,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from builders_scheduler import (
-    make_columns,
-    make_gang,
-    make_node,
-    make_pod,
-    make_queue,
-    make_role,
-    make_template,
-)
 from muster.api.model import Unreadable
 from muster.api.reasons import Reason
 from muster.cluster import cautious
@@ -27,6 +18,15 @@ from muster.cluster.state import FREEZES, IDLE_SHAPES
 from muster.scheduler.cycle import schedule
 from muster.scheduler.model import CPU, PODS, UNLIMITED, Topology
 from muster.scheduler.policy import DEFAULT
+from support.builders.scheduler import (
+    make_columns,
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_template,
+)
 
 QUEUES = [make_queue()]
 

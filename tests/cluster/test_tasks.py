@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from builders import make_pod
 from muster.cluster import tasks
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
+from support.builders.objects import make_pod
 
 PLACE = "mnist-worker-0"
 

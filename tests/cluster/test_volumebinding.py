@@ -7,7 +7,11 @@ import dataclasses
 
 import pytest
 
-from builders_scheduler import (
+from muster.cluster import nodes, pods, recording, storage, volumebinding
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangRules
+from muster.scheduler import cycle, policy
+from support.builders.scheduler import (
     make_columns,
     make_gang,
     make_node,
@@ -17,10 +21,6 @@ from builders_scheduler import (
     make_template,
     nodes_of,
 )
-from muster.cluster import nodes, pods, recording, storage, volumebinding
-from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangRules
-from muster.scheduler import cycle, policy
 
 NODES = [make_node(name=f"n{i}", labels={"zone": "ab"[i]}) for i in range(2)]
 MOUNTED = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}

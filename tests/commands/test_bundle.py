@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders_scheduler import make_node
 from commands.test_questions import Served, job
 from muster import cli
 from muster.commands import bundle, questions
 from muster.kube import client
 from muster.kube.client import ApiError
+from support.builders.scheduler import make_node
 
 SECRET = "hunter2-hunter2"
 PLACES = (

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_job
 from muster.cluster.nodes import NodeView
 from muster.cluster.pods import PodShape, Taint
 from muster.commands import checks
 from muster.commands.checks import Deployment, Facts, Lease, Severity, Webhook
 from muster.kube.access import Access
 from muster.settings import Settings
+from support.builders.objects import make_job
 
 NOW = 1_000_000.0
 EMBEDDED = "scheduling.incubator.k8s.io/v1alpha1"

@@ -7,12 +7,12 @@ import asyncio
 
 import pytest
 
-import rehearsal
 from muster.commands import control
 from muster.commands.live import RefusedError
-from rehearsal import Process
-from terminal import client, collect, said, stored
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.rehearsal import virtual_cluster
+from support.rehearsal.commands import client, collect, said, stored
+from support.rehearsal.virtual_cluster import Process
 
 CONTAINER = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
 WORKER = {
@@ -41,7 +41,7 @@ def with_operator(story, *documents):
             operator.cancel()
             await asyncio.gather(operator, return_exceptions=True)
 
-    return rehearsal.play(played, 1, {"n1": 8})
+    return virtual_cluster.play(played, 1, {"n1": 8})
 
 
 async def runs(server):
@@ -187,4 +187,4 @@ def test_a_queue_is_stopped_and_resumed():
         with pytest.raises(RefusedError, match="no queue b; there are a"):
             await collect(control.queue(kube, "b"))
 
-    rehearsal.play(story, 1, {})
+    virtual_cluster.play(story, 1, {})

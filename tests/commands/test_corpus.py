@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import broken
 from muster import gang
 from muster.api.model import Problem
 from muster.commands import render
@@ -17,8 +16,9 @@ from muster.controller.model import Context, Observed
 from muster.controller.reconcile import reconcile
 from muster.frameworks import FRAMEWORKS, load, of
 from muster.frameworks.loading import review
+from support.builders import invalid_jobs
 
-CORPUS = tuple(broken.corpus())
+CORPUS = tuple(invalid_jobs.corpus())
 RULES = [row for row in CORPUS if row.by in ("apply", "status")]
 LATER = [row for row in CORPUS if row.by not in ("apply", "status")]
 LEAST = 200
@@ -45,15 +45,15 @@ def problems(document):
 def test_the_corpus_is_large_and_every_row_is_another():
     """Of each sort of job, with every way of being refused."""
     assert len({str(row.document["spec"]) + row.id for row in CORPUS}) == len(CORPUS) >= LEAST
-    for sort in broken.sorts():
+    for sort in invalid_jobs.sorts():
         found = {row.by for row in CORPUS if row.sort == sort}
         assert found == {"apply", "status", "pods", "verdict", "event"}
 
 
-@pytest.mark.parametrize("sort", broken.sorts())
+@pytest.mark.parametrize("sort", invalid_jobs.sorts())
 def test_the_job_that_is_broken_was_good(sort):
     """Else the corpus would prove nothing."""
-    assert not problems(broken.good(sort))
+    assert not problems(invalid_jobs.good(sort))
 
 
 @pytest.mark.parametrize("row", RULES, ids=lambda row: row.id)

@@ -12,8 +12,6 @@ import aiohttp
 import pytest
 import yaml
 
-import halls
-from builders_scheduler import make_node
 from commands.test_questions import PATHS, Served
 from muster import cli
 from muster.cluster import recording
@@ -21,7 +19,9 @@ from muster.commands import dashboard, questions
 from muster.dashboard import server as page
 from muster.kube.client import OPENED, ApiError
 from muster.settings import Settings
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders import sample_clusters
+from support.builders.scheduler import make_node
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def served(cluster, capsys):
 @pytest.fixture
 def file(tmp_path):
     """Return a snapshot file of the small hall."""
-    taken, seen = halls.small()
+    taken, seen = sample_clusters.small()
     made = tmp_path / "saw.json"
     made.write_text(recording.dump(taken, seen.decisions))
     return made

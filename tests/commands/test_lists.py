@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 import yaml
 
-from builders_scheduler import make_node
 from muster.commands import lists
-from terminal import said
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders.scheduler import make_node
+from support.rehearsal.commands import said
 
 WAITS = {
     "scheduler": "muster",

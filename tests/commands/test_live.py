@@ -8,8 +8,8 @@ import pytest
 from muster import cli
 from muster.commands import live
 from muster.kube.client import ApiError
-from terminal import said
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.rehearsal.commands import said
 
 FORBIDDEN = 'tfjobs.kubeflow.org is forbidden: User "eve" cannot {} {}'
 

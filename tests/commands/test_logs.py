@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-import rehearsal
 from muster.api.edge import format_time
 from muster.commands.live import RefusedError
 from muster.commands.logs import Asked, logs
 from muster.commands.tables import line_of
 from muster.kube.client import ApiError, Kube
-from rehearsal import START, Session
-from terminal import collect, stored
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.rehearsal import virtual_cluster
+from support.rehearsal.commands import collect, stored
+from support.rehearsal.virtual_cluster import START, Session
 
 WORKER = {"replicas": 2, "template": {"spec": {"containers": [{"name": "tensorflow"}]}}}
 OWNER = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "TFJob/mnist"}
@@ -74,7 +74,7 @@ def shown(asked=None, *, printed=None, pods=PODS, meanwhile=None, **job):
         said = await collect(logs(kube, "team", "mnist", asked or Asked()))
         return said, kube.asked
 
-    return rehearsal.play(story, 1, {})
+    return virtual_cluster.play(story, 1, {})
 
 
 def test_all_ranks_in_their_order():

@@ -10,7 +10,6 @@ import time
 import pytest
 import yaml
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster import cli
 from muster.api import edge
 from muster.cluster import recording
@@ -18,8 +17,9 @@ from muster.commands import questions
 from muster.commands.questions import Asked
 from muster.kube.client import ApiError
 from muster.settings import Settings
-from seen import seen
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role
+from support.builders.snapshots import seen
 
 WAITS = make_gang(key="TFJob/team/waits", roles=[make_role(replicas=1, cpu=9)])
 RUNS = make_gang(key="TFJob/team/runs", roles=[make_role(held=[(0, "n1")], cpu=1)])

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role
 from muster.commands import questions
 from muster.scheduler.decision import Eviction, Move, Placement
 from muster.scheduler.model import Topology
-from seen import moving, seen
+from support.builders.scheduler import make_gang, make_node, make_pod, make_queue, make_role
+from support.builders.snapshots import moving, seen
 
 HELD = make_gang(key="TFJob/team/first", roles=[make_role(held=[(0, "n1"), (1, "n1")], cpu=3)])
 PODS = [make_pod(name=f"first-{i}", cpu=3) for i in range(2)] + [make_pod(name="other", cpu=1)]

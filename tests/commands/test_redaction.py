@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders_scheduler import make_gang, make_node, make_role
 from commands.test_bundle import written
 from commands.test_questions import job
 from muster import cli
@@ -19,7 +18,8 @@ from muster.cluster import recording
 from muster.commands import redaction
 from muster.kube import client
 from replay.test_replay import RECORDED
-from seen import seen
+from support.builders.scheduler import make_gang, make_node, make_role
+from support.builders.snapshots import seen
 
 SAMPLE = list(RECORDED)[::5]
 MEANT = ("job", "space", "node", "zone", "queue", "class", "image", "label", "value", "variable",

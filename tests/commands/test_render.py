@@ -14,7 +14,7 @@ from muster import cli, gang
 from muster.commands import render
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, load
-from world import World, of_kind, tfjob, unbound
+from support.apiserver.memory import World, of_kind, tfjob, unbound
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builders_scheduler import make_gang
 from muster.api import names
 from muster.cluster import storage
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
 from muster.commands import simulate
 from muster.commands.simulate import OfferError
-from seen import seen
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders.scheduler import make_gang
+from support.builders.snapshots import seen
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 

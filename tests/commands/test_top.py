@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from functools import partial
 
-import rehearsal
-from builders_scheduler import make_node
 from muster.commands.top import ANEW, top
-from terminal import client, said, stored
+from support.builders.scheduler import make_node
+from support.rehearsal import virtual_cluster
+from support.rehearsal.commands import client, said, stored
 
 NODES = [
     {"kind": "Node", **make_node(name="n1", gpu=8)},
@@ -54,4 +54,4 @@ def test_another_picture_when_something_changes():
         assert (await anext(pictures)).startswith(f"{ANEW}nvidia.com/gpu: 3/16 held\n")
         await pictures.aclose()
 
-    rehearsal.play(story, 1, {"n1": 9, "node-2": 9, "plain": 9})
+    virtual_cluster.play(story, 1, {"n1": 9, "node-2": 9, "plain": 9})

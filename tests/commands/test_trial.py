@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 import yaml
 
-import halls
 from muster.commands import trial
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders import sample_clusters
 
 
 def asked(text):
     """Return what the program says of a text, on the small hall."""
-    saw, _ = halls.small()
+    saw, _ = sample_clusters.small()
     seen = None, replace(saw, pods=()), saw.pods[:9], saw.pods[9:], ()
     told = io.BytesIO()
     given = io.BytesIO(json.dumps(text).encode() + b"\n" + b"".join(map(pickle.dumps, seen)))

@@ -8,7 +8,7 @@ import pytest
 from muster import gang
 from muster.api import names
 from muster.controller.model import Create, Patch
-from world import World, of_kind, tfjob
+from support.apiserver.memory import World, of_kind, tfjob
 
 OWNER = {
     "apiVersion": "kubeflow.org/v1",

@@ -9,7 +9,7 @@ from muster import gang
 from muster.cluster import gangs
 from muster.controller import reconcile
 from muster.frameworks import FRAMEWORKS, load
-from world import World, of_kind
+from support.apiserver.memory import World, of_kind
 
 # Roles, elastic policy, minAvailable, the gang.
 TABLE = {

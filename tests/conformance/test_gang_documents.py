@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from builders import make_group, make_job, make_replica, make_template
 from muster import gang
+from support.builders.objects import make_group, make_job, make_replica, make_template
 
 FACTS = gang.GangFacts(operator_name="tfjob-controller", priorities={"high": 1000})
 

@@ -7,7 +7,7 @@ import pytest
 
 from muster.controller.model import Context, Create
 from muster.frameworks.base import Waiting
-from world import World, of_kind
+from support.apiserver.memory import World, of_kind
 
 OWN_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
 

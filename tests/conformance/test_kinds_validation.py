@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.frameworks import FRAMEWORKS, load
-from world import World, of_kind
+from support.apiserver.memory import World, of_kind
 
 PYTORCH, PADDLE, JAX, XGBOOST = "PyTorchJob", "PaddleJob", "JAXJob", "XGBoostJob"
 BELOW = "Invalid value: -1: must be greater than or equal to 0"

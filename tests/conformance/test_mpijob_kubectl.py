@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import LAUNCHER, environment, mpijob, role, world
 from muster import gang
 from muster.controller.model import Context
 from muster.frameworks.base import RESTRICTED, Waiting
-from world import World
+from support.apiserver.memory import World
+from support.builders.mpijobs import LAUNCHER, environment, mpijob, role, world
 
 GPU = role(container={"resources": {"limits": {"nvidia.com/gpu": 1}}})
 AMOUNTS = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import LAUNCHER, mpijob, role, world
 from muster.api import edge
 from muster.frameworks import FRAMEWORKS, load, of
+from support.builders.mpijobs import LAUNCHER, mpijob, role, world
 
 # v1: phase of the launcher; phases of the workers; restart policies; conditions beside Created.
 EVICTED = ("Failed", None, "Evicted")

@@ -9,10 +9,10 @@ import subprocess
 
 import pytest
 
-from mpijobs import LAUNCHER, SECRETS, environment, mpijob, role, world
 from muster import gang
 from muster.controller.model import Context
-from world import World
+from support.apiserver.memory import World
+from support.builders.mpijobs import LAUNCHER, SECRETS, environment, mpijob, role, world
 
 LABELS = {
     "training.kubeflow.org/operator-name": "mpi-operator",

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import mpijob, role, template
 from muster.frameworks import FRAMEWORKS, load
-from world import World
+from support.apiserver.memory import World
+from support.builders.mpijobs import mpijob, role, template
 
 
 def said(document):

@@ -8,7 +8,7 @@ import pytest
 from muster.api.status import ReplicaStatus
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import Progress
-from world import World, of_kind, put
+from support.apiserver.memory import World, of_kind, put
 
 ELASTIC = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3}}
 ANY = ("Always", "OnFailure", "Never", "ExitCode")

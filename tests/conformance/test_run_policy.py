@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import world as mpi_world
 from muster import gang
 from muster.api import edge
 from muster.controller.model import Delete, SetStatus
-from world import START, World, of_kind, tfjob
+from support.apiserver.memory import START, World, of_kind, tfjob
+from support.builders.mpijobs import world as mpi_world
 
 SUSPEND = {"policy": {"suspend": True}}
 

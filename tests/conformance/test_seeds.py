@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from muster import gang
-from world import World
+from support.apiserver.memory import World
 
 SEEDS = Path(__file__).parent.parent / "seeds"
 OWN, PLUGINS = "scheduling.incubator.k8s.io/v1alpha1", "scheduling.x-k8s.io/v1alpha1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from world import World, put, tfjob
+from support.apiserver.memory import World, put, tfjob
 
 CHIEF, DECIDES = "chief", "worker 0 exits with 0"
 

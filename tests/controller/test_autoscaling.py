@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.controller.model import Create, Delete, Patch
-from world import World, of_kind
+from support.apiserver.memory import World, of_kind
 
 CPU = {
     "type": "Resource",

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import world as mpi_world
 from muster.api.edge import format_time
 from muster.api.status import FirstFailure
 from muster.controller.failures import LONGEST
 from muster.controller.model import SetStatus
 from muster.controller.policies import LONG_RUN
-from world import START, World, tfjob
+from support.apiserver.memory import START, World, tfjob
+from support.builders.mpijobs import world as mpi_world
 
 FIRST, SECOND = "mnist-worker-0", "mnist-worker-1"
 AGAIN = {"restartPolicy": "OnFailure"}

@@ -8,7 +8,7 @@ import pytest
 from muster import gang
 from muster.api.status import Verdict
 from muster.controller.model import Create, Delete
-from world import World, tfjob
+from support.apiserver.memory import World, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
 PLACED = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from mpijobs import SECRETS, mpijob, role
 from muster import gang
 from muster.api.edge import format_time
 from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
-from world import START, World, tfjob, unbound
+from support.apiserver.memory import START, World, tfjob, unbound
+from support.builders.mpijobs import SECRETS, mpijob, role
 
 FOUR = [f"mnist-worker-{i}" for i in range(4)]
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}

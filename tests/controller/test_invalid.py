@@ -7,12 +7,12 @@ import copy
 
 import pytest
 
-from mpijobs import SECRETS, mpijob
 from muster import gang
 from muster.api import names
 from muster.controller.model import Context, Create, Delete, RequeueAfter
-from sorts import SORTS
-from world import START, World, copied, merge, of_kind, tfjob
+from support.apiserver.memory import START, World, copied, merge, of_kind, tfjob
+from support.builders.job_kinds import SORTS
+from support.builders.mpijobs import SECRETS, mpijob
 
 ROLES = "tfReplicaSpecs"
 HUGE = 2**31 - 1

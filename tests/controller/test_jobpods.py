@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_pod
-from mpijobs import LAUNCHER, SECRETS, mpijob, role
 from muster.api.model import ContainerEnd
 from muster.controller import jobpods
 from muster.controller.jobpods import PodFate
 from muster.frameworks import FRAMEWORKS, load, of
 from muster.store import parse
-from world import World, tfjob
+from support.apiserver.memory import World, tfjob
+from support.builders.mpijobs import LAUNCHER, SECRETS, mpijob, role
+from support.builders.objects import make_pod
 
 POLICIES = ("Always", "ExitCode", "Never", "OnFailure")
 RESTARTS = ("Always", "OnFailure")

@@ -8,7 +8,7 @@ import pytest
 from muster import gang
 from muster.api import edge
 from muster.controller.model import Create
-from world import START, World, tfjob
+from support.apiserver.memory import START, World, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import reference
-from mpijobs import SECRETS, mpijob
 from muster.api import names
 from muster.controller.model import Context, Create, Delete
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.loading import review
-from world import World, of_kind, tfjob
+from support.apiserver.memory import World, of_kind, tfjob
+from support.builders.mpijobs import SECRETS, mpijob
+from support.builders.objects import reference
 
 ASKED = {names.SERVICE: names.SERVICE_OF_JOB}
 HOST = re.compile(

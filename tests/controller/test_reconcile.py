@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from builders import OWNER, make_job, make_pod, make_replica
-from counting import calls
-from mpijobs import SECRETS, mpijob
 from muster import gang
 from muster.api import names
 from muster.api.edge import format_time
@@ -18,7 +15,10 @@ from muster.controller.model import Context, Create, Emit, Observed
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import labels
 from muster.gang.base import owner
-from world import World, of_kind, tfjob
+from support.apiserver.memory import World, of_kind, tfjob
+from support.builders.mpijobs import SECRETS, mpijob
+from support.builders.objects import OWNER, make_job, make_pod, make_replica
+from support.rehearsal.call_count import calls
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-import flights
 from muster import gang
 from muster.api import edge, names
 from muster.controller.model import Create, Delete, Patch, Refusal
-from world import START, World, merge, tfjob
+from support.apiserver.memory import START, World, merge, tfjob
+from support.builders import recorded_jobs
 
 WORK = ("Pod", "Job")
 """Kinds of which one too many, or too few, is a program that runs twice, or ends."""
@@ -18,7 +18,7 @@ BACKENDS = (gang.NONE, gang.EMBEDDED, gang.SCHEDULER_PLUGINS)
 
 def in_flight(name, backend=gang.NONE, **more):
     """Return the world of a recorded job."""
-    job, others = flights.read(name)
+    job, others = recorded_jobs.read(name)
     world = World(job, backend=backend, **more)
     world.objects = {(o["kind"], o["metadata"]["name"]): o for o in others}
     return world
@@ -40,7 +40,7 @@ def succeed(world):
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
-@pytest.mark.parametrize("name", flights.NAMES)
+@pytest.mark.parametrize("name", recorded_jobs.NAMES)
 class TestInFlight:
     """Every kind of job, as each of the operators leaves it."""
 

@@ -12,7 +12,7 @@ from muster.api.status import Verdict
 from muster.controller import reconcile
 from muster.controller.model import Create, Delete, RequeueAfter, SetStatus
 from muster.frameworks import of
-from world import START, World, tfjob
+from support.apiserver.memory import START, World, tfjob
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 PLACED = Verdict("muster", "Placed", "mnist", min_member=2, placed=2)

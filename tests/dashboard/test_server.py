@@ -11,18 +11,18 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-import halls
-from builders_scheduler import make_pod
-from halls import Server
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
 from muster.dashboard.trial import NoAnswerError
 from muster.kube.client import ApiError
 from muster.scheduler import policy
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders import sample_clusters
+from support.builders.sample_clusters import Server
+from support.builders.scheduler import make_pod
 
-_, WHOLE = halls.small()
+_, WHOLE = sample_clusters.small()
 SEEN = replace(WHOLE, decisions=WHOLE.decisions[:1])
 """Its start is promised: nothing is to be foretold, which would come as a difference, too."""
 CHURN = "XGBoostJob/ranking/churn"
@@ -125,7 +125,7 @@ def test_a_page_follows_by_differences():
                 whole = await answer.json()
             assert whole["view"]["gangs"][CHURN]["queue"] == "product"
             async with ask(f"/api/events?from={whole['version']}") as stream:
-                hall.seen = halls.without(SEEN, CHURN)
+                hall.seen = sample_clusters.without(SEEN, CHURN)
                 first = await event(stream)
             changes = json.loads(first["data"])
             assert changes["gangs"] == {CHURN: None}
@@ -220,7 +220,7 @@ def test_one_gang_is_told_with_its_job():
             async with ask("/api/why?key=TFJob/vision/mine") as answer:
                 assert await answer.json() == [{"gang": "TFJob/vision/mine"}]
             async with ask("/api/gang?key=JAXJob/language/llama-70b") as answer:
-                assert (await answer.json())["levels"] == {halls.RACK: {"rack-b": 7}}
+                assert (await answer.json())["levels"] == {sample_clusters.RACK: {"rack-b": 7}}
             for key in ("TFJob/vision/other", "x", ""):
                 async with ask(f"/api/gang?key={key}") as answer:
                     assert answer.status == 404
@@ -427,7 +427,7 @@ def test_more_rights_than_are_kept_apart_put_nobody_out(monkeypatch):
                 for token, status in (("b", 200), ("c", 503)):
                     async with ask("/api/view", token) as answer:
                         assert answer.status == status
-                hall.seen = halls.without(SEEN, CHURN)
+                hall.seen = sample_clusters.without(SEEN, CHURN)
                 assert json.loads((await event(stream))["data"])["gangs"] == {CHURN: None}
                 monkeypatch.setattr(dashboard, "SILENCE", 0.2)
                 await asyncio.sleep(0.3)
@@ -486,7 +486,7 @@ def test_who_held_what_before_is_told():
             while (told := await past(ask, "admin"))["since"] is None:
                 pass
             assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
-            hall.goes_on(halls.without(SEEN, CHURN))
+            hall.goes_on(sample_clusters.without(SEEN, CHURN))
             while not (later := await past(ask, "admin", told["version"]))["rows"]:
                 pass
             assert later["rows"][0][1:4] == ["gpu-c-4", CHURN, "worker"]

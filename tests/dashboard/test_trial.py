@@ -13,13 +13,13 @@ import psutil
 import pytest
 import yaml
 
-import halls
 from dashboard.test_server import SEEN
 from muster.dashboard import trial
 from muster.dashboard.trial import NoAnswerError, Trials, Viewer
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders import sample_clusters
 
-TAKEN, _ = halls.small()
+TAKEN, _ = sample_clusters.small()
 JOB = yaml.safe_dump(tfjob(name="fresh", Worker=1))
 SAYS = "import sys\nsys.stdin.readline()\nprint('{}', flush=True)\n"
 """A program that takes a job in and says this."""
@@ -210,7 +210,7 @@ def test_a_cluster_is_handed_over_in_pieces():
             self.largest = max(self.largest, len(data))
             return super().write(data)
 
-    taken, _ = halls.large(2000, 200)
+    taken, _ = sample_clusters.large(2000, 200)
     pipe = Pipe()
     trial._hand_over(pipe, taken, None)
     assert len(pipe.getvalue()) > 2**20

@@ -9,10 +9,16 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import faults
 import pytest
-import venvs
-from harness import (
+
+from muster.local import binaries, cluster, handle, options
+from muster.local.handle import Cluster
+from support.chaos import api_faults
+from support.chaos.fault_player import CPUS, NODES, Player
+from support.chaos.fault_report import Tally
+from support.chaos.invariants import Onlooker
+from support.e2e import venvs
+from support.e2e.harness import (
     ROOT,
     Api,
     Operator,
@@ -21,12 +27,6 @@ from harness import (
     add_nodes,
     own_namespace,
 )
-from onlooker import Onlooker
-from tally import Tally
-from troubled import CPUS, NODES, Player
-
-from muster.local import binaries, cluster, handle, options
-from muster.local.handle import Cluster
 
 FAILED = pytest.StashKey[bool]()
 
@@ -151,7 +151,7 @@ def player(local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
     admin = Api(local_cluster, "default")
     add_nodes(admin, *[{"cpu": str(CPUS)}] * len(NODES), prefix="ample")
     folder = tmp_path_factory.mktemp("lives")
-    with faults.Proxy(local_cluster) as proxy, Onlooker(local_cluster) as onlooker:
+    with api_faults.Proxy(local_cluster) as proxy, Onlooker(local_cluster) as onlooker:
         yield Player(local_cluster, folder, proxy, onlooker)
     for name in NODES:
         admin.delete("Node", name)

@@ -7,13 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-import faults
 import pytest
-from gangs import wait_unschedulable
-from harness import Api, Json, Operator, StartOperator, add_nodes, condition, tfjob
-from statuses import counted, created_pods, of, seconds
 
 from muster.local.handle import Cluster
+from support.chaos import api_faults
+from support.e2e.gangs import wait_unschedulable
+from support.e2e.harness import Api, Json, Operator, StartOperator, add_nodes, condition, tfjob
+from support.e2e.statuses import counted, created_pods, of, seconds
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long(160)]
 
@@ -30,22 +30,22 @@ def whole_again(local_cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def relay(local_cluster: Cluster) -> Iterator[faults.Proxy]:
+def relay(local_cluster: Cluster) -> Iterator[api_faults.Proxy]:
     """Stand before the API server for all stories."""
-    with faults.Proxy(local_cluster) as made:
+    with api_faults.Proxy(local_cluster) as made:
         yield made
 
 
 @pytest.fixture
-def proxy(relay: faults.Proxy) -> Iterator[faults.Proxy]:
+def proxy(relay: api_faults.Proxy) -> Iterator[api_faults.Proxy]:
     """Give a proxy that lets everything pass at first, and in the end."""
     relay.seen.clear()
     yield relay
-    relay.choose = faults.none
+    relay.choose = api_faults.none
 
 
 @pytest.fixture
-def proxied(proxy: faults.Proxy, start_operator: StartOperator) -> Operator:
+def proxied(proxy: api_faults.Proxy, start_operator: StartOperator) -> Operator:
     """Give an operator that sees the API server through the proxy only."""
     return start_operator(through=proxy)
 
@@ -71,7 +71,7 @@ FAULTS = {"busy": ("429", "500", "503", "409"), "lost": ("cut", "lose", "tear")}
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_jobs_get_through_an_api_server_in_trouble(
-    api: Api, proxied: Operator, proxy: faults.Proxy, kind: str
+    api: Api, proxied: Operator, proxy: api_faults.Proxy, kind: str
 ) -> None:
     """A quarter of all writes and a tenth of the reads fail: nothing is doubled or miscounted.
 
@@ -80,8 +80,8 @@ def test_jobs_get_through_an_api_server_in_trouble(
     add_nodes(api, {"cpu": "16"}, {"cpu": "16"})
     since, pods_since = api.revision("TFJob"), api.revision("Pod")
     before = created_pods(proxied)
-    writes = faults.sometimes(7, 0.25, *FAULTS[kind], only="POST PATCH PUT DELETE")
-    reads = faults.sometimes(11, 0.1, *FAULTS[kind], only="GET")
+    writes = api_faults.sometimes(7, 0.25, *FAULTS[kind], only="POST PATCH PUT DELETE")
+    reads = api_faults.sometimes(11, 0.1, *FAULTS[kind], only="GET")
     proxy.choose = lambda request: writes(request) or reads(request)
     for index in range(6):
         api.create(
@@ -103,7 +103,7 @@ def test_jobs_get_through_an_api_server_in_trouble(
         what=f"all jobs done in spite of {kind}",
     )
     assert len(jobs) == 7
-    assert sum(bool(r.fault) for r in proxy.seen) > 10, faults.dump(proxy.seen)
+    assert sum(bool(r.fault) for r in proxy.seen) > 10, api_faults.dump(proxy.seen)
     assert counted(jobs["again"], "restarts") == 4
     api.wait("PodGroup", lambda found: not found, what="no groups")
     api.wait("Pod", lambda found: len(found) == 2, what="only the pods of the kept job")
@@ -117,13 +117,13 @@ def test_jobs_get_through_an_api_server_in_trouble(
 
 
 def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
-    api: Api, proxied: Operator, proxy: faults.Proxy
+    api: Api, proxied: Operator, proxy: api_faults.Proxy
 ) -> None:
     """Pods of a job that is over, and a job whose time is up: each deletion fails twice."""
     add_nodes(api, {"cpu": "4"})
     tried: Counter[str] = Counter()
 
-    def twice(request: faults.Request) -> str:
+    def twice(request: api_faults.Request) -> str:
         tried[request.path] += request.method == "DELETE"
         return "403" if request.method == "DELETE" and tried[request.path] <= 2 else ""
 
@@ -145,7 +145,7 @@ def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
 
 
 def test_a_gang_of_which_a_pod_is_not_bound_gives_its_places_back(
-    api: Api, proxied: Operator, proxy: faults.Proxy
+    api: Api, proxied: Operator, proxy: api_faults.Proxy
 ) -> None:
     """The pods of a batch Job: in the time that their PodGroup gives one of them is not bound.
 
@@ -154,7 +154,7 @@ def test_a_gang_of_which_a_pod_is_not_bound_gives_its_places_back(
     add_nodes(api, {"cpu": "2"})
     meant: set[str] = set()
 
-    def one_of_them(request: faults.Request) -> str:
+    def one_of_them(request: api_faults.Request) -> str:
         if not request.path.endswith("/binding"):
             return ""
         if not meant:
@@ -177,7 +177,7 @@ def test_a_gang_of_which_a_pod_is_not_bound_gives_its_places_back(
     (told,) = api.wait_events("Evict")
     assert told["message"] == "release: members were missing for too long; it starts anew"
     assert not any(path.split("/")[-2] == told["involvedObject"]["name"] for path in meant)
-    proxy.choose = faults.none
+    proxy.choose = api_faults.none
     api.wait("Pod", lambda pods: sum(map(_runs, pods.values())) == 2)
     assert told["involvedObject"]["name"] not in {p["metadata"]["name"] for p in api.list("Pod")}
 
@@ -189,7 +189,7 @@ def _runs(pod: Json) -> bool:
 
 
 def test_what_a_lost_watch_did_not_tell_is_seen_later(
-    api: Api, proxied: Operator, proxy: faults.Proxy
+    api: Api, proxied: Operator, proxy: api_faults.Proxy
 ) -> None:
     """Watches break, and while they stay broken pods end, jobs come and go, a node appears.
 
@@ -213,7 +213,7 @@ def test_what_a_lost_watch_did_not_tell_is_seen_later(
     api.create(tfjob("comes", run="0", resources=MINUTE))
     add_nodes(api, {"cpu": "8"}, prefix="late")
 
-    def once(request: faults.Request) -> str:
+    def once(request: api_faults.Request) -> str:
         plural = request.path.rpartition("/")[2]
         if not (request.watch and plural in blind):
             return ""

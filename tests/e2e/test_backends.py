@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, Refused, StartOperator, add_nodes, tfjob, verdict
-from schedulers import (
+
+from muster import gang
+from muster.local.handle import Cluster
+from support.e2e.gang_schedulers import (
     BUDGETS,
     CRDS,
     GROUP_NAME,
@@ -29,9 +31,7 @@ from schedulers import (
     remove,
     written,
 )
-
-from muster import gang
-from muster.local.handle import Cluster
+from support.e2e.harness import Api, Json, Refused, StartOperator, add_nodes, tfjob, verdict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long(115)]
 

@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 
 import pytest
-from harness import COUNTER, Api, Json, Operator, condition, condition_types, tfjob
+
+from support.e2e.harness import COUNTER, Api, Json, Operator, condition, condition_types, tfjob
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long(55)]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import Api, StartOperator, add_nodes, node_of, tfjob
+
+from support.e2e.harness import Api, StartOperator, add_nodes, node_of, tfjob
 
 pytestmark = pytest.mark.e2e
 

@@ -8,11 +8,11 @@ import os
 from collections.abc import Mapping
 
 import pytest
-from harness import Api, Json, Operator, Refused, phase_of, verdict
 
-import broken
-from broken import Broken
-from sorts import SORTS
+from support.builders import invalid_jobs
+from support.builders.invalid_jobs import Broken
+from support.builders.job_kinds import SORTS
+from support.e2e.harness import Api, Json, Operator, Refused, phase_of, verdict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -64,8 +64,8 @@ def test_what_cannot_be_meant_is_told_and_hurts_nobody(
     """
     api = shared_api
     wrong: list[str] = []
-    stored: dict[str, list[Broken]] = {sort: [] for sort in broken.sorts()}
-    for row in broken.corpus() if WHOLE else broken.sample():
+    stored: dict[str, list[Broken]] = {sort: [] for sort in invalid_jobs.sorts()}
+    for row in invalid_jobs.corpus() if WHOLE else invalid_jobs.sample():
         said = send(api, row)
         if bool(said) != (row.by == "apply"):
             wrong.append(f"{row.id}: refused by {row.by}? the server: {said or 'takes it'}")
@@ -73,9 +73,9 @@ def test_what_cannot_be_meant_is_told_and_hurts_nobody(
             wrong.append(f"{row.id}: {missing} not in: {said}")
         elif not said:
             stored[row.sort].append(row)
-    for sort in broken.sorts():
-        api.create(broken.good(sort))
-    for sort in broken.sorts():
+    for sort in invalid_jobs.sorts():
+        api.create(invalid_jobs.good(sort))
+    for sort in invalid_jobs.sorts():
         api.wait_condition(f"good-{sort.lower()}", "Succeeded", of=sort)
     for sort, rows in stored.items():
         wrong += told(api, sort, rows)

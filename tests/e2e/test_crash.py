@@ -8,7 +8,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from harness import Api, Json, StartOperator, add_nodes, condition, node_of, phase_of, tfjob
+
+from support.e2e.harness import (
+    Api,
+    Json,
+    StartOperator,
+    add_nodes,
+    condition,
+    node_of,
+    phase_of,
+    tfjob,
+)
 
 pytestmark = pytest.mark.e2e
 

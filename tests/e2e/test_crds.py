@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import kinds
 import pytest
-from harness import Api, Operators, Refused, own_namespace
-from mpi import mpijob
 
 from muster.local.handle import Cluster
+from support.e2e import kinds
+from support.e2e.harness import Api, Operators, Refused, own_namespace
+from support.e2e.mpijobs import mpijob
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

@@ -6,8 +6,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gangs import moments
-from harness import Api, Json, StartOperator, add_nodes, condition, node_of, tfjob, verdict
+
+from support.e2e.gangs import moments
+from support.e2e.harness import (
+    Api,
+    Json,
+    StartOperator,
+    add_nodes,
+    condition,
+    node_of,
+    tfjob,
+    verdict,
+)
 
 pytestmark = pytest.mark.e2e
 

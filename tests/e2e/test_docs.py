@@ -12,18 +12,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import harness
 import pytest
-import stock
 import yaml
-from harness import PATIENCE, ROOT, Api, Operator, tfjob
 
-import pages
 from muster.local.handle import Cluster
+from support.e2e import doc_commands, forkserver, harness
+from support.e2e.harness import PATIENCE, ROOT, Api, Operator, tfjob
 
 pytestmark = pytest.mark.e2e
 
-TYPED = pages.typed()
+TYPED = doc_commands.typed()
 INSTALL = "make deploy IMAGE=registry.example.com/team/muster:0.1.0"
 """Typed by test_readme.py: what it installs is here already."""
 DOCTOR, BUNDLE = "muster doctor", "muster bundle --from http://127.0.0.1:8082"
@@ -81,7 +79,7 @@ def reader(local_cluster: Cluster, shared_operator: Operator) -> Iterator[Api]:
 def typed(where: Cluster, folder: Path, command: str) -> tuple[int, str]:
     """Return the exit code and the output of a command that is typed in a folder."""
     if command.startswith("muster "):
-        done = stock.run(shlex.split(command)[1:], folder, where.env())
+        done = forkserver.run(shlex.split(command)[1:], folder, where.env())
     else:
         done = subprocess.run(
             ["sh", "-ec", command],

@@ -7,14 +7,13 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import harness
 import pytest
-import stock
 import yaml
-from harness import ROOT, Api, StartOperator, add_nodes
 
 from muster.commands import doctor
 from muster.frameworks import FRAMEWORKS
+from support.e2e import forkserver, harness
+from support.e2e.harness import ROOT, Api, StartOperator, add_nodes
 
 pytestmark = pytest.mark.e2e
 
@@ -41,7 +40,7 @@ def test_what_is_wrong_is_told(home: Api, start_operator: StartOperator, tmp_pat
     """Nothing at first; then that nobody leads, may do what is needed, or is alone."""
 
     def ask(*words: str) -> tuple[int, str]:
-        done = stock.run(("doctor", *words), tmp_path, home.cluster.env())
+        done = forkserver.run(("doctor", *words), tmp_path, home.cluster.env())
         assert not done.stderr, done.stderr
         return done.returncode, done.stdout
 

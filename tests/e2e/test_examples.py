@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import Api, Json, Operator, add_nodes, own_namespace
 
 from muster.api.status import JobStatus
 from muster.local import demo, history
 from muster.local.handle import Cluster
 from muster.local.history import JobSight, Life, Sight, Stay
+from support.e2e.harness import Api, Json, Operator, add_nodes, own_namespace
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.yaml"))

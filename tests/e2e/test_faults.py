@@ -14,30 +14,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import schedules
-from harness import Operators, condition, tfjob
-from onlooker import Rank
-from tally import Tally
-from troubled import CPUS, NODES, Outcome, Player, Replicas
 
 from muster.local import handle
 from muster.local.handle import Cluster
+from support.chaos import fault_schedules
+from support.chaos.fault_player import CPUS, NODES, Outcome, Player, Replicas
+from support.chaos.fault_report import Tally
+from support.chaos.invariants import Rank
+from support.e2e.harness import Operators, condition, tfjob
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long(170)]
 
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""
 WHOLE = "MUSTER_TAKEOVERS" in os.environ
-SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
+SEEDS = fault_schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
 
 
 @pytest.fixture(scope="module")
 def quiet(player: Player) -> Outcome:
     """Return what becomes of all jobs that are drawn when nothing goes wrong."""
-    plan = schedules.quiet(
-        seed for n in schedules.lives(SEEDS) for seed in schedules.life(n).seeds
+    plan = fault_schedules.quiet(
+        seed for n in fault_schedules.lives(SEEDS) for seed in fault_schedules.life(n).seeds
     )
-    return player.play(schedules.QUIET, [plan])
+    return player.play(fault_schedules.QUIET, [plan])
 
 
 def test_nothing_goes_wrong_by_itself(quiet: Outcome) -> None:
@@ -46,14 +46,14 @@ def test_nothing_goes_wrong_by_itself(quiet: Outcome) -> None:
     print(f"{len(quiet.ends)} stories in {quiet.seconds:.1f} s, {quiet.memory / 2**20:.0f} MiB")
 
 
-@pytest.mark.parametrize("number", schedules.lives(SEEDS))
+@pytest.mark.parametrize("number", fault_schedules.lives(SEEDS))
 def test_every_job_ends_as_it_would_have(
     player: Player, quiet: Outcome, tally: Tally, number: int
 ) -> None:
     """No rank runs twice, no half gang stands, nothing stays behind."""
     assert not quiet.wrong, "there is nothing to compare with"
-    life = schedules.life(number)
-    plans = [schedules.schedule(seed) for seed in life.seeds]
+    life = fault_schedules.life(number)
+    plans = [fault_schedules.schedule(seed) for seed in life.seeds]
     print(f"seeds {life.seeds[0]}-{life.seeds[-1]}: {[(a.at, a.verb) for a in life.acts]}")
     ends = {story: end for (_, story), end in quiet.ends.items()}
     found = player.play(life, plans, ends)
@@ -126,7 +126,7 @@ def too_often(found: Outcome, quiet: Outcome) -> list[str]:
 
     def allowed(rank: Rank) -> int:
         # Whether it ran before its user took it down, or at all, hangs on when it got its nodes.
-        most = max(schedules.runs_at_most(*rank[1:]), usual.get((rank[1], rank[2:]), 0))
+        most = max(fault_schedules.runs_at_most(*rank[1:]), usual.get((rank[1], rank[2:]), 0))
         # Of a gang of which a pod is refused the others are taken down, whole it is made again.
         return most + (rank[0] in found.refused)
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from harness import Api, StartOperator, add_nodes, tfjob
-from statuses import created_pods
+
+from support.e2e.harness import Api, StartOperator, add_nodes, tfjob
+from support.e2e.statuses import created_pods
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

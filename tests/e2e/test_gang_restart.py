@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from harness import Api, Json, StartOperator, add_nodes, phase_of, tfjob
 
 from muster.api.edge import parse_time
+from support.e2e.harness import Api, Json, StartOperator, add_nodes, phase_of, tfjob
 
 pytestmark = pytest.mark.e2e
 

@@ -4,8 +4,19 @@
 from __future__ import annotations
 
 import pytest
-from gangs import holders, moments, unschedulable, wait_reason
-from harness import Api, Json, StartOperator, add_nodes, condition, node_of, of_job, tfjob, verdict
+
+from support.e2e.gangs import holders, moments, unschedulable, wait_reason
+from support.e2e.harness import (
+    Api,
+    Json,
+    StartOperator,
+    add_nodes,
+    condition,
+    node_of,
+    of_job,
+    tfjob,
+    verdict,
+)
 
 pytestmark = pytest.mark.e2e
 

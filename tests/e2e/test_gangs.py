@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from gangs import (
+
+from support.e2e.gangs import (
     holders,
     moments,
     unschedulable_condition,
@@ -15,7 +16,7 @@ from gangs import (
     wait_reason,
     wait_unschedulable,
 )
-from harness import (
+from support.e2e.harness import (
     Api,
     Json,
     Operator,

@@ -14,11 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import hostile
 import psutil
 import pytest
 import urllib3
-from harness import (
+
+from muster.local.handle import Cluster
+from support.builders.job_kinds import SORTS
+from support.chaos import hostile_documents
+from support.chaos.hostile_documents import EDITOR, TENANT, Document
+from support.chaos.invariants import Onlooker
+from support.chaos.victim_tenant import CLASS, CLASSES, Record, Victim, leave_home, make_home
+from support.e2e.harness import (
     Api,
     Json,
     Operator,
@@ -26,12 +32,6 @@ from harness import (
     StartOperator,
     own_namespace,
 )
-from hostile import EDITOR, TENANT, Document
-from onlooker import Onlooker
-from victim import CLASS, CLASSES, Record, Victim, leave_home, make_home
-
-from muster.local.handle import Cluster
-from sorts import SORTS
 
 ASKED = os.environ.get("MUSTER_HOSTILE", "")
 """`whole` or `sample`; empty: neither."""
@@ -229,7 +229,10 @@ def _sample(told: Victim, some: int) -> list[Document]:
 
 
 def _every(told: Victim) -> list[Document]:
-    every = [*hostile.of_tenant(), *hostile.of_editor(told.api.namespace, told.uids())]
+    every = [
+        *hostile_documents.of_tenant(),
+        *hostile_documents.of_editor(told.api.namespace, told.uids()),
+    ]
     assert len(every) >= 600
     return every
 

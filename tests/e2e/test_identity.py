@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from harness import COUNTER, Api, Json, own_namespace, tfjob
+
+from support.e2e.harness import COUNTER, Api, Json, own_namespace, tfjob
 
 pytestmark = pytest.mark.e2e
 

@@ -13,7 +13,6 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import pytest
-from harness import PATIENCE, Api, Json
 
 from muster.kube.auth import connect
 from muster.kube.client import Exactly, Kube
@@ -21,6 +20,7 @@ from muster.kube.collection import Collection
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
+from support.e2e.harness import PATIENCE, Api, Json
 
 pytestmark = pytest.mark.e2e
 

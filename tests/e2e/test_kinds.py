@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from harness import Api, Json, condition, condition_types, node_of, nothing_left, of_job, phase_of
-from kinds import BATCH, LAUNCHED, active, called, finish, job, size
 
 from muster.frameworks.base import RESTRICTED
-from sorts import SORTS
+from support.builders.job_kinds import SORTS
+from support.e2e.harness import (
+    Api,
+    Json,
+    condition,
+    condition_types,
+    node_of,
+    nothing_left,
+    of_job,
+    phase_of,
+)
+from support.e2e.kinds import BATCH, LAUNCHED, active, called, finish, job, size
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

@@ -10,10 +10,19 @@ import copy
 from collections.abc import Iterator, Mapping
 
 import pytest
-from harness import JOBS, Api, Json, add_nodes, condition, condition_types, node_of, of_job
-from kinds import BATCH, LEADS, active, called, finish, job, role_of, roles_of, size
 
-from sorts import SORTS
+from support.builders.job_kinds import SORTS
+from support.e2e.harness import (
+    JOBS,
+    Api,
+    Json,
+    add_nodes,
+    condition,
+    condition_types,
+    node_of,
+    of_job,
+)
+from support.e2e.kinds import BATCH, LEADS, active, called, finish, job, role_of, roles_of, size
 
 pytestmark = pytest.mark.e2e
 

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, Refused, StartOperator, add_nodes, tfjob
-from statuses import Lag
-from troubled import SHORT_LEASE
+
+from support.chaos.fault_player import SHORT_LEASE
+from support.e2e.harness import Api, Json, Refused, StartOperator, add_nodes, tfjob
+from support.e2e.statuses import Lag
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from harness import Api, Json, StartOperator, add_nodes, tfjob
-from statuses import Lag, created_pods
-from troubled import SHORT_LEASE
+
+from support.chaos.fault_player import SHORT_LEASE
+from support.e2e.harness import Api, Json, StartOperator, add_nodes, tfjob
+from support.e2e.statuses import Lag, created_pods
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

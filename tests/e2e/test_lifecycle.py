@@ -11,8 +11,9 @@ import json
 import time
 
 import pytest
-from harness import Api, Json, condition, tfjob
-from statuses import counted, of, seconds, step, steps, wait_told
+
+from support.e2e.harness import Api, Json, condition, tfjob
+from support.e2e.statuses import counted, of, seconds, step, steps, wait_told
 
 pytestmark = pytest.mark.e2e
 

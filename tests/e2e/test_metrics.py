@@ -11,7 +11,8 @@ import urllib.error
 import urllib.request
 
 import pytest
-from harness import PATIENCE, ROOT, Api, Operator, StartOperator, add_nodes, tfjob
+
+from support.e2e.harness import PATIENCE, ROOT, Api, Operator, StartOperator, add_nodes, tfjob
 
 pytestmark = pytest.mark.e2e
 

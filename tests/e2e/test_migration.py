@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import (
+
+from muster.frameworks import FRAMEWORKS
+from muster.local import cluster, options
+from muster.local.handle import Cluster
+from support.e2e.harness import (
     OPERATOR_NAMESPACE,
     ROLES,
     ROOT,
@@ -21,11 +25,7 @@ from harness import (
     clear,
     tfjob,
 )
-from test_takeover import Flight
-
-from muster.frameworks import FRAMEWORKS
-from muster.local import cluster, options
-from muster.local.handle import Cluster
+from support.e2e.jobs_in_flight import Flight
 
 GUIDE = (ROOT / "docs" / "migration.md").read_text()
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", GUIDE, re.MULTILINE | re.DOTALL))

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from harness import Api, Json, StartOperator, add_nodes, condition, nothing_left
-from kinds import job
 
-from sorts import SORTS
+from support.builders.job_kinds import SORTS
+from support.e2e.harness import Api, Json, StartOperator, add_nodes, condition, nothing_left
+from support.e2e.kinds import job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

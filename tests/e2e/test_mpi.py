@@ -10,7 +10,8 @@ import base64
 from collections.abc import Iterator
 
 import pytest
-from harness import (
+
+from support.e2e.harness import (
     Api,
     Json,
     Operator,
@@ -23,7 +24,7 @@ from harness import (
     tfjob,
     verdict,
 )
-from mpi import mpijob
+from support.e2e.mpijobs import mpijob
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

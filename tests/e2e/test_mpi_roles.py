@@ -6,8 +6,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import OPERATOR_NAMESPACE, ROLES, Api, StartOperator, add_nodes, install_roles, tfjob
-from mpi import mpijob
+
+from support.e2e.harness import (
+    OPERATOR_NAMESPACE,
+    ROLES,
+    Api,
+    StartOperator,
+    add_nodes,
+    install_roles,
+    tfjob,
+)
+from support.e2e.mpijobs import mpijob
 
 pytestmark = pytest.mark.e2e
 

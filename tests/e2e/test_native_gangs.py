@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import (
+
+from muster.local import cluster, options
+from muster.local.handle import Cluster
+from support.e2e.gang_schedulers import group, no_group, pods
+from support.e2e.harness import (
     Api,
     Json,
     Operator,
@@ -19,10 +23,6 @@ from harness import (
     tfjob,
     verdict,
 )
-from schedulers import group, no_group, pods
-
-from muster.local import cluster, options
-from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.e2e
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, condition, tfjob
-from statuses import Lag, counted, of, seconds, step, wait_told
+
+from support.e2e.harness import Api, Json, Operator, add_nodes, condition, tfjob
+from support.e2e.statuses import Lag, counted, of, seconds, step, wait_told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.punctual]
 

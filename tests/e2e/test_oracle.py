@@ -11,9 +11,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from clusters import FEATURES, question
 
-from builders_scheduler import make_gang, make_queue
 from muster.cluster import nodes, pods, storage
 from muster.cluster.assemble import assemble
 from muster.cluster.state import ClusterColumns
@@ -21,6 +19,8 @@ from muster.cluster.tasks import RoleInput
 from muster.local import binaries
 from muster.scheduler import policy
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_queue
+from support.chaos.random_clusters import FEATURES, question
 
 PAIRS = int(os.environ.get("MUSTER_ORACLE_PAIRS", "1000"))
 """Of a pod and a node, per feature; `make nightly` asks about ten times as many."""

@@ -14,23 +14,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import browser
-import proxies
 import pytest
 import yaml
-from gangs import wait_reason
-from harness import Api, Operator, add_nodes, tfjob
 
-import halls
-from builders_scheduler import make_node
 from dashboard.test_server import EVENT, Hall
-from halls import Server
 from muster.commands import trial
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
 from muster.dashboard.trial import Viewer
 from muster.scheduler import policy
+from support.builders import sample_clusters
+from support.builders.sample_clusters import Server
+from support.builders.scheduler import make_node
+from support.e2e import browser, reverse_proxy
+from support.e2e.gangs import wait_reason
+from support.e2e.harness import Api, Operator, add_nodes, tfjob
 
 pytestmark = [
     pytest.mark.e2e,
@@ -120,7 +119,7 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Story]
 @asynccontextmanager
 async def shown(
     page: browser.Page,
-    seen: list[halls.Seen],
+    seen: list[sample_clusters.Seen],
     guard: Guard | None = None,
     source: Source | None = None,
     what_if: Callable[[str, Viewer], Awaitable[str]] | None = None,
@@ -200,7 +199,7 @@ def test_the_demos_story_is_watched_to_its_end(
 
 def test_each_view_is_read_by_everybody(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """At two widths, in two colours; all that a picture says has words."""
-    seen = [halls.small(time.time())[1]]
+    seen = [sample_clusters.small(time.time())[1]]
 
     async def story(page: browser.Page) -> None:
         async with shown(page, seen) as base:
@@ -290,7 +289,7 @@ async def by_keys(page: browser.Page) -> None:
     await page.until("!document.getElementById('sheet').open && location.hash === '#/now'")
 
 
-async def live(page: browser.Page, seen: list[halls.Seen]) -> None:
+async def live(page: browser.Page, seen: list[sample_clusters.Seen]) -> None:
     """See a gang go, without another look; the mouse finds whose each cell is."""
     where = "document.querySelector('[data-node=gpu-c-4] i').getBoundingClientRect()"
     box = await page.get(f"(({{x, y, width, height}}) => [x, y, width, height])({where})")
@@ -299,19 +298,21 @@ async def live(page: browser.Page, seen: list[halls.Seen]) -> None:
     await page.until(
         "document.querySelector('#tip .here')?.innerText.includes('churn-worker-0-1')"
     )
-    seen.append(halls.without(seen[-1], CHURN))
+    seen.append(sample_clusters.without(seen[-1], CHURN))
     await page.until("!document.getElementById('legend').innerText.includes('churn')")
     label = await page.get("document.querySelector('[data-node=gpu-c-4]').ariaLabel")
     assert "churn" not in label
     await page.until("document.getElementById('pulse').innerText === 'live'")
 
 
-async def young(page: browser.Page, seen: list[halls.Seen]) -> None:
+async def young(page: browser.Page, seen: list[sample_clusters.Seen]) -> None:
     """See of jobs that have just come more than a line: the time before them is left out."""
     whole, now = seen[-1], time.time()
     nodes = [make_node(name="gpu-a-1", gpu=8)]
-    first = halls.running("TFJob/vision/first", ["gpu-a-1"], 8, 1, now, queue="default", ran=10)
-    seen.append(halls.saw(nodes, [first], now=now)[1])
+    first = sample_clusters.running(
+        "TFJob/vision/first", ["gpu-a-1"], 8, 1, now, queue="default", ran=10
+    )
+    seen.append(sample_clusters.saw(nodes, [first], now=now)[1])
     await page.get("location.hash = '/timeline'")
     await page.until("document.querySelectorAll('#timeline .row').length === 1")
     wide = "getBoundingClientRect().width"
@@ -338,7 +339,7 @@ async def many(page: browser.Page) -> None:
 
 def test_a_job_is_tried(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """It is pasted, and the answer is seen and heard: it fits, or it does not."""
-    taken, seen = halls.small(time.time())
+    taken, seen = sample_clusters.small(time.time())
 
     async def what_if(text: str, _viewer: Viewer) -> str:
         return trial.tried(taken, trial.parsed(text))
@@ -372,7 +373,7 @@ def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> Non
     """Where it is asked who one is; he sees his own jobs, and others without names."""
 
     async def story(page: browser.Page) -> None:
-        seen = [halls.small(time.time())[1]]
+        seen = [sample_clusters.small(time.time())[1]]
         async with shown(page, seen, Guard(Server(good={"vision"}))) as base:
             await page.ask("Page.navigate", url=f"{base}#/waiting")
             await log_in(page, "good")
@@ -391,7 +392,7 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
     token = "good" if knows else ""
 
     async def story(page: browser.Page) -> None:
-        seen = [halls.small(time.time())[1]]
+        seen = [sample_clusters.small(time.time())[1]]
         guard = Guard(Server(good={"ranking"}))
 
         async def what_if(_text: str, viewer: Viewer) -> str:
@@ -399,14 +400,14 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
 
         async with (
             shown(page, seen, guard, what_if=what_if) as base,
-            proxies.before(base, "/gpus/of/all/", token) as outside,
+            reverse_proxy.before(base, "/gpus/of/all/", token) as outside,
         ):
             await page.ask("Page.navigate", url=outside)
             if not knows:
                 await log_in(page, "good")
             await page.until("document.getElementById('legend')?.innerText.includes('churn')")
             await page.until("document.getElementById('pulse').innerText === 'live'")
-            seen.append(halls.without(seen[-1], CHURN))
+            seen.append(sample_clusters.without(seen[-1], CHURN))
             await page.until("!document.getElementById('legend').innerText.includes('churn')")
             await page.get("location.hash = '/whatif'")
             await page.get("document.getElementById('offer').value = 'a: job'")
@@ -425,7 +426,7 @@ def test_a_log_is_read(watch: Callable[[Story], None], tmp_path: Path) -> None:
         asked.append(who)
         return "step 1\n" if path.endswith("/log") else json.dumps({"items": [EVENT]})
 
-    hall = Hall(halls.small(time.time())[1], read=read)
+    hall = Hall(sample_clusters.small(time.time())[1], read=read)
     hall.brings()
 
     async def story(page: browser.Page) -> None:

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import faults
 import pytest
-from gangs import holders, moments
-from harness import (
+
+from muster.local.handle import Cluster
+from support.chaos import api_faults
+from support.e2e.gangs import holders, moments
+from support.e2e.harness import (
     Api,
     Json,
     StartOperator,
@@ -24,9 +26,7 @@ from harness import (
     tfjob,
     verdict,
 )
-from test_running_first import HOLD, outlast_the_hold, silence
-
-from muster.local.handle import Cluster
+from support.e2e.lost_nodes import HOLD, outlast_the_hold, silence
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long(70)]
 
@@ -346,14 +346,14 @@ def test_a_gang_of_which_half_was_evicted_as_the_operator_ended(
                 }
             )
 
-    def refuse_half(request: faults.Request) -> str:
+    def refuse_half(request: api_faults.Request) -> str:
         found = re.search(r"-(\d)/eviction$", request.path)
         return "503" if found and int(found[1]) >= 2 else ""
 
     def running(pods: Mapping[str, Json]) -> Counter[str]:
         return Counter(n.partition("-")[0] for n, p in pods.items() if phase_of(p) == "Running")
 
-    with faults.Proxy(local_cluster, refuse_half) as proxy:
+    with api_faults.Proxy(local_cluster, refuse_half) as proxy:
         first = start_operator(CONF, through=proxy, fresh=True)
         gang("one", "story-low")
         gang("two", "story-low")

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
-from harness import (
+
+from support.e2e.harness import (
     Api,
     Json,
     Operator,

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import stock
 import yaml
-from gangs import wait_reason
-from harness import Api, Operator, add_nodes, tfjob, verdict
+
+from support.e2e import forkserver
+from support.e2e.gangs import wait_reason
+from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 
@@ -29,7 +30,7 @@ def run(api: Api, tmp_path: Path) -> Run:
     """Give what runs muster commands on the cluster."""
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        done = stock.run(words, tmp_path, api.cluster.env())
+        done = forkserver.run(words, tmp_path, api.cluster.env())
         assert "Traceback" not in done.stderr, done.stderr
         return done
 

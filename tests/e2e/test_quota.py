@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from gangs import moments, wait_reason
-from harness import Api, Operator, add_nodes, of_job, phase_of, tfjob, verdict
+
+from support.e2e.gangs import moments, wait_reason
+from support.e2e.harness import Api, Operator, add_nodes, of_job, phase_of, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from harness import (
+
+from muster.local.handle import Cluster
+from support.e2e.harness import (
     ROLES,
     Api,
     Json,
@@ -17,8 +19,6 @@ from harness import (
     tfjob,
     verdict,
 )
-
-from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long(55)]
 

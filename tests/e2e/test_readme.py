@@ -19,12 +19,12 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from harness import Operator, account_config
 
-import pages
 from manifests.test_release import DIGEST, ENGINE, pinned, saved
 from muster.local import cluster, layout, options
 from muster.local.handle import Cluster
+from support.e2e import doc_commands
+from support.e2e.harness import Operator, account_config
 
 ROOT = Path(__file__).parents[2]
 READ = ("README.md", "docs/local.md", "docs/first-job.md")
@@ -194,7 +194,9 @@ def test_four_commands_lead_to_a_job_on_the_page(
     own: Cluster, clone: Path, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """From an empty cluster, as docs/install.md has them; the last one serves until its end."""
-    (block,) = (b for b in pages.blocks("install", INSTALL_PAGE) if b.text.endswith("dashboard\n"))
+    (block,) = (
+        b for b in doc_commands.blocks("install", INSTALL_PAGE) if b.text.endswith("dashboard\n")
+    )
     *commands, shows = block.commands
     assert (len(commands), shows) == (3, "muster dashboard")
     shell: Shell = request.getfixturevalue("shell")

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-import stock
-from harness import Api, tfjob
+
+from support.e2e import forkserver
+from support.e2e.harness import Api, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -23,7 +24,7 @@ def test_where_the_time_went(shared_api: Api, tmp_path: Path) -> None:
     for name in ("done", "again"):
         api.wait_condition(name, "Succeeded")
     words = ("report", "-n", api.namespace, "--resource", "cpu", "-o", "json")
-    done = stock.run(words, tmp_path, api.cluster.env())
+    done = forkserver.run(words, tmp_path, api.cluster.env())
     assert not done.stderr, done.stderr
     found = json.loads(done.stdout)
     jobs = {each["job"]: each for each in found["jobs"]}

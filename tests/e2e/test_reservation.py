@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from asking import ask
-from harness import Api, Operator, add_nodes, own_namespace, tfjob, verdict
+
+from support.e2e.harness import Api, Operator, add_nodes, own_namespace, tfjob, verdict
+from support.e2e.muster_cli import ask
 
 pytestmark = pytest.mark.e2e
 

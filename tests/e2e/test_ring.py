@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from harness import Api, Operator, add_nodes, condition_types, node_of, tfjob
+
+from support.e2e.harness import Api, Operator, add_nodes, condition_types, node_of, tfjob
 
 pytestmark = pytest.mark.e2e
 

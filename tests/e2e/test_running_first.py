@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from harness import (
+
+from support.e2e.harness import (
     Api,
     Json,
     StartOperator,
@@ -19,13 +20,12 @@ from harness import (
     tfjob,
     verdict,
 )
-from statuses import Lag
+from support.e2e.lost_nodes import FENCES, HOLD, fence, outlast_the_hold, silence
+from support.e2e.statuses import Lag
 
 pytestmark = pytest.mark.e2e
 
 ENDS = "local.muster.kubeflow.org/end-seconds"
-READY = "local.muster.kubeflow.org/ready"
-HOLD = 2.0
 MEMBER = "gang-worker-2"
 MANY, WHOLE_AGAIN = 80, 15.0
 """Members on a node that falls silent, and seconds from its fence until all run elsewhere."""
@@ -34,11 +34,6 @@ MANY, WHOLE_AGAIN = 80, 15.0
 def uids(pods: list[Json]) -> dict[str, str]:
     """Return the uid of each pod by its name."""
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
-
-
-def outlast_the_hold() -> None:
-    """Let more time pass than the place of a lost member is kept for."""
-    time.sleep(HOLD + 2)  # what would happen then must not, so that there is no event to wait for
 
 
 def kept(api: Api, before: Mapping[str, str], job: str = "gang") -> bool:
@@ -52,12 +47,6 @@ def scale(api: Api, workers: int) -> None:
     """Ask for so many members."""
     role = {"tfReplicaSpecs": {"Worker": {"replicas": workers}}}
     api.patch("TFJob", "gang", {"spec": role})
-
-
-def silence(api: Api, node: str) -> None:
-    """Make the kubelet of a node silent."""
-    api.patch("Node", node, {"metadata": {"annotations": {READY: "unknown"}}})
-    api.wait("Node", lambda found: condition(found[node], "Ready") == "Unknown", what="silence")
 
 
 def test_growth_beyond_the_room(api: Api, start_operator: StartOperator) -> None:
@@ -122,22 +111,6 @@ def test_a_drain_that_takes_longer_than_the_hold(api: Api, start_operator: Start
     api.wait("Pod", replaced, what="a successor")
     assert others.items() <= uids(api.pods("gang")).items()
     assert not [p for p in of_job(api.history("Pod", since), "filler") if node_of(p)]
-
-
-FENCES = ("deleted", "tainted", "annotated")
-
-
-def fence(api: Api, way: str, node: str, job: str, of: str = "TFJob") -> None:
-    """Say in one of the ways there are that what does not answer does not run."""
-    if way == "deleted":
-        api.delete("Node", node)
-    elif way == "tainted":
-        key = "node.kubernetes.io/out-of-service"
-        taint = {"key": key, "value": "nodeshutdown", "effect": "NoExecute"}
-        api.patch("Node", node, {"spec": {"taints": [taint]}})
-    else:
-        notes = {"muster.kubeflow.org/replace-unreachable": "force"}
-        api.patch(of, job, {"metadata": {"annotations": notes}})
 
 
 @pytest.mark.parametrize("way", FENCES)

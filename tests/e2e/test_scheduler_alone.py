@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from gangs import unschedulable, unschedulable_condition, wait_group
-from harness import (
+
+from support.e2e.gangs import unschedulable, unschedulable_condition, wait_group
+from support.e2e.harness import (
     Api,
     Json,
     Operator,

@@ -8,16 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import venvs
-from harness import Api, Json
-from kinds import LEADS, called, job, roles_of
 
 from muster.frameworks import FRAMEWORKS
+from support.e2e import venvs
+from support.e2e.harness import Api, Json
+from support.e2e.kinds import LEADS, called, job, roles_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 OVERLAY = "mpi"
-RELEASE = ("kubeflow-training==1.9.3", "kubernetes==31.0.0")
 DRIVER = Path(__file__).parent / "sdk" / "drive.py"
 BY_NAME = ("TFJob", "PyTorchJob")
 
@@ -31,7 +30,7 @@ def drive(api: Api) -> Json:
         ]
         for kind in FRAMEWORKS
     }
-    sdk = venvs.python("kubeflow-training", *RELEASE)
+    sdk = venvs.python("kubeflow-training", *venvs.TRAINING_SDK)
     done = subprocess.run(
         [str(sdk), str(DRIVER), str(api.cluster.kubeconfig), api.namespace],
         input=json.dumps(documents),

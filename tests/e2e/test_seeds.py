@@ -10,12 +10,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import schedulers
 import yaml
-from harness import Api, Json, Operator, Refused, StartOperator, add_nodes, node_of, verdict
-from schedulers import GROUP_NAME, SCHEDULER_PLUGINS, VOLCANO
 
 from muster.local.handle import Cluster
+from support.e2e import gang_schedulers
+from support.e2e.gang_schedulers import GROUP_NAME, SCHEDULER_PLUGINS, VOLCANO
+from support.e2e.harness import (
+    Api,
+    Json,
+    Operator,
+    Refused,
+    StartOperator,
+    add_nodes,
+    node_of,
+    verdict,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -166,19 +175,21 @@ def check_group(api: Api, seed: Seed, backend: Backend) -> None:
     """Compare the group object with the backend's table."""
     job = api.get("TFJob", seed.name)
     assert job["spec"].get("cleanPodPolicy") == seed.clean
-    made = schedulers.group(api, backend.path, seed.name)
+    made = gang_schedulers.group(api, backend.path, seed.name)
     spec: Json = {"minMember": len(seed.members)}
     if backend.queue:
         spec["queue"] = "default"
     if backend.resources and seed.resources:
         spec["minResources"] = seed.resources
-    assert schedulers.written(made) == schedulers.expected(backend.api_version, job, spec)
+    assert gang_schedulers.written(made) == gang_schedulers.expected(
+        backend.api_version, job, spec
+    )
 
 
 def check_pods(api: Api, seed: Seed, backend: Backend, filled: str) -> list[Json]:
     """Compare the pods with template and tables; `filled` is for templates without scheduler."""
     job = api.get("TFJob", seed.name)
-    found = schedulers.pods(api, seed.name, len(seed.members))
+    found = gang_schedulers.pods(api, seed.name, len(seed.members))
     names = [pod["metadata"]["name"] for pod in found]
     assert names == [f"{seed.name}-{member}" for member in seed.members]
     for pod, member in zip(found, seed.members, strict=True):
@@ -190,13 +201,13 @@ def check_pods(api: Api, seed: Seed, backend: Backend, filled: str) -> list[Json
         assert metadata.get("annotations", {}) == {**given.get("annotations", {}), **annotations}
         assert metadata["labels"] == {
             **given.get("labels", {}),
-            **schedulers.labels_of(job),
+            **gang_schedulers.labels_of(job),
             "training.kubeflow.org/replica-type": role,
             "training.kubeflow.org/replica-index": index,
             **({"training.kubeflow.org/job-role": "master"} if member == "worker-0" else {}),
             **labels,
         }
-        assert metadata["ownerReferences"] == schedulers.owned_by(job)
+        assert metadata["ownerReferences"] == gang_schedulers.owned_by(job)
         assert spec["schedulerName"] == template["spec"].get("schedulerName", filled)
         assert spec["restartPolicy"] == seed.restart_policy
         (container,), (wanted,) = spec["containers"], template["spec"]["containers"]
@@ -264,7 +275,7 @@ def test_under_the_flags_of_its_document(
     seed = BY_FILE[file]
     home = kubeflow if seed.namespace else api
     named_otherwise = "default-scheduler" in flags[0]
-    with schedulers.installed(api, backend.served_by) if backend.served_by else nullcontext():
+    with gang_schedulers.installed(api, backend.served_by) if backend.served_by else nullcontext():
         start_operator(*flags, overlay=backend.overlay)
         home.create_file(SEEDS / file)
         check_group(home, seed, backend)
@@ -302,7 +313,7 @@ def test_the_embedded_scheduler_runs_it(
     job = api.wait_condition(seed.name, "Succeeded")
     assert job["status"]["state"] == "Succeeded"
     check_warnings(api, seed)
-    schedulers.no_group(api, "PodGroup", seed.name)
+    gang_schedulers.no_group(api, "PodGroup", seed.name)
     api.wait("Pod", lambda pods: sorted(pods) == [f"{seed.name}-{member}" for member in left])
 
 

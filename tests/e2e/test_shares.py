@@ -8,8 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from gangs import wait_reason
-from harness import PATIENCE, Api, Json, Operator, Refused, add_nodes, node_of, tfjob, verdict
+
+from support.e2e.gangs import wait_reason
+from support.e2e.harness import (
+    PATIENCE,
+    Api,
+    Json,
+    Operator,
+    Refused,
+    add_nodes,
+    node_of,
+    tfjob,
+    verdict,
+)
 
 pytestmark = pytest.mark.e2e
 

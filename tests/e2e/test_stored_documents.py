@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever the API server takes from one namespace, the operator goes on with the work of others.
 
-The documents are those of `tests/documents.py`; what the server refuses concerns nobody.
+The documents are those of `tests/support/chaos/random_documents.py`.
+What the server refuses concerns nobody.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, Operator, Refused, add_nodes, own_namespace, tfjob
 
-import documents
+from support.chaos import random_documents
+from support.e2e.harness import Api, Json, Operator, Refused, add_nodes, own_namespace, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -28,7 +29,7 @@ KINDS = (
     *("Pod", "Service", "ConfigMap", "ResourceQuota", "LimitRange", "Job", "PodGroup", "Queue"),
     *("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "PriorityClass", "CSINode"),
     "RuntimeClass",
-    *("PodDisruptionBudget", "HorizontalPodAutoscaler", *documents.JOBS),
+    *("PodDisruptionBudget", "HorizontalPodAutoscaler", *random_documents.JOBS),
 )
 ODD = [
     {"kind": "Queue", "spec": {"capability": {"cpu": -1}}},
@@ -65,14 +66,18 @@ ODDEST = {("Queue", "odd-0")}
 def drawn(api: Api) -> Iterator[Json]:
     """Yield documents, each under a name of its own; jobs stay small."""
     dice = random.Random(SEED)
-    drawn = [documents.mutated(dice.choice(KINDS), dice.randrange(2**40)) for _ in range(COUNT)]
+    drawn = [
+        random_documents.mutated(dice.choice(KINDS), dice.randrange(2**40)) for _ in range(COUNT)
+    ]
     for i, odd in enumerate(ODD):
-        version = documents.BUILT_IN.get(odd["kind"], ("scheduling.incubator.k8s.io/v1alpha1",))[0]
+        version = random_documents.BUILT_IN.get(
+            odd["kind"], ("scheduling.incubator.k8s.io/v1alpha1",)
+        )[0]
         metadata = {"name": f"odd-{i}", "namespace": api.namespace}
         yield {"apiVersion": version, "metadata": metadata, **odd}
     # What bounds the namespace comes last, or little else would be taken.
     for i, made in enumerate(sorted(drawn, key=lambda one: one["kind"] in BOUNDS)):
-        if documents.ENDLESS in json.dumps(made):
+        if random_documents.ENDLESS in json.dumps(made):
             continue
         made["metadata"] |= {"name": f"drawn-{i}", "namespace": api.namespace}
         for key in ("uid", "resourceVersion", "deletionTimestamp", "ownerReferences"):

@@ -6,9 +6,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from gangs import holders
-from harness import PATIENCE, Api, Json, Operator, add_nodes, condition, tfjob, verdict
-from statuses import Lag, seconds
+
+from support.e2e.gangs import holders
+from support.e2e.harness import PATIENCE, Api, Json, Operator, add_nodes, condition, tfjob, verdict
+from support.e2e.statuses import Lag, seconds
 
 pytestmark = [pytest.mark.e2e, pytest.mark.punctual]
 

@@ -8,9 +8,10 @@ import signal
 import time
 
 import pytest
-from harness import tfjob
-from tally import Tally
-from troubled import Player, Replicas
+
+from support.chaos.fault_player import Player, Replicas
+from support.chaos.fault_report import Tally
+from support.e2e.harness import tfjob
 
 pytestmark = [
     pytest.mark.e2e,

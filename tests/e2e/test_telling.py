@@ -7,7 +7,8 @@ import re
 from collections import Counter
 
 import pytest
-from harness import Api, Json, node_of, tfjob
+
+from support.e2e.harness import Api, Json, node_of, tfjob
 
 pytestmark = pytest.mark.e2e
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import stock
 import yaml
-from gangs import wait_reason
-from harness import Api, Operator, add_nodes, tfjob
+
+from support.e2e import forkserver
+from support.e2e.gangs import wait_reason
+from support.e2e.harness import Api, Operator, add_nodes, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -34,7 +35,7 @@ def tenant(api: Api, operator: Operator, tmp_path: Path) -> Run:
     file.write_text(yaml.safe_dump(config))
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        done = stock.run(words, tmp_path, {"KUBECONFIG": str(file)})
+        done = forkserver.run(words, tmp_path, {"KUBECONFIG": str(file)})
         assert "Traceback" not in done.stderr, done.stderr
         return done
 

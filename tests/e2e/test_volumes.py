@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from harness import (
+
+from support.e2e.harness import (
     OPERATOR_NAMESPACE,
     Api,
     Json,

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import faults
-import kinds
 import psutil
 import pytest
-from harness import ROOT, Api, Operator, StartOperator, add_nodes, tfjob
-from schedulers import install
 
 from muster.local.handle import Cluster
+from support.chaos import api_faults
+from support.e2e import kinds
+from support.e2e.gang_schedulers import install
+from support.e2e.harness import ROOT, Api, Operator, StartOperator, add_nodes, tfjob
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -43,15 +43,15 @@ def test_many_namespaces_are_followed(api: Api, start_operator: StartOperator) -
 
 
 @pytest.fixture
-def relay(local_cluster: Cluster) -> Iterator[faults.Proxy]:
+def relay(local_cluster: Cluster) -> Iterator[api_faults.Proxy]:
     """Stand before the API server."""
-    with faults.Proxy(local_cluster) as made:
+    with api_faults.Proxy(local_cluster) as made:
         yield made
 
 
 @pytest.mark.parametrize("fault", ["event 403", "503"])
 def test_watches_in_trouble(
-    api: Api, start_operator: StartOperator, relay: faults.Proxy, fault: str
+    api: Api, start_operator: StartOperator, relay: api_faults.Proxy, fault: str
 ) -> None:
     """All of them, each time they are opened: they are opened again, with pauses, from where they
     were; once the trouble is over jobs go on as if nothing had been.
@@ -65,7 +65,7 @@ def test_watches_in_trouble(
     for plural in ("tfjobs", "pods", "nodes"):
         relay.cut_watches(plural)
     time.sleep(3)
-    relay.choose = faults.none
+    relay.choose = api_faults.none
     asked = Counter(r.path for r in relay.seen if r.watch)
     assert asked
     assert max(asked.values()) < 15, asked

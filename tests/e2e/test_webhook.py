@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import (
+
+from muster.commands import doctor
+from muster.frameworks import FRAMEWORKS
+from support.apiserver import pki
+from support.e2e.harness import (
     PATIENCE,
     ROOT,
     Api,
@@ -24,10 +28,6 @@ from harness import (
     free_port,
     tfjob,
 )
-
-import pki
-from muster.commands import doctor
-from muster.frameworks import FRAMEWORKS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

@@ -11,14 +11,12 @@ import re
 import sys
 from pathlib import Path
 
-import kubelet
-import parts
-import programs
 import pytest
-from kubelet import Started
 
 from muster.frameworks import FRAMEWORKS
-from world import of_kind
+from support.apiserver.memory import of_kind
+from support.e2e import framework_programs, kubelet, wheel_files
+from support.e2e.kubelet import Started
 
 pytestmark = [
     pytest.mark.e2e,
@@ -26,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="pods have addresses of all of 127/8"),
 ]
 
-TENSORFLOW = parts.Parts(
+TENSORFLOW = wheel_files.Parts(
     "tensorflow==2.21.0",
     "manylinux_2_27_x86_64",
     "3.12",
@@ -34,7 +32,7 @@ TENSORFLOW = parts.Parts(
     r"distribute/cluster_resolver/(tfconfig_)?cluster_resolver))\.py",
     "83f8436e33bf4f5b18641559963142178c2540fcba17ab03175017cda1c7f4e5",
 )
-TORCH = parts.Parts(
+TORCH = wheel_files.Parts(
     "torch==2.15.0",
     "manylinux_2_28_x86_64",
     "3.12",
@@ -42,14 +40,14 @@ TORCH = parts.Parts(
     r"(elastic|launcher)/.*))\.py",
     "0e4d52f4e03b206d20deaf8d71fec182035c166e117d96764a78da004c2ef091",
 )
-JAX = parts.Parts(
+JAX = wheel_files.Parts(
     "jax==0.10.2",
     "any",
     "3.12",
     r"jax/_src/(distributed|clusters/\w+)\.py",
     "135d4f5089c95114af2af9ae4c3d935db469101e571ccb337458e027ba26e082",
 )
-PADDLE = parts.Parts(
+PADDLE = wheel_files.Parts(
     "paddlepaddle==3.3.1",
     "manylinux1_x86_64",
     "3.12",
@@ -66,8 +64,8 @@ def pods_of(folder: Path, kind: str, domain: str = "", **job: object) -> dict[st
 
 def answers(probe, pods, released=None):
     """Return what the program understood in these pods."""
-    folder = parts.take(programs.python(), released) if released else None
-    return programs.understood(probe, pods, folder)
+    folder = wheel_files.take(framework_programs.python(), released) if released else None
+    return framework_programs.understood(probe, pods, folder)
 
 
 def listening(container: str, name: str, port: int, count: int) -> dict[str, object]:
@@ -201,8 +199,8 @@ def test_torchrun_refuses_an_empty_flag(tmp_path) -> None:
     """
     spec = {"elasticPolicy": {"standalone": True, "minReplicas": 1, "maxReplicas": 2}}
     pods = pods_of(tmp_path, "PyTorchJob", spec=spec, Worker=1)
-    folder = parts.take(programs.python(), TORCH)
-    said = programs.refusal("torch_run", pods["mnist-worker-0"], folder)
+    folder = wheel_files.take(framework_programs.python(), TORCH)
+    said = framework_programs.refusal("torch_run", pods["mnist-worker-0"], folder)
     assert "invalid literal for int() with base 10: ''" in said
 
 

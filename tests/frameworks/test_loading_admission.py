@@ -7,10 +7,10 @@ import copy
 
 import pytest
 
-from mpijobs import mpijob
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.loading import Ruling, review
-from world import of_kind, tfjob
+from support.apiserver.memory import of_kind, tfjob
+from support.builders.mpijobs import mpijob
 
 TF = FRAMEWORKS["TFJob"]
 LEASTS = "muster.kubeflow.org/min-available"

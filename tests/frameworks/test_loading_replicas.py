@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import mpijob
 from muster.api.jobs import MAX_REPLICAS
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.loading import review
-from sorts import SORTS
-from world import of_kind, tfjob
+from support.apiserver.memory import of_kind, tfjob
+from support.builders.job_kinds import SORTS
+from support.builders.mpijobs import mpijob
 
 HUGE = 2**31 - 1
 

@@ -15,7 +15,7 @@ from muster.api import crds, schema
 from muster.api.model import Notice, Problem
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.loading import fold
-from world import tfjob
+from support.apiserver.memory import tfjob
 
 TF = FRAMEWORKS["TFJob"]
 

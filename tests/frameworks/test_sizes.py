@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from mpijobs import mpijob
 from muster.api import status
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.status import JobStatus, ReplicaStatus
 from muster.frameworks import FRAMEWORKS, sizes
 from muster.frameworks.loading import load
-from world import of_kind
+from support.apiserver.memory import of_kind
+from support.builders.mpijobs import mpijob
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 DOMAIN = "cluster.local"

@@ -10,7 +10,7 @@ import pytest
 from muster.frameworks import load
 from muster.frameworks.base import LONGEST_VARIABLE
 from muster.frameworks.tensorflow import TENSORFLOW
-from world import tfjob
+from support.apiserver.memory import tfjob
 
 
 def job_of(*, name="j", namespace="ns", domain="", **kwargs):

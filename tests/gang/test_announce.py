@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from builders import make_group
 from muster.api.model import GroupView
 from muster.api.status import Verdict
 from muster.gang import podgroup
+from support.builders.objects import make_group
 
 NOW = 1_700_000_000.0
 

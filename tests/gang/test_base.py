@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from builders import make_group, make_job, make_replica
 from muster import gang
+from support.builders.objects import make_group, make_job, make_replica
 
 FACTS = gang.GangFacts(operator_name="op", priorities={"high": 1})
 BACKENDS = [backend for backend in gang.BACKENDS.values() if backend.apis]

@@ -3,9 +3,9 @@
 
 import pytest
 
-from builders import make_job, make_replica, make_template
 from muster.gang import BACKENDS, demand
 from muster.gang.model import GangFacts
+from support.builders.objects import make_job, make_replica, make_template
 
 FACTS = GangFacts(operator_name="op", priorities={"high": 1000, "low": -5})
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from builders import make_job, make_replica, make_template
 from muster import gang
+from support.builders.objects import make_job, make_replica, make_template
 
 FACTS = gang.GangFacts(operator_name="op", priorities={"high": 1})
 

@@ -5,9 +5,16 @@ import dataclasses
 
 import pytest
 
-from builders import make_group, make_job, make_owner, make_pod, make_replica, make_template
 from muster import gang
 from muster.api.status import JobStatus, Verdict
+from support.builders.objects import (
+    make_group,
+    make_job,
+    make_owner,
+    make_pod,
+    make_replica,
+    make_template,
+)
 
 FACTS = gang.GangFacts(operator_name="op")
 RUNNING = JobStatus(gang=Verdict(scheduler="any", state="Running"))

@@ -3,11 +3,11 @@
 
 import pytest
 
-from builders import make_job, make_pod, make_replica
 from muster.api.reasons import GangPhase
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.gang import standing
 from muster.gang.model import GangFacts
+from support.builders.objects import make_job, make_pod, make_replica
 
 RUNNING = Condition("Running", "True", "", "", 0.0, 0.0)
 COUNTED = {"Chief": ReplicaStatus(succeeded=1), "Worker": ReplicaStatus(active=2, failed=1)}

@@ -12,7 +12,6 @@ from unittest import mock
 
 from cryptography import x509
 
-import pki
 from muster.kube import admission
 from muster.kube.admission import (
     MOST,
@@ -23,6 +22,7 @@ from muster.kube.admission import (
     published,
 )
 from muster.kube.certificates import PairFiles, self_signed
+from support.apiserver import pki
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

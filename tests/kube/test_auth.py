@@ -18,7 +18,7 @@ import pytest
 
 from muster.kube import auth, client
 from muster.kube.client import ApiError, GarbledError
-from pki import Authority
+from support.apiserver.pki import Authority
 
 MANY = 32
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from answers import Serve, answered, config
 from muster.local import apiserver, handle
 from muster.local.apiserver import ApiServer
+from support.apiserver.stub import Serve, answered, config
 
 
 @asynccontextmanager

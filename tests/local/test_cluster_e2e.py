@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import stock
 import yaml
-from harness import PATIENCE, Api, condition, phase_of
 
 from muster.local import cluster, handle, layout, nodes, options, processes
+from support.e2e import forkserver
+from support.e2e.harness import PATIENCE, Api, condition, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -556,7 +556,7 @@ def theirs(there: Cluster, tmp_path: Path) -> Path:
 def local(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run `muster local`."""
     state = os.environ["XDG_STATE_HOME"]
-    return stock.run(("local", *argv), Path(state), {"XDG_STATE_HOME": state})
+    return forkserver.run(("local", *argv), Path(state), {"XDG_STATE_HOME": state})
 
 
 def names_of(made: Cluster, kind: str) -> set[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import sights
 from muster.local import demo, timeline
 from muster.local.demo import Narrator
 from muster.local.history import Sight
+from support.builders import observations
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ def told(*seen: Sight) -> list[str]:
 
 def test_two_gangs() -> None:
     """Each is placed whole, and the one that waits says why."""
-    assert told(*sights.two_gangs()) == [
+    assert told(*observations.two_gangs()) == [
         "0.1 s late Queued 0/2 placed",
         "0.3 s big all 2 pods placed: 1 on node-1, 1 on node-2",
         "0.4 s big Running",
@@ -64,9 +64,9 @@ def test_two_gangs() -> None:
 def test_a_reason_is_told_again_only_if_it_changes() -> None:
     """Seen twice, told once."""
     lines = told(
-        sights.job(1.0, "a", "Queued", why="0/2 placed: no room"),
-        sights.job(2.0, "a", "Queued", why="0/2 placed: no room"),
-        sights.job(3.0, "a", "Queued", why="0/2 placed: less room"),
+        observations.job(1.0, "a", "Queued", why="0/2 placed: no room"),
+        observations.job(2.0, "a", "Queued", why="0/2 placed: no room"),
+        observations.job(3.0, "a", "Queued", why="0/2 placed: less room"),
     )
     assert lines == [
         "1.0 s a Queued 0/2 placed: no room",
@@ -77,13 +77,13 @@ def test_a_reason_is_told_again_only_if_it_changes() -> None:
 def test_a_pod_that_fails_and_comes_back() -> None:
     """Once each, however often it is seen."""
     lines = told(
-        sights.job(0.0, "a"),
-        sights.pod(1.0, "a-worker-0", "node-1", "Running", uid="u1"),
-        sights.pod(2.0, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
-        sights.pod(2.1, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
-        sights.job(2.2, "a", "Restarting", why="a is restarting"),
-        sights.pod(3.0, "a-worker-0", "node-1", "Pending", uid="u2"),
-        sights.pod(3.1, "a-worker-0", "node-1", "Running", uid="u2"),
+        observations.job(0.0, "a"),
+        observations.pod(1.0, "a-worker-0", "node-1", "Running", uid="u1"),
+        observations.pod(2.0, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
+        observations.pod(2.1, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
+        observations.job(2.2, "a", "Restarting", why="a is restarting"),
+        observations.pod(3.0, "a-worker-0", "node-1", "Pending", uid="u2"),
+        observations.pod(3.1, "a-worker-0", "node-1", "Running", uid="u2"),
     )
     assert lines == [
         "1.0 s a its pod is placed: 1 on node-1",
@@ -95,13 +95,13 @@ def test_a_pod_that_fails_and_comes_back() -> None:
 
 def test_a_foreign_pod_is_no_part_of_the_story() -> None:
     """Pods without a job are there too."""
-    assert told(sights.pod(1.0, "-x-0", "node-1")) == []
+    assert told(observations.pod(1.0, "-x-0", "node-1")) == []
 
 
 def test_long_sentences_are_folded_under_themselves() -> None:
     """A terminal has a hundred columns."""
     words = " ".join(["insufficient"] * 8)
-    (line,) = Narrator().lines(sights.job(1.0, "a", "Queued", why=words))
+    (line,) = Narrator().lines(observations.job(1.0, "a", "Queued", why=words))
     first, second = line.splitlines()
     assert len(first) <= timeline.WIDTH
     assert second.index("insufficient") == first.index("insufficient")

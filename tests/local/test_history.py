@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-import sights
-from answers import answered
 from muster.frameworks import FRAMEWORKS
 from muster.local import history
 from muster.local.handle import ClusterError
 from muster.local.history import Stay
+from support.apiserver.stub import answered
+from support.builders import observations
 
 DOCUMENT = {
     "metadata": {
@@ -57,11 +57,11 @@ def test_a_job_document_is_read() -> None:
 def test_a_stay_begins_with_the_node_and_ends_with_the_pod() -> None:
     """Being pending takes no room."""
     seen = [
-        sights.pod(1.0, "a-worker-0"),
-        sights.pod(2.0, "a-worker-0", "node-1"),
-        sights.pod(2.5, "a-worker-0", "node-1", "Running"),
-        sights.pod(7.0, "a-worker-0", "node-1", "Succeeded"),
-        sights.pod(9.0, "a-worker-0", "node-1", "Succeeded", gone=True),
+        observations.pod(1.0, "a-worker-0"),
+        observations.pod(2.0, "a-worker-0", "node-1"),
+        observations.pod(2.5, "a-worker-0", "node-1", "Running"),
+        observations.pod(7.0, "a-worker-0", "node-1", "Succeeded"),
+        observations.pod(9.0, "a-worker-0", "node-1", "Succeeded", gone=True),
     ]
     assert history.stays(seen) == (
         Stay("a-worker-0", "a", "node-1", 0, 2.0, end=7.0, ending="Succeeded"),
@@ -71,8 +71,8 @@ def test_a_stay_begins_with_the_node_and_ends_with_the_pod() -> None:
 def test_a_pod_that_is_taken_away_ends_as_deleted() -> None:
     """A parameter server after its job, for one."""
     seen = [
-        sights.pod(1.0, "a-ps-0", "node-1", "Running"),
-        sights.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
+        observations.pod(1.0, "a-ps-0", "node-1", "Running"),
+        observations.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
     ]
     (stay,) = history.stays(seen)
     assert (stay.end, stay.ending) == (4.0, "Deleted")
@@ -81,9 +81,9 @@ def test_a_pod_that_is_taken_away_ends_as_deleted() -> None:
 def test_a_replaced_pod_stays_twice() -> None:
     """Pods of one name are told apart by their uid."""
     seen = [
-        sights.pod(1.0, "a-worker-0", "node-1", uid="u1"),
-        sights.pod(3.0, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
-        sights.pod(4.0, "a-worker-0", "node-2", uid="u2"),
+        observations.pod(1.0, "a-worker-0", "node-1", uid="u1"),
+        observations.pod(3.0, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
+        observations.pod(4.0, "a-worker-0", "node-2", uid="u2"),
     ]
     assert [(s.node, s.start, s.end, s.ending) for s in history.stays(seen)] == [
         ("node-1", 1.0, 3.0, "Failed"),
@@ -93,7 +93,7 @@ def test_a_replaced_pod_stays_twice() -> None:
 
 def test_a_life_has_a_wait_and_a_run() -> None:
     """The wait ends when the last of the gang's pods has a node."""
-    big, late = history.lives(sights.two_gangs())
+    big, late = history.lives(observations.two_gangs())
     assert (big.job, big.pods, big.gpus) == ("big", 2, 8)
     assert (big.came, big.whole, big.end, big.state) == (0.0, 0.3, 10.3, "Succeeded")
     assert (late.came, late.whole, late.end, late.state) == (0.0, 10.5, 15.7, "Succeeded")
@@ -101,26 +101,26 @@ def test_a_life_has_a_wait_and_a_run() -> None:
 
 def test_a_gang_in_part_is_not_whole() -> None:
     """One of two pods is no start."""
-    seen = [sights.job(0.0, "a", pods=2), sights.pod(1.0, "a-worker-0", "node-1")]
+    seen = [observations.job(0.0, "a", pods=2), observations.pod(1.0, "a-worker-0", "node-1")]
     (life,) = history.lives(seen)
     assert (life.whole, life.end) == (None, None)
 
 
 def test_what_has_ended_is_not_over_before_its_pods_were_seen() -> None:
     """A job's status may come long before what the watch of the pods shows."""
-    on_node = sights.pod(1.0, "a-worker-0", "node-1", "Running")
-    over = sights.job(2.0, "a", "Succeeded", pods=2, ended=1)
-    ended = sights.pod(3.0, "a-worker-0", "node-1", "Succeeded")
+    on_node = observations.pod(1.0, "a-worker-0", "node-1", "Running")
+    over = observations.job(2.0, "a", "Succeeded", pods=2, ended=1)
+    ended = observations.pod(3.0, "a-worker-0", "node-1", "Succeeded")
     serves, away = (
-        sights.pod(1.0, "a-ps-0", "node-1", "Running"),
-        sights.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
+        observations.pod(1.0, "a-ps-0", "node-1", "Running"),
+        observations.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
     )
     assert not history.drained([over])
     assert not history.drained([over, on_node])
     assert history.drained([on_node, over, ended])
     assert not history.drained([on_node, over, ended, serves])
     assert history.drained([on_node, over, ended, serves, away])
-    both = sights.job(2.0, "a", "Succeeded", pods=2, ended=2)
+    both = observations.job(2.0, "a", "Succeeded", pods=2, ended=2)
     assert not history.drained([on_node, both, ended])
     assert history.drained([on_node, both, ended, serves, away])
 

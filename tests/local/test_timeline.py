@@ -8,15 +8,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-import sights
 from muster.local import timeline
+from support.builders import observations
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(seen: list | None = None) -> str:
     """Draw what was seen, in text."""
-    return timeline.render(timeline.arrange(seen or sights.two_gangs(), sights.NODES))
+    return timeline.render(timeline.arrange(seen or observations.two_gangs(), observations.NODES))
 
 
 def row(text: str, label: str) -> str:
@@ -54,11 +54,11 @@ def test_a_pod_has_as_many_lanes_as_gpus() -> None:
 def test_a_failed_pod_ends_in_a_cross_and_has_a_lane_without_gpu() -> None:
     """And what comes back takes the same lane."""
     seen = [
-        sights.job(0.0, "a"),
-        sights.pod(0.0, "a-worker-0", "node-1", uid="u1"),
-        sights.pod(5.0, "a-worker-0", "node-1", "Failed", uid="u1"),
-        sights.pod(5.0, "a-worker-0", "node-1", uid="u2"),
-        sights.pod(10.0, "a-worker-0", "node-1", "Succeeded", uid="u2"),
+        observations.job(0.0, "a"),
+        observations.pod(0.0, "a-worker-0", "node-1", uid="u1"),
+        observations.pod(5.0, "a-worker-0", "node-1", "Failed", uid="u1"),
+        observations.pod(5.0, "a-worker-0", "node-1", uid="u2"),
+        observations.pod(10.0, "a-worker-0", "node-1", "Succeeded", uid="u2"),
     ]
     text = drawn(seen)
     assert re.fullmatch(r"\[A+x\[A+\] ?", row(text, "            cpu"))
@@ -68,14 +68,14 @@ def test_a_failed_pod_ends_in_a_cross_and_has_a_lane_without_gpu() -> None:
 def test_pods_side_by_side_take_lanes_of_their_own() -> None:
     """No lane is drawn over, wherever there is room beside."""
     seen = [
-        sights.job(0.0, "a"),
+        observations.job(0.0, "a"),
         *(
-            sights.pod(0.0, f"a-worker-{i}", "node-1", gpus=g)
+            observations.pod(0.0, f"a-worker-{i}", "node-1", gpus=g)
             for i, g in enumerate((1, 2, 1, 0, 0))
         ),
-        sights.job(9.0, "a"),
+        observations.job(9.0, "a"),
     ]
-    board = timeline.arrange(seen, sights.NODES).boards[0]
+    board = timeline.arrange(seen, observations.NODES).boards[0]
     assert [bar.lanes for bar in board.bars] == [(0,), (1, 2), (3,), (4,), (5,)]
     assert (board.gpus, board.others) == (4, 2)
 
@@ -83,11 +83,11 @@ def test_pods_side_by_side_take_lanes_of_their_own() -> None:
 def test_a_late_end_leaves_the_picture_whole() -> None:
     """The end of one pod may be heard after the start of the one that takes its GPUs."""
     seen = [
-        sights.pod(0.0, "a-worker-0", "node-1", gpus=4),
-        sights.pod(5.0, "b-worker-0", "node-1", gpus=4),
-        sights.pod(5.1, "a-worker-0", "node-1", "Succeeded", gpus=4),
+        observations.pod(0.0, "a-worker-0", "node-1", gpus=4),
+        observations.pod(5.0, "b-worker-0", "node-1", gpus=4),
+        observations.pod(5.1, "a-worker-0", "node-1", "Succeeded", gpus=4),
     ]
-    board = timeline.arrange(seen, sights.NODES).boards[0]
+    board = timeline.arrange(seen, observations.NODES).boards[0]
     assert [bar.lanes for bar in board.bars] == [(0, 1, 2, 3), (0, 1, 2, 3)]
 
 
@@ -107,7 +107,7 @@ def test_ticks_are_round_and_few(end: float, wanted: tuple[int, ...]) -> None:
 
 def test_colour_is_only_added() -> None:
     """Without its escape sequences the coloured chart is the plain one."""
-    arranged = timeline.arrange(sights.two_gangs(), sights.NODES)
+    arranged = timeline.arrange(observations.two_gangs(), observations.NODES)
     painted = timeline.render(arranged, timeline.coloured)
     assert re.sub(r"\x1b\[\d+m", "", painted) == timeline.render(arranged)
     assert "\x1b[32mA" in painted
@@ -115,21 +115,21 @@ def test_colour_is_only_added() -> None:
 
 def test_nothing_seen_is_an_empty_picture() -> None:
     """Nodes alone."""
-    arranged = timeline.arrange([], sights.NODES)
+    arranged = timeline.arrange([], observations.NODES)
     assert "node-2" in timeline.render(arranged)
     ET.fromstring(timeline.draw(arranged, "nothing"))
 
 
 def shapes(seen: list, title: str = "t") -> tuple[ET.Element, list[str], list[ET.Element]]:
     """Return the root of the SVG, its texts, its rectangles."""
-    root = ET.fromstring(timeline.draw(timeline.arrange(seen, sights.NODES), title))
+    root = ET.fromstring(timeline.draw(timeline.arrange(seen, observations.NODES), title))
     texts = [element.text or "" for element in root.iter(f"{SVG}text")]
     return root, texts, list(root.iter(f"{SVG}rect"))
 
 
 def test_svg_names_jobs_nodes_pods_and_times() -> None:
     """Whoever sees only the file can read it: there is a legend."""
-    _, texts, _ = shapes(sights.two_gangs(), "who & when")
+    _, texts, _ = shapes(observations.two_gangs(), "who & when")
     assert {"who & when", "0 s", "node-1", "node-2", "big-worker-0", "late-worker-1"} <= set(texts)
     assert {"A big", "B late", "waits, holds nothing"} <= set(texts)
     assert "waited 10.5 s, ran 5.2 s" in texts
@@ -137,7 +137,7 @@ def test_svg_names_jobs_nodes_pods_and_times() -> None:
 
 def test_svg_draws_a_pod_over_its_lanes() -> None:
     """Neighbouring lanes make one bar, four times as high as one; all lies in the canvas."""
-    root, _, rectangles = shapes(sights.two_gangs())
+    root, _, rectangles = shapes(observations.two_gangs())
     pods = {
         group.findtext(f"{SVG}title", "").split(" on ")[0]: group.findall(f"{SVG}rect")
         for group in root.iter(f"{SVG}g")

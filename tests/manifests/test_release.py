@@ -28,7 +28,7 @@ import yaml
 from bundle import Image, ReleaseError, Signer
 
 import muster
-import registry
+from support.apiserver import image_registry
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "sha256:" + 64 * "a"
@@ -352,7 +352,7 @@ def test_what_is_not_said_is_asked_for(
 class Published:
     """What was published where, and the folder of keys."""
 
-    there: registry.Registry
+    there: image_registry.Registry
     image: Image
     parts: Path
     keys: Path
@@ -362,7 +362,7 @@ class Published:
 def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
     """Publish for an image that is in a registry, signed with a key, without a public log."""
     keys = tmp_path_factory.mktemp("keys")
-    with registry.serving() as there, pytest.MonkeyPatch.context() as patch:
+    with image_registry.serving() as there, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COSIGN_PASSWORD", "")
         signer = Signer()
         if gotools.find("cosign"):

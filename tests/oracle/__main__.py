@@ -23,11 +23,12 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import evicting  # noqa: E402
-from builders_scheduler import make_snapshot  # noqa: E402
-from exhaustive import Case, planted, small  # noqa: E402
+from start_estimates import keep, make  # noqa: E402
+
 from muster.scheduler import cycle, policy  # noqa: E402
-from promises import keep, make  # noqa: E402
+from support.builders import preemption  # noqa: E402
+from support.builders.exhaustive import Case, planted, small  # noqa: E402
+from support.builders.scheduler import make_snapshot  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def claimed(kind: Claims, count: int) -> bool:
     """Print how many were missed, or not as they should be; say whether few enough were."""
     possible = missed = harmful = wrong = 0
     for seed in range(count):
-        made = evicting.claim(random.Random(seed), reclaims=kind.reclaims)
+        made = preemption.claim(random.Random(seed), reclaims=kind.reclaims)
         if made is None:
             continue
         decision = made.decide()
@@ -125,7 +126,7 @@ def claimed(kind: Claims, count: int) -> bool:
         if not decision.evictions:
             missed += 1
         else:
-            lost = evicting.lost_by(made.world, decision)
+            lost = preemption.lost_by(made.world, decision)
             # Less than by any lawful set is lost where one goes that must not.
             wrong += lost < made.least - NEARLY
             harmful += lost > made.least + NEARLY

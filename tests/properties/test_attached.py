@@ -6,7 +6,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders_scheduler import (
+from muster.cluster import storage
+from muster.cluster.assemble import assemble
+from muster.cluster.state import ClusterColumns
+from muster.scheduler import cycle, policy
+from muster.scheduler.session import Session
+from support.builders.scheduler import (
     make_columns,
     make_gang,
     make_node,
@@ -16,11 +21,6 @@ from builders_scheduler import (
     make_template,
     place_and_undo,
 )
-from muster.cluster import storage
-from muster.cluster.assemble import assemble
-from muster.cluster.state import ClusterColumns
-from muster.scheduler import cycle, policy
-from muster.scheduler.session import Session
 
 CLAIMS = [f"c{i}" for i in range(6)]
 DRIVERS = ("disk.example.com", "net.example.com")

@@ -9,12 +9,12 @@ import random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mpijobs import SECRETS, mpijob, role
 from muster import gang
 from muster.api.status import Verdict
 from muster.controller.model import Create, Delete, Patch, Refusal, SetStatus
 from muster.controller.reconcile import reconcile
-from world import World, of_kind, tfjob, wanted
+from support.apiserver.memory import World, of_kind, tfjob, wanted
+from support.builders.mpijobs import SECRETS, mpijob, role
 
 WRITES = Create | Delete | Patch | SetStatus
 CODES = st.sampled_from([0, 1, 127, 128, 137, None])

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever an API server stores: it is read, and what one writes stops nobody else's work.
 
-The documents come from `tests/documents.py`: all kinds that are watched, drawn from their schemas.
+The documents come from `tests/support/chaos/random_documents.py`: all kinds that are watched,
+drawn from their schemas.
 """
 
 from __future__ import annotations
@@ -13,9 +14,6 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import documents
-from builders_scheduler import make_node
-from following import Recorded, Shown
 from muster import frameworks, gang
 from muster.allocator.gangs import GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
@@ -28,10 +26,13 @@ from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
 from muster.store import observe
 from muster.store.store import Callbacks, Store
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders.scheduler import make_node
+from support.chaos import random_documents
+from support.rehearsal.gang_tracking import Recorded, Shown
 
 NOW = 1_800_000_000.0
-DRAWN = (documents.document, documents.mutated)
+DRAWN = (random_documents.document, random_documents.mutated)
 SEEDS = st.integers(0, 2**40)
 BATCH = 24
 """Documents of one cluster."""
@@ -93,7 +94,7 @@ class Cluster(Shown):
     def show(self, seed, count=BATCH):
         """Show documents of many kinds, some of them in the place of others."""
         dice = random.Random(seed)
-        kinds = [*documents.KINDS, *["Pod", "Node"] * 4, *documents.JOBS]
+        kinds = [*random_documents.KINDS, *["Pod", "Node"] * 4, *random_documents.JOBS]
         for kind in dice.choices(kinds, k=count):
             made = dice.choice(DRAWN)(kind, dice.randrange(2**40))
             made["metadata"]["generation"] = self.version + 1
@@ -163,7 +164,7 @@ class Cluster(Shown):
 def test_every_document_is_read(seed):
     """By a parser that foresees it; what it cannot understand is told on that object alone."""
     dice, cluster = random.Random(seed), Cluster()
-    for kind in dice.choices(documents.KINDS, k=BATCH):
+    for kind in dice.choices(random_documents.KINDS, k=BATCH):
         made = dice.choice(DRAWN)(kind, dice.randrange(2**40))
         with Unforeseen() as unforeseen:
             if made["kind"] == "PodGroup":

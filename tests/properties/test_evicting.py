@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import evicting
-from evicting import worlds
 from muster.scheduler import policy
 from muster.scheduler.actions import eviction as making_room
+from support.builders import preemption
+from support.builders.preemption import worlds
 
 DEFAULT_TIERS = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 ORDERS = [
@@ -159,11 +159,11 @@ def test_of_all_lawful_sets_the_cheapest(dice, reclaims):
     The same is so for a gang that has lost its members with their nodes. With as many tries as it
     takes: `make oracle` counts what it costs that they are bounded.
     """
-    made = evicting.claim(dice, reclaims=reclaims)
+    made = preemption.claim(dice, reclaims=reclaims)
     if made is None:
         return
     with mock.patch.object(making_room, "TRIES", 100_000):
         decision = made.decide()
     assert bool(decision.evictions) is (made.least is not None)
     if made.least is not None:
-        assert evicting.lost_by(made.world, decision) == pytest.approx(made.least, abs=1e-4)
+        assert preemption.lost_by(made.world, decision) == pytest.approx(made.least, abs=1e-4)

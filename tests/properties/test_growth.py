@@ -15,8 +15,6 @@ import time
 import pytest
 from hypothesis import settings
 
-from builders_scheduler import make_node
-from following import Following, Shown
 from muster import gang
 from muster.allocator.members import JobMembers, PodGroupMembers
 from muster.api import edge
@@ -24,7 +22,9 @@ from muster.cluster.assemble import assemble
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
 from muster.store.store import Store
-from world import START, World, tfjob
+from support.apiserver.memory import START, World, tfjob
+from support.builders.scheduler import make_node
+from support.rehearsal.gang_tracking import Following, Shown
 
 TIMES, AT_MOST = 4, 6.0
 NODES = 8

@@ -8,11 +8,11 @@ import asyncio
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import rehearsal
-from mpijobs import mpijob
 from muster.frameworks import FRAMEWORKS
-from rehearsal import Process
-from world import of_kind
+from support.apiserver.memory import of_kind
+from support.builders.mpijobs import mpijob
+from support.rehearsal import virtual_cluster
+from support.rehearsal.virtual_cluster import Process
 
 NODES = {"n1": 2, "n2": 2, "n3": 2}
 FATES = {
@@ -132,7 +132,7 @@ async def story(server, dice):
         for index in range(8):
             fate = dice.choice(drawn)
             # A batch Job's own limits are not played.
-            kinds = rehearsal.KINDS[: 3 if fate in LAUNCHED else 2]
+            kinds = virtual_cluster.KINDS[: 3 if fate in LAUNCHED else 2]
             acts.create_task(users.act(dice.choice(kinds), fate, f"{fate}-{index}"))
         for _ in range(dice.choice((0, 0, 0, 1, 2))):
             await asyncio.sleep(dice.uniform(0.2, 2))
@@ -157,4 +157,4 @@ async def story(server, dice):
 @settings(max_examples=max(1, settings().max_examples // 8), phases=[Phase.generate])
 def test_whatever_the_order(seed):
     """No node is given twice, every job ends, and every place comes free."""
-    assert rehearsal.play(story, seed, NODES) == []
+    assert virtual_cluster.play(story, seed, NODES) == []

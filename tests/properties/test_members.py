@@ -15,9 +15,6 @@ from dataclasses import fields, replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from builders import reference
-from builders_scheduler import make_node
-from following import Recorded, Shown, whoever_has_come
 from muster import gang
 from muster.allocator import assume, tracker
 from muster.allocator.gangs import GangTracker, Kind
@@ -33,7 +30,10 @@ from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler.decision import Decision, Placement, Verdict
 from muster.store.store import Store
-from world import START, tfjob
+from support.apiserver.memory import START, tfjob
+from support.builders.objects import reference
+from support.builders.scheduler import make_node
+from support.rehearsal.gang_tracking import Recorded, Shown, whoever_has_come
 
 KEY, HOLD, WAITS = "TFJob/team/mnist", 12.0, 15
 SIZE = 4

@@ -10,9 +10,9 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders_scheduler import make_gang, make_node, make_queue, make_role
-from evicting import World
 from muster.scheduler import policy
+from support.builders.preemption import World
+from support.builders.scheduler import make_gang, make_node, make_queue, make_role
 
 BUDGET = 2
 MOVES = policy.parse(

@@ -8,7 +8,11 @@ import dataclasses
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from builders_scheduler import (
+from muster.cluster.assemble import assemble
+from muster.cluster.pods import parse_use
+from muster.scheduler import cycle, policy
+from muster.scheduler.session import Session
+from support.builders.scheduler import (
     make_columns,
     make_gang,
     make_node,
@@ -18,11 +22,7 @@ from builders_scheduler import (
     make_template,
     place_and_undo,
 )
-from muster.cluster.assemble import assemble
-from muster.cluster.pods import parse_use
-from muster.scheduler import cycle, policy
-from muster.scheduler.session import Session
-from seen import moving
+from support.builders.snapshots import moving
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -9,9 +9,9 @@ import itertools
 from hypothesis import event, example, given, target
 from hypothesis import strategies as st
 
-from builders_scheduler import run
-from exhaustive import HOST, as_gang, make_nodes, outcomes, splits
 from muster.scheduler import policy
+from support.builders.exhaustive import HOST, as_gang, make_nodes, outcomes, splits
+from support.builders.scheduler import run
 
 NODES = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 4), st.sampled_from("ab")), min_size=1, max_size=4

@@ -9,13 +9,20 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.cluster import queuetree
 from muster.cluster.queues import FLAT, QueueShape
 from muster.scheduler import cycle, division, policy
 from muster.scheduler.division import Tree
 from muster.scheduler.plugins import proportion
 from muster.scheduler.session import Session
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
 
 CPUS = 12
 EXACT = 1e-6

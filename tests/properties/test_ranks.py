@@ -9,12 +9,12 @@ from itertools import groupby
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.actions.allocate import allocate
 from muster.scheduler.model import Topology
 from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
 
 LEVELS = ("zone", "rack", "block")
 RULES = {

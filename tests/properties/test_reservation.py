@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders_scheduler import make_node
 from muster.api.reasons import GangPhase
 from muster.scheduler import cycle, policy
-from simulation import Cluster, Work
+from support.builders.scheduler import make_node
+from support.rehearsal.simulation import Cluster, Work
 
 
 @st.composite

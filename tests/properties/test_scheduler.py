@@ -10,7 +10,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders_scheduler import (
+from muster.api.reasons import GangPhase
+from muster.cluster.assemble import assemble
+from muster.cluster.nodes import parse_node
+from muster.cluster.pods import parse_use
+from muster.cluster.state import ClusterColumns
+from muster.scheduler import cycle, division, policy
+from muster.scheduler.session import Session
+from support.builders.scheduler import (
     make_columns,
     make_gang,
     make_node,
@@ -19,13 +26,6 @@ from builders_scheduler import (
     make_role,
     make_snapshot,
 )
-from muster.api.reasons import GangPhase
-from muster.cluster.assemble import assemble
-from muster.cluster.nodes import parse_node
-from muster.cluster.pods import parse_use
-from muster.cluster.state import ClusterColumns
-from muster.scheduler import cycle, division, policy
-from muster.scheduler.session import Session
 
 GPU = "nvidia.com/gpu"
 BINPACK = policy.parse(

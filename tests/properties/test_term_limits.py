@@ -8,8 +8,8 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders_scheduler import make_columns, make_node, make_pod, make_role
 from muster.api import podtemplate
+from support.builders.scheduler import make_columns, make_node, make_pod, make_role
 
 HOSTNAME, REQUIRED = "kubernetes.io/hostname", "requiredDuringSchedulingIgnoredDuringExecution"
 NODES = [

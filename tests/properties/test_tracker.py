@@ -9,8 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builders import make_job, make_pod, make_replica, make_template
-from builders_scheduler import make_node
 from muster.allocator import assume, members, tracker
 from muster.allocator.lifecycle import Lifecycle, State
 from muster.allocator.members import GangSettings, Template, Version
@@ -33,6 +31,8 @@ from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import TaskSet
 from muster.gang import standing
+from support.builders.objects import make_job, make_pod, make_replica, make_template
+from support.builders.scheduler import make_node
 
 SIZE, MINIMUM, HOLD, PATIENCE = 4, 3, 10.0, 25.0
 SHAPE = pods.PodShape((("cpu", 1000),))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Api, own_namespace
 
 from muster.local import cluster, images, layout, options, real, runner
 from muster.local.handle import Cluster
+from support.e2e.harness import Api, own_namespace
 
 ROOT = Path(__file__).parents[2]
 NODES = 2

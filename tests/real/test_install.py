@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import Api, own_namespace
 
 from muster.api.names import LEADS
 from muster.local import cluster, handle, images, options, real
 from muster.local.handle import Cluster
+from support.e2e.harness import Api, own_namespace
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "training"

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import machine
 import pytest
 import yaml
 
 from muster.local import cluster, options, real
 from muster.local.cluster import Cluster
+from real import machine
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Api, Json, condition, own_namespace, verdict
-from test_pods import MEET, cores, filler, pytorchjob
-from test_running_first import FENCES, fence
 
 from muster.local import cgroups, cluster, images, options, real, runner
 from muster.local.handle import Cluster
+from real.test_pods import MEET, cores, filler, pytorchjob
+from support.e2e.harness import Api, Json, condition, own_namespace, verdict
+from support.e2e.lost_nodes import FENCES, fence
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
 

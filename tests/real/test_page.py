@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import machine
 import pytest
 
 from muster.local import cluster
+from real import machine
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "real.md"

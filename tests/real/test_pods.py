@@ -12,13 +12,13 @@ import urllib.request
 from typing import Any
 
 import pytest
-import venvs
-from asking import ask
-from harness import Api, Json
-from test_sdk import RELEASE
 
 from muster.api import names
 from muster.local.handle import Cluster
+from support.e2e import venvs
+from support.e2e.harness import Api, Json
+from support.e2e.muster_cli import ask
+from support.e2e.venvs import TRAINING_SDK
 
 pytestmark = pytest.mark.real
 
@@ -138,7 +138,7 @@ def await_event(api: Api, job: str, words: str) -> None:
 
 def logs_by_sdk(api: Api, kind: str, job: str) -> dict[str, str]:
     """Return what the released SDK reads of a job's logs, by pod."""
-    sdk = venvs.python("kubeflow-training", *RELEASE)
+    sdk = venvs.python("kubeflow-training", *TRAINING_SDK)
     argv = [str(sdk), "-c", SDK, str(api.cluster.kubeconfig), api.namespace, kind, job]
     said = subprocess.check_output(argv, text=True)
     read: dict[str, str] = json.loads(said.splitlines()[-1])

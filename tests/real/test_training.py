@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import times
 import yaml
-from harness import Api, Json, own_namespace
-from test_pods import logs_by_sdk
 
 from muster.api import names
 from muster.local import images, real
 from muster.local.handle import Cluster
+from real import times
+from real.test_pods import logs_by_sdk
+from support.e2e.harness import Api, Json, own_namespace
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "training"

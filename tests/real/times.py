@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from harness import Api, Json, condition, node_of, phase_of
+
+from support.e2e.harness import Api, Json, condition, node_of, phase_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
 HEAD = (

@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 from prometheus_client.exposition import generate_latest
 
-import mpijobs
 import muster
 from muster import frameworks
 from muster.allocator.decisionlog import DecisionLog
@@ -23,7 +22,8 @@ from muster.frameworks import FRAMEWORKS
 from muster.kube.serving import start
 from muster.runtime.metrics import Addresses, Metrics, Probes, serve
 from muster.store.jobs import Jobs
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders import mpijobs
 
 
 def shown(metrics):

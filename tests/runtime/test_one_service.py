@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-import rehearsal
 from muster.api import names
 from muster.kube.flowcontrol import PriorityLevel
-from rehearsal import Process
-from world import of_kind
+from support.apiserver.memory import of_kind
+from support.rehearsal import virtual_cluster
+from support.rehearsal.virtual_cluster import Process
 
 PODS = 300
 """Of more the statuses are not more: 1005 writes for 1000."""
@@ -72,7 +72,7 @@ def test_little_more_than_one_write_a_pod():
         await asyncio.gather(task, return_exceptions=True)
         return process
 
-    process = rehearsal.play(story, 1, {f"n{n}": 110 for n in range(10)})
+    process = virtual_cluster.play(story, 1, {f"n{n}": 110 for n in range(10)})
     writes = process.writes
     assert writes["POST", "pods"] == PODS
     assert writes["POST", "services"] == 1

@@ -7,11 +7,11 @@ import asyncio
 
 import pytest
 
-from builders_scheduler import make_node
 from muster.cluster.nodes import parse_node
 from muster.kube.events import EventRecorder
 from muster.runtime.outages import OutageReports
 from muster.store.away import AwayNodes
+from support.builders.scheduler import make_node
 
 LEASE = {
     "apiVersion": "coordination.k8s.io/v1",

@@ -25,7 +25,7 @@ from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import LATER, Reconciler
 from muster.store import observe
 from muster.store.store import Store
-from world import World, tfjob
+from support.apiserver.memory import World, tfjob
 
 KEY = "TFJob/team/mnist"
 

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-import rehearsal
-from mpijobs import mpijob
-from rehearsal import Process
-from world import of_kind
+from support.apiserver.memory import of_kind
+from support.builders.mpijobs import mpijob
+from support.rehearsal import virtual_cluster
+from support.rehearsal.virtual_cluster import Process
 
 CPUS = {"n1": 4, "n2": 4}
 TOLD = {"run": "forever", "exits": "0"}
@@ -117,7 +117,7 @@ def test_what_needs_not_wait_goes_out_at_once(sort, seed):
         await end(task)
         return process
 
-    process = rehearsal.play(story, seed, CPUS)
+    process = virtual_cluster.play(story, seed, CPUS)
     last = "jobs" if sort == "v2beta1" else "pods"
     whole = max(i for i, (_, what, *_) in enumerate(process.requests) if what == last) + 1
     assert process.steps(whole) == STEPS[sort]
@@ -142,7 +142,7 @@ def test_whenever_an_operator_ends_the_next_one_makes_what_is_missing(sort, mome
         await end(task)
         return server
 
-    server = rehearsal.play(story, moment, CPUS)
+    server = virtual_cluster.play(story, moment, CPUS)
     made = Counter(plural for plural, *_ in server.made.elements())
     once = {"mpijobs", "podgroups"}.union(*STEPS[sort])
     assert made == {**dict.fromkeys(once, 1), "pods": 3}
@@ -166,4 +166,4 @@ def test_what_somebody_else_has_under_a_name_is_found_by_making_it(sort):
         await end(task)
         return said
 
-    assert name in rehearsal.play(story, 1, CPUS)
+    assert name in virtual_cluster.play(story, 1, CPUS)

@@ -9,11 +9,11 @@ import math
 
 import pytest
 
-import rehearsal
 from muster.kube.flowcontrol import PriorityLevel
 from muster.scheduler import policy
-from rehearsal import Process
-from world import of_kind
+from support.apiserver.memory import of_kind
+from support.rehearsal import virtual_cluster
+from support.rehearsal.virtual_cluster import Process
 
 CLASSES = {"high": 1000, "low": -10}
 TENANTS, EACH, SECONDS = 20, 2, 0.4
@@ -120,4 +120,4 @@ def test_room_is_made_beside_whatever_others_write(whose, after):
 
         return await seconds(make, server, after=after)
 
-    assert rehearsal.play(story, 1, {"n1": 2}) < SOON
+    assert virtual_cluster.play(story, 1, {"n1": 2}) < SOON

@@ -18,7 +18,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.kube.certificates import PairFiles, self_signed
 from muster.runtime import webhook
 from muster.runtime.webhook import LARGEST, Endpoint, answer
-from world import tfjob
+from support.apiserver.memory import tfjob
 
 TFJOB = {"group": "kubeflow.org", "version": "v1", "kind": "TFJob"}
 

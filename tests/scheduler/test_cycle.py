@@ -8,13 +8,20 @@ import gc
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot, run
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Quota
 from muster.scheduler.policy import Option, Policy
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 from muster.scheduler.victims import Victims
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_role,
+    make_snapshot,
+    run,
+)
 
 
 def test_nothing_waits():

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.cluster import storage
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Quota
-from seen import PORT, moving
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
+from support.builders.snapshots import PORT, moving
 
 NOW = 1000.0
 RUNS = [make_role(cpu=3, held=[(0, "n1")])]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 from muster.scheduler import cycle, diagnosis, policy
 from muster.scheduler.diagnosis import Obstacles
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 
 
 @pytest.mark.parametrize(

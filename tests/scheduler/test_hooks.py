@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.api.reasons import Reason
 from muster.scheduler.capacity import Stack
 from muster.scheduler.hooks import Hooks, Rules
 from muster.scheduler.model import Refusal
+from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
 
 
 def no(text):

@@ -7,9 +7,9 @@ from itertools import groupby
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_role, nodes_of, run
 from muster.scheduler import policy
 from muster.scheduler.model import Topology
+from support.builders.scheduler import make_gang, make_node, make_role, nodes_of, run
 
 RACK = Topology("rack")
 

@@ -19,7 +19,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builders_scheduler import (
+from muster.api.reasons import Reason
+from muster.cluster import storage
+from muster.scheduler import policy
+from muster.scheduler.model import PastMove, Quota, Refusal, Topology
+from support.builders.scheduler import (
     make_gang,
     make_node,
     make_pod,
@@ -28,10 +32,6 @@ from builders_scheduler import (
     nodes_of,
     run,
 )
-from muster.api.reasons import Reason
-from muster.cluster import storage
-from muster.scheduler import policy
-from muster.scheduler.model import PastMove, Quota, Refusal, Topology
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
 

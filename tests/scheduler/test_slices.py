@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role, nodes_of, run
 from muster.scheduler import policy
 from muster.scheduler.model import Topology
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, nodes_of, run
 
 PAIRS = Topology(slice_level="rack", slice_size=2)
 

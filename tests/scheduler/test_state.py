@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.api.reasons import Reason
 from muster.scheduler import policy
 from muster.scheduler.model import CPU, Refusal
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
 
 NAMES = ("n1", "n2")
 CHIEF = make_role(role="chief", replicas=1, cpu=2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
 
 NODES = [make_node(name=name, cpu=10) for name in ("n1", "n2")]
 

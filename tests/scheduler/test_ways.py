@@ -8,11 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.scheduler import policy, victims, ways
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
 from muster.scheduler.ways import LOSS, NEARNESS, RATE, SIZE, Ways
+from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
 
 NODES = 12
 

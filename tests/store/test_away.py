@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from builders import make_job, make_pod, make_replica, make_template
-from builders_scheduler import make_node
 from muster.api import edge
 from muster.api.tolerations import NodeTolerations
 from muster.cluster.nodes import parse_node
 from muster.store.away import EVICTED_AGAIN, EVICTED_WITHIN, AwayNodes
+from support.builders.objects import make_job, make_pod, make_replica, make_template
+from support.builders.scheduler import make_node
 
 DOWN = 1_700_000_000.0
 AFTER = 60.0

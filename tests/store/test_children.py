@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from builders import OWNER, make_job, make_owner
 from muster.api import model
 from muster.api.status import Condition, JobStatus
 from muster.store.children import Children
+from support.builders.objects import OWNER, make_job, make_owner
 
 NAME = "mnist-launcher"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 
-from builders_scheduler import make_node, make_pod
 from muster import gang
 from muster.allocator import binder
 from muster.kube.client import ApiError
 from muster.store import ondemand
 from muster.store.ondemand import GoneNodes
 from muster.store.store import Callbacks, Store
+from support.builders.scheduler import make_node, make_pod
 
 NODE = make_node(name="n1")
 NODE["metadata"] |= {"uid": "n", "resourceVersion": "5"}

@@ -14,7 +14,7 @@ from muster.kube.client import ApiError
 from muster.store import informers
 from muster.store.informers import Informers
 from muster.store.store import Store
-from world import tfjob
+from support.apiserver.memory import tfjob
 
 JOBS = [FRAMEWORKS["TFJob"]]
 GROUPS, QUEUES = gang.VOLCANO.apis[0], gang.VOLCANO.queues

@@ -8,12 +8,12 @@ import json
 
 import pytest
 
-import flights
 from muster.api import names
 from muster.api.status import read as read_status
 from muster.frameworks import FRAMEWORKS
 from muster.store.jobs import Jobs
-from world import World, tfjob
+from support.apiserver.memory import World, tfjob
+from support.builders import recorded_jobs
 
 LONG = "x" * 50_000
 ENDED = {"conditions": [{"type": "Succeeded", "status": "True"}], "state": "Succeeded"}
@@ -104,10 +104,10 @@ def test_a_job_that_is_over_may_be_garbage(spec):
 
 
 @pytest.mark.parametrize("policy", ["All", "Running", "None"])
-@pytest.mark.parametrize("name", flights.NAMES)
+@pytest.mark.parametrize("name", recorded_jobs.NAMES)
 def test_what_is_kept_of_a_job_that_is_over_is_all_that_is_needed(name, policy):
     """To clean up after it, and to let it go in time."""
-    job, others = flights.read(name)
+    job, others = recorded_jobs.read(name)
     job["spec"]["runPolicy"] = {"cleanPodPolicy": policy, "ttlSecondsAfterFinished": 60}
     whole = World(job).settle()
     whole.objects = {(o["kind"], o["metadata"]["name"]): o for o in others}

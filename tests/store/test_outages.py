@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from builders import make_job, make_pod
-from builders_scheduler import make_node
-from counting import calls
 from muster.api import edge
 from muster.cluster.nodes import parse_node
 from muster.store.away import AwayNodes
+from support.builders.objects import make_job, make_pod
+from support.builders.scheduler import make_node
+from support.rehearsal.call_count import calls
 
 DOWN = 1_700_000_000.0
 AFTER = 60.0

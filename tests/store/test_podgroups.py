@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from builders import make_pod
 from muster.cluster.podgroups import Ask
 from muster.cluster.pods import PodShape
 from muster.store.podgroups import ForeignPods
+from support.builders.objects import make_pod
 
 KEY = "PodGroup/team/g"
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from builders import make_owner, reference
-from builders_scheduler import make_gang, make_node, make_queue, make_role
-from counting import calls
 from muster import gang
 from muster.api import edge, names
 from muster.cluster.assemble import assemble
@@ -20,7 +17,10 @@ from muster.store import observe
 from muster.store.away import AwayNodes
 from muster.store.ondemand import Strangers
 from muster.store.store import Callbacks, Store
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders.objects import make_owner, reference
+from support.builders.scheduler import make_gang, make_node, make_queue, make_role
+from support.rehearsal.call_count import calls
 
 KEY, W0 = "TFJob/team/mnist", "mnist-worker-0"
 LABELS = {

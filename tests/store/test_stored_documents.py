@@ -13,8 +13,6 @@ import math
 
 import pytest
 
-from builders_scheduler import make_node, make_pod
-from following import Recorded, Shown
 from muster import frameworks, gang
 from muster.allocator.gangs import GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
@@ -28,7 +26,9 @@ from muster.scheduler import cycle, policy
 from muster.scheduler.cycle import forecast
 from muster.store import observe
 from muster.store.store import Callbacks, Store
-from world import tfjob
+from support.apiserver.memory import tfjob
+from support.builders.scheduler import make_node, make_pod
+from support.rehearsal.gang_tracking import Recorded, Shown
 
 NOW = 1_800_000_000.0
 VICTIM, ODD = "TFJob/team/mnist", "TFJob/odd/odd"

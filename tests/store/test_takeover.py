@@ -8,14 +8,14 @@ import copy
 
 import pytest
 
-import flights
 from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError
 from muster.store.store import Store
 from muster.store.takeover import Takeover
-from world import merge
+from support.apiserver.memory import merge
+from support.builders import recorded_jobs
 
 GONE = 404
 PATHS = {
@@ -71,7 +71,7 @@ def labelled(document):
 
 def taken_over(name, *, backend=gang.NONE, followed=tuple(PATHS), **status):
     """Return a store that follows all kinds, the recorded job in it, and its server."""
-    document, others = flights.read(name)
+    document, others = recorded_jobs.read(name)
     document["metadata"]["resourceVersion"] = "1"
     document["status"] |= status
     store = Store(backend, FRAMEWORKS.values())
@@ -89,7 +89,7 @@ def look(store, takeover):
     return job
 
 
-@pytest.mark.parametrize("name", flights.NAMES)
+@pytest.mark.parametrize("name", recorded_jobs.NAMES)
 def test_all_that_the_job_has_is_known_and_labelled(name):
     """Whatever page it is on."""
     store, server = taken_over(name)

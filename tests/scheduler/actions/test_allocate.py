@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import (
+from muster.api.reasons import Reason
+from muster.scheduler import policy
+from muster.scheduler import session as session_module
+from muster.scheduler.actions.allocate import allocate
+from muster.scheduler.session import Session
+from support.builders.scheduler import (
     make_gang,
     make_node,
     make_pod,
@@ -14,11 +19,6 @@ from builders_scheduler import (
     make_snapshot,
     make_template,
 )
-from muster.api.reasons import Reason
-from muster.scheduler import policy
-from muster.scheduler import session as session_module
-from muster.scheduler.actions.allocate import allocate
-from muster.scheduler.session import Session
 
 
 def waits(key, count, *, cpu=1, least=None, **fields):

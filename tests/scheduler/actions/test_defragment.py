@@ -8,11 +8,11 @@ import importlib
 import numpy as np
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 from muster.scheduler import cycle
 from muster.scheduler.actions import eviction
 from muster.scheduler.session import Session
-from seen import moving
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
+from support.builders.snapshots import moving
 
 defragment = importlib.import_module("muster.scheduler.actions.defragment")
 POLICY = moving()

@@ -6,13 +6,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
 from muster.scheduler.ways import Ways
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
 
 
 def gang(key, *ages, cpu=1, least=None, **fields):

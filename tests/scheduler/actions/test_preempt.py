@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import (
+from muster.scheduler import policy
+from muster.scheduler.actions.preempt import preempt
+from muster.scheduler.session import Session
+from support.builders.scheduler import (
     make_gang,
     make_node,
     make_pod,
@@ -14,9 +17,6 @@ from builders_scheduler import (
     make_snapshot,
     run,
 )
-from muster.scheduler import policy
-from muster.scheduler.actions.preempt import preempt
-from muster.scheduler.session import Session
 
 POLICY = policy.parse({"actions": "allocate, preempt"})
 QUEUES = [make_queue(), make_queue(name="other")]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role, nodes_of, run
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, nodes_of, run
 
 FULL = [make_node(name="n1", gpu=1), make_node(name="n2", gpu=1), make_node(name="n3", gpu=1)]
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.reclaim import reclaim
 from muster.scheduler.session import Session
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
 
 POLICY = policy.parse({"actions": "reclaim, allocate"})
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import (
+from muster.scheduler import packing, policy
+from muster.scheduler.actions import search
+from muster.scheduler.session import Session
+from support.builders.scheduler import (
     make_gang,
     make_node,
     make_pod,
@@ -16,9 +19,6 @@ from builders_scheduler import (
     nodes_of,
     run,
 )
-from muster.scheduler import packing, policy
-from muster.scheduler.actions import search
-from muster.scheduler.session import Session
 
 HOST = "kubernetes.io/hostname"
 SIZES = {"a": (5, 3), "b": (3, 5), "c": (4, 4)}

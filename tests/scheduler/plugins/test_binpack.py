@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.capacity import NOWHERE
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 
 SEED = {"binpack.cpu": "1", "binpack.memory": "0", "binpack.resources.nvidia.com/gpu": "1"}
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_queue, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.hooks import NO, VETO, YES, Claim, Hooks, Rules
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_node, make_queue, make_role, make_snapshot
 
 
 def running(key, count, *, cpu=1, **fields):

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_queue, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.plugins import fairshare
 from muster.scheduler.policy import PolicyError
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_queue, make_snapshot
 
 
 def rules(**arguments):

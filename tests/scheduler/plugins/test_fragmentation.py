@@ -5,10 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot, nodes_of, run
 from muster.scheduler import policy
 from muster.scheduler.plugins.fragmentation import workload
 from muster.scheduler.session import Session
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_role,
+    make_snapshot,
+    nodes_of,
+    run,
+)
 
 
 def rules(weight="1"):

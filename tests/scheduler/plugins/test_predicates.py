@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_role, run
 from muster.scheduler import policy
+from support.builders.scheduler import make_gang, make_node, make_role, run
 
 NODES = [
     make_node(name="n1", conditions={"MemoryPressure": True}),

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.session import Session
+from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
 
 RULES = policy.parse({"tiers": [{"plugins": [{"name": "priority"}]}]})
 

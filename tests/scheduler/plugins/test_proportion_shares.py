@@ -3,9 +3,16 @@
 
 from __future__ import annotations
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.scheduler import cycle, policy
 from muster.scheduler.plugins.proportion import Share, shares
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
 
 GI = 2**30
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import (
+from muster.scheduler import policy
+from muster.scheduler.model import Topology
+from muster.scheduler.session import ATTEMPT, EFFORT
+from support.builders.scheduler import (
     make_gang,
     make_node,
     make_role,
@@ -13,9 +16,6 @@ from builders_scheduler import (
     nodes_of,
     run,
 )
-from muster.scheduler import policy
-from muster.scheduler.model import Topology
-from muster.scheduler.session import ATTEMPT, EFFORT
 
 RACKS = [make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i // 2}"}) for i in range(6)]
 

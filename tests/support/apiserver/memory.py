@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An API server of one job in memory: applies actions, plays the kubelet, observes.
+
+Documents go in and out; what the cores see is made by the views that the operator itself uses.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+from muster import gang
+from muster.api import edge, names
+from muster.controller import reconcile
+from muster.controller.model import (
+    Context,
+    Create,
+    Delete,
+    Emit,
+    Observed,
+    Patch,
+    RequeueAfter,
+    SetStatus,
+)
+from muster.frameworks import FRAMEWORKS, load, of
+from muster.store import parse
+from support.builders.objects import reference
+
+START = 1_700_000_000.0
+PHASES = ("Running", "Succeeded", "Failed")
+
+
+def copied(value):
+    """Return documents that share nothing with these: of JSON, so sooner than copy.deepcopy."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(copied, value))
+    return value
+
+
+class World:
+    """One job, its children, a clock that stands still, and everything that was said."""
+
+    def __init__(self, document, *, backend=gang.NONE, context=None, **observed):
+        self.job = copied(document)
+        self.framework = FRAMEWORKS[document["kind"]]
+        self.backend = backend
+        self.context = context or Context()
+        self.now = START
+        self.secrets = observed.pop("secrets", {})
+        self.extra = observed
+        self.objects = {}
+        self.said = []
+        self.requeue = None
+        self.writes = []
+        self._uids = itertools.count(1)
+        self.job.setdefault("status", {})
+        meta = self.job["metadata"]
+        meta.setdefault("namespace", "team")
+        meta.setdefault("uid", "job-uid")
+        meta.setdefault("generation", 1)
+        meta.setdefault("creationTimestamp", edge.format_time(START))
+
+    # What the operator does.
+
+    def observe(self):
+        """Return what one pass sees."""
+        job = load(self.framework, self.job)
+        pods = [parse.pod(o) for o in self.of("Pod")]
+        return Observed(
+            job=job,
+            now=self.now,
+            pods=tuple(pods),
+            services=tuple(parse.child("Service", o) for o in self.of("Service")),
+            configs=tuple(parse.child("ConfigMap", o) for o in self.of("ConfigMap")),
+            batches=tuple(parse.batch(o) for o in self.of("Job")),
+            companions=tuple(parse.child(o["kind"], o) for o in self._companions(job)),
+            secrets=self.secrets,
+            autoscalers=tuple(parse.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
+            group=next((_group(o) for o in self.of("PodGroup")), None),
+            **self.extra,
+        )
+
+    def _companions(self, job):
+        named = {(part.kind, part.name(job)) for part in of(job).companions}
+        named |= {(kind, names.flat(job.name)) for kind in self.backend.companions}
+        return [o for key, o in self.objects.items() if key in named]
+
+    @property
+    def rules(self):
+        """The set of rules by which the job is read."""
+        return of(load(self.framework, self.job))
+
+    def decide(self):
+        """Return the actions of one pass, without doing them."""
+        if self.job is None:
+            return []
+        seen = self.observe()
+        return reconcile.reconcile(seen, of(seen.job), self.backend, self.context)
+
+    def step(self, *, upto=None):
+        """Do one pass, or only its first actions; return what was done."""
+        actions = self.decide()[:upto]
+        self.requeue = None
+        for action in actions:
+            self.apply(action)
+        return actions
+
+    def settle(self, *, passes=12):
+        """Do passes until one does nothing; fail if they never end."""
+        for _ in range(passes):
+            if not [a for a in self.step() if isinstance(a, Create | Delete | Patch | SetStatus)]:
+                return self
+        raise AssertionError(f"no fixpoint after {passes} passes: {self.decide()}")
+
+    def apply(self, action):
+        """Do one action as the API server would."""
+        if isinstance(action, Emit):
+            self.said.append(action)
+        elif isinstance(action, RequeueAfter):
+            self.requeue = action.at
+        else:
+            self.writes.append(action)
+            getattr(self, f"_{type(action).__name__.lower()}")(action)
+
+    def _create(self, action):
+        doc = copied(action.doc)
+        meta = doc["metadata"]
+        key = doc["kind"], meta["name"]
+        if key not in self.objects:
+            meta["uid"] = f"uid-{next(self._uids)}"
+            meta["creationTimestamp"] = edge.format_time(self.now)
+            self.objects[key] = doc
+
+    def _delete(self, action):
+        if action.kind == self.job["kind"] and action.uid == self.job["metadata"]["uid"]:
+            self.objects.clear()
+            self.job = None
+            return
+        found = self.objects.get((action.kind, action.name))
+        if found and found["metadata"]["uid"] == action.uid:
+            running = (found.get("status") or {}).get("phase") == "Running"
+            if action.kind == "Pod" and running:
+                found["metadata"]["deletionTimestamp"] = edge.format_time(self.now)
+            else:
+                del self.objects[action.kind, action.name]
+                self._drop_pods_of(action.uid)
+
+    def _patch(self, action):
+        found = self.objects[action.kind, action.name]
+        merge(found, action.body)
+        if action.kind == "Job" and found["spec"].get("suspend"):
+            self._drop_pods_of(found["metadata"]["uid"])
+
+    def _drop_pods_of(self, uid):
+        for key, found in list(self.objects.items()):
+            if found["metadata"].get("ownerReferences", [{}])[0].get("uid") == uid:
+                del self.objects[key]
+
+    def _setstatus(self, action):
+        self.job["status"] = copied(action.status)
+
+    # What the cluster does.
+
+    def of(self, kind):
+        """Return the objects of a kind."""
+        return [o for (k, _), o in self.objects.items() if k == kind]
+
+    def pod(self, name):
+        """Return a pod's document."""
+        return self.objects["Pod", name]
+
+    def names(self, kind="Pod"):
+        """Return the names of the objects of a kind, sorted."""
+        return sorted(o["metadata"]["name"] for o in self.of(kind))
+
+    def start(self, *pods):
+        """Let these pods run (all if none is named), ready."""
+        for name in pods or self.names():
+            self.pod(name)["status"] = {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+
+    def launch(self, name="mnist-launcher", *, phase="Running", suffix="abcde"):
+        """Let a batch Job make its next pod; return the pod's name."""
+        batch = self.objects["Job", name]
+        uid = batch["metadata"]["uid"]
+        owner = reference(kind="Job", api_version="batch/v1", name=name, uid=uid)
+        template = copied(batch["spec"]["template"])
+        pod = f"{name}-{suffix}"
+        meta = {**template["metadata"], "name": pod, "namespace": "team"}
+        meta["ownerReferences"] = [owner]
+        self._create(Create({**template, "apiVersion": "v1", "kind": "Pod", "metadata": meta}))
+        self.start(pod)
+        self.pod(pod)["status"]["phase"] = phase
+        return pod
+
+    def close(self, name="mnist-launcher", end="Complete", *, failed=0, reason="", message=""):
+        """Let a batch Job come to its end."""
+        ended = {"type": end, "status": "True", "reason": reason, "message": message}
+        # Only a good end has a time of its own.
+        time = {"completionTime": edge.format_time(self.now)} if end == "Complete" else {}
+        self.objects["Job", name]["status"] = {"conditions": [ended], "failed": failed, **time}
+
+    def end(self, name, code=0, *, reason=""):
+        """Let a pod's program exit; no code: its node was lost."""
+        status = {"phase": "Failed" if code or code is None else "Succeeded", "reason": reason}
+        if code is not None:
+            state = {"terminated": {"exitCode": code, "reason": "Completed"}}
+            container = self.framework.pods.container or "main"
+            status["containerStatuses"] = [{"name": container, "state": state}]
+        self.pod(name)["status"] = status
+
+    def reap(self):
+        """Let everything that is being deleted be gone."""
+        for key, found in list(self.objects.items()):
+            if "deletionTimestamp" in found["metadata"]:
+                del self.objects[key]
+
+    def edit(self, **spec):
+        """Change fields of the job's spec; the generation grows."""
+        self.job["spec"].update(spec)
+        self.job["metadata"]["generation"] += 1
+
+    def clone(self):
+        """Return a world that is as this one and goes its own way."""
+        twin = copy.copy(self)
+        twin.job, twin.objects = copied((self.job, self.objects))
+        twin.extra = dict(self.extra)
+        twin.said, twin.writes = [], []
+        twin._uids = itertools.count(next(self._uids) * 1000)
+        return twin
+
+    # What can be asked.
+
+    @property
+    def status(self):
+        """The job's status document."""
+        return self.job["status"]
+
+    @property
+    def conditions(self):
+        """Type and status of the conditions, in order, e.g. `Created T`."""
+        listed = self.status.get("conditions", ())
+        return [f"{c['type']} {c['status'][0]}" for c in listed]
+
+    def counts(self, type_="Worker"):
+        """Return active, succeeded, failed of a role."""
+        found = self.status["replicaStatuses"][type_]
+        return tuple(found.get(key, 0) for key in ("active", "succeeded", "failed"))
+
+    def reasons(self):
+        """Return the reasons of everything that was said of the job, in order."""
+        return [emit.reason for emit in self.said if emit.group is None]
+
+
+def _group(document):
+    return parse.group(document["apiVersion"], document["kind"], document)
+
+
+def merge(document, patch):
+    """Apply a JSON merge patch in place."""
+    for key, value in patch.items():
+        if value is None:
+            document.pop(key, None)
+        elif isinstance(value, dict) and isinstance(document.get(key), dict):
+            merge(document[key], value)
+        else:
+            document[key] = value
+
+
+def of_kind(kind, *, policy=None, spec=None, annotations=None, **replicas):
+    """Return a job of that kind; roles by name: a number of pods, or the role's fields."""
+    framework = FRAMEWORKS[kind]
+    template = {"spec": {"containers": [{"name": framework.pods.container, "image": "train:1"}]}}
+    roles = {
+        type_: {"template": template, **(role if isinstance(role, dict) else {"replicas": role})}
+        for type_, role in replicas.items()
+    }
+    run_policy = {"runPolicy": policy} if policy else {}
+    return {
+        "apiVersion": framework.api_version,
+        "kind": kind,
+        "metadata": {
+            "name": "mnist",
+            "namespace": "team",
+            **({"annotations": annotations} if annotations else {}),
+        },
+        "spec": {framework.spec_field: roles, **run_policy, **(spec or {})},
+    }
+
+
+def put(world, counts, *, decides=False, code=1):
+    """Give the pods of each role these phases: active, succeeded, failed, the rest Pending.
+
+    Only where worker 0 is to decide does it come first, with its exit code.
+    """
+    for type_, numbers in counts.items():
+        phases = [p for p, n in zip(PHASES, numbers, strict=True) for _ in range(n)]
+        phases.sort(key=lambda phase: (phase != "Succeeded") == decides)
+        for index, phase in enumerate(phases):
+            name = f"mnist-{type_.lower()}-{index}"
+            world.pod(name)["status"] = {"phase": phase}
+            if phase == "Failed":
+                world.end(name, code)
+            elif decides and (type_, index) == ("Worker", 0):
+                world.end(name, 0)
+
+
+def tfjob(*, policy=None, name="mnist", labels=None, annotations=None, spec=None, **replicas):
+    """Return a TFJob document; roles by name: a number of pods, or the role's fields."""
+    roles = {}
+    for type_, role in (replicas or {"Worker": 2}).items():
+        fields = role if isinstance(role, dict) else {"replicas": role}
+        template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+        roles[type_] = {"template": template, **fields}
+    metadata = {"name": name, "namespace": "team"}
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    run_policy = {"runPolicy": policy} if policy else {}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": metadata,
+        "spec": {"tfReplicaSpecs": roles, **run_policy, **(spec or {})},
+    }
+
+
+def unbound(world):
+    """Return placements that let every wanted pod be created without a node."""
+    return dict.fromkeys(wanted(world), "")
+
+
+def wanted(world):
+    """Return the names of the pods that the job wants."""
+    job = load(world.framework, world.job)
+    return list(job.pod_names(job.replicas))
