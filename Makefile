@@ -41,7 +41,8 @@ BENCH_ARGS ?=
 # `make trace TRACE=FOLDER TRACE_ARGS=--write` writes docs/trace.md.
 TRACE ?=
 TRACE_ARGS ?=
-MUTANTS_ARGS ?=
+# `make mutants MUTANTS_ARGS="--count 100 operator/muster/gang/choose.py"`
+MUTANTS_ARGS ?= operator/muster/allocator/verdict.py
 ORACLE_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
@@ -122,7 +123,7 @@ faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays on
 hostile: controlplane ## write all that a hostile tenant may, beside the jobs of a victim
 	@MUSTER_HOSTILE=$(HOSTILE) $(ALONE) -s tests/e2e/test_hostile.py
 
-mutants: install ## plant 40 faults, one by one, and count those that the unit tests catch
+mutants: install ## change a module at random places, count what its unit tests miss: MUTANTS_ARGS
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
 oracle: install ## count gangs that could be placed and are not: small clusters, planted ones
