@@ -13,24 +13,26 @@ UNIT_AT_ONCE ?= 3
 # These hold stories alone, which each process would import to throw them away.
 UNIT = --ignore=tests/e2e --ignore=tests/real
 PYTEST_ARGS ?=
-# Looking for stories in the other files as well would take each process a while.
-STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
+# `make e2e STORIES="tests/e2e/test_gangs.py"` runs all stories of these files. CONTRIBUTING.md lists
+# the files of each package.
+STORIES ?=
+# Only the files that have stories: collecting the others as well takes each process a while.
+STORY_FILES = $(or $(STORIES),$(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests)))
 # Half of the time of an API server in a story would go into collecting its garbage, so it waits until
 # there is much; and there are more of them than cores.
-E2E = GOGC=1000 GOMEMLIMIT=2GiB GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_ARGS) \
-	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
-# What `make test` takes a sample of.
-WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999 \
-	MUSTER_TAKEOVERS=10 MUSTER_HOSTILE=whole MUSTER_CORPUS=whole MUSTER_NAMESPACES=200 \
+E2E = GOGC=1000 GOMEMLIMIT=2GiB GOMAXPROCS=1 $(BIN)/python -m pytest $(STORY_FILES) $(PYTEST_ARGS) \
+	--dist loadfile -n $(E2E_AT_ONCE)
+# `make test-all` runs a sample of these.
+WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_CORPUS=whole MUSTER_NAMESPACES=200 \
 	MUSTER_OLDER=yes
-SAMPLED = test_oracle or test_mixed or test_corpus or test_many_namespaces or test_faults \
-	or test_succession or test_hostile or test_native
-ALONE = GOGC=1000 GOMEMLIMIT=2GiB $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)
+SAMPLED = test_oracle or test_mixed or test_corpus or test_many_namespaces or test_native
+ALONE = GOGC=1000 GOMEMLIMIT=2GiB $(BIN)/python -m pytest -n 0 $(PYTEST_ARGS)
 # `make faults FAULT_SEEDS=17` plays one schedule again, `FAULT_REPORT=yes` writes the table of
 # docs/reliability.md.
 FAULT_SEEDS ?= 0-199
-# What `make test` plays of them; `make nightly` goes further.
-FAULT_SAMPLE ?= 0-31
+# The schedules of `make test`, and those that `make test-all` adds; `make nightly` plays 1,000.
+FAULT_SAMPLE ?= 0-7
+FAULT_REST ?= 8-31
 FAULT_REPORT ?=
 HOSTILE ?= whole
 # Needs root; what a machine lacks is said, and its tests are skipped.
@@ -69,7 +71,7 @@ SIGN ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
+.PHONY: help install controlplane demo test test-all test-full unit nightly mutants oracle faults hostile e2e \
 	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh docs bench trace \
 	deploy undeploy image publish release helm promtool cosign local-up local-down constraints clean
 
@@ -104,24 +106,32 @@ controlplane: install
 demo: controlplane ## run TFJobs as gangs on a local control plane and tell what happens
 	@$(BIN)/muster demo
 
-test: unit e2e ## run all tests: the fast ones first, then those on a real API server
+test: unit e2e ## run what every change needs: unit tests, then stories on a real API server
+
+test-all: test test-full ## run all tests
 
 unit: install ## run the tests that need no cluster
 	$(BIN)/python -m pytest $(UNIT) -m "not e2e and not real" --dist worksteal \
 		-n $(UNIT_AT_ONCE) $(PYTEST_ARGS)
 
-nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
+test-full: controlplane ## run the stories that only `make test-all` runs
+	@MUSTER_FAULT_SEEDS=$(FAULT_REST) MUSTER_HOSTILE=sample $(E2E) -m "e2e and full and not alone"
+	@$(ALONE) -m "e2e and alone" $(STORY_FILES)
+
+nightly: controlplane ## run what the other targets run a sample of: thousands of cases each
 	@$(BIN)/python -c 'from muster.local import binaries, options; binaries.find(options.OLDER_VERSION)'
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
 	MUSTER_STREAM_JOBS=10000 $(BIN)/python -m pytest tests/scheduler/actions/test_reserve.py
-	@$(WHOLE) $(E2E) -k '$(SAMPLED)'
+	@$(WHOLE) $(E2E) -m e2e -k '$(SAMPLED)'
+	@$(MAKE) faults FAULT_SEEDS=0-999
+	@$(MAKE) hostile
 
 faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again
 	@MUSTER_FAULT_SEEDS=$(FAULT_SEEDS) MUSTER_TAKEOVERS=10 MUSTER_REPORT=$(FAULT_REPORT) \
-		$(ALONE) -s tests/e2e/test_faults.py tests/e2e/test_succession.py
+		$(ALONE) -m e2e -s tests/e2e/test_faults.py tests/e2e/test_succession.py
 
 hostile: controlplane ## write all that a hostile tenant may, beside the jobs of a victim
-	@MUSTER_HOSTILE=$(HOSTILE) $(ALONE) -s tests/e2e/test_hostile.py
+	@MUSTER_HOSTILE=$(HOSTILE) $(ALONE) -m e2e -s tests/e2e/test_hostile.py
 
 mutants: install ## change a module at random places, count what its unit tests miss: MUTANTS_ARGS
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
@@ -129,8 +139,9 @@ mutants: install ## change a module at random places, count what its unit tests 
 oracle: install ## count gangs that could be placed and are not: small clusters, planted ones
 	@$(BIN)/python tests/oracle $(ORACLE_ARGS)
 
-e2e: controlplane ## run the tests on a real API server
-	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) MUSTER_HOSTILE=sample $(E2E)
+e2e: controlplane ## run stories on a real API server: those of every change, or STORIES=FILES
+	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) MUSTER_HOSTILE=sample \
+		$(E2E) -m "e2e$(if $(STORIES),, and not full)"
 
 images: install ## make container images from Debian and PyPI: training examples and operator
 	@$(BIN)/muster local images $(IMAGES)

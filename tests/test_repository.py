@@ -45,6 +45,8 @@ TARGETS = {
     "install",
     "demo",
     "test",
+    "test-all",
+    "test-full",
     "mutants",
     "oracle",
     "e2e",
@@ -203,3 +205,11 @@ muster.cli.main(["run", "--help"])
     )
     assert answer.returncode == 0, answer.stderr
     assert "--gang-scheduler-name" in answer.stdout
+
+
+def test_every_story_file_is_listed_with_its_package() -> None:
+    """CONTRIBUTING.md names the stories to run for a change to a package."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = set(re.findall(r"\w+", text[text.index("| package |") : text.index("## Style")]))
+    stories = {path.stem.removeprefix("test_") for path in ROOT.glob("tests/e2e/test_*.py")}
+    assert stories - table == set()

@@ -9,7 +9,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster import frameworks
@@ -212,7 +212,6 @@ def alias(key):
     return f"~{zlib.crc32(key.encode()):x}"
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sets(st.sampled_from(TENANTS)))
 def test_no_name_of_another_namespace_is_shown(shown, visible):
     """Neither of it, nor of what is in it, in any document; what is one's own is all there."""

@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.cluster import recording
@@ -34,7 +34,6 @@ def test_a_file_decides_the_same_again(chosen):
     assert recording.dump(again, again.decide()) == text
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5),
     cpus=st.lists(st.integers(1, 8), min_size=1, max_size=6),

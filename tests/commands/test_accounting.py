@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.commands import accounting
@@ -171,7 +171,6 @@ HISTORIES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(HISTORIES, TIMES, TIMES, TIMES)
 def test_the_states_add_up_to_what_was_asked_for(job, first, second, third):
     """From creation to end, without gap or overlap, also of a part of that time."""
@@ -193,7 +192,6 @@ def test_the_states_add_up_to_what_was_asked_for(job, first, second, third):
     assert sum(row.total for row in parts) == pytest.approx(whole.total)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(HISTORIES, max_size=6))
 def test_the_sums_are_those_of_all_jobs(jobs):
     """By whatever they are grouped."""

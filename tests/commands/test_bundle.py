@@ -66,7 +66,7 @@ def written(file, *documents, words=()):
         return code, {name: archive.extractfile(e).read().decode() for name, e in found.items()}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.sets(st.sampled_from(PLACES), min_size=1))
 def test_no_secret_is_in_it(tmp_path_factory, places):
     """Wherever a job carries one; what it is called and asks for is there."""

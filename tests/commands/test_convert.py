@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster import cli
@@ -327,7 +327,6 @@ def jobs_of_v1(draw):
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(jobs_of_v1())
 def test_a_job_that_became_a_trainjob_becomes_itself_again(document):
     """Image, command, resources, numbers of pods and limits are those it had; nothing is lost."""
@@ -434,7 +433,6 @@ def spots(value, path=()):
         yield from spots(part, (*path, key))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_documents_of_any_shape_are_read(data):
     """Nothing raises, whatever stands in place of whatever; what was given stays as it was."""
@@ -688,7 +686,6 @@ def everywhere(value, path=()):
             yield from everywhere(part, (*path, key))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_value_of_another_type_is_too_odd(data):
     """Wherever it stands; the result can be written, and is checked like any other."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from muster import gang
@@ -78,7 +78,6 @@ def paths(document, prefix=()):
     return [prefix, *(path for key, item in items for path in paths(item, (*prefix, key)))]
 
 
-@settings(deadline=None)  # the first of each kind makes a schema
 @given(st.data(), st.sampled_from(CORPUS), st.lists(JSON, max_size=3))
 def test_no_further_garbage_makes_anything_raise(data, row, garbage):
     """The rules, the webhook's answer, the rendering and a whole pass take what comes."""

@@ -96,7 +96,7 @@ volcano_job_retry_counts{{job_id="{n["space"]}/{n["job"]}"}} 1.0
             "/metrics": metrics}  # fmt: skip
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(NAMES)
 def test_no_name_that_went_in_comes_out(tmp_path_factory, found):
     """Wherever it stood; which is which is in the file beside it, and the snapshots replay."""

@@ -15,7 +15,7 @@ from support.e2e.gangs import wait_unschedulable
 from support.e2e.harness import Api, Json, Operator, StartOperator, add_nodes, condition, tfjob
 from support.e2e.statuses import counted, created_pods, of, seconds
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(160)]
+pytestmark = pytest.mark.e2e
 
 MINUTE = {"cpu": "100m"}
 
@@ -69,7 +69,7 @@ def no_idle_writes(api: Api, since: str) -> None:
 FAULTS = {"busy": ("429", "500", "503", "409"), "lost": ("cut", "lose", "tear")}
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", ["busy", pytest.param("lost", marks=pytest.mark.full)])
 def test_jobs_get_through_an_api_server_in_trouble(
     api: Api, proxied: Operator, proxy: api_faults.Proxy, kind: str
 ) -> None:
@@ -116,6 +116,7 @@ def test_jobs_get_through_an_api_server_in_trouble(
     no_idle_writes(api, since)
 
 
+@pytest.mark.full
 def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
     api: Api, proxied: Operator, proxy: api_faults.Proxy
 ) -> None:
@@ -144,6 +145,7 @@ def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
         assert set(told) == {("Warning", "Error deleting: injected 403")}
 
 
+@pytest.mark.full
 def test_a_gang_of_which_a_pod_is_not_bound_gives_its_places_back(
     api: Api, proxied: Operator, proxy: api_faults.Proxy
 ) -> None:
@@ -188,6 +190,7 @@ def _runs(pod: Json) -> bool:
     return bool(pod["status"].get("phase") == "Running" and not going)
 
 
+@pytest.mark.full
 def test_what_a_lost_watch_did_not_tell_is_seen_later(
     api: Api, proxied: Operator, proxy: api_faults.Proxy
 ) -> None:
@@ -230,6 +233,7 @@ def test_what_a_lost_watch_did_not_tell_is_seen_later(
     assert not blind
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
 def test_the_control_plane_restarts_under_running_jobs(
     api: Api, operator: Operator, component: str
@@ -272,6 +276,7 @@ def test_the_control_plane_restarts_under_running_jobs(
     assert created_pods(operator) - before == 4 + 2 + 1 + 5 + 2
 
 
+@pytest.mark.full
 def test_restarts_survive_the_death_of_the_operator(api: Api, operator: Operator) -> None:
     """The counter stands in the status: after kill -9 the count goes on where it was."""
     add_nodes(api, {"cpu": "8"})
@@ -297,6 +302,7 @@ def test_restarts_survive_the_death_of_the_operator(api: Api, operator: Operator
     assert "backoff limit" in of(job, "Failed")["message"]
 
 
+@pytest.mark.full
 def test_a_job_in_a_namespace_that_ends_goes_with_it(api: Api, operator: Operator) -> None:
     """The server refuses new pods there; the operator does not insist, and nothing stays."""
     add_nodes(api, {"cpu": "8"})

@@ -33,7 +33,7 @@ from support.e2e.gang_schedulers import (
 )
 from support.e2e.harness import Api, Json, Refused, StartOperator, add_nodes, tfjob, verdict
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(115)]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,7 @@ def test_volcano_admits_first_then_pods_come_at_once(
     assert told["message"] == "Deleted PodGroup: mnist"
 
 
+@pytest.mark.full
 def test_a_volcano_queue_that_is_missing_or_closed_is_told(
     api: Api, volcano: None, start_operator: StartOperator
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_volcano_queue_that_is_missing_or_closed_is_told(
         api.wait_job("mnist", lambda j: verdict(j).get("reason") not in silent)
 
 
+@pytest.mark.full
 def test_a_volcano_group_keeps_what_others_wrote(
     api: Api, volcano: None, start_operator: StartOperator
 ) -> None:
@@ -203,6 +205,7 @@ def test_a_volcano_group_keeps_what_others_wrote(
     assert after["status"] == theirs["status"]
 
 
+@pytest.mark.full
 def test_suspending_takes_the_volcano_group_down(
     api: Api, volcano: None, start_operator: StartOperator
 ) -> None:
@@ -311,6 +314,7 @@ def test_kube_batch_gets_a_group_where_it_can(
     no_group(api, "PodGroup", "mnist")
 
 
+@pytest.mark.full
 def test_a_field_that_the_api_does_not_know_is_told_once(
     api: Api, no_own_group: None, start_operator: StartOperator
 ) -> None:
@@ -347,6 +351,7 @@ def events_of(found: dict[str, Json], reason: str) -> list[Json]:
     return [event for event in found.values() if event["reason"] == reason]
 
 
+@pytest.mark.full
 def test_kube_batch_without_its_api_gets_a_disruption_budget(
     api: Api, no_own_group: None, start_operator: StartOperator
 ) -> None:
@@ -390,6 +395,7 @@ def test_without_gangs_nothing_but_pods(api: Api, start_operator: StartOperator)
         assert GROUP_NAME not in pod["metadata"].get("annotations", {})
 
 
+@pytest.mark.full
 def test_a_missing_api_is_told_and_waited_for(
     api: Api, volcano: None, start_operator: StartOperator
 ) -> None:
@@ -445,6 +451,7 @@ def told_missing(api: Api, name: str) -> None:
     assert (event["type"], event["reason"]) == ("Warning", "Unschedulable")
 
 
+@pytest.mark.full
 def test_the_own_api_is_missed_as_well(
     api: Api, no_own_group: None, start_operator: StartOperator
 ) -> None:
@@ -461,6 +468,7 @@ def test_the_own_api_is_missed_as_well(
     api.wait_condition("mnist", "Succeeded")
 
 
+@pytest.mark.full
 def test_a_group_of_somebody_else_stands_in_the_way(
     api: Api, scheduler_plugins: None, start_operator: StartOperator
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from support.e2e.harness import COUNTER, Api, Json, Operator, condition, condition_types, tfjob
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(55)]
+pytestmark = pytest.mark.e2e
 
 MINUTE = {"cpu": "100m"}
 JOB, ROLE = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"

@@ -14,7 +14,7 @@ from support.builders.invalid_jobs import Broken
 from support.builders.job_kinds import SORTS
 from support.e2e.harness import Api, Json, Operator, Refused, phase_of, verdict
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 OVERLAY = "mpi"
 

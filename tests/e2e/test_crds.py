@@ -17,7 +17,7 @@ from support.e2e import kinds
 from support.e2e.harness import Api, Operators, Refused, own_namespace
 from support.e2e.mpijobs import mpijob
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
 CLUSTER_WIDE = ("Queue", "CustomResourceDefinition")

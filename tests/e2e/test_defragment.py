@@ -19,7 +19,7 @@ from support.e2e.harness import (
     verdict,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 POLICY = """
 actions: "allocate, backfill, defragment"

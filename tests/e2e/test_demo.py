@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 400
 NAMES = ("first", "second", "ps-worker-gpu", "exit-code", "simple")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(65)]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 def start(*words: str, state: Path, cwd: Path) -> subprocess.Popen[str]:

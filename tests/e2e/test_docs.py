@@ -19,7 +19,7 @@ from muster.local.handle import Cluster
 from support.e2e import doc_commands, forkserver, harness
 from support.e2e.harness import PATIENCE, ROOT, Api, Operator, tfjob
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 TYPED = doc_commands.typed()
 INSTALL = "make deploy IMAGE=registry.example.com/team/muster:0.1.0"

@@ -15,7 +15,7 @@ from muster.frameworks import FRAMEWORKS
 from support.e2e import forkserver, harness
 from support.e2e.harness import ROOT, Api, StartOperator, add_nodes
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 APPS = "/apis/apps/v1/namespaces/muster-system/deployments"
 FLOWS = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -27,7 +28,7 @@ SECONDS = 120.0
 OVERLAY = "mpi"
 """The one whose roles let every kind be served."""
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(70)]
+pytestmark = pytest.mark.e2e
 
 
 class Past:
@@ -358,6 +359,22 @@ ALONE = frozenset(
     {"tfjob-gang-waits", "tfjob-ps-worker-gpu", "tfjob-queue-priority", "tfjob-never-fits"}
 )
 """Those that are about the room that there is; all others run at the same time."""
+IN_EACH_TEST = frozenset(
+    {
+        *("tfjob-simple", "tfjob-gang-waits", "tfjob-exit-code", "tfjob-gang-restart"),
+        *("pytorchjob-simple", "pytorchjob-elastic", "xgboostjob-simple", "paddlejob-simple"),
+        *("jaxjob-simple", "mpijob-v1", "mpijob-v2beta1"),
+    }
+)
+"""The examples that `make test` runs: one of each kind, and those about gangs and restarts."""
+
+
+def params(names: Iterable[str]) -> list[Any]:
+    """Return the parameters of a test, marked where only `make test-all` runs them."""
+    return [
+        pytest.param(name, marks=() if name in IN_EACH_TEST else pytest.mark.full)
+        for name in names
+    ]
 
 
 def test_every_example_is_tested() -> None:
@@ -382,19 +399,28 @@ async def follow_all(places: Mapping[Path, Api]) -> Mapping[str, Past | BaseExce
     return dict(zip((path.stem for path in places), pasts, strict=True))
 
 
+def is_beside(item: pytest.Item) -> bool:
+    """Return whether the item is an example that runs together with others."""
+    return isinstance(item, pytest.Function) and item.originalname == "test_example"
+
+
 @pytest.fixture(scope="module")
 def beside(
-    local_cluster: Cluster, shared_operator: Operator, four_nodes: None
+    local_cluster: Cluster,
+    shared_operator: Operator,
+    four_nodes: None,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Mapping[str, Past | BaseException]]:
-    """Give what was seen of the examples that do not mind each other."""
-    paths = [path for path in EXAMPLES if path.stem not in ALONE]
+    """Give what was seen of the selected examples that do not mind each other."""
+    wanted = {i.callspec.params["name"] for i in request.session.items if is_beside(i)}
+    paths = [path for path in EXAMPLES if path.stem in wanted]
     with ExitStack() as spaces:
         enter = spaces.enter_context
         places = {path: enter(own_namespace(local_cluster, "example")) for path in paths}
         yield asyncio.run(follow_all(places))
 
 
-@pytest.mark.parametrize("name", [p.stem for p in EXAMPLES if p.stem not in ALONE])
+@pytest.mark.parametrize("name", params(p.stem for p in EXAMPLES if p.stem not in ALONE))
 def test_example(beside: Mapping[str, Past | BaseException], name: str) -> None:
     """It ends and goes as its comment says."""
     past = beside[name]
@@ -404,7 +430,7 @@ def test_example(beside: Mapping[str, Past | BaseException], name: str) -> None:
 
 
 @pytest.mark.usefixtures("four_nodes")
-@pytest.mark.parametrize("name", sorted(ALONE))
+@pytest.mark.parametrize("name", params(sorted(ALONE)))
 def test_example_alone(shared_api: Api, name: str) -> None:
     """It ends and goes as its comment says."""
     SAYS[name](asyncio.run(follow(shared_api, FOLDER / f"{name}.yaml")))

@@ -23,7 +23,7 @@ from support.chaos.fault_report import Tally
 from support.chaos.invariants import Rank
 from support.e2e.harness import Operators, condition, tfjob
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(170)]
+pytestmark = pytest.mark.e2e
 
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""
@@ -46,7 +46,10 @@ def test_nothing_goes_wrong_by_itself(quiet: Outcome) -> None:
     print(f"{len(quiet.ends)} stories in {quiet.seconds:.1f} s, {quiet.memory / 2**20:.0f} MiB")
 
 
-@pytest.mark.parametrize("number", fault_schedules.lives(SEEDS))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.full if n else ()) for n in fault_schedules.lives(SEEDS)],
+)
 def test_every_job_ends_as_it_would_have(
     player: Player, quiet: Outcome, tally: Tally, number: int
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.e2e.harness import Api, StartOperator, add_nodes, tfjob
 from support.e2e.statuses import created_pods
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 
 def test_a_leader_that_was_frozen_writes_nothing_afterwards(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever tenants and editors write elsewhere: a victim's jobs fare as they do without them.
 
-`make hostile` takes all of the documents; `make hostile HOSTILE=sample`, and `make test`, some.
+`make hostile` takes all of the documents; `make hostile HOSTILE=sample` and `make test-all` some.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ASKED = os.environ.get("MUSTER_HOSTILE", "")
 WHOLE = ASKED == "whole"
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.punctual if WHOLE else pytest.mark.long(80),
+    pytest.mark.full,
     pytest.mark.skipif(not ASKED, reason="`make hostile` runs it"),
 ]
 

@@ -24,7 +24,7 @@ from support.e2e.harness import (
 )
 from support.e2e.kinds import BATCH, LAUNCHED, active, called, finish, job, size
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 OVERLAY = "mpi"
 LIFE = [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]

@@ -24,7 +24,7 @@ from support.e2e.harness import (
 )
 from support.e2e.kinds import BATCH, LEADS, active, called, finish, job, role_of, roles_of, size
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 OVERLAY = "mpi"
 SEEN_AS = {"MPIJob": "MPIJob-v2beta1"}

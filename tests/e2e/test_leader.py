@@ -11,7 +11,7 @@ from support.chaos.fault_player import SHORT_LEASE
 from support.e2e.harness import Api, Json, StartOperator, add_nodes, tfjob
 from support.e2e.statuses import Lag, created_pods
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 FLAGS = ("--leader-elect", *SHORT_LEASE)

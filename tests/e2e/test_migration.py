@@ -52,7 +52,7 @@ INSTALL = {"embedded": f"make deploy {IMAGE}", "mpi": f"make deploy GANG=mpi {IM
 TEAM = "team"
 BACK = "Back again"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(90)]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from support.builders.job_kinds import SORTS
 from support.e2e.harness import Api, Json, StartOperator, add_nodes, condition, nothing_left
 from support.e2e.kinds import job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 JOBS, NODES = int(os.environ.get("MUSTER_MIXED_JOBS", "28")), 6
 """Each sort meets each fate once; of `make nightly` there are two hundred jobs."""

@@ -26,7 +26,7 @@ from support.e2e.harness import (
 )
 from support.e2e.mpijobs import mpijob
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 VERSIONS = ("v1", "v2beta1")
 KIND = "MPIJob"

@@ -24,7 +24,7 @@ from support.e2e.harness import (
     verdict,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 CLASSES = {"low": 1, "high": 1000}
 

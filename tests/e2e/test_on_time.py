@@ -10,7 +10,7 @@ import pytest
 from support.e2e.harness import Api, Json, Operator, add_nodes, condition, tfjob
 from support.e2e.statuses import Lag, counted, of, seconds, step, wait_told
 
-pytestmark = [pytest.mark.e2e, pytest.mark.punctual]
+pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.alone]
 
 MINUTE = {"cpu": "100m"}
 

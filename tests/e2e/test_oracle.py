@@ -33,7 +33,7 @@ STORED = {
     "limits": storage.parse_attach,
 }
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

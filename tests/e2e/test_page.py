@@ -197,6 +197,7 @@ def test_the_demos_story_is_watched_to_its_end(
     watch(story)
 
 
+@pytest.mark.full
 def test_each_view_is_read_by_everybody(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """At two widths, in two colours; all that a picture says has words."""
     seen = [sample_clusters.small(time.time())[1]]
@@ -337,6 +338,7 @@ async def many(page: browser.Page) -> None:
     assert "vit-pretrain" in await page.get("document.activeElement.ariaLabel")
 
 
+@pytest.mark.full
 def test_a_job_is_tried(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """It is pasted, and the answer is seen and heard: it fits, or it does not."""
     taken, seen = sample_clusters.small(time.time())
@@ -369,6 +371,7 @@ async def try_jobs(page: browser.Page, tmp_path: Path) -> None:
     assert any(name.startswith("Would it fit?") for name in said["textbox"])
 
 
+@pytest.mark.full
 def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """Where it is asked who one is; he sees his own jobs, and others without names."""
 
@@ -386,6 +389,7 @@ def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> Non
     watch(story)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("knows", [False, True], ids=["passed on", "by the proxy"])
 def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bool) -> None:
     """Under a path of another host, live, by the token that one types or that the proxy brings."""
@@ -418,6 +422,7 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
     watch(story)
 
 
+@pytest.mark.full
 def test_a_log_is_read(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """From a job to its pod to what that printed, and its events; with the token of who looks."""
     asked: list[str] = []

@@ -28,7 +28,7 @@ from support.e2e.harness import (
 )
 from support.e2e.lost_nodes import HOLD, outlast_the_hold, silence
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(70)]
+pytestmark = pytest.mark.e2e
 
 POLICY = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
 CONF = f"--scheduler-conf={POLICY}"

@@ -25,7 +25,7 @@ from support.e2e.harness import (
     verdict,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 MEMBER = "gang-worker-2"
 Loss = Callable[[Api], None]

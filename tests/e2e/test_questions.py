@@ -77,6 +77,7 @@ def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator, ask: As
     assert "impossible as things are: NoNodeLargeEnough" in text
 
 
+@pytest.mark.full
 def test_a_job_is_tried_before_it_is_submitted(
     api: Api, operator: Operator, run: Run, ask: Ask, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_job_is_tried_before_it_is_submitted(
     assert [job["metadata"]["name"] for job in api.list("TFJob")] == ["first"]
 
 
+@pytest.mark.full
 def test_a_quota_is_counted_as_the_operator_counts_it(
     api: Api, operator: Operator, ask: Ask, run: Run, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_quota_is_counted_as_the_operator_counts_it(
     assert ask("simulate", "--replay", str(saved))[0] == 0
 
 
+@pytest.mark.full
 def test_what_the_allocator_saw_decides_the_same_again(
     api: Api, operator: Operator, ask: Ask, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from support.e2e.harness import (
     verdict,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(55)]
+pytestmark = pytest.mark.e2e
 
 
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"

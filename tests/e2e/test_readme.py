@@ -59,7 +59,7 @@ SAYS = {
 """Command -> what is in its output; an empty string: there is none."""
 MARK = "--- ended with"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(105)]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 class Shell:

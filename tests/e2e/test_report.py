@@ -11,7 +11,7 @@ import pytest
 from support.e2e import forkserver
 from support.e2e.harness import Api, tfjob
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 def test_where_the_time_went(shared_api: Api, tmp_path: Path) -> None:

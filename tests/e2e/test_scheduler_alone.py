@@ -23,7 +23,7 @@ from support.e2e.harness import (
     phase_of,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(160)]
+pytestmark = pytest.mark.e2e
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scheduler"
@@ -161,6 +161,7 @@ def samples(scheduler: Operator) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
+@pytest.mark.full
 def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: Path) -> None:
     """Another scheduler name, another default queue, a policy file, one address for all.
 
@@ -190,6 +191,7 @@ def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: P
         api.delete("Queue", "default")
 
 
+@pytest.mark.full
 def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path: Path) -> None:
     """The start fails with one line that names the key and the nearest right name."""
     policy = tmp_path / "conf.yaml"
@@ -201,6 +203,7 @@ def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path
     assert 'did you mean "gang"?' in line
 
 
+@pytest.mark.full
 def test_missing_permissions_are_one_clear_error(api: Api, start_operator: StartOperator) -> None:
     """The tutorial's FAQ: what may not be listed is named at once; nothing crashes or repeats.
 
@@ -253,6 +256,7 @@ def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Opera
     assert len(api.wait_events("FailedScheduling", count=6)) == 6
 
 
+@pytest.mark.full
 def test_the_example_starts_as_three_or_not_at_all(api: Api, scheduler: Operator) -> None:
     """With room for two of its pods none is on a node; with room for three the Job is done."""
     add_nodes(api, {"cpu": "2"})
@@ -308,6 +312,7 @@ def test_the_tutorials_queues(api: Api, scheduler: Operator) -> None:
             api.delete("Queue", name)
 
 
+@pytest.mark.full
 def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
     """Schedule Multiple Jobs; Gang scheduling: Full Occupied: the second waits for the first."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
@@ -336,6 +341,7 @@ def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
     wait_phase(api, "gang-1", "Running", succeeded=8)
 
 
+@pytest.mark.full
 def test_a_best_effort_pod_starts_on_a_full_node(api: Api, scheduler: Operator) -> None:
     """Schedule BestEffort Job: what asks for nothing needs no room but a slot."""
     add_nodes(api, {"cpu": "2"})
@@ -345,6 +351,7 @@ def test_a_best_effort_pod_starts_on_a_full_node(api: Api, scheduler: Operator) 
     wait_running(api, "light", 2)
 
 
+@pytest.mark.full
 def test_the_higher_priority_goes_first(api: Api, scheduler: Operator) -> None:
     """Job Priority, TaskPriority: groups by their PriorityClass, pods of a group by theirs."""
     seed = yaml.safe_load((SEEDS / "priorityclass-high-priority.yaml").read_text())
@@ -373,6 +380,7 @@ def test_the_higher_priority_goes_first(api: Api, scheduler: Operator) -> None:
         api.delete("PriorityClass", metadata["name"])
 
 
+@pytest.mark.full
 def test_a_hundred_pods(api: Api, scheduler: Operator) -> None:
     """Schedule Density Job: a hundred pods, each a gang of its own."""
     add_nodes(api, *[{"cpu": "32"}] * 4)
@@ -403,6 +411,7 @@ def labelled(name: str, gang: str, pods: int, *, least: int, **job: Any) -> Json
     return made
 
 
+@pytest.mark.full
 def test_labels_alone_make_a_gang(api: Api, scheduler: Operator) -> None:
     """The lightweight dialect: no object, the minimum on the pods."""
     add_nodes(api, {"cpu": "2"})
@@ -412,6 +421,7 @@ def test_labels_alone_make_a_gang(api: Api, scheduler: Operator) -> None:
     api.wait("Job", lambda jobs: jobs["light"]["status"].get("succeeded") == 3, what="light")
 
 
+@pytest.mark.full
 def test_pods_wait_for_their_group(api: Api, scheduler: Operator) -> None:
     """A Job that comes before its PodGroup, or whose PodGroup was forgotten."""
     add_nodes(api, {"cpu": "4"})
@@ -423,6 +433,7 @@ def test_pods_wait_for_their_group(api: Api, scheduler: Operator) -> None:
     wait_phase(api, "early", "Running", running=2)
 
 
+@pytest.mark.full
 def test_a_gang_of_labels_keeps_what_it_had_over_a_restart(
     api: Api, start_operator: StartOperator, policy: Path
 ) -> None:
@@ -457,6 +468,7 @@ def test_a_gang_of_labels_keeps_what_it_had_over_a_restart(
     assert {phase_of(p) for p in kept} == {"Running"}
 
 
+@pytest.mark.full
 def test_a_disruption_budget_makes_a_gang(api: Api, scheduler: Operator) -> None:
     """The legacy dialect: the budget of the pods' controller says how many start together."""
     add_nodes(api, {"cpu": "2"})
@@ -544,6 +556,7 @@ def test_higher_priorities_evict_what_no_budget_guards(
         wait_running(api, name, 2)
 
 
+@pytest.mark.full
 def test_a_gang_that_is_not_made_whole_in_time_begins_anew(api: Api, scheduler: Operator) -> None:
     """As its PodGroup says: what is left goes, others get the room, it starts whole later."""
     add_nodes(api, *[{"cpu": "1"}] * 3)

@@ -14,7 +14,7 @@ from support.e2e import venvs
 from support.e2e.harness import Api, Json
 from support.e2e.kinds import LEADS, called, job, roles_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 OVERLAY = "mpi"
 DRIVER = Path(__file__).parent / "sdk" / "drive.py"

@@ -26,7 +26,7 @@ from support.e2e.harness import (
     verdict,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 
 SEEDS = Path(__file__).parents[1] / "seeds"

@@ -11,7 +11,7 @@ from support.e2e.gangs import holders
 from support.e2e.harness import PATIENCE, Api, Json, Operator, add_nodes, condition, tfjob, verdict
 from support.e2e.statuses import Lag, seconds
 
-pytestmark = [pytest.mark.e2e, pytest.mark.punctual]
+pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.alone]
 
 ESTIMATE = "muster.kubeflow.org/estimated-seconds"
 GPU = {"nvidia.com/gpu": "1"}

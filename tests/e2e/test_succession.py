@@ -15,7 +15,7 @@ from support.e2e.harness import tfjob
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.punctual,
+    pytest.mark.full,
     pytest.mark.skipif("MUSTER_TAKEOVERS" not in os.environ, reason="`make faults` measures it"),
 ]
 

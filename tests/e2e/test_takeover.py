@@ -13,7 +13,7 @@ from support.builders import recorded_jobs
 from support.e2e.harness import Api, Operators, StartOperator, add_nodes, own_namespace
 from support.e2e.jobs_in_flight import Flight
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 LABELLED = ("Pod", "Service", "ConfigMap", "HorizontalPodAutoscaler", "Job")
 PATIENCE = 5.0
 """Seconds in which nothing may happen, of which no event tells."""

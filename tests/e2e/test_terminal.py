@@ -14,7 +14,7 @@ from support.e2e import forkserver
 from support.e2e.gangs import wait_reason
 from support.e2e.harness import Api, Operator, add_nodes, tfjob
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 RBAC = "rbac.authorization.k8s.io"

@@ -18,7 +18,7 @@ from support.e2e import kinds
 from support.e2e.gang_schedulers import install
 from support.e2e.harness import ROOT, Api, Operator, StartOperator, add_nodes, tfjob
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 MINUTE = {"cpu": "100m"}
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -26,6 +26,7 @@ MANY = int(os.environ.get("MUSTER_NAMESPACES", "30"))
 """As many as have more watches than a client has connections; two hundred in `make nightly`."""
 
 
+@pytest.mark.full
 def test_many_namespaces_are_followed(api: Api, start_operator: StartOperator) -> None:
     """Each by watches of its own; a job in the last one starts at once."""
     add_nodes(api, {"cpu": "4"})

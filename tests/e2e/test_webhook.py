@@ -29,7 +29,7 @@ from support.e2e.harness import (
     tfjob,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 COMPONENT = ROOT / "manifests" / "components" / "webhook"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

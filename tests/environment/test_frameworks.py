@@ -20,7 +20,7 @@ from support.e2e.kubelet import Started
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.long,
+    pytest.mark.full,
     pytest.mark.skipif(sys.platform != "linux", reason="pods have addresses of all of 127/8"),
 ]
 

@@ -24,7 +24,7 @@ from support.e2e.kubelet import Started
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.long(110),
+    pytest.mark.full,
     pytest.mark.skipif(sys.platform != "linux", reason="the wheels are those of Linux"),
 ]
 

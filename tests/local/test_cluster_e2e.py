@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from muster.local.cluster import Cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(100)]
+pytestmark = pytest.mark.e2e
 
 LOCAL = [sys.executable, "-m", "muster", "local"]
 ROOT = Path(__file__).parents[2]
@@ -156,12 +156,14 @@ def test_nodes_are_ready_and_carry_what_real_ones_do(running: Cluster) -> None:
     assert Api(running, "kube-node-lease").get("Lease", "node-1")
 
 
+@pytest.mark.full
 def test_crds_are_there(running: Cluster) -> None:
     """They can be used as soon as `up` is done."""
     for kind in ("Queue", "JAXJob"):
         assert ask(running).list(kind) == []
 
 
+@pytest.mark.full
 def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
     """RBAC is on, an unknown user has no role, and the strictest client accepts the server."""
     trust = ssl.create_default_context(cafile=str(running.files.certificate))
@@ -172,6 +174,7 @@ def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
         assert refused.value.code in {401, 403}
 
 
+@pytest.mark.full
 def test_nothing_listens_beyond_this_machine(running: Cluster) -> None:
     """All of the components' sockets are bound to the loopback address."""
     pids = {f"pid={pid}," for pid in running.pids().values()}
@@ -196,6 +199,7 @@ def test_a_pod_runs_and_succeeds(running: Cluster) -> None:
     assert (ready["status"], ready["reason"]) == ("False", "PodCompleted")
 
 
+@pytest.mark.full
 def test_who_serves_runs_on_while_others_end(running: Cluster) -> None:
     """Parameter servers, restartPolicy Always, and who says forever."""
     create(running, pod("always", "Always"))
@@ -221,6 +225,7 @@ def test_restarts_in_place_go_through_the_exit_codes(running: Cluster) -> None:
     assert only["lastState"]["terminated"]["exitCode"] == 137
 
 
+@pytest.mark.full
 def test_pods_made_anew_go_through_the_exit_codes(running: Cluster) -> None:
     """A pod of the same name goes on where the last one ended; the last code repeats."""
     seen = []
@@ -231,6 +236,7 @@ def test_pods_made_anew_go_through_the_exit_codes(running: Cluster) -> None:
     assert seen == [130, 2, 0, 0]
 
 
+@pytest.mark.full
 def test_a_pod_made_anew_is_not_deleted_in_the_place_of_the_one_before(running: Cluster) -> None:
     """However late kwok, on a busy machine, hears that the latter is deleted."""
     api, names = ask(running), [f"late-{i}" for i in range(4)]
@@ -249,6 +255,7 @@ def test_a_pod_made_anew_is_not_deleted_in_the_place_of_the_one_before(running: 
         delete(running, "Pod", name)
 
 
+@pytest.mark.full
 def test_a_pod_made_anew_is_not_run_in_the_place_of_the_one_before(running: Cluster) -> None:
     """What was to be written into the latter is refused by its successor, which has no node."""
     names, gate = [f"gated-{i}" for i in range(4)], {"schedulingGates": [{"name": "a.test/gate"}]}
@@ -288,6 +295,7 @@ def uids(made: Cluster, names: list[str]) -> list[str]:
     return [found[name] for name in names if name in found]
 
 
+@pytest.mark.full
 def test_a_pod_that_a_crash_left_half_deleted_goes(running: Cluster) -> None:
     """The API server had written that it is deleted, and ended before it deleted it."""
     create(running, pod("half", "Never"))
@@ -314,6 +322,7 @@ def test_a_pod_that_a_crash_left_half_deleted_goes(running: Cluster) -> None:
     ask(running).wait("Pod", lambda pods: "half" not in pods)
 
 
+@pytest.mark.full
 def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
     """A job that is deleted and made again starts from the first exit code."""
     seen = []
@@ -345,6 +354,7 @@ def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
     assert seen == [3, 3]
 
 
+@pytest.mark.full
 def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
     """As a kubelet does when it finds no room after all."""
     create(running, pod("refused", "Never", {REFUSE: "OutOfcpu"}, nodeName="node-2"))
@@ -353,6 +363,7 @@ def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
     assert "containerStatuses" not in status
 
 
+@pytest.mark.full
 def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
     """It is tainted by Kubernetes then, and comes back when it is told no more."""
     api, key = ask(running), f"{nodes.PREFIX}ready"
@@ -369,6 +380,7 @@ def taints_of(node: dict[str, Any]) -> list[str]:
     return [taint["key"] for taint in node["spec"].get("taints", ())]
 
 
+@pytest.mark.full
 def test_a_deleted_pod_is_gone_at_once(running: Cluster) -> None:
     """Nobody waits out its grace period."""
     create(running, pod("gone", "Always", terminationGracePeriodSeconds=3600))
@@ -390,6 +402,7 @@ def test_kubernetes_own_controllers_work(running: Cluster) -> None:
     ask(running).wait("Job", lambda jobs: condition(jobs["batch"], "Complete") == "True")
 
 
+@pytest.mark.full
 def test_a_component_can_crash_and_be_started_again(running: Cluster) -> None:
     """One by one, for tests of what happens then."""
     before = running.pids()[handle.SCHEDULER]
@@ -401,6 +414,7 @@ def test_a_component_can_crash_and_be_started_again(running: Cluster) -> None:
     assert running.pids()[handle.SCHEDULER] not in {None, before}
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_up_is_answered_as_it_is(running: Cluster) -> None:
     """A second `up` starts nothing."""
     said: list[str] = []
@@ -445,6 +459,7 @@ def there(state: Path, no_crds: Path, copy: Path) -> Iterator[Cluster]:
     cluster.down("there")
 
 
+@pytest.mark.full
 def test_another_cluster_stands_beside_the_first(running: Cluster, there: Cluster) -> None:
     """Of another shape, and on a port of its own."""
     assert cluster.names() == ["shared", "there"]
@@ -456,6 +471,7 @@ def test_another_cluster_stands_beside_the_first(running: Cluster, there: Cluste
     assert len(ask(running).list("Node")) == 3
 
 
+@pytest.mark.full
 def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
     """`env` for the shell, `logs`, and a kubeconfig where it was wanted."""
     script = f'eval "$({" ".join(LOCAL)} env --name there)"; kubectl version; kubectl get ns'
@@ -467,6 +483,7 @@ def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
     assert copy.read_text() == there.kubeconfig.read_text()
 
 
+@pytest.mark.full
 def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> None:
     """Without a start in between, even if nothing was of use yet."""
     root = state / "muster" / "local" / "killed"
@@ -482,6 +499,7 @@ def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> N
     assert not root.with_name("killed.lock").exists()
 
 
+@pytest.mark.full
 def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> None:
     """Whatever it had started is ended, and a whole cluster comes up.
 
@@ -530,6 +548,7 @@ def _starting(no_crds: Path) -> Iterator[subprocess.Popen[str]]:
             starter.kill()
 
 
+@pytest.mark.full
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
     """A CRD that the API server refuses, say."""
     crd = {
@@ -565,6 +584,7 @@ def names_of(made: Cluster, kind: str) -> set[str]:
     return {one["metadata"]["name"] for one in items if "deletionTimestamp" not in one["metadata"]}
 
 
+@pytest.mark.full
 def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     there: Cluster, theirs: Path, few_crds: Path
 ) -> None:
@@ -596,6 +616,7 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     assert "guest" not in cluster.names()
 
 
+@pytest.mark.full
 def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds: Path) -> None:
     """A CRD with an object, and one that somebody changed."""
     asked = options.Options(name="guest", kubeconfig=theirs, crds=few_crds, tied=True)
@@ -637,6 +658,7 @@ def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds
     api.wait(crds, lambda found: not found.keys() & set(stay))
 
 
+@pytest.mark.full
 def test_a_killed_use_is_undone_by_down(there: Cluster, theirs: Path) -> None:
     """At whatever moment: what is put there bears a mark that is recorded before."""
     before = names_of(there, "Node")
@@ -651,6 +673,7 @@ def test_a_killed_use_is_undone_by_down(there: Cluster, theirs: Path) -> None:
     assert names_of(there, "CustomResourceDefinition") == set()
 
 
+@pytest.mark.full
 def test_a_user_who_may_not_all_is_told_before_anything_is_written(
     there: Cluster, theirs: Path, tmp_path: Path
 ) -> None:
@@ -696,6 +719,7 @@ def tied_to_itself(
         yield it, started
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_up_is_not_taken_for_another(running: Cluster, theirs: Path) -> None:
     """Nor another kubeconfig's cluster for it."""
     with pytest.raises(handle.ClusterError, match=r"shared is up already.* a --name"):
@@ -703,6 +727,7 @@ def test_a_cluster_that_is_up_is_not_taken_for_another(running: Cluster, theirs:
     assert all(running.pids().values())
 
 
+@pytest.mark.full
 def test_a_cluster_that_is_gone_can_be_forgotten(
     running: Cluster, there: Cluster, copy: Path, no_crds: Path
 ) -> None:

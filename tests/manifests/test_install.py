@@ -37,7 +37,7 @@ ARGUMENTS = {
     ],
 }
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long(65)]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

@@ -117,6 +117,7 @@ def test_the_notes_are_those_of_the_version(
 
 
 @pytest.mark.e2e
+@pytest.mark.full
 def test_a_release_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file to apply has the CRDs and an overlay; checksums hold; who signs is asked for it."""
     signer = tmp_path / "bin" / "cosign"
@@ -386,6 +387,7 @@ def cosign(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.e2e
+@pytest.mark.full
 @pytest.mark.skipif(not gotools.find("cosign"), reason="no cosign (make cosign builds it)")
 def test_what_is_published_is_signed(published: Published) -> None:
     """Image, list of parts and checksums, by the key that was asked for and no other."""
@@ -411,6 +413,7 @@ def test_what_is_published_is_signed(published: Published) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.full
 @pytest.mark.skipif(not gotools.find("helm"), reason="no helm (make helm builds it)")
 def test_the_published_chart_is_installed_from_the_registry(published: Published) -> None:
     """By its address and version alone: the image is the one that was pushed."""

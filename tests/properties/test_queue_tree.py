@@ -27,7 +27,7 @@ from support.builders.scheduler import (
 CPUS = 12
 EXACT = 1e-6
 NAMES = "abcdef"
-ALL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+ALL = settings(suppress_health_check=[HealthCheck.too_slow])
 RECLAIM = policy.parse({"actions": "reclaim, allocate"})
 
 amounts = st.one_of(st.none(), st.integers(0, CPUS))

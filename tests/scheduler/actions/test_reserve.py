@@ -10,8 +10,8 @@ from bench import waiting
 
 PERIOD = 60.0
 """Seconds between two cycles: many jobs come and go in each."""
-STREAM = int(os.environ.get("MUSTER_STREAM_JOBS", "2500"))
-"""As many jobs as twenty large ones come with; of `make nightly` there are ten thousand."""
+STREAM = int(os.environ.get("MUSTER_STREAM_JOBS", "1000"))
+"""Jobs of the stream, of which one in 125 is large; `make nightly` plays ten thousand."""
 
 
 def test_a_stream_of_jobs():
