@@ -23,9 +23,9 @@ STORY_FILES = $(or $(STORIES),$(sort $(shell grep -lrE 'mark\.e2e' --include='te
 E2E = GOGC=1000 GOMEMLIMIT=2GiB GOMAXPROCS=1 $(BIN)/python -m pytest $(STORY_FILES) $(PYTEST_ARGS) \
 	--dist loadfile -n $(E2E_AT_ONCE)
 # `make test-all` runs a sample of these.
-WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_CORPUS=whole MUSTER_NAMESPACES=200 \
+WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_CORPUS=whole MUSTER_NAMESPACES=200 \
 	MUSTER_OLDER=yes
-SAMPLED = test_oracle or test_mixed or test_corpus or test_many_namespaces or test_native
+SAMPLED = test_oracle or test_corpus or test_many_namespaces or test_native
 ALONE = GOGC=1000 GOMEMLIMIT=2GiB $(BIN)/python -m pytest -n 0 $(PYTEST_ARGS)
 # `make faults FAULT_SEEDS=17` plays one schedule again, `FAULT_REPORT=yes` writes the table of
 # docs/reliability.md.

@@ -124,7 +124,7 @@ PAINS = {
         "one member comes back slowly; a gang is created in part",
         "s23-one-member-comes-back-alone",
         "controller/test_groups.py::test_a_half_gang_is_undone",
-        "e2e/test_crash.py::test_five_crashes_while_twenty_jobs_start",
+        "e2e/test_faults.py::test_every_job_ends_as_it_would_have",
     ),
     "U2": (
         "two jobs, quota for one: both start by half",
@@ -137,7 +137,6 @@ PAINS = {
     "U8": (
         "queue and priority of a job need another set-up",
         "allocator/test_job_facts.py::test_the_policy_of_the_job",
-        "e2e/test_gangs.py::test_the_higher_priority_goes_first",
     ),
     "U11": (
         "minResources and priorities by chance; group and pods differ",
@@ -184,12 +183,11 @@ PAINS = {
     "M5": (
         "the slot of a lost member is gone at once, worst while the operator is away",
         "e2e/test_protected_slot.py::test_a_lost_member_comes_back",
-        "e2e/test_protected_slot.py::test_while_the_operator_stands_still",
         "e2e/test_protected_slot.py::test_while_the_operator_is_dead",
     ),
     "M6": (
         "deleting a running worker fails the job",
-        "e2e/test_protected_slot.py::test_no_restart_policy_fails_a_deleted_member",
+        "conformance/test_run_policy.py::test_a_deleted_worker_is_replaced_and_nothing_fails",
     ),
 }
 """Pain -> what it is, and the stories that show how Muster does without it."""
@@ -205,7 +203,7 @@ KUBE_BATCH = {
     "Gang scheduling: Full Occupied": f"{ALONE}::test_gangs_in_turn",
     "Preemption": "preemption",
     "Multiple Preemption": "multiple-preemption",
-    "Schedule BestEffort Job": f"{ALONE}::test_a_best_effort_pod_starts_on_a_full_node",
+    "Schedule BestEffort Job": "best-effort-gang",
     "Statement": "statement",
     "TaskPriority": "task-priority",
     "Try to fit unassigned task with different resource requests in one loop": (

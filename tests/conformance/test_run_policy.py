@@ -531,7 +531,7 @@ class TestExitCodes:
 
     @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
     def test_a_deleted_worker_is_replaced_and_nothing_fails(self, policy):
-        """Deleting a running worker neither fails the job nor counts as a restart."""
+        """Deleting a running worker neither fails the job nor counts as a restart (M6)."""
         world = World(tfjob(Worker={"replicas": 2, "restartPolicy": policy})).settle()
         world.start()
         world.settle()

@@ -277,32 +277,6 @@ def test_the_control_plane_restarts_under_running_jobs(
 
 
 @pytest.mark.full
-def test_restarts_survive_the_death_of_the_operator(api: Api, operator: Operator) -> None:
-    """The counter stands in the status: after kill -9 the count goes on where it was."""
-    add_nodes(api, {"cpu": "8"})
-    api.create(
-        tfjob(
-            "phased",
-            workers=1,
-            restart_policy="ExitCode",
-            run="0,1,0,forever",
-            exits="137",
-            backoffLimit=4,
-        )
-    )
-    api.wait_job("phased", lambda j: counted(j, "restarts") == 1)
-    operator.kill()
-    api.wait("Pod", lambda p: p and all(x["status"]["phase"] == "Failed" for x in p.values()))
-    operator.start()
-    job = api.wait_job("phased", lambda j: counted(j, "restarts") == 3)
-    api.wait_pods(1, "Running", "phased")
-    api.finish("phased-worker-0")
-    job = api.wait_condition("phased", "Failed")
-    assert counted(job, "restarts") == 4
-    assert "backoff limit" in of(job, "Failed")["message"]
-
-
-@pytest.mark.full
 def test_a_job_in_a_namespace_that_ends_goes_with_it(api: Api, operator: Operator) -> None:
     """The server refuses new pods there; the operator does not insist, and nothing stays."""
     add_nodes(api, {"cpu": "8"})

@@ -31,7 +31,7 @@ from support.e2e.gang_schedulers import (
     remove,
     written,
 )
-from support.e2e.harness import Api, Json, Refused, StartOperator, add_nodes, tfjob, verdict
+from support.e2e.harness import Api, Json, StartOperator, add_nodes, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 
@@ -172,60 +172,6 @@ def test_a_volcano_queue_that_is_missing_or_closed_is_told(
         api.wait_job("mnist", lambda j: verdict(j).get("reason") not in silent)
 
 
-@pytest.mark.full
-def test_a_volcano_group_keeps_what_others_wrote(
-    api: Api, volcano: None, start_operator: StartOperator
-) -> None:
-    """Only a real difference is written, only Muster's own fields, and never the status."""
-    start_operator("--gang-scheduler-name=volcano", overlay="volcano")
-    api.create(tfjob("mnist", workers=2))
-    group(api, VOLCANO, "mnist")
-    foreign = {
-        "spec": {
-            "networkTopology": {"mode": "soft", "highestTierAllowed": 2},
-            "minTaskMember": {"worker": 1},
-            "queue": "elsewhere",
-        },
-        "status": {"phase": "Inqueue", "running": 0},
-    }
-    theirs = api.patch(VOLCANO, "mnist", foreign)
-    pods(api, "mnist", 2)
-    api.wait_job("mnist", lambda j: "status" in j)
-    ours = api.get(VOLCANO, "mnist")
-    assert ours["metadata"]["resourceVersion"] == theirs["metadata"]["resourceVersion"]
-
-    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
-    after = group(api, VOLCANO, "mnist", lambda g: g["spec"]["minMember"] == 3)
-    assert after["metadata"]["uid"] == theirs["metadata"]["uid"]
-    assert after["spec"] == {
-        **theirs["spec"],
-        "minMember": 3,
-        "minResources": {"cpu": "3"},
-    }
-    assert after["status"] == theirs["status"]
-
-
-@pytest.mark.full
-def test_suspending_takes_the_volcano_group_down(
-    api: Api, volcano: None, start_operator: StartOperator
-) -> None:
-    """Suspended: no group, no pods. Resumed: a new group, which has to be admitted anew."""
-    start_operator("--gang-scheduler-name=volcano", overlay="volcano")
-    api.create(tfjob("mnist", workers=2))
-    first = group(api, VOLCANO, "mnist")
-    api.patch(VOLCANO, "mnist", {"status": {"phase": "Inqueue"}})
-    pods(api, "mnist", 2)
-    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
-    no_group(api, VOLCANO, "mnist")
-    api.wait("Pod", lambda found: not found or None, what="no pods")
-    api.wait_condition("mnist", "Suspended")
-    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": False}}})
-    second = group(api, VOLCANO, "mnist")
-    assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    api.wait_condition("mnist", "Suspended", "False")
-    assert api.pods("mnist") == []
-
-
 def test_scheduler_plugins_gets_its_group_and_pods_at_once(
     api: Api,
     scheduler_plugins: None,
@@ -312,31 +258,6 @@ def test_kube_batch_gets_a_group_where_it_can(
     assert after["status"] == theirs["status"]
     api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
     no_group(api, "PodGroup", "mnist")
-
-
-@pytest.mark.full
-def test_a_field_that_the_api_does_not_know_is_told_once(
-    api: Api, no_own_group: None, start_operator: StartOperator
-) -> None:
-    """The server takes the group and leaves the field out without a word."""
-    groups = "/apis/scheduling.sigs.dev/v1alpha2/namespaces/{ns}/podgroups"
-    with installed(api, "kube-batch-least"):
-        batch = start_operator("--gang-scheduler-name=kube-batch", overlay="kube-batch")
-        api.create(tfjob("mnist", workers=2, schedulingPolicy={"queue": "research"}))
-        made = group(api, groups, "mnist")
-        assert made["spec"] == {"minMember": 2}
-        (told,) = api.wait("Event", lambda found: events_of(found, "GroupFieldDropped"))
-        assert told["type"] == "Warning"
-        assert "left spec.queue out of PodGroup mnist" in told["message"]
-        counted = 'muster_group_fields_dropped_total{field="queue",kind="PodGroup"} 1.0'
-        assert counted in batch.scrape()
-        # The next change is written without what would be dropped again.
-        api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
-        after = group(api, groups, "mnist", lambda g: g["spec"]["minMember"] == 3)
-        assert after["metadata"]["uid"] == made["metadata"]["uid"]
-        assert counted in batch.scrape()
-        api.delete("TFJob", "mnist")
-        no_group(api, groups, "mnist")
 
 
 def budget(job: Json, minimum: int) -> Json:
@@ -449,54 +370,3 @@ def told_missing(api: Api, name: str) -> None:
 
     (event, *_) = api.wait("Event", told, what=f"event about {name}")
     assert (event["type"], event["reason"]) == ("Warning", "Unschedulable")
-
-
-@pytest.mark.full
-def test_the_own_api_is_missed_as_well(
-    api: Api, no_own_group: None, start_operator: StartOperator
-) -> None:
-    """The embedded scheduler says that its CRDs come with Muster, and starts when they come."""
-    operator = start_operator(ready=False)
-    said = operator.wait_unready("kubectl apply -f crds/")
-    assert gang.EMBEDDED.cure in said
-    add_nodes(api, {"cpu": "8"})
-    api.create(tfjob("mnist", workers=2, run="1"))
-    api.wait_job("mnist", lambda j: verdict(j).get("reason") == "GangSchedulerMissing")
-    assert api.pods() == []
-    install(api, OWN_CRD)
-    operator.wait_ready()
-    api.wait_condition("mnist", "Succeeded")
-
-
-@pytest.mark.full
-def test_a_group_of_somebody_else_stands_in_the_way(
-    api: Api, scheduler_plugins: None, start_operator: StartOperator
-) -> None:
-    """It is not touched, no pod is created, and the job says so; when it goes, the job runs."""
-    holder = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "holder"}})
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "holder", "controller": True}
-    foreign = {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {
-            "name": "mnist",
-            "ownerReferences": [{**owner, "uid": holder["metadata"]["uid"]}],
-        },
-        "spec": {"minMember": 7},
-    }
-    api.send("POST", api.path(SCHEDULER_PLUGINS), foreign)
-    start_operator("--gang-scheduling=scheduler-plugins-scheduler", overlay="scheduler-plugins")
-    api.create(tfjob("mnist", workers=2))
-    job = api.wait_job("mnist", lambda j: (j.get("status") or {}).get("state") == "Blocked")
-    text = 'Resource "mnist" of Kind "PodGroup" already exists and is not managed by TFJob'
-    assert job["status"]["reason"] == text
-    assert api.pods() == []
-    (event, *_) = api.wait("Event", lambda found: events_of(found, "ErrResourceExists"))
-    assert event["message"] == text
-    assert api.get(SCHEDULER_PLUGINS, "mnist")["spec"] == {"minMember": 7}
-    with pytest.raises(Refused):
-        api.get("Pod", "mnist-worker-0")
-    api.delete(SCHEDULER_PLUGINS, "mnist")
-    group(api, SCHEDULER_PLUGINS, "mnist", lambda g: g["spec"]["minMember"] == 2)
-    for pod in pods(api, "mnist", 2):
-        assert pod["spec"]["schedulerName"] == "scheduler-plugins-scheduler"

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 
 import pytest
 
-from support.e2e.harness import COUNTER, Api, Json, Operator, condition, condition_types, tfjob
+from support.e2e.harness import COUNTER, Api, Json, condition, condition_types, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -106,15 +104,6 @@ def test_what_the_schema_cannot_catch_is_told_once_and_can_be_mended(shared_api:
     assert condition_types(job)[0] == ("Created", "True")
 
 
-def test_what_the_schema_catches_is_said_at_apply(shared_api: Api, tmp_path: Path) -> None:
-    """The answer names the field; what the server says of other mistakes is told in test_crds."""
-    file = tmp_path / "job.yaml"
-    file.write_text(json.dumps(tfjob("typo", spec={"runPolicy": {"cleanPodPolcy": "All"}})))
-    said = shared_api.kubectl("apply", "-n", shared_api.namespace, "-f", str(file), check=False)
-    assert 'unknown field "spec.runPolicy.cleanPodPolcy"' in said
-    assert not shared_api.list("TFJob")
-
-
 def test_a_template_that_the_server_refuses_is_invalid_until_it_is_edited(shared_api: Api) -> None:
     """The server's words are the reason; of the gang nothing stays, also after another try."""
     api = shared_api
@@ -206,96 +195,6 @@ def test_a_name_that_is_taken_blocks_the_job_until_it_is_free(shared_api: Api) -
     api.wait("Service", lambda found: len(found) == 33 + 3 * 2)
 
 
-def test_a_matching_pod_without_owner_is_adopted(shared_api: Api) -> None:
-    """It has the job's labels and the right name: it is the job's from now on."""
-    api = shared_api
-    labels = {JOB: "adopter", ROLE: "worker", INDEX: "0", OPERATOR: "tfjob-controller"}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "adopter-worker-0",
-            "labels": labels,
-            "annotations": {"local.muster.kubeflow.org/run-seconds": "forever"},
-        },
-        "spec": {
-            "nodeName": "ample-1",
-            "restartPolicy": "Never",
-            "containers": [{"name": "tensorflow", "image": "training:1"}],
-        },
-    }
-    orphan = api.create(pod)
-    api.create(tfjob("adopter", run="forever"))
-    job = api.wait_job(
-        "adopter",
-        lambda j: (
-            j.get("status", {}).get("replicaStatuses", {}).get("Worker", {}).get("active") == 2
-        ),
-    )
-    adopted = api.get("Pod", "adopter-worker-0")
-    assert adopted["metadata"]["uid"] == orphan["metadata"]["uid"]
-    (owner,) = adopted["metadata"]["ownerReferences"]
-    assert (owner["uid"], owner["controller"]) == (job["metadata"]["uid"], True)
-    assert len(api.pods()) == 2
-    assert not api.events("ErrResourceExists")
-
-
-def wait_collector(api: Api, documents: list[Json]) -> None:
-    """Return once the server's garbage collector has seen all that is there of their kinds.
-
-    It does when it has taken away what was made last, whose owner there never was.
-    """
-    nobody = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "nobody", "uid": "never"}
-    for document in documents:
-        api.create({**document, "metadata": {"name": "last", "ownerReferences": [nobody]}})
-    for document in documents:
-        api.wait(document["kind"], lambda found: "last" not in found, what="collected")
-
-
-def test_a_job_that_is_made_anew_takes_its_children_on(
-    shared_api: Api, shared_operator: Operator
-) -> None:
-    """It was deleted without them: pods, services and group are its own again, none is new."""
-    api = shared_api
-    document = tfjob("heir", run="forever", resources=MINUTE)
-    api.create(document)
-    api.wait_pods(2, "Running", "heir")
-    kinds = ("Pod", "Service", "PodGroup")
-    api.wait("Service", lambda found: len(found) == 2)
-    api.wait("PodGroup", lambda found: len(found) == 1)
-    container = {"name": "last", "image": "last:1"}
-    pod = {"containers": [container], "schedulerName": "nobody"}
-    wait_collector(
-        api,
-        [
-            {"apiVersion": "v1", "kind": "Pod", "spec": pod},
-            {"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "None"}},
-            {
-                "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
-                "kind": "PodGroup",
-                "spec": {"minMember": 1},
-            },
-        ],
-    )
-    before = {o["metadata"]["uid"] for kind in kinds for o in api.list(kind)}
-    # Whatever of this the operator sees first when it looks again.
-    with shared_operator.frozen():
-        api.send("DELETE", api.path("TFJob", "heir"), {"propagationPolicy": "Orphan"})
-        api.wait("TFJob", lambda jobs: not jobs or None)
-        uid = api.create(document)["metadata"]["uid"]
-    api.wait_condition("heir", "Running")
-    for kind in kinds:
-        api.wait(
-            kind,
-            lambda found: (
-                {o["metadata"].get("ownerReferences", [{}])[0].get("uid") for o in found.values()}
-                == {uid}
-            ),
-        )
-    assert {o["metadata"]["uid"] for kind in kinds for o in api.list(kind)} == before
-    assert not api.events("ErrResourceExists")
-
-
 GARBAGE: Json = {
     "state": "Dancing",
     "startTime": "1970-01-01T00:00:00Z",
@@ -307,43 +206,6 @@ GARBAGE: Json = {
     "replicaStatuses": {"Martian": {"active": 7}, "Worker": {"active": -3, "restarted": ["x"]}},
     "gang": {"state": "?", "placed": 10**6, "shortage": {"cpu": "many"}},
 }
-
-
-def test_garbage_in_the_status_does_no_harm(shared_api: Api) -> None:
-    """Whatever somebody writes there, the job runs and ends, and says so."""
-    api = shared_api
-    api.create(tfjob("garbled", run="forever"))
-    pods = api.wait_pods(2, "Running", "garbled")
-    api.patch("TFJob", "garbled", {"status": GARBAGE}, "status")
-    job = api.wait_job("garbled", lambda j: j["status"].get("state") == "Running")
-    assert job["status"]["replicaStatuses"]["Worker"]["active"] == 2
-    assert "Martian" not in job["status"]["replicaStatuses"]
-    stored = api.get("TFJob", "garbled")
-    del stored["status"]
-    api.send("PUT", api.path("TFJob", "garbled", "status"), stored)
-    api.wait_condition("garbled", "Running")
-    for pod in pods:
-        api.finish(pod["metadata"]["name"])
-    job = api.wait_condition("garbled", "Succeeded")
-    assert job["status"]["state"] == "Succeeded"
-    assert {p["metadata"]["uid"] for p in api.pods()} == {p["metadata"]["uid"] for p in pods}
-
-
-def test_words_of_every_language_and_length_are_carried_through(shared_api: Api) -> None:
-    """Annotations of 200 kB, environment in any script: pods get them as they are."""
-    api = shared_api
-    words = 'Ελληνικά 中文 עברית 🚂 "quoted" $(NOT_A_VAR) \\ \t\n\u2028'
-    huge = "é" * 100_000
-    document = tfjob("polyglot", run="0", annotations={"note": words})
-    document["metadata"]["annotations"] = {"huge": huge, "words": words}
-    container(document)["env"] = [{"name": "WORDS", "value": words}]
-    api.create(document)
-    job = api.wait_condition("polyglot", "Succeeded")
-    assert job["metadata"]["annotations"] == {"huge": huge, "words": words}
-    for pod in api.pods("polyglot"):
-        assert pod["metadata"]["annotations"]["note"] == words
-        assert "huge" not in pod["metadata"]["annotations"]
-        assert pod["spec"]["containers"][0]["env"][0] == {"name": "WORDS", "value": words}
 
 
 def test_a_job_that_asks_for_no_pods_is_told_so(shared_api: Api) -> None:

@@ -53,7 +53,7 @@ def test_nothing_goes_wrong_by_itself(quiet: Outcome) -> None:
 def test_every_job_ends_as_it_would_have(
     player: Player, quiet: Outcome, tally: Tally, number: int
 ) -> None:
-    """No rank runs twice, no half gang stands, nothing stays behind."""
+    """No rank runs twice, no half gang stands, nothing stays behind (S23)."""
     assert not quiet.wrong, "there is nothing to compare with"
     life = fault_schedules.life(number)
     plans = [fault_schedules.schedule(seed) for seed in life.seeds]

@@ -149,35 +149,3 @@ def test_a_gang_that_cannot_be_made_whole_begins_anew(
     assert not holders(api.pods(), "gang")
     add_nodes(api, {"cpu": "4"}, prefix="more")
     api.wait_pods(4, "Running", "gang")
-
-
-def test_nodes_are_drained_for_a_gang_that_nobody_can_foretell(
-    api: Api, start_operator: StartOperator
-) -> None:
-    """Without estimates it passes nobody and is passed, until it has waited long enough.
-
-    How long that is only the second operator is told: it is the same gang that waits.
-    """
-    patient = start_operator()
-    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-    for name in ("a", "b"):
-        api.create(tfjob(name, workers=1, resources={"cpu": "2"}, run="forever"))
-    first = api.wait_pods(2, "Running")
-    api.create(tfjob("large", workers=2, resources={"cpu": "4"}, run="1"))
-    api.wait_job("large", lambda j: verdict(j).get("reason") == "NotEnoughResources")
-    api.create(tfjob("early", workers=1, run="2"))
-    api.wait_pods(1, "Running", "early")
-    patient.stop()
-    start_operator("--reservation-after=1s")
-    said = verdict(api.wait_job("large", lambda j: verdict(j).get("state") == "Reserved"))
-    assert "eta" not in said
-    assert said["position"] == 1
-    api.create(tfjob("late", workers=1, run="1"))
-    late = verdict(api.wait_job("late", lambda j: verdict(j).get("reason")))
-    assert late["reason"] == "WaitingForReservation"
-    assert late["blockedBy"] == [f"TFJob/{api.namespace}/large"]
-    assert f"kept for TFJob/{api.namespace}/large" in late["message"]
-    for pod in first:
-        api.finish(pod["metadata"]["name"])
-    api.wait_condition("large", "Succeeded")
-    api.wait_condition("late", "Succeeded")

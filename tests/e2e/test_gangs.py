@@ -130,37 +130,6 @@ def test_a_queue_that_does_not_exist_yet(api: Api, operator: Operator) -> None:
         api.delete("Queue", "not-there-yet")
 
 
-def test_the_higher_priority_goes_first(api: Api, operator: Operator) -> None:
-    """Of two jobs that wait for the same room the later, more urgent one gets it (U8)."""
-    add_nodes(api, {"cpu": "2"})
-    for name, value in (("urgent", 1000), ("idle", 1)):
-        api.create(
-            {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            }
-        )
-    try:
-        api.create(tfjob("first", run="forever"))
-        api.wait_pods(2, "Running", "first")
-        for name in ("idle", "urgent"):
-            api.create(tfjob(name, run="forever", schedulingPolicy={"priorityClass": name}))
-            wait_reason(api, name, "NotEnoughResources")
-        api.wait_job("urgent", lambda j: verdict(j).get("position") == 1)
-        api.wait_job("idle", lambda j: verdict(j).get("position") == 2)
-        suspended = {"spec": {"runPolicy": {"suspend": True}}}
-        api.patch("TFJob", "first", suspended)
-        api.wait_pods(2, "Running", "urgent")
-        assert not holders(api.pods(), "idle")
-        api.patch("TFJob", "urgent", suspended)
-        api.wait_pods(2, "Running", "idle")
-    finally:
-        for name in ("urgent", "idle"):
-            api.delete("PriorityClass", name)
-
-
 def test_pods_behind_gates_are_waited_for(api: Api, operator: Operator) -> None:
     """They exist with their gates; once these are taken away the gang is bound whole."""
     add_nodes(api, {"cpu": "4"})
@@ -216,44 +185,6 @@ def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
     assert condition(found, "Failed") is None
     assert condition(found, "Restarting") is None
     assert not found["status"]["replicaStatuses"]["Worker"].get("restarts")
-
-
-def test_nodes_that_are_closed(api: Api, operator: Operator) -> None:
-    """Cordoned and tainted nodes count as no room, and are counted apart in the message."""
-    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-    taint = {"key": "team", "value": "other", "effect": "NoSchedule"}
-    api.patch("Node", "node-1", {"spec": {"unschedulable": True}})
-    api.patch("Node", "node-2", {"spec": {"taints": [taint]}})
-    api.create(tfjob("closed", run="forever"))
-    message = verdict(wait_reason(api, "closed", "NoMatchingNode"))["message"]
-    assert "0/2 nodes are available" in message
-    assert "1 node(s) were unschedulable" in message
-    assert "1 node(s) had untolerated taint" in message
-    api.patch("Node", "node-2", {"spec": {"taints": None}})
-    pods = api.wait_pods(2, "Running", "closed")
-    assert {node_of(p) for p in pods} == {"node-2"}
-
-
-def test_more_members_asked_for_than_there_are(api: Api, operator: Operator) -> None:
-    """A minimum above the number of pods is legal and waits; lowering it lets the job run."""
-    add_nodes(api, {"cpu": "8"})
-    api.create(tfjob("short", workers=2, run="forever", schedulingPolicy={"minAvailable": 3}))
-    said = verdict(wait_reason(api, "short", "NotEnoughTasks"))
-    assert said["minMember"] == 3
-    assert api.get("PodGroup", "short")["spec"]["minMember"] == 3
-    assert not holders(api.pods(), "short")
-    api.patch("TFJob", "short", {"spec": {"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}})
-    api.wait_pods(2, "Running", "short")
-
-
-def test_an_elastic_job_starts_small_and_grows(api: Api, operator: Operator) -> None:
-    """Its minimum starts; the others join when there is room."""
-    add_nodes(api, {"cpu": "3"})
-    api.create(tfjob("elastic", workers=5, run="forever", schedulingPolicy={"minAvailable": 2}))
-    api.wait_pods(3, "Running", "elastic")
-    assert verdict(api.wait_job("elastic", lambda j: verdict(j).get("state") == "Running"))
-    add_nodes(api, {"cpu": "4"}, prefix="more")
-    api.wait_pods(5, "Running", "elastic")
 
 
 def test_a_named_node_is_no_way_around_a_cordon(api: Api, operator: Operator) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of every sort on a real API server: done, suspended, scaled, deleted.
 
-How they fail is told in test_mixed.
+How they fail is told in test_faults.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _hosts(config: Json) -> tuple[int, int]:
 def test_deleted_jobs_leave_nothing(shared_api: Api) -> None:
     """At whatever point of their lives; all kinds that the server knows are looked through.
 
-    Those that are over are deleted in test_mixed.
+    Those that are over are deleted in test_faults.
     """
     api = shared_api
     for sort in SORTS:

@@ -24,9 +24,7 @@ from support.e2e.harness import (
     of_job,
     phase_of,
     tfjob,
-    verdict,
 )
-from support.e2e.lost_nodes import HOLD, outlast_the_hold, silence
 
 pytestmark = pytest.mark.e2e
 
@@ -138,34 +136,6 @@ def test_two_queues_settle_at_their_shares(api: Api, start_operator: StartOperat
             api.delete("Queue", name)
 
 
-def test_the_cheapest_gangs_make_room(
-    api: Api, start_operator: StartOperator, classes: None
-) -> None:
-    """A gang of eight gets the room of the two youngest gangs of four, and of nobody else."""
-    start_operator(CONF)
-    add_nodes(api, *[{"cpu": "4"}] * 4)
-    for name in ("oldest", "older", "young", "youngest"):
-        api.create(job(name, 4, priorityClass="story-low"))
-        api.wait_pods(4, "Running", name)
-        api.wait_condition(name, "Running")
-        wait_next_second(api)
-    before = {p["metadata"]["uid"] for name in ("oldest", "older") for p in api.pods(name)}
-    since = api.revision("Pod")
-    api.create(job("high", 8, priorityClass="story-high"))
-    api.wait_pods(8, "Running", "high")
-    for name in ("young", "youngest"):
-        wait_restarting(api, name)
-    gone = {f"{name}-worker-{i}" for name in ("young", "youngest") for i in range(4)}
-    assert evicted(api, "high", 8) == gone
-    after = {p["metadata"]["uid"] for name in ("oldest", "older") for p in api.pods(name)}
-    assert after == before
-    check_never_overfull(api, since)
-    api.delete("TFJob", "high")
-    for name in ("young", "youngest"):
-        api.wait_pods(4, "Running", name)
-        api.wait_condition(name, "Running")
-
-
 def test_a_lost_member_takes_the_room_of_lower_ranks(
     api: Api, start_operator: StartOperator, classes: None
 ) -> None:
@@ -190,41 +160,6 @@ def test_a_lost_member_takes_the_room_of_lower_ranks(
     assert staying < {p["metadata"]["uid"] for p in api.pods("high")}
     wait_restarting(api, "low")
     check_never_overfull(api, since)
-
-
-def test_nobody_goes_for_members_on_a_silent_node(
-    api: Api, start_operator: StartOperator, classes: None
-) -> None:
-    """They may run there and come back: not while their place is kept, and not after that either.
-
-    Once the node is gone they take the room of lower ranks.
-    """
-    start_operator(CONF, "--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
-    add_nodes(api, *[{"cpu": "4"}] * 3)
-    for name, count in (("high", 8), ("low", 4)):
-        api.create(job(name, count, priorityClass=f"story-{name}"))
-        api.wait_pods(count, "Running", name)
-    silent = node_of(api.pods("high")[0])
-    since = api.revision("Pod")
-    silence(api, silent)
-    api.wait_job("high", lambda j: verdict(j).get("reason") == "NodeUnreachable")
-    outlast_the_hold()
-    assert not [p for p in api.history("Pod", since) if phase_of(p) == "Terminating"]
-    api.delete("Node", silent)
-    api.wait("Pod", settled({"high": 8, "low": 0}), what="the high gang is whole on two nodes")
-
-
-def wait_next_second(api: Api) -> None:
-    """Return when a pod that starts now is younger than those before by the server's clock."""
-    before = max(p["status"]["startTime"] for p in api.pods())
-    mark = {"apiVersion": "v1", "kind": "ConfigMap"}
-    index = 0
-    while True:
-        index += 1
-        name = f"clock-{len(api.pods())}-{index}"
-        made = api.create({**mark, "metadata": {"name": name}})
-        if made["metadata"]["creationTimestamp"] > before:
-            return
 
 
 def test_killed_while_it_evicts(api: Api, start_operator: StartOperator, classes: None) -> None:

@@ -7,7 +7,6 @@ just the room of one member.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -116,27 +115,6 @@ def test_a_lost_member_comes_back(api: Api, operator: Operator) -> None:
         check(api, since, before, uids)
     restarts = api.get("TFJob", "gang")["status"]["replicaStatuses"]["Worker"]["restarts"]
     assert restarts == 2  # deletions are none
-
-
-def test_no_restart_policy_fails_a_deleted_member(api: Api, operator: Operator) -> None:
-    """Deleting a running worker fails no job, whatever its restart policy (M6)."""
-    before = fill(api, restart_policy="Never")
-    since = api.revision("Pod")
-    deleted(api)
-    check(api, since, before, wait_whole(api, before))
-
-
-def test_while_the_operator_stands_still(api: Api, operator: Operator) -> None:
-    """Nobody acts for three seconds; the room is the gang's nevertheless (M5)."""
-    uids = fill(api)
-    since = api.revision("Pod")
-    for loss in LOSSES:
-        before = uids
-        with operator.frozen():
-            loss(api)
-            time.sleep(3)  # for so long nobody is there to do anything
-        uids = wait_whole(api, before)
-        check(api, since, before, uids)
 
 
 def test_while_the_operator_is_dead(api: Api, operator: Operator) -> None:

@@ -38,19 +38,6 @@ def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
     assert not api.events("FailedCreatePod")
 
 
-def test_a_quota_that_is_raised(api: Api, operator: Operator) -> None:
-    """Above the quota nothing but another quota helps; with that the gang starts at once."""
-    add_nodes(api, {"cpu": "8"})
-    api.create({**QUOTA, "spec": {"hard": {"requests.cpu": "2"}}})
-    api.create(tfjob("large", workers=3, run="1"))
-    said = verdict(wait_reason(api, "large", "ExceedsResourceQuota"))
-    assert said["everPossible"] is False
-    assert 'takes 3 requests.cpu, resource quota "few" allows 2' in said["message"]
-    assert not api.pods()
-    api.patch("ResourceQuota", "few", {"spec": {"hard": {"requests.cpu": "3"}}})
-    api.wait_condition("large", "Succeeded")
-
-
 def test_a_limit_range(api: Api, operator: Operator) -> None:
     """Its defaults count when nodes are chosen; what it forbids is told before a pod exists."""
     add_nodes(api, {"cpu": "3"}, {"cpu": "3"})

@@ -192,18 +192,6 @@ def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: P
 
 
 @pytest.mark.full
-def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path: Path) -> None:
-    """The start fails with one line that names the key and the nearest right name."""
-    policy = tmp_path / "conf.yaml"
-    policy.write_text(POLICY.replace("name: gang", "name: gnag"))
-    made = start_operator(f"--scheduler-conf={policy}", overlay="scheduler", ready=False)
-    assert made.ended() == 2
-    (line,) = [line for line in made.log.read_text().splitlines() if "gnag" in line]
-    assert "tiers[0].plugins[1].name" in line
-    assert 'did you mean "gang"?' in line
-
-
-@pytest.mark.full
 def test_missing_permissions_are_one_clear_error(api: Api, start_operator: StartOperator) -> None:
     """The tutorial's FAQ: what may not be listed is named at once; nothing crashes or repeats.
 
@@ -339,16 +327,6 @@ def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
     }
     assert {name: after[name] - before[name] for name in grown} == grown
     wait_phase(api, "gang-1", "Running", succeeded=8)
-
-
-@pytest.mark.full
-def test_a_best_effort_pod_starts_on_a_full_node(api: Api, scheduler: Operator) -> None:
-    """Schedule BestEffort Job: what asks for nothing needs no room but a slot."""
-    add_nodes(api, {"cpu": "2"})
-    create(api, "full", 2)
-    wait_running(api, "full", 2)
-    create(api, "light", 2, cpu="")
-    wait_running(api, "light", 2)
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from muster.scheduler import policy
 from muster.scheduler.policy import DEFAULT, Option, Policy, PolicyError
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
+SEEDS = Path(__file__).parents[1] / "seeds"
 SEED = """
 actions: "allocate, backfill"
 tiers:
@@ -37,6 +38,26 @@ def test_seed_file_is_the_default():
 def test_the_files_of_the_examples_are_understood(path):
     """Every name in them is known; what they are for is in stories of their own."""
     assert policy.parse(yaml.safe_load(path.read_text())).tiers
+
+
+def test_the_binpack_policy_scores_like_the_seed():
+    """It has the weights and the shape of the seed, and no other score."""
+    seed = yaml.safe_load((SEEDS / "kube-scheduler-binpack.yaml").read_text())
+    args = seed["pluginConfig"][0]["args"]
+    plugins = {
+        plugin["name"]: plugin.get("arguments", {})
+        for tier in yaml.safe_load((EXAMPLES / "binpack.yaml").read_text())["tiers"]
+        for plugin in tier["plugins"]
+    }
+    binpack = plugins["binpack"]
+    assert args["resourcetoweightmap"] == {
+        "cpu": int(binpack["binpack.cpu"]),
+        "nvidia.com/gpu": int(binpack["binpack.resources.nvidia.com/gpu"]),
+    }
+    assert seed["plugins"]["score"]["enabled"][0]["weight"] == int(binpack["binpack.weight"])
+    points = ",".join(f"{p['utilization']}:{p['score']}" for p in args["functionshape"])
+    assert points == binpack["binpack.shape"]
+    assert "nodeorder" not in plugins
 
 
 def test_empty_file_is_the_default():
