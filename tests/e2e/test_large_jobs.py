@@ -13,7 +13,7 @@ from support.chaos.fault_player import SHORT_LEASE
 from support.e2e.harness import Api, Json, Refused, StartOperator, add_nodes, tfjob
 from support.e2e.statuses import Lag
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 JOBS, REPLICAS = 60, 100_000
