@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster.commands import questions
-from muster.scheduler.decision import Eviction, Move, Placement
+from muster.scheduler.decision import Eviction
 from muster.scheduler.model import Topology
 from support.builders.scheduler import make_gang, make_node, make_pod, make_queue, make_role
 from support.builders.snapshots import moving, seen
@@ -199,36 +199,3 @@ def test_what_each_role_needs():
     leasts = {"master": 1, "worker": 2}
     gang = make_gang(key="TFJob/team/g", min_member=3, leasts=leasts, roles=roles)
     assert "  at the least together: 1 master, 2 worker" in told(gang, key="TFJob/team/g")
-
-
-def test_gangs_that_nobody_is_to_know_have_no_names():
-    """What they hold is told together, which of their pods would go is not told."""
-    others = [
-        make_gang(key=f"TFJob/{space}/secret-{n}", roles=[make_role(held=[(0, "n1")], cpu=1)])
-        for n, space in enumerate(("blue", "red"))
-    ]
-    own = make_gang(key="TFJob/team/own", roles=[make_role(held=[(0, "n1")], cpu=1)])
-    waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=3, cpu=2)])
-    pods = [make_pod(name=f"p-{i}", cpu=1) for i in range(3)]
-    view, decisions = seen(gangs=[*others, own, waits], pods=pods)
-    decision = next(d for d in decisions if d.gang == waits.key)
-    gone = [Eviction(g.key, "worker", 0, "n1", "reclaim") for g in (*others, own)]
-    moved = Move(others[0].key, (Placement("worker", 0, "n1"),))
-    message = f"{decision.verdict.message}; {others[0].key} is first"
-    behind = tuple(gang.key for gang in (*others, own))
-    verdict = replace(decision.verdict, message=message, blocked_by=behind)
-    decision = replace(decision, verdict=verdict, evictions=tuple(gone), moves=(moved,))
-
-    discreet = questions._discretion(view, {"team"})
-    lines = questions.of_gang(view, waits.key, [decision], None, discreet).splitlines()
-    assert "secret" not in "".join(lines)
-    for line in (
-        "  2 cpu held by a job of another namespace",
-        "  1 cpu held by TFJob/team/own",
-        "  behind a job of another namespace, TFJob/team/own",
-        "  a job of another namespace moves",
-        "  would evict TFJob/team/own worker-0 from n1 (reclaim)",
-        "  would evict pods of a job of another namespace: 2 (reclaim)",
-    ):
-        assert line in lines
-    assert lines[1].endswith("; a job of another namespace is first")

@@ -14,7 +14,6 @@ import pytest
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
-from muster.dashboard.trial import NoAnswerError
 from muster.kube.client import ApiError
 from muster.scheduler import policy
 from support.apiserver.memory import tfjob
@@ -590,70 +589,5 @@ def test_what_is_read_is_read_by_the_rights_of_who_looks():
             hall.brings()
             async with ask(f"/api/happened?{key}") as answer:
                 assert answer.status == 404
-
-    asyncio.run(story())
-
-
-def test_a_job_is_tried_for_who_may_create_it():
-    """Where he may look, too; who sees all may try all. He is told of no other's gangs by name."""
-    server = Server(admin={"*"}, tenant={"vision"}, guest={"vision"}, stranger=None)
-    server.creates = {"tenant": {("kubeflow.org", "tfjobs")}}
-    tried = []
-
-    async def what_if(text, viewer):
-        group, plural, namespace = text.split()
-        tried.append((viewer.name, await viewer.sight([(group, plural, namespace)])))
-        return "it fits"
-
-    async def story():
-        async with served(Hall(what_if=what_if), Guard(server)) as ask:
-
-            async def status(token, text, kind="application/yaml"):
-                sent = {"Content-Type": kind}
-                async with ask("/api/whatif", token, text, **sent) as answer:
-                    return answer.status, await answer.text()
-
-            async with ask("/api/view", "tenant") as answer:
-                assert (await answer.json())["tries"]
-            job = "kubeflow.org tfjobs vision"
-            assert await status("tenant", job) == (200, "it fits")
-            assert await status("admin", "kubeflow.org tfjobs ranking") == (200, "it fits")
-            assert tried == [("tenant", {"vision"}), ("admin", None)]
-            for token, text in (
-                ("guest", job), ("tenant", "kubeflow.org tfjobs ranking"),
-                ("tenant", "batch jobs vision"), ("stranger", job),
-            ):  # fmt: skip
-                assert (await status(token, text))[0] == 403, (token, text)
-            for token, text, code in (("", job, 401), ("tenant", "\udcff", 400)):
-                body = text.encode(errors="surrogateescape")
-                assert (await status(token, body))[0] == code
-            assert (await status("tenant", job, "text/plain"))[0] == 415
-            assert (await status("tenant", "x" * (dashboard.LARGEST + 1)))[0] == 413
-            sent = {"Content-Type": "application/yaml", "Sec-Fetch-Site": "cross-site"}
-            async with ask("/api/whatif", "tenant", job, **sent) as answer:
-                assert answer.status == 403
-            server.broken = True
-            assert (await status("tenant", job))[0] == 503
-            assert len(tried) == 2
-
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(ValueError("no job"), 400), (NoAnswerError("busy"), 503)]
-)
-def test_what_is_not_tried_is_a_sentence(error, status):
-    """Whoever's fault it is."""
-
-    async def what_if(_text, _viewer):
-        raise error
-
-    async def story():
-        sent = {"Content-Type": "application/yaml"}
-        async with (
-            served(Hall(what_if=what_if)) as ask,
-            ask("/api/whatif", body="a: 1", **sent) as answer,
-        ):
-            assert (answer.status, await answer.text()) == (status, f"{error}\n")
 
     asyncio.run(story())

@@ -18,11 +18,9 @@ import pytest
 import yaml
 
 from dashboard.test_server import EVENT, Hall
-from muster.commands import trial
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source
-from muster.dashboard.trial import Viewer
 from muster.scheduler import policy
 from support.builders import sample_clusters
 from support.builders.sample_clusters import Server
@@ -122,11 +120,10 @@ async def shown(
     seen: list[sample_clusters.Seen],
     guard: Guard | None = None,
     source: Source | None = None,
-    what_if: Callable[[str, Viewer], Awaitable[str]] | None = None,
 ) -> AsyncIterator[str]:
     """Serve the last of what is seen, or a source of one's own; give where."""
     store = empty_store(("muster",))
-    source = source or Source(lambda: seen[-1], lambda: policy.DEFAULT, store, what_if=what_if)
+    source = source or Source(lambda: seen[-1], lambda: policy.DEFAULT, store)
     runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, guard))
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
@@ -147,10 +144,7 @@ async def log_in(page: browser.Page, token: str) -> None:
 def test_the_demos_story_is_watched_to_its_end(
     api: Api, operator: Operator, watch: Callable[[Story], None], tmp_path: Path
 ) -> None:
-    """On the operator's page: a job waits behind another, starts as that ends, and succeeds.
-
-    Others are tried there, of which the cluster hears nothing.
-    """
+    """On the operator's page: a job waits behind another, starts as that ends, and succeeds."""
     config = yaml.safe_load(api.cluster.kubeconfig.read_text())
     token = config["users"][0]["user"]["token"]
     add_nodes(api, *[{"nvidia.com/gpu": "4"}] * 4)
@@ -184,8 +178,6 @@ def test_the_demos_story_is_watched_to_its_end(
         await ends("second")
         await page.until("document.querySelector('#sheet .chip').innerText === 'Succeeded'")
         await each_look(page, "sheet", tmp_path)
-        await try_jobs(page, tmp_path)
-        assert not await asyncio.to_thread(api.pods, "fresh")
         await page.get("location.hash = '/timeline'")
         await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
         lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
@@ -338,40 +330,6 @@ async def many(page: browser.Page) -> None:
     assert "vit-pretrain" in await page.get("document.activeElement.ariaLabel")
 
 
-@pytest.mark.full
-def test_a_job_is_tried(watch: Callable[[Story], None], tmp_path: Path) -> None:
-    """It is pasted, and the answer is seen and heard: it fits, or it does not."""
-    taken, seen = sample_clusters.small(time.time())
-
-    async def what_if(text: str, _viewer: Viewer) -> str:
-        return trial.tried(taken, trial.parsed(text))
-
-    async def story(page: browser.Page) -> None:
-        async with shown(page, [seen], what_if=what_if) as base:
-            await page.ask("Page.navigate", url=base)
-            await page.until(THERE)
-            await try_jobs(page, tmp_path)
-
-    watch(story)
-
-
-async def try_jobs(page: browser.Page, tmp_path: Path) -> None:
-    """Paste one that fits and one that does not."""
-    await page.get("location.hash = '/whatif'")
-    await page.until("document.getElementById('link-whatif').checkVisibility()")
-    for workers, tone, words in ((1, "good", "fits now"), (99, "warn", "waiting")):
-        job = tfjob("fresh", workers=workers, resources={"nvidia.com/gpu": "2"})
-        text = json.dumps(yaml.safe_dump(job))
-        await page.get(f"document.getElementById('offer').value = {text}")
-        await page.get("document.querySelector('#try button').click()")
-        await page.until(f"document.querySelector('#answer.{tone}')?.checkVisibility()")
-        assert words in await page.get("document.getElementById('answer').innerText")
-        await each_look(page, f"whatif-{tone}", tmp_path)
-    said = await page.names()
-    assert any(name.startswith("Would it fit?") for name in said["textbox"])
-
-
-@pytest.mark.full
 def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """Where it is asked who one is; he sees his own jobs, and others without names."""
 
@@ -399,11 +357,8 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
         seen = [sample_clusters.small(time.time())[1]]
         guard = Guard(Server(good={"ranking"}))
 
-        async def what_if(_text: str, viewer: Viewer) -> str:
-            return f"{viewer.name} tried it"
-
         async with (
-            shown(page, seen, guard, what_if=what_if) as base,
+            shown(page, seen, guard) as base,
             reverse_proxy.before(base, "/gpus/of/all/", token) as outside,
         ):
             await page.ask("Page.navigate", url=outside)
@@ -413,10 +368,6 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
             await page.until("document.getElementById('pulse').innerText === 'live'")
             seen.append(sample_clusters.without(seen[-1], CHURN))
             await page.until("!document.getElementById('legend').innerText.includes('churn')")
-            await page.get("location.hash = '/whatif'")
-            await page.get("document.getElementById('offer').value = 'a: job'")
-            await page.get("document.querySelector('#try button').click()")
-            await page.until("document.getElementById('answer').innerText === 'good tried it'")
             await page.ask("Page.navigate", url="about:blank")
 
     watch(story)

@@ -13,15 +13,12 @@ from muster.allocator.view import Seen
 from muster.api import edge
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
-from muster.cluster.recording import Recording
-from muster.commands import snapshot, trial
+from muster.commands import snapshot
 from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
-from muster.dashboard.trial import Viewer
 from muster.kube.client import Kube
 from muster.scheduler import cycle, policy
-from muster.scheduler.policy import Policy
 from muster.settings import Settings
 from muster.store.informers import Informers
 from muster.store.store import Callbacks
@@ -67,22 +64,14 @@ def _of_file(file: str) -> Source:
     store = snapshot.empty_store(tuple(saw.rules.scheduler_names))
     words = f"A snapshot of {edge.format_time(saw.now)}: time stands still."
 
-    async def what_if(text: str, _viewer: Viewer) -> str:
-        return await asyncio.to_thread(_tried, saw, text)
-
     return Source(
         lambda: seen,
         lambda: chosen,
         store,
-        what_if=what_if,
         title=file,
         live=False,
         words=words,
     )
-
-
-def _tried(saw: Recording, text: str) -> str:
-    return trial.tried(saw, trial.parsed(text))
 
 
 class _Eye:
@@ -101,7 +90,6 @@ class _Eye:
             lambda: self._seen,
             self._policy.get,
             self._store,
-            what_if=self._what_if,
             read=self._read,
             title="the cluster",
             words=words,
@@ -122,19 +110,11 @@ class _Eye:
                 await self._changed.wait()
 
     async def _look(self) -> None:
-        _, chosen, (_, _, saw) = self._sees()
-        self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))
-        self.source.past.saw(saw)
-
-    def _sees(self) -> tuple[GangRules, Policy, snapshot.Look]:
         chosen, rules = self._policy.get(), GangRules.of(self._settings, self._store.classes)
         hold = self._settings.member_hold
-        return rules, chosen, snapshot.look(self._store, rules, hold, chosen, time.time())
-
-    async def _what_if(self, text: str, _viewer: Viewer) -> str:
-        rules, chosen, look = self._sees()
-        saw = recording.take(self._store.columns, *look[:2], rules, look[2], chosen)
-        return await asyncio.to_thread(_tried, saw, text)
+        _, _, saw = snapshot.look(self._store, rules, hold, chosen, time.time())
+        self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))
+        self.source.past.saw(saw)
 
     async def _read(self, _authorization: str, path: str, asked: Mapping[str, str]) -> str:
         """Read by one's own rights: whoever looks sits at this machine."""

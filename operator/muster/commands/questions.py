@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Collection,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -102,8 +100,6 @@ class Asked:
     """Where all gangs stand, of all namespaces."""
     output: str = TEXT
     """One of `tables.FORMATS`."""
-    visible: Collection[str] | None = None
-    """In a text gangs of these namespaces alone are named; None: all."""
 
 
 async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> Answer:
@@ -117,11 +113,6 @@ async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> An
     else:
         seen, _ = recording.load(read(asked.cluster))
     documents = [document for file in files for document in render.documents(file)]
-    return tried(seen, documents, asked)
-
-
-def tried(seen: Recording, documents: Iterable[Json], asked: Asked) -> Answer:
-    """Say whether these jobs would fit what was seen, and where. Raises OfferError."""
     seen, keys = with_offers(seen, documents, asked.namespace)
     decisions = seen.decide()
     answer = _answer(seen, keys, decisions, asked)
@@ -180,14 +171,7 @@ def _answer(
     foretold = seen.forecast(unknown) if unknown else {}
     if output == WIDE:
         return Answer(_table(seen, keys, found, foretold, wide=True), code)
-    discreet = _discretion(seen, asked.visible)
-    return Answer("".join(of_gang(seen, k, decisions, foretold, discreet) for k in keys), code)
-
-
-def _discretion(seen: Recording, visible: Collection[str] | None) -> Callable[[str], str]:
-    if visible is None:
-        return str
-    return view.discretion({"gangs": {gang.key: {} for gang in seen.gangs}}, visible)
+    return Answer("".join(of_gang(seen, key, decisions, foretold) for key in keys), code)
 
 
 def _all(seen: Recording, namespace: str, decisions: Sequence[Decision], output: str) -> Answer:
@@ -314,12 +298,10 @@ def of_gang(
     key: str,
     decisions: Sequence[Decision],
     foretold: Mapping[str, float] | None = None,
-    discreet: Callable[[str], str] = str,
 ) -> str:
     """Return the report on a gang of the recording, in lines.
 
-    `foretold`: when gangs start that have no reservation, if nothing else comes. `discreet` takes
-    from a text what is not to be known of other gangs.
+    `foretold`: when gangs start that have no reservation, if nothing else comes.
     """
     gang = next(gang for gang in recording.gangs if gang.key == key)
     decision = next((d for d in decisions if d.gang == key), None)
@@ -328,7 +310,7 @@ def of_gang(
         lines = iter([f"{key}: placed, {_size(gang)}", *held])
     else:
         start = _start(decision.verdict, (foretold or {}).get(key))
-        lines = _lines(recording, gang, decision, start, discreet)
+        lines = _lines(recording, gang, decision, start)
     return "\n".join([*lines, *queues.of_gang(recording, key)]) + "\n"
 
 
@@ -345,85 +327,62 @@ def _start(verdict: Verdict, foretold: float | None) -> str:
     return f"about {edge.format_time(foretold)}, if nothing else comes"
 
 
-def _lines(
-    recording: Recording,
-    gang: GangInput,
-    decision: Decision,
-    start: str,
-    discreet: Callable[[str], str],
-) -> Iterator[str]:
+def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str) -> Iterator[str]:
     verdict = decision.verdict
     if fits(decision):
         yield f"{gang.key}: fits now, {verdict.placed} of {verdict.total} pods"
         given = [(_name(gang, p.role, p.index), p.node) for p in decision.placements]
         yield from _places(recording, gang, [*_held(gang), *given])
         if verdict.reason:
-            yield f"  the rest waits: {discreet(verdict.message)}"
+            yield f"  the rest waits: {verdict.message}"
         return
     possible = "not now" if verdict.ever_possible else "impossible as things are"
     yield f"{gang.key}: {str(verdict.state).lower()}, {possible}: {verdict.reason}"
-    yield f"  {discreet(verdict.message)}"
-    yield from _obstacles(recording, verdict, discreet)
+    yield f"  {verdict.message}"
+    yield from _obstacles(recording, verdict)
     if gang.leasts:
         listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
         yield f"  at the least together: {listed}"
     if verdict.blocked_by:
-        yield f"  behind {', '.join(dict.fromkeys(map(discreet, verdict.blocked_by)))}"
+        yield f"  behind {', '.join(dict.fromkeys(verdict.blocked_by))}"
     if verdict.position:
         yield f"  position {verdict.position} in queue {gang.queue}"
     if verdict.ever_possible:
         yield f"  starts: {start}"
-    yield from _costs(recording, decision, discreet)
+    yield from _costs(recording, decision)
 
 
-def _costs(
-    recording: Recording, decision: Decision, discreet: Callable[[str], str]
-) -> Iterator[str]:
-    """Yield who would have to move or to go; of whom nobody is to know, not which pods."""
+def _costs(recording: Recording, decision: Decision) -> Iterator[str]:
+    """Yield the gangs that would have to move, and the pods that would be evicted."""
     for move in decision.moves:
-        who, does = discreet(move.gang), "moves" if decision.evictions else "could move"
-        if who != move.gang:
-            yield f"  {who} {does}"
-            continue
-        yield f"  {who} {does}:"
+        yield f"  {move.gang} {'moves' if decision.evictions else 'could move'}:"
         moved = next(each for each in recording.gangs if each.key == move.gang)
         places = [(_name(moved, p.role, p.index), p.node) for p in move.placements]
         yield from (f"  {line}" for line in _nodes(places))
-    others: Counter[tuple[str, str]] = Counter()
     for eviction in decision.evictions:
-        if (who := discreet(eviction.gang)) != eviction.gang:
-            others[who, eviction.action] += 1
-            continue
-        pod = f"{who} {eviction.role}-{eviction.index}"
+        pod = f"{eviction.gang} {eviction.role}-{eviction.index}"
         yield f"  would evict {pod} from {eviction.node} ({eviction.action})"
-    for (who, action), count in others.items():
-        yield f"  would evict pods of {who}: {count} ({action})"
 
 
-def _obstacles(
-    recording: Recording, verdict: Verdict, discreet: Callable[[str], str]
-) -> Iterator[str]:
+def _obstacles(recording: Recording, verdict: Verdict) -> Iterator[str]:
     for resource, lack in verdict.shortage.items():
         yield f"  lacks {quantity.format(resource, lack)} {resource} for the whole gang"
     for text, count in verdict.ruled_out.items():
         yield f"  {count} of {len(recording.nodes)} nodes: {text}"
     for resource in view.short(verdict.shortage, verdict.ruled_out):
-        for who, amount in holders(recording, resource, discreet)[:HOLDERS]:
+        for who, amount in holders(recording, resource)[:HOLDERS]:
             yield f"  {quantity.format(resource, amount)} {resource} held by {who}"
 
 
-def holders(
-    recording: Recording, resource: str, discreet: Callable[[str], str]
-) -> list[tuple[str, int]]:
-    """Return who holds how much of a resource, the largest first.
+def holders(recording: Recording, resource: str) -> list[tuple[str, int]]:
+    """Return the gangs that use a resource with their amounts, the largest first.
 
-    Those not of a gang are taken together, and so are those of whom nobody is to know.
+    Pods outside of gangs are one entry.
     """
     held: Counter[str] = Counter()
     for gang in recording.gangs:
-        who = discreet(gang.key)
         for role in gang.roles:
-            held[who] += len(role.held) * dict(role.shape.requests).get(resource, 0)
+            held[gang.key] += len(role.held) * dict(role.shape.requests).get(resource, 0)
     used = sum(dict(pod.requests).get(resource, 0) for pod in recording.pods)
     held[OTHERS] = used - sum(held.values())
     found = [(who, amount) for who, amount in held.items() if amount > 0]

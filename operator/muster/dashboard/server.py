@@ -31,7 +31,6 @@ from muster.allocator.past import Past, seen_by
 from muster.allocator.view import Seen, View
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, PodView
-from muster.dashboard import trial
 from muster.frameworks.base import container_name
 from muster.kube import resources, serving
 from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Kube
@@ -72,9 +71,6 @@ MOST_EVENTS: Final = 200
 """Of an object."""
 READ_AT_ONCE: Final = 4
 """Logs and lists of events that are read at once, for all who look."""
-ASKED: Final = "application/yaml"
-LARGEST: Final = 2**18
-"""Bytes of a job that is tried."""
 LONGEST: Final = 16
 """Digits of a view's number."""
 UNMADE: Final = "what was seen cannot be shown; the operator's log says why\n"
@@ -106,8 +102,6 @@ class Source:
     store: Store
     why: Callable[[str], Sequence[Json]] | None = None
     """The decisions on a gang, by its key."""
-    what_if: Callable[[str, trial.Viewer], Awaitable[str]] | None = None
-    """What would come of jobs that are written so, in words. Raises ValueError, NoAnswerError."""
     read: Callable[[str, str, Mapping[str, str]], Awaitable[str]] | None = None
     """Reads what only who looks may read, by his rights: his header, path and parameters.
 
@@ -222,7 +216,6 @@ class Dashboard:
             web.get("/api/past", self._ended),
             web.get("/api/log", self._log),
             web.get("/api/happened", self._happened),
-            web.post("/api/whatif", self._what_if),
         ]
 
     async def _view(self, request: web.Request) -> web.Response:
@@ -234,7 +227,6 @@ class Dashboard:
                 "words": self._source.words,
                 "live": self._source.live,
                 "keepsDecisions": self._source.why is not None,
-                "tries": self._source.what_if is not None,
                 "reads": self._source.read is not None,
             }
             body = await asyncio.to_thread(group.text, about)
@@ -386,35 +378,6 @@ class Dashboard:
         except BROKEN as error:
             raise web.HTTPBadGateway(text="the API server gives no answer\n") from error
 
-    async def _what_if(self, request: web.Request) -> web.Response:
-        """Say what would come of a job. Nothing is written anywhere."""
-        group = await self._group(request)
-        if self._source.what_if is None:
-            raise web.HTTPNotFound(text="jobs are not tried here: muster dashboard does\n")
-        # What pages of the web send unasked is of other types.
-        if request.content_type != ASKED:
-            raise web.HTTPUnsupportedMediaType(text=f"send {ASKED}\n")
-        body = await request.read()
-        if len(body) > LARGEST:
-            raise web.HTTPRequestEntityTooLarge(
-                LARGEST, len(body), text=f"a job of {LARGEST // 1024} KiB at the most\n"
-            )
-        who = None
-        if self._guard is not None:
-            who = await self._guard.viewer(request.headers.get("Authorization", ""))
-
-        async def sight(creates: Sequence[Sequence[str]]) -> trial.Visible:
-            return None if who is None else await _sight(who, group.visible, creates)
-
-        viewer = trial.Viewer("" if who is None else who.name, sight)
-        try:
-            text = await self._source.what_if(body.decode(), viewer)
-        except ValueError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from error
-        except trial.NoAnswerError as error:
-            raise web.HTTPServiceUnavailable(text=f"{error}\n") from error
-        return web.Response(text=text, headers=HEADERS)
-
     async def _allowed(self, request: web.Request, key: str) -> _Group:
         """Return who asks. Raises HTTPNotFound, also where it is there, unless he may see it."""
         group = await self._group(request)
@@ -556,27 +519,6 @@ class Dashboard:
     def _alias(self, key: str) -> str:
         """Return what a gang is called to those who may not know its name."""
         return f"~{hashlib.blake2b(key.encode(), key=self._secret, digest_size=6).hexdigest()}"
-
-
-async def _sight(
-    who: Viewer, visible: frozenset[str] | None, creates: Sequence[Sequence[str]]
-) -> frozenset[str] | None:
-    """Return the namespaces of which gangs may be named to who would create this.
-
-    He learns no more than if he did. Raises HTTPException for who may not.
-    """
-    if visible is None:
-        return None
-    try:
-        for group, plural, namespace in creates:
-            if not (
-                await who.may_look(namespace) and await who.may_create(group, plural, namespace)
-            ):
-                text = f"you may not create {plural}, or list pods, in namespace {namespace}\n"
-                raise web.HTTPForbidden(text=text)
-    except NOT_WRITTEN as error:
-        raise _refusal(HTTPStatus.SERVICE_UNAVAILABLE) from error
-    return visible | {namespace for _, _, namespace in creates}
 
 
 def _is(one: object, other: object) -> bool:

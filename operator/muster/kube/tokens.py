@@ -129,20 +129,6 @@ class Viewer:
         """By namespace, the answers that are oldest first; empty: all of them."""
         self._asking = asyncio.Lock()
 
-    @property
-    def name(self) -> str:
-        """Who it is, to the API server."""
-        return str(self._user["user"])
-
-    async def may_create(self, group: str, plural: str, namespace: str) -> bool:
-        """Say whether he may do so now. Raises what a request raises."""
-        attributes = {"verb": "create", "group": group, "resource": plural, "namespace": namespace}
-        return await self._may_do(attributes)
-
-    async def may_look(self, namespace: str) -> bool:
-        """Say whether he may look into it now. Raises what a request raises."""
-        return await self._may_do({**_LISTS, "namespace": namespace})
-
     def anew(self, user: Json) -> Viewer:
         """Return the same a minute later.
 

@@ -24,11 +24,9 @@ from muster.allocator.members import GangSettings
 from muster.api import names
 from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
-from muster.cluster.recording import Recording
 from muster.controller.model import Context
 from muster.dashboard import server
 from muster.dashboard.server import Dashboard, Guard, Source
-from muster.dashboard.trial import Trials
 from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access, leaderelection
@@ -200,15 +198,11 @@ class Operator:
             return None
         guard = None if settings.dashboard_auth == "none" else Guard(self.kube)
 
-        async def record() -> Recording:
-            return (await loop.decision_log.seen())[0]
-
         source = Source(
             lambda: loop.seen,
             self.policy.get,
             self.store,
             loop.decision_log.entries,
-            Trials(record).run,
             # Where nobody is asked who he is, nobody's rights are known.
             read=self.kube.text_for if guard else None,
         )

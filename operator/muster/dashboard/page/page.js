@@ -13,7 +13,7 @@ const past = { version: "", rows: [], since: null, due: 0 }; // who held what be
 const colours = new Map(); // job -> its number, in the order in which they were seen
 const tiles = new Map(); // node -> its element
 const drawn = new Map(); // node -> what was drawn of it
-const VIEWS = ["now", "waiting", "queues", "timeline", "whatif"];
+const VIEWS = ["now", "waiting", "queues", "timeline"];
 const byName = new Intl.Collator("en", { numeric: true });
 const OVER = { Succeeded: "good", Failed: "bad" };
 const TONES = {
@@ -625,9 +625,9 @@ function decisions() {
 class Refused extends Error {
   constructor(status, text) { super(text); this.status = status; }
 }
-async function load(path, { headers = {}, ...more } = {}) {
+async function load(path) {
   const token = sessionStorage.getItem("token"), known = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(path, { ...more, headers: { ...headers, ...known }, cache: "no-store" });
+  const answer = await fetch(path, { headers: known, cache: "no-store" });
   if (!answer.ok) throw new Refused(answer.status, (await answer.text()).trim());
   return answer;
 }
@@ -643,7 +643,6 @@ async function begin() {
   const words = [whole.words, whole.namespaces ? `You see the jobs of ${whole.namespaces.join(", ") || "no namespace that has any"}; what others hold and where they wait is shown without names.` : ""].filter(Boolean).join(" ");
   byId("words").textContent = words;
   byId("words").hidden = !words;
-  byId("link-whatif").hidden = !whole.tries;
   draw();
   if (state.open) { drawSheet(); ask(state.open).catch(() => {}); }
 }
@@ -762,23 +761,6 @@ byId("grid").addEventListener("click", (event) => {
   hover(event);
 });
 byId("find").addEventListener("input", (event) => { state.find = event.target.value.trim().toLowerCase(); draw(); });
-byId("try").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const shown = byId("answer");
-  if (state.tries) return;
-  state.tries = true;
-  shown.textContent = "It is being tried …";
-  shown.className = "card";
-  shown.hidden = false;
-  let text = "", tone = "bad";
-  try {
-    text = await (await load("api/whatif", { method: "POST", body: byId("offer").value, headers: { "Content-Type": "application/yaml" } })).text();
-    tone = /^\S+: fits now/m.test(text) ? "good" : "warn";
-  } catch (error) { text = error.message; }
-  shown.textContent = text;
-  shown.className = `card ${tone}`;
-  state.tries = false;
-});
 byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#/job/")) location.hash = `/${state.tab}`; });
 byId("sheet").addEventListener("click", (event) => { if (event.target === byId("sheet") && event.offsetX < 0) byId("sheet").close(); });
 window.addEventListener("hashchange", route);
