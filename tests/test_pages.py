@@ -39,8 +39,8 @@ def test_a_command_has_all_of_its_lines():
     assert Block("p", 1, "sh", text, "").commands == [
         "a -b \\\n  --c", "kubectl apply -f - <<EOF\nx: {}\nEOF", "b"
     ]  # fmt: skip
-    shown = Block("p", 1, "console", "$ muster list jobs\nJOB\n$ b > c\n", "")
-    assert shown.commands == ["muster list jobs", "b > c"]
+    shown = Block("p", 1, "console", "$ muster top\nJOB\n$ b > c\n", "")
+    assert shown.commands == ["muster top", "b > c"]
 
 
 def test_a_mark_belongs_to_the_block_below_it():

@@ -26,6 +26,14 @@ ANCESTORS = {
 """Programs that the image answers to -> the command that `muster` is, called by such a name."""
 
 
+_PATCH = """kubectl patch KIND/NAME --type=merge -p '{"spec":{"runPolicy":{"suspend":%s}}}'"""
+REMOVED = {
+    "list": "kubectl get tfjobs,pytorchjobs,mpijobs,xgboostjobs,paddlejobs,jaxjobs -A "
+    "(gangs: kubectl get podgroups; queues: kubectl get queues; nodes: muster top --once)",
+    "suspend": _PATCH % "true",
+    "resume": _PATCH % "false",
+}
+"""A removed command -> what to use instead."""
 COMPLETE = "__complete"
 """The command by which shells, and kubectl, ask what may come next."""
 _SNAPSHOT = "a snapshot in place of the live cluster"
@@ -41,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         completion = importlib.import_module("muster.commands.completion")
         print(completion.answer(_parser(), words[1:]), end="")
         return 0
+    if words and words[0] in REMOVED:
+        print(f"muster {words[0]} was removed: use {REMOVED[words[0]]}", file=sys.stderr)
+        return 2
     args, rest = _parser().parse_known_args(words)
     if rest and args.run not in (_render, _ask, _dashboard):
         _parser().error(f"unrecognized arguments: {' '.join(rest)}")

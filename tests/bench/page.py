@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import time
 
+import aiohttp
 import psutil
 
+from muster.commands.snapshot import empty_store
+from muster.dashboard import server as dashboard
+from muster.dashboard.server import Dashboard, Source
 from muster.runtime import app, heap
+from muster.scheduler import policy
 from support.builders import sample_clusters
 
 NODES, GANGS = 10_000, 2_000
@@ -65,3 +71,60 @@ async def main():
     become_operator()
     started = time.perf_counter()
     _, seen = sample_clusters.large(NODES, GANGS)
+    print(f"a hall of {NODES} nodes and {GANGS} gangs: {time.perf_counter() - started:.1f} s")
+    now = [seen]
+
+    store = empty_store(("muster",))
+    source = Source(lambda: now[0], lambda: policy.DEFAULT, store)
+    before = resident()
+    runner = await dashboard.serve("127.0.0.1:0", Dashboard(source))
+    base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    turns = Turns()
+    watching = asyncio.create_task(turns.run())
+    headers = {"Accept-Encoding": "gzip"}
+    async with aiohttp.ClientSession(auto_decompress=False, headers=headers) as session:
+        await asyncio.sleep(0.2)
+        print(f"at rest: {turns.told()}")
+        started = time.perf_counter()
+        async with session.get(f"{base}/api/view") as answer:
+            body = await answer.read()
+        took = time.perf_counter() - started
+        print(f"first view: {took:.2f} s, {len(body) / 2**20:.2f} MiB sent, {turns.told()}")
+        print(f"memory: {resident() - before:.0f} MiB more")
+        version = body_version(body)
+        await turns.settle()
+        await asyncio.sleep(12)
+        print(f"looking ahead: {turns.told()}; memory {resident() - before:.0f} MiB more")
+        await turns.settle()
+        async with session.get(f"{base}/api/events?from={version}") as stream:
+            # What was foretold meanwhile comes first.
+            await one(stream)
+            for gone in (3, 5):
+                now[0] = sample_clusters.without(now[0], f"PyTorchJob/team-{gone}/job-{gone}")
+                started = time.perf_counter()
+                size = await one(stream)
+                took = time.perf_counter() - started
+                print(f"a difference: {took:.2f} s, {size} bytes, {turns.told()}")
+                await asyncio.sleep(5)
+        print(f"memory: {resident() - before:.0f} MiB more")
+    watching.cancel()
+    await runner.cleanup()
+
+
+def body_version(body):
+    """Return the version in a packed view."""
+    text = gzip.decompress(body)
+    print(f"unpacked: {len(text) / 2**20:.1f} MiB")
+    return text[:60].split(b'"')[3].decode()
+
+
+async def one(stream):
+    """Return the size of the next event."""
+    while True:
+        line = await stream.content.readline()
+        if line.startswith(b"data"):
+            return len(line)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -22,12 +22,11 @@ def completed(capsys, *words):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["li"], ["list"]),
-        (["list", ""], ["jobs", "gangs", "queues", "nodes"]),
-        (["list", "-n", "team", "q"], ["queues"]),
-        (["list", "jobs", "--output", "w"], ["wide"]),
-        (["list", "jobs", "--all"], ["--all-namespaces"]),
-        (["list", "-A", "jobs", "-o", "j"], ["json"]),
+        (["sna"], ["snapshot"]),
+        (["explain", "--output", "w"], ["wide"]),
+        (["explain", "--all"], ["--all-namespaces"]),
+        (["report", "--by", "queue", "-o", "j"], ["json"]),
+        (["queue", "stop", "-n", "team", "--dr"], ["--drain"]),
         (["queue", ""], ["stop", "resume"]),
         (["queue", "stop", "--d"], ["--drain"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
@@ -38,7 +37,7 @@ def test_words_that_may_come(capsys, words, found):
     assert completed(capsys, *words) == (found, ":4")
 
 
-@pytest.mark.parametrize("words", [["render", "-f", "jo"], ["nothing", ""], ["logs", ""]])
+@pytest.mark.parametrize("words", [["render", "-f", "jo"], ["list", ""], ["logs", ""]])
 def test_where_nobody_knows(capsys, words):
     """The shell goes by its own means."""
     assert completed(capsys, *words) == ([], ":0")
@@ -46,8 +45,8 @@ def test_where_nobody_knows(capsys, words):
 
 def test_the_names_of_the_plugin():
     """Kubectl calls one for what is asked, and one for what may come."""
-    assert cli._words("/bin/kubectl-muster", ["list", "jobs"]) == ["list", "jobs"]
-    assert cli._words("/bin/kubectl_complete-muster", ["li"]) == [cli.COMPLETE, "li"]
+    assert cli._words("/bin/kubectl-muster", ["top", "--once"]) == ["top", "--once"]
+    assert cli._words("/bin/kubectl_complete-muster", ["to"]) == [cli.COMPLETE, "to"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)

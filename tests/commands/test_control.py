@@ -72,29 +72,6 @@ def is_suspended(server):
     return spec.get("runPolicy", {}).get("suspend", False)
 
 
-def test_a_job_is_suspended_and_resumed():
-    """Its pods are waited for where that is asked for; what is so already is said."""
-
-    async def story(server):
-        kube = client(server)
-        await runs(server)
-        down = await collect(control.suspend(kube, "team", "mnist", wait=True))
-        assert down.splitlines()[0] == "tfjob/mnist is suspended"
-        assert down.splitlines()[-1] == "  no pod is left"
-        assert "2 pods still run" in down
-        assert (state(server), uids(server)) == ("Suspended", set())
-        again = await collect(control.suspend(kube, "team", "mnist", wait=False))
-        assert again == "tfjob/mnist is suspended already\n"
-        up = await collect(control.resume(kube, "team", "mnist", wait=True))
-        assert up.splitlines()[0] == "tfjob/mnist is resumed"
-        assert up.splitlines()[-1] == "  Running: 2/2 running"
-        assert (state(server), len(uids(server))) == ("Running", 2)
-        again = await collect(control.resume(kube, "team", "mnist", wait=False))
-        assert again == "tfjob/mnist is not suspended\n"
-
-    with_operator(story)
-
-
 def test_a_job_is_restarted():
     """All its pods go before it is let start again."""
 
@@ -130,9 +107,7 @@ def test_a_job_that_goes_meanwhile():
 
     async def story(server):
         await runs(server)
-        wait = asyncio.create_task(
-            collect(control.suspend(client(server), "team", "mnist", wait=True))
-        )
+        wait = asyncio.create_task(collect(control.restart(client(server), "team", "mnist")))
         await until(lambda: is_suspended(server))
         server.lose("tfjobs", "team", "mnist")
         with pytest.raises(RefusedError, match="tfjob/mnist has been deleted"):
@@ -157,13 +132,13 @@ ELSEWHERE = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 def test_who_else_has_the_say(document, told):
     """A job that is over, or that somebody else starts and stops, is left alone."""
     with pytest.raises(RefusedError, match=told):
-        said(lambda kube, where: control.suspend(kube, where, "mnist", wait=False), document)
+        said(lambda kube, where: control.restart(kube, where, "mnist"), document)
 
 
 def test_a_suspended_job_is_not_restarted():
     """It may be suspended for a reason."""
     held = job(spec={"runPolicy": {"suspend": True}})
-    with pytest.raises(RefusedError, match="`muster resume tfjob/mnist -n team` starts it"):
+    with pytest.raises(RefusedError, match="kubectl patch tfjob/mnist -n team"):
         said(lambda kube, where: control.restart(kube, where, "mnist"), held)
 
 

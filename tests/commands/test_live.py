@@ -41,7 +41,10 @@ def test_a_job_by_its_name(what):
     ("what", "told"),
     [
         ("twice", "twice is more than one job: pytorchjob/twice, tfjob/twice"),
-        ("pytorchjob/away", "no job pytorchjob/away in namespace team, nor in any other; "),
+        (
+            "pytorchjob/away",
+            "no job pytorchjob/away in namespace team, nor in any",
+        ),
         ("away", "no job away in namespace team; there is one in a, b: -n a"),
         ("deployment/web", "write NAME or KIND/NAME; kinds are tfjob, "),
         ("tfjob/", "tfjob/: write NAME or KIND/NAME"),
@@ -60,7 +63,6 @@ def test_what_is_no_job(what, told):
     [
         ("list", 'in the namespace "a"', "a RoleBinding to the ClusterRole view in namespace a"),
         ("patch", 'in the namespace "a"', "a RoleBinding to the ClusterRole edit in namespace a"),
-        ("list", "at the cluster scope", "-n NAMESPACE asks for one namespace alone"),
     ],
 )
 def test_who_may_not_is_told_what_is_missing(asked, where, cure):
@@ -84,5 +86,5 @@ def test_a_cluster_that_is_none(tmp_path, capsys):
     """Is a sentence, with code 2."""
     file = tmp_path / "config"
     file.write_text("apiVersion: v1\nkind: Config\n")
-    assert cli.main(["list", "jobs", f"--kubeconfig={file}"]) == 2
+    assert cli.main(["top", f"--kubeconfig={file}"]) == 2
     assert capsys.readouterr().err.startswith("muster: no connection to a cluster")

@@ -17,9 +17,11 @@ NODES = [
 ]
 
 
-def pod(name, node, gpus):
-    """Return a pod of a job that holds GPUs."""
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "u"}
+MNIST = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "u"}
+
+
+def pod(name, node, gpus, owner=MNIST):
+    """Return a pod with GPUs of a node."""
     resources = {"requests": {"nvidia.com/gpu": gpus}}
     metadata = {"name": name, "ownerReferences": [{**owner, "controller": True}]}
     spec = {"nodeName": node, "containers": [{"name": "c", "resources": resources}]}
@@ -35,6 +37,23 @@ def test_one_picture():
         "  n1     ████████████░░░░░░░░░░░░ 4/8",
         "  node-2 ██████░░░░░░░░░░░░░░░░░░ 2/8  Ready,Cordoned",
     ]
+
+
+def test_pods_are_counted_for_their_job():
+    """The launcher of an MPIJob is counted for the MPIJob, another pod for its controller."""
+    mpi = {**MNIST, "kind": "MPIJob", "name": "mpi"}
+    batch = {**MNIST, "apiVersion": "batch/v1", "kind": "Job", "name": "mpi-launcher"}
+    web = {**MNIST, "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+    labels = {"training.kubeflow.org/operator-name": "mpijob-controller"}
+    metadata = {"name": "mpi-launcher", "labels": labels}
+    metadata["ownerReferences"] = [{**mpi, "controller": True}]
+    launcher = {"kind": "Job", "metadata": metadata, "spec": {"template": {}}}
+    launcher["metadata"]["uid"] = "u"
+    pods = pod("mpi-launcher-x7", "n1", 3, batch), pod("web-1", "n1", 1, web)
+    rows = said(partial(top, once=True), *NODES, launcher, *pods).splitlines()[1:3]
+    assert [row.split("  ")[-1] for row in rows] == [
+        "MPIJob/team/mpi, 1 node", "ReplicaSet/team/web, 1 node",
+    ]  # fmt: skip
 
 
 def test_no_devices():

@@ -35,9 +35,8 @@ process plays its part here.
 SAYS = {
     DOCTOR: "Cure: ",
     "kubectl get queues": "team-docs",
-    "muster list jobs -A": "tfjob/wav2vec",
-    "muster list gangs -A": "tfjob/wav2vec",
-    "muster list nodes": "ample-1",
+    "kubectl get tfjobs,pytorchjobs,mpijobs,xgboostjobs,paddlejobs,jaxjobs -A": "wav2vec",
+    "kubectl get podgroups -A -o wide": "wav2vec",
     "muster restart wav2vec -n speech": "tfjob/wav2vec starts again",
 }
 """Command -> what is in its output."""

@@ -26,7 +26,7 @@ def test_the_manifest_names_what_there_is() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("kubectl-muster", "list jobs"), ("kubectl_complete-muster", "__complete list jobs")],
+    [("kubectl-muster", "queue stop"), ("kubectl_complete-muster", "__complete queue stop")],
 )
 def test_the_program_is_found(tmp_path: Path, name: str, words: str) -> None:
     """With the words as they came; without it, what to do is said."""
@@ -34,13 +34,13 @@ def test_the_program_is_found(tmp_path: Path, name: str, words: str) -> None:
     link.symlink_to(SCRIPT)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     told = subprocess.run(
-        [link, "list", "jobs"], env=env, capture_output=True, text=True, check=False
+        [link, "queue", "stop"], env=env, capture_output=True, text=True, check=False
     )
     assert told.returncode == 127
     assert "pipx install" in told.stderr
     program.write_text('#!/bin/sh\necho "$@"\n')
     program.chmod(0o755)
     told = subprocess.run(
-        [link, "list", "jobs"], env=env, capture_output=True, text=True, check=True
+        [link, "queue", "stop"], env=env, capture_output=True, text=True, check=True
     )
     assert told.stdout == f"{words}\n"

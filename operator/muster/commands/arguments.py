@@ -11,9 +11,8 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-LISTED: Final = ("jobs", "gangs", "queues", "nodes")
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 -- argparse has no other name for it
 Ask = Callable[[Any, Any, str, argparse.Namespace], Any]
 """(module, connection, namespace, arguments) -> what is to be printed, as it comes."""
@@ -21,9 +20,9 @@ Ask = Callable[[Any, Any, str, argparse.Namespace], Any]
 
 def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     """Add the commands; after parsing, `args.run(args)` is the exit code."""
-    _add_list(subparsers)
     _add_logs(subparsers)
-    _add_control(subparsers)
+    _add_restart(subparsers)
+    _add_queue(subparsers)
     shown = subparsers.add_parser(
         "top",
         parents=[_where()],
@@ -44,13 +43,11 @@ def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     made.set_defaults(run=_complete)
 
 
-def _where(*, everywhere: bool = False) -> argparse.ArgumentParser:
-    """Return the flags that all have: which cluster, and where in it."""
+def _where() -> argparse.ArgumentParser:
+    """Return the flags that all commands have: the cluster and the namespace."""
     where = argparse.ArgumentParser(add_help=False)
     add = where.add_argument
     add("-n", "--namespace", default="", help="namespace (that of the kubeconfig's context)")
-    if everywhere:
-        add("-A", "--all-namespaces", action="store_true", help="all namespaces")
     add("--context", default="", help="context of the kubeconfig")
     add("--kubeconfig", default="", metavar="FILE", help="kubeconfig file ($KUBECONFIG)")
     return where
@@ -63,8 +60,7 @@ def _does(parser: argparse.ArgumentParser, module: str, ask: Ask) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     live, module = (importlib.import_module(m) for m in (f"{__package__}.live", args.module))
-    everywhere = getattr(args, "all_namespaces", False)
-    place = live.Place(args.namespace, everywhere, args.kubeconfig, args.context)
+    place = live.Place(args.namespace, args.kubeconfig, args.context)
     code: int = live.run(lambda kube, where: args.ask(module, kube, where, args), place)
     return code
 
@@ -73,21 +69,6 @@ def _complete(args: argparse.Namespace) -> int:
     completion = importlib.import_module(f"{__package__}.completion")
     sys.stdout.write(completion.SHELLS[args.shell])
     return 0
-
-
-def _add_list(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
-    listed = subparsers.add_parser(
-        "list",
-        parents=[_where(everywhere=True)],
-        help="show jobs, gangs, queues or nodes",
-        epilog="jobs: of all kinds. gangs: what starts together, those that wait first, and why. "
-        "queues: what they hold and are due. nodes: their GPUs, and who holds them.",
-    )
-    listed.add_argument("what", choices=LISTED)
-    listed.add_argument("-o", "--output", choices=("text", "wide", "json", "yaml"), default="text")
-    _does(listed, "lists", lambda lists, kube, where, args: lists.SHOWN[args.what](
-        kube, where, args.output
-    ))  # fmt: skip
 
 
 def _add_logs(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
@@ -120,33 +101,16 @@ def in_colour() -> bool:
     return wanted and sys.stdout.isatty()
 
 
-def _add_control(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
-    waited = {"suspend": "until no pod is left", "resume": "until it runs"}
-    for name, text in (
-        ("suspend", "take a job's pods down, and start none"),
-        ("resume", "let a suspended job start"),
-        ("restart", "take a job down, and let it start again"),
-    ):
-        parser = subparsers.add_parser(name, parents=[_where()], help=text)
-        parser.add_argument("job", metavar="JOB", help="NAME or KIND/NAME")
-        if name in waited:
-            parser.add_argument("-w", "--wait", action="store_true", help=waited[name])
-    _does(
-        subparsers.choices["suspend"],
-        "control",
-        lambda control, kube, where, args: control.suspend(kube, where, args.job, wait=args.wait),
+def _add_restart(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
+    restart = subparsers.add_parser(
+        "restart", parents=[_where()], help="suspend a job, wait for its pods, and resume it"
     )
+    restart.add_argument("job", metavar="JOB", help="NAME or KIND/NAME")
     _does(
-        subparsers.choices["resume"],
-        "control",
-        lambda control, kube, where, args: control.resume(kube, where, args.job, wait=args.wait),
-    )
-    _does(
-        subparsers.choices["restart"],
+        restart,
         "control",
         lambda control, kube, where, args: control.restart(kube, where, args.job),
     )
-    _add_queue(subparsers)
 
 
 def _add_queue(subparsers: Subparsers[argparse.ArgumentParser]) -> None:

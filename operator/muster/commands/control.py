@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster suspend`, `resume`, `restart` and `queue`: the few fields that say go and stop."""
+"""`muster restart` and `muster queue`: writes of `suspend` and of the state of a queue."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
+from typing import Final
 
 from muster.api import edge, names
 from muster.api.model import Job, Json
-from muster.api.reasons import GangPhase, QueuePhase
+from muster.api.reasons import QueuePhase
 from muster.commands import live
 from muster.commands.live import RefusedError, named
 from muster.controller import policies
@@ -17,65 +18,44 @@ from muster.kube.client import BROKEN, ApiError, Exactly, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES
 
-
-async def suspend(
-    kube: Kube, namespace: str, what: str, *, wait: bool
-) -> AsyncGenerator[str, None]:
-    """Have the pods of a job taken down; `wait`: until the last is gone."""
-    job = await _find(kube, namespace, what)
-    if not job.run_policy.suspend:
-        await _write(kube, job, suspend=True)
-    yield f"{named(job)} is suspended{' already' * job.run_policy.suspend}\n"
-    if wait:
-        async for told in _until(kube, job, _is_down, _pods_left):
-            yield told
-
-
-async def resume(
-    kube: Kube, namespace: str, what: str, *, wait: bool
-) -> AsyncGenerator[str, None]:
-    """Let a job start again; `wait`: until it runs."""
-    job = await _find(kube, namespace, what)
-    if job.run_policy.suspend:
-        await _write(kube, job, suspend=False)
-    yield f"{named(job)} {'is resumed' if job.run_policy.suspend else 'is not suspended'}\n"
-    if wait:
-        async for told in _until(kube, job, _runs, _standing):
-            yield told
+RESUME: Final = (
+    "kubectl patch {name} -n {namespace} --type=merge "
+    '-p \'{{"spec":{{"runPolicy":{{"suspend":false}}}}}}\''
+)
+"""The command that resumes a job."""
 
 
 async def restart(kube: Kube, namespace: str, what: str) -> AsyncGenerator[str, None]:
-    """Take a job down, and let it start again once its last pod is gone.
+    """Suspend a job, wait until its last pod is gone, and resume it.
 
-    It is not left suspended, however this ends; where that cannot be had it is said.
+    An interrupted restart resumes the job. Raises RefusedError, with the command that resumes the
+    job if it may have been left suspended.
     """
     job = await _find(kube, namespace, what)
-    name, again = named(job), f"`muster resume {named(job)} -n {job.namespace}`"
+    name, resume = named(job), RESUME.format(name=named(job), namespace=job.namespace)
     if job.run_policy.suspend:
-        raise RefusedError(f"{name} is suspended: {again} starts it")
+        raise RefusedError(f"{name} is suspended; to resume it: {resume}")
     down = asyncio.ensure_future(_write(kube, job, suspend=True))
     try:
         await asyncio.shield(down)
-        yield f"{name} is taken down; if this is cut off, {again} starts it again\n"
-        async for told in _until(kube, job, _is_down, _pods_left):
+        yield f"{name} is suspended until its pods are gone; to resume it yourself: {resume}\n"
+        async for told in _pods_left(kube, job):
             yield told
         await _write(kube, job, suspend=False)
     except asyncio.CancelledError:
         # What is under way could be carried out after what undoes it.
         await asyncio.wait([down])
         await _write(kube, job, suspend=False)
-        raise RefusedError(
-            f"interrupted: {name} is resumed, and makes anew what was taken down"
-        ) from None
+        raise RefusedError(f"interrupted: {name} is resumed and recreates its pods") from None
     except (ApiError, *BROKEN) as error:
         if isinstance(error, ApiError) and error is down.exception():
             raise
-        raise RefusedError(f"{name} may be suspended, {again} starts it: {error}") from error
+        raise RefusedError(f"{error}; {name} may be suspended, to resume it: {resume}") from error
     yield f"{name} starts again\n"
 
 
 async def _find(kube: Kube, namespace: str, what: str) -> Job:
-    """Return a job that may be suspended and resumed from here. Raises RefusedError."""
+    """Return a job that this command may suspend and resume. Raises RefusedError."""
     job = await live.find(kube, namespace, what)
     name, managed = named(job), job.run_policy.managed_by
     if job.status.finished:
@@ -100,17 +80,15 @@ async def _write(kube: Kube, job: Job, *, suspend: bool) -> None:
         raise RefusedError(f"{named(job)} has been deleted")
 
 
-async def _until(
-    kube: Kube, job: Job, over: Callable[[Job], bool], tell: Callable[[Job], str]
-) -> AsyncGenerator[str, None]:
-    """Yield what is new about a job, until it is over."""
+async def _pods_left(kube: Kube, job: Job) -> AsyncGenerator[str, None]:
+    """Yield the progress of a suspension until it has finished."""
     last = ""
     async for seen in live.follow(kube, job):
-        told = tell(seen)
+        told = _progress(seen)
         if told != last:
             yield f"  {told}\n"
             last = told
-        if over(seen):
+        if _is_down(seen):
             return
 
 
@@ -130,21 +108,10 @@ def _left(job: Job) -> int:
     return sum(each.active for each in job.status.replicas.values())
 
 
-def _pods_left(job: Job) -> str:
+def _progress(job: Job) -> str:
     if _is_down(job):
         return "no pod is left"
     return f"{_left(job)} pods still run" if _is_seen(job) else "the operator has not seen it yet"
-
-
-def _runs(job: Job) -> bool:
-    gang = job.status.gang
-    whole = gang is None or gang.state == GangPhase.RUNNING
-    return (whole and job.status.state == names.JobState.RUNNING) or job.status.finished
-
-
-def _standing(job: Job) -> str:
-    gang = job.status.gang
-    return f"{job.status.state}: {gang.summary}" if gang and gang.summary else job.status.state
 
 
 def stop(kube: Kube, name: str, *, drain: bool) -> AsyncGenerator[str, None]:

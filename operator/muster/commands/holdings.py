@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from muster.api import names
 from muster.api.model import PodView
 from muster.cluster.nodes import NodeView
-from muster.commands.snapshot import empty_store
 from muster.kube.client import Kube
 from muster.kube.informer import Informer
 from muster.kube.resources import BATCH_JOBS, NODES, PODS
@@ -62,13 +60,6 @@ def informers(kube: Kube, store: Store) -> list[Informer]:
         Informer(kube, PODS, store.collections["Pod"]),
         Informer(kube, BATCH_JOBS, store.collections[names.BATCH_JOB], params=OURS),
     ]
-
-
-async def read(kube: Kube) -> list[Holding]:
-    """Return what is held of all nodes. Raises ApiError, connection errors."""
-    store = empty_store()
-    await asyncio.gather(*(informer.read() for informer in informers(kube, store)))
-    return list(holdings(store))
 
 
 def holdings(store: Store) -> Iterator[Holding]:

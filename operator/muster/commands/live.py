@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster as its user may see it: connect, list, find a job, say what went wrong."""
+"""The connection of a command: find jobs, and explain refusals."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TRIES: Final = 2
 """Somebody sits before it: a server that cannot be reached is told at once."""
 WIDTH: Final = 16
 FAILED, INTERRUPTED = 2, 130
+KINDS: Final = ",".join(row.plural for row in FRAMEWORKS.values())
+"""The kinds of jobs as kubectl takes them."""
 WRITES: Final = ("create", "update", "patch", "delete")
 _FORBIDDEN: Final = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)".* '
     r'(in the namespace "(?P<namespace>[^"]+)"|at the cluster scope)'
 )
-_SPACED: Final = frozenset({"podgroups", *(row.plural for row in FRAMEWORKS.values())})
-"""What commands ask of one namespace, where they are told which; all else is of all."""
 
 
 class RefusedError(Exception):
@@ -40,22 +40,16 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which cluster is meant, and where in it."""
+    """The cluster and the namespace of a command."""
 
     namespace: str = ""
     """Empty: that of the context."""
-    everywhere: bool = False
-    """All namespaces."""
     kubeconfig: str = ""
     context: str = ""
 
-    def within(self, kube: Kube) -> str:
-        """Return the namespace that is meant; empty: all of them."""
-        return "" if self.everywhere else self.namespace or kube.namespace
-
 
 Command = Callable[[Kube, str], AsyncGenerator[str, None]]
-"""Yields what is to be printed, as it comes; the text is the namespace, empty for all."""
+"""Yields what is to be printed, as it comes; the text is the namespace."""
 
 
 def run(command: Command, place: Place) -> int:
@@ -84,7 +78,7 @@ async def _print(command: Command, place: Place) -> None:
         loop.add_signal_handler(number, task.cancel)
     kube = await connect(place.kubeconfig, "", place.context or None, WIDTH, TRIES)
     try:
-        async with contextlib.aclosing(command(kube, place.within(kube))) as said:
+        async with contextlib.aclosing(command(kube, place.namespace or kube.namespace)) as said:
             async for text in said:
                 sys.stdout.write(text)
                 sys.stdout.flush()
@@ -105,9 +99,7 @@ def _cure(error: ApiError) -> str:
     if denied["namespace"]:
         where = f"a RoleBinding to the ClusterRole {role} in namespace {denied['namespace']}"
         return f"; {where} would allow it"
-    if denied["resource"] not in _SPACED or role == "edit":
-        return f"; an administrator's ClusterRoleBinding to {denied['verb']} them would allow it"
-    return "; -n NAMESPACE asks for one namespace alone"
+    return f"; an administrator's ClusterRoleBinding to {denied['verb']} them would allow it"
 
 
 async def listed(kube: Kube, resource: Resource, namespace: str, **params: str) -> list[Json]:
@@ -226,7 +218,7 @@ async def _nowhere(kube: Kube, namespace: str, what: str, kind: str, name: str) 
     try:
         others = [job.namespace for job in await _called(kube, "", kind, name)]
     except ApiError:
-        return f"{told}; `muster list jobs` shows those that are there"
+        return f"{told}; to list the jobs there: kubectl get {KINDS} -n {namespace}"
     if others:
         return f"{told}; there is one in {', '.join(others)}: -n {others[0]}"
-    return f"{told}, nor in any other; `muster list jobs -A` shows all that there are"
+    return f"{told}, nor in any other namespace; to list all jobs: kubectl get {KINDS} -A"

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import yaml
 
-from muster.api import crds, quantity
-from muster.api.model import Json
+from muster.api import crds
 
 TEXT, WIDE, JSON, YAML = FORMATS = ("text", "wide", "json", "yaml")
 GAP: Final = "   "
 T = TypeVar("T")
-_SPANS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +41,11 @@ def table(columns: Sequence[Column[T]], rows: Sequence[T], *, wide: bool = False
     return "".join(f"{line.rstrip()}\n" for line in padded)
 
 
-def documents(items: Iterable[Json], output: str) -> str:
-    """Return objects as `kubectl get -o json` or `-o yaml` does."""
-    listed = {"apiVersion": "v1", "kind": "List", "items": [*map(_told, items)]}
-    return data(listed, output)
-
-
 def data(value: object, output: str) -> str:
     """Return a value as JSON or YAML."""
     if output == YAML:
         return yaml.dump(value, Dumper=crds.Plain, sort_keys=False, width=99, allow_unicode=True)
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _told(document: Json) -> Json:
-    """Return an object without the record of who wrote which field."""
-    kept = {k: v for k, v in document["metadata"].items() if k != "managedFields"}
-    return {**document, "metadata": kept}
 
 
 def plain(text: str) -> str:
@@ -86,23 +72,3 @@ def line_of(text: str) -> str:
     # Every second part is a colour.
     kept = (part if index % 2 else plain(part) for index, part in enumerate(parts))
     return "".join(kept) + ("\x1b[0m" if len(parts) > 1 else "")
-
-
-def span(seconds: float) -> str:
-    """Return a duration in one or two units, e.g. `7m` or `2d4h`."""
-    left = max(0, int(seconds))
-    for index, (size, unit) in enumerate(_SPANS):
-        if left < size:
-            continue
-        whole, rest = divmod(left, size)
-        if whole < 10 and index + 1 < len(_SPANS):
-            smaller, name = _SPANS[index + 1]
-            return f"{whole}{unit}{rest // smaller}{name}" if rest >= smaller else f"{whole}{unit}"
-        return f"{whole}{unit}"
-    return "0s"
-
-
-def amounts(of: Mapping[str, int], *, named: bool = True) -> str:
-    """Return amounts by resource, in the units of `api.quantity`, with or without its name."""
-    texts = ((quantity.format(name, amount), name) for name, amount in of.items())
-    return ", ".join(f"{text} {name}" if named else text for text, name in texts)
