@@ -26,18 +26,16 @@ HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/mu
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/muster-system/endpointslices"
 PODS = "/api/v1/namespaces/muster-system/pods"
-LEASES = "/apis/coordination.k8s.io/v1/leases"
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"
 V1 = {"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}
 OLD = {"name": "v1beta2", "served": True, "storage": False, "schema": {"a": 1}}
 CRD = {"metadata": {"name": "tfjobs.kubeflow.org"}, "spec": {"versions": [V1, OLD]}}
-DENIED = 'admission webhook "jobs.muster.kubeflow.org" denied the request: its name'
 
 
 def deployment(*more, ready=2):
     """Return the operator's Deployment with more arguments."""
     container = {"name": "muster", "image": "muster", "args": ["run", "--leader-elect", *more]}
-    pod = {"serviceAccountName": "muster", "priorityClassName": "high", "containers": [container]}
+    pod = {"serviceAccountName": "muster", "containers": [container]}
     return {
         "metadata": {"namespace": "muster-system", "name": "muster"},
         "spec": {
@@ -70,19 +68,12 @@ def installed():
             "leaseDurationSeconds": 12,
         },
     }
-    account = {"kind": "ServiceAccount", "serviceAccount": {"namespace": "muster-system",
-                                                            "name": "muster"}}  # fmt: skip
-    flow = {
-        "priorityLevelConfiguration": {"name": "leader-election"},
-        "rules": [{"subjects": [account], "resourceRules": [{"resources": ["leases"]}]}],
-    }
     ready = [{"type": "Ready", "status": "True"}]
     pod = {"metadata": {"namespace": "muster-system", "name": "muster-1"}, "spec": {}}
     node = {"conditions": ready, "allocatable": {"cpu": "4", "pods": "110"}}
     return {
         f"{APPS}/deployments": [deployment("--admission-bind-address=:9443")],
         LEASE: lease,
-        LEASES: [lease],
         f"{CRDS}/tfjobs.kubeflow.org": copy.deepcopy(CRD),
         HOOK: {"webhooks": [{"clientConfig": client}]},
         PODS: [pod],
@@ -91,8 +82,6 @@ def installed():
             "resources": [{"kind": "PodGroup"}, {"kind": "Queue"}]
         },
         "/api/v1/nodes": [{"metadata": {"name": "n1"}, "status": node}],
-        "/apis/scheduling.k8s.io/v1/priorityclasses": [{"metadata": {"name": "high"}}],
-        "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas": [{"spec": flow}],
     }
 
 
@@ -101,9 +90,9 @@ class Server:
 
     namespace = "team"
 
-    def __init__(self, there, *, forbidden="^$", granted=lambda _asked: True, denies=DENIED):
+    def __init__(self, there, *, forbidden="^$", granted=lambda _asked: True):
         self.there, self.forbidden, self.granted = there, re.compile(forbidden), granted
-        self.denies, self.accounts, self.powerless = denies, set(), set()
+        self.accounts, self.powerless = set(), set()
 
     def _look(self, path):
         if self.forbidden.search(path):
@@ -129,14 +118,6 @@ class Server:
         self.accounts.add(user)
         may = user not in self.powerless and self.granted(review["spec"]["resourceAttributes"])
         return {"status": {"allowed": may}}
-
-    async def dry_run(self, path, body, _urgency):
-        """Refuse the job as the webhook does, or somebody else."""
-        self._look(path)
-        assert path == f"{TFJOBS.replace('v1/', 'v1/namespaces/team/')}"
-        assert body["kind"] == "TFJob"
-        if self.denies:
-            raise ApiError(422, "Invalid", self.denies, None)
 
     async def close(self):
         """Do nothing: there is no connection."""
@@ -197,21 +178,12 @@ PULLS = {
 WAITS = {
     "metadata": {"name": "mnist", "namespace": "team", "uid": "u"},
     "spec": {
+        "runPolicy": {"schedulingPolicy": {"queue": "gold"}},
         "tfReplicaSpecs": {
             "Worker": {
-                "template": {
-                    "spec": {
-                        "containers": [
-                            {
-                                "name": "tensorflow",
-                                "image": "i",
-                                "resources": {"limits": {"nvidia.com/gpu": 1}},
-                            }
-                        ]
-                    }
-                }
+                "template": {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
             }
-        }
+        },
     },
 }
 
@@ -239,7 +211,7 @@ WAITS = {
         ({**installed(), f"{APPS}/deployments": [deployment("--oops")]}, "unknown flag --oops"),
         ({**installed(), SLICES: []}, "nobody is behind the service"),
         (changed(HOOK, webhooks=[{"clientConfig": {"caBundle": "no"}}]), "no certificate"),
-        ({**installed(), TFJOBS: [WAITS]}, "no node offers nvidia.com/gpu"),
+        ({**installed(), TFJOBS: [WAITS]}, "there is no queue gold"),
         (changed(LEASE, spec={"holderIdentity": ""}), "nobody leads"),
     ],
 )
@@ -274,12 +246,6 @@ def test_what_its_account_may_not_is_told(ask):
     assert found["cure"].endswith("manifests/overlays/embedded")
 
 
-def test_a_webhook_that_lets_everything_in_is_not_reached(ask):
-    """That is tried with a job which is not stored."""
-    code, (found,) = ask(Server(installed(), denies=False))
-    assert (code, found["check"]) == (1, "webhook's reach")
-
-
 def test_who_may_do_nothing_is_told_what_he_needs(ask):
     """Each fact by its permission; nothing is called wrong."""
     code, found = ask(Server(installed(), forbidden="."))
@@ -299,10 +265,10 @@ def test_who_may_do_nothing_is_told_what_he_needs(ask):
 
 
 def test_who_may_look_into_his_namespace_sees_his_jobs(ask):
-    """And what they wait for in vain."""
+    """The check of queues sees the jobs of that namespace."""
     there = {**installed(), "/apis/kubeflow.org/v1/namespaces/team/tfjobs": [WAITS]}
     _, found = ask(Server(there, forbidden=f"^{TFJOBS}$"))
-    assert [one["check"] for one in found] == ["what jobs ask for"]
+    assert [one["check"] for one in found] == ["queues"]
 
 
 def named(space, image, **labels):
@@ -373,22 +339,6 @@ def test_who_holds_the_lease_is_looked_up(ask, pod, holder, leads):
     assert "\x1b" not in text
 
 
-def test_who_claims_to_be_another_operator_runs_and_may_act(ask):
-    """Else a Lease in anybody's namespace would have the doctor tell anything."""
-    there = installed()
-    lease = copy.deepcopy(there[LEASE])
-    lease["metadata"] |= {"namespace": "aaa", "name": "mpi-operator"}
-    there[LEASES] = [lease]
-    server = Server({**there, "/api/v1/namespaces/aaa/pods": []})
-    _, (found,) = ask(server)
-    assert (found["severity"], "and is no pod there" in found["what"]) == ("warning", True)
-    server.there["/api/v1/namespaces/aaa/pods"] = [runs("aaa", "muster-1")]
-    _, (found,) = ask(server)
-    assert (found["severity"], "handles the same jobs" in found["what"]) == ("error", True)
-    server.powerless.add("system:serviceaccount:aaa:default")
-    assert ask(server) == (0, [])
-
-
 def test_who_may_not_read_pods_hears_what_the_lease_says(ask):
     """And that nobody looked who holds it."""
     code, found = ask(Server(installed(), forbidden=f"^{PODS}$"))
@@ -401,7 +351,6 @@ def test_what_cannot_be_read_costs_nothing_else(ask, odd):
     """Of whatever it is: what is told of all else stays as it is."""
     there = changed(HOOK, webhooks=[{"clientConfig": {"service": {}}}])
     broken = {**there, TFJOBS: odd, "/api/v1/nodes": [{"metadata": {}, "status": odd}]}
-    broken["/apis/scheduling.k8s.io/v1/priorityclasses"] = [{"metadata": odd}]
     code, found = ask(Server({**broken, SLICES: odd, f"{CRDS}/tfjobs.kubeflow.org": {}}))
     text = " ".join(one["what"] for one in found)
     assert code == 2

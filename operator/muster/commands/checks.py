@@ -15,9 +15,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job
-from muster.cluster import nodes
 from muster.cluster.nodes import NodeView
-from muster.cluster.pods import PodShape
 from muster.kube.access import Access, lacking
 from muster.settings import Settings
 
@@ -27,7 +25,7 @@ DEPLOYMENT: Final = {
 }
 """Labels of the operator's Deployment."""
 OPERATORS: Final = ("training-operator", "mpi-operator", "tf-operator", "pytorch-operator")
-"""Images, and parts of the names of Leases, of operators that handle the same jobs."""
+"""Images of operators that reconcile the same jobs."""
 SCHEDULERS: Final[Mapping[str, tuple[str, ...]]] = {
     names.VOLCANO_SCHEDULER: ("vc-scheduler", "volcano-scheduler"),
     "scheduler-plugins": ("scheduler-plugins", "kube-scheduler"),
@@ -35,8 +33,6 @@ SCHEDULERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Gang scheduler -> images that are it."""
 APPLY: Final = "kubectl apply --server-side -k"
-SKEW: Final = 5.0
-"""Seconds that clocks may differ: deadlines, TTLs and ETAs are off by as much."""
 STALE: Final = 3
 """Lease durations without a renewal after which nobody leads."""
 LAST_PART: Final = 0.25
@@ -80,7 +76,6 @@ class Deployment:
     replicas: int
     ready: int
     account: str = "default"
-    priority_class: str = ""
 
     @property
     def programs(self) -> frozenset[str]:
@@ -166,10 +161,6 @@ class Facts:
     settings: Settings
     """Of the operator."""
     overlay: str = "embedded"
-    version: str = "unknown"
-    """Of this program."""
-    ahead: float = 0.0
-    """Seconds by which this machine's clock is ahead of the server's."""
     operator: Deployment | None = None
     deployments: tuple[Deployment, ...] = ()
     """Of all namespaces; those of others are in `unread` as `elsewhere`."""
@@ -178,8 +169,6 @@ class Facts:
     stuck: tuple[str, ...] = ()
     """Why pods of the operator do not start."""
     lease: Lease | None = None
-    leases: tuple[Lease, ...] = ()
-    """Of other operators, by their names."""
     crds: Mapping[str, str] = field(default_factory=dict)
     """Name -> in what the CRD is not that of this program; empty: in nothing."""
     missing: tuple[Access, ...] = ()
@@ -189,17 +178,11 @@ class Facts:
     served: frozenset[tuple[str, str]] = frozenset()
     """(apiVersion, kind)"""
     webhook: Webhook | None = None
-    refused: bool = True
-    """A job that only the webhook refuses is refused."""
     nodes: tuple[NodeView, ...] = ()
     jobs: tuple[Job, ...] = ()
-    shapes: Mapping[str, tuple[PodShape, ...]] = field(default_factory=dict)
-    """Key of a job that waits -> what its pods ask for."""
+    """Jobs that have not started."""
     queues: Mapping[str, str] = field(default_factory=dict)
     """Name -> state."""
-    classes: frozenset[str] = frozenset()
-    flows: frozenset[str] = frozenset()
-    """`namespace/account` whose Leases a FlowSchema puts among those of leaders."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Field -> why it could not be read, and by which permission it can."""
 
@@ -324,40 +307,6 @@ def _rivals(facts: Facts) -> Findings:
             yield _error(text, f"{stop}, or give each its own --namespace")
 
 
-def _leases(facts: Facts) -> Findings:
-    """Find operators that are no Deployment, or are one by another name."""
-    told = {d.namespace for d in facts.deployments if d.replicas and d.programs & set(OPERATORS)}
-    told |= {d.namespace for d in facts.deployments if d.replicas and d.of_muster}
-    for lease in facts.leases:
-        if lease.namespace in told or not lease.fresh(facts.now):
-            continue
-        what = f"{lease.claimed} holds the {lease}"
-        stop = "stop that operator  (docs/migration.md)"
-        if lease.runs is False:
-            cure = f"{stop}, or see who may write Leases in {lease.namespace}"
-            yield _warning(
-                f"{what} and is no pod there: an operator from outside, or nobody", cure
-            )
-        else:
-            yield _error(f"{what}: it handles the same jobs", stop)
-
-
-def leads_others(lease: Lease, settings: Settings) -> bool:
-    """Say whether a Lease is, by its name, that of another operator."""
-    alike = (*OPERATORS, settings.leader_election_id)
-    return lease.namespace != settings.lock_namespace and any(p in lease.name for p in alike)
-
-
-def _version(facts: Facts) -> Findings:
-    there = facts.operator
-    for image in there.images if there else ():
-        tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2].removeprefix("v")
-        numbered = tag[:1].isdigit() and facts.version[:1].isdigit()
-        if program(image) == "muster" and numbered and tag != facts.version:
-            text = f"the operator is of version {tag}, this program of {facts.version}"
-            yield _warning(text, "ask with the program of the operator's version, or upgrade it")
-
-
 def _crds(facts: Facts) -> Findings:
     absent = [name for name, wrong in facts.crds.items() if wrong == ABSENT]
     cure = f"{APPLY} crds"
@@ -432,14 +381,6 @@ def _webhook(facts: Facts) -> Findings:
         yield _warning(text, f"{install}; its pods have to be ready")
 
 
-def _reached(facts: Facts) -> Findings:
-    hook = facts.webhook
-    if hook is not None and facts.settings.admission_bind != "0" and not facts.refused:
-        text = "the API server does not reach the webhook: a job that it refuses was let in"
-        cure = "let the API server in to port 9443 of the operator (NetworkPolicy, firewall)"
-        yield _warning(text, cure)
-
-
 def _certificate(facts: Facts) -> Findings:
     hook = facts.webhook
     if hook is None or facts.settings.admission_bind == "0":
@@ -453,29 +394,6 @@ def _certificate(facts: Facts) -> Findings:
     elif left < whole * LAST_PART:
         text = f"the webhook's certificate ends in {left / 3600:.0f} h and was not renewed"
         yield _warning(text, cure)
-
-
-def _clock(facts: Facts) -> Findings:
-    cure = "have the clocks set (chrony, systemd-timesyncd)"
-    if abs(facts.ahead) > SKEW:
-        text = f"this machine's clock is {_apart(facts.ahead)} the API server's"
-        yield _warning(text, cure)
-
-
-def _operators_clock(facts: Facts) -> Findings:
-    lease = facts.lease
-    if lease is None or lease.runs is False:
-        return
-    if lease.written and lease.fresh(facts.now):
-        ahead = lease.renewed - lease.written
-        if abs(ahead) > SKEW:
-            text = f"the operator's clock is {_apart(ahead)} the API server's"
-            cure = "have the clock of its node set: deadlines, TTLs and ETAs are off by as much"
-            yield _warning(text, cure)
-
-
-def _apart(ahead: float) -> str:
-    return f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}"
 
 
 def _nodes(facts: Facts) -> Findings:
@@ -492,38 +410,11 @@ def _nodes(facts: Facts) -> Findings:
         yield _error(text, "kubectl uncordon them, or take the taints away")
 
 
-def _offers(facts: Facts) -> Findings:
-    """Find what jobs wait for in vain, whatever ends: nobody has it, or not for them."""
-    lacks: dict[str, set[str]] = {}
-    closed: dict[tuple[str, str], set[str]] = {}
-    offered = {name for node in facts.nodes for name, amount in node.allocatable if amount}
-    for key, shape in ((key, shape) for key, shapes in facts.shapes.items() for shape in shapes):
-        asked = {name for name, amount in shape.requests if amount}
-        for name in asked - offered:
-            lacks.setdefault(name, set()).add(key)
-        able = [n for n in facts.nodes if asked <= {name for name, much in n.allocatable if much}]
-        walls = {nodes.barrier(shape, node) for node in able}
-        if able and all("taint" in wall for wall in walls):
-            rarest = min(asked, key=lambda name: (_offering(facts, name), name), default="pods")
-            closed.setdefault((rarest, _listed(walls)), set()).add(key)
-    for name, waiting in sorted(lacks.items()):
-        text = f"no node offers {name}, which {_listed(waiting)} asks for"
-        yield _error(text, "install the device plugin of those nodes, or mend the job")
-    for (name, walls_), waiting in sorted(closed.items()):
-        text = f"all nodes with {name} keep {_listed(waiting)} away: {walls_}"
-        yield _error(text, "add a toleration to its pod templates")
-
-
-def _offering(facts: Facts, name: str) -> int:
-    return sum(dict(node.allocatable).get(name, 0) > 0 for node in facts.nodes)
-
-
 def _queues(facts: Facts) -> Findings:
     asked: dict[str, set[str]] = {}
     for job in facts.jobs:
-        if job.key in facts.shapes:
-            name = job.run_policy.scheduling.queue or facts.settings.default_queue
-            asked.setdefault(name, set()).add(job.key)
+        name = job.run_policy.scheduling.queue or facts.settings.default_queue
+        asked.setdefault(name, set()).add(job.key)
     implied = facts.settings.default_queue if facts.settings.backend.embedded else ""
     for name, jobs in sorted(asked.items()):
         state = facts.queues.get(name, "Open" if name == implied else "")
@@ -535,44 +426,17 @@ def _queues(facts: Facts) -> Findings:
             yield _warning(text, f"set state: Open in queue {name}")
 
 
-def _priority(facts: Facts) -> Findings:
-    there = facts.operator
-    if there is None:
-        return
-    if not there.priority_class:
-        text = f"the pods of {there} have no priority: any other may take their room"
-        yield _warning(text, "give the Deployment priorityClassName: system-cluster-critical")
-    elif there.priority_class not in facts.classes:
-        text = f"there is no PriorityClass {there.priority_class}: {there} gets no pods"
-        yield _error(text, "make it, or name system-cluster-critical")
-
-
-def _flow(facts: Facts) -> Findings:
-    there = facts.operator if facts.settings.leader_elect else None
-    if there is not None and f"{there.namespace}/{there.account}" not in facts.flows:
-        text = "no FlowSchema keeps the leader's Lease apart: a busy API server may cost the lead"
-        yield _warning(text, f"{APPLY} manifests/overlays/{facts.overlay}")
-
-
 CHECKS: Final = (
     Check("operator", _operator, ("deployments",)),
     Check("arguments", _arguments, ("deployments",)),
-    Check("leader", _leader, ("deployments", "lease")),
+    Check("leader", _leader, ("deployments", "lease", "now")),
     Check("other operators", _rivals, ("elsewhere",)),
-    Check("other leaders", _leases, ("leases", "elsewhere")),
-    Check("version", _version, ("deployments",)),
     Check("CRDs", _crds, ("crds",)),
     Check("permissions", _permissions, ("missing",)),
     Check("gang scheduler's API", _gang, ("served",)),
     Check("gang scheduler", _scheduler, ("elsewhere",)),
     Check("webhook", _webhook, ("webhook",)),
-    Check("webhook's reach", _reached, ("webhook", "refused")),
-    Check("certificate", _certificate, ("webhook",)),
-    Check("clock", _clock, ("clock",)),
-    Check("operator's clock", _operators_clock, ("lease",)),
+    Check("certificate", _certificate, ("webhook", "now")),
     Check("nodes", _nodes, ("nodes",)),
-    Check("what jobs ask for", _offers, ("nodes", "jobs")),
     Check("queues", _queues, ("queues", "jobs")),
-    Check("priority", _priority, ("deployments", "classes")),
-    Check("priority and fairness", _flow, ("deployments", "flows")),
 )

@@ -12,22 +12,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-import muster
 from muster import frameworks
 from muster.api import crds, edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
-from muster.cluster.pods import PodShape, shape_of
 from muster.commands import checks, tables
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
 from muster.commands.questions import Answer, connected
-from muster.frameworks import Framework
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
 from muster.kube.access import Access, Account
-from muster.kube.client import BROKEN, HOOK, ApiError, Kube
-from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.leaderelection import LEASES
 from muster.kube.resources import Resource
 from muster.settings import Settings
@@ -41,16 +37,13 @@ ATTEMPTS: Final = 2
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
-FLOWS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced=False)
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
-DENIED: Final = f'admission webhook "jobs.muster.{names.GROUP}" denied the request: '
-"""So begins what the webhook has against a job."""
 LONGEST_HOST: Final = 63
 """Of a pod's name as many characters are its host's."""
 WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
-"""States of jobs that have not begun."""
+"""States of jobs that have not started."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
 
 
@@ -102,10 +95,7 @@ class _Reader:
 
     async def read(self) -> Facts:
         """Return the facts. Raises ApiError and connection errors where nobody answers."""
-        before = time.time()
-        told = await self._known("clock", "get /version", self._kube.clock(), None)
-        here = (before + time.time()) / 2
-        ahead = 0.0 if told is None else here - told
+        now = await self._known("now", "get /version", self._kube.clock(), None)
         deployments = await self._working(await self._apart("deployments", self._deployments()))
         if why := self._unread.get("deployments"):
             self._unread.setdefault("elsewhere", why)
@@ -113,14 +103,10 @@ class _Reader:
         operator = ours[0] if ours else None
         if operator is not None:
             self._settings, self._home = self._settings_of(operator), operator.namespace
-        # The time is told in whole seconds, cut off.
-        ahead = ahead - 1.0 if ahead > 1.0 else min(ahead, 0.0)
         made = Facts(
-            now=time.time() - ahead,
+            now=time.time() if now is None else now,
             settings=self._settings,
             overlay=self._settings.overlay,
-            version=muster.version(),
-            ahead=ahead,
             operator=operator,
             deployments=deployments,
             refuses=self._refuses,
@@ -170,25 +156,19 @@ class _Reader:
         reading: dict[str, Awaitable[Any]] = {
             "stuck": self._stuck(),
             "lease": self._lease(facts.operator),
-            "leases": self._leases(),
             "crds": self._crds(),
             "missing": self._missing(facts.operator),
             "served": self._served(),
             "nodes": self._nodes(),
             "jobs": self._jobs(),
             "queues": self._queues(),
-            "classes": self._classes(),
-            "flows": self._flows(),
         }
         parts = itertools.starmap(self._apart, reading.items())
         found = dict(zip(reading, await asyncio.gather(*parts), strict=True))
-        found["shapes"] = _shapes(found["jobs"])
         needed = self._components(facts.operator, found["jobs"])
         found["components"] = await self._apart("components", needed)
+        found["jobs"] = tuple(filter(_waits_to_start, found["jobs"]))
         found["webhook"] = await self._apart("webhook", self._webhook())
-        serves = self._settings.admission_bind != "0" and self._settings.frameworks
-        if found["webhook"] is not None and serves:
-            found["refused"] = await self._apart("refused", self._refused())
         return found
 
     async def _apart(self, field: str, reading: Awaitable[Any]) -> Any:
@@ -254,22 +234,6 @@ class _Reader:
         # Later than the Lease: who holds it was there by then.
         pods = await self._holders(lease, labels)
         return lease if pods is None else dataclasses.replace(lease, runs=bool(pods))
-
-    async def _leases(self) -> tuple[Lease, ...]:
-        listed = map(_lease, await self._listed("leases", LEASES))
-        alike = (each for each in listed if checks.leads_others(each, self._settings))
-        looked = await asyncio.gather(*map(self._looked_at, alike))
-        return tuple(each for each in looked if each is not None)
-
-    async def _looked_at(self, lease: Lease) -> Lease | None:
-        """Return a Lease with what is known of its holder; None: a pod that may not act."""
-        pods = await self._holders(lease, {})
-        if pods is None:
-            return lease
-        made = [_deployment({**pod, "spec": {"template": pod}}) for pod in pods]
-        if made and all(await asyncio.gather(*map(self._idle, made))):
-            return None
-        return dataclasses.replace(lease, runs=bool(made))
 
     async def _holders(self, lease: Lease, labels: Mapping[str, str]) -> list[Json] | None:
         """Return the pods that may hold a Lease, None if nobody knows."""
@@ -370,14 +334,6 @@ class _Reader:
             for document in await self._listed("queues", kind)
         }
 
-    async def _classes(self) -> frozenset[str]:
-        found = await self._listed("classes", resources.PRIORITY_CLASSES)
-        return frozenset(document["metadata"]["name"] for document in found)
-
-    async def _flows(self) -> frozenset[str]:
-        found = await self._listed("flows", FLOWS)
-        return frozenset(account for flow in found for account in _leading(flow))
-
     async def _webhook(self) -> Webhook | None:
         path = CONFIGURATIONS.path(name=self._settings.admission_configuration)
         asked = f"get {_called(CONFIGURATIONS)}"
@@ -402,40 +358,6 @@ class _Reader:
             known = "slices" not in self._unread
             ready = (ready or 0) + sum(map(_ready, slices)) if known else None
         return Webhook(tuple(services), ready, *_validity(clients))
-
-    async def _refused(self) -> bool:
-        """Say whether a job is refused that the webhook alone has something against.
-
-        It is not stored.
-        """
-        row = self._settings.frameworks[0]
-        resource = Resource(names.GROUP, row.version, row.plural)
-        path, asked = (
-            resource.path(self._kube.namespace),
-            f"create {_called(resource)} (a dry run)",
-        )
-        try:
-            await self._kube.dry_run(path, probe(row), PriorityLevel.PLACEMENT)
-        except ApiError as error:
-            if HOOK in error.message:
-                return False
-            if not error.message.startswith(DENIED):
-                told = "have a role grant you: " if error.unpermitted else f"{error.message}; "
-                self._unread["refused"] = f"{told}{asked}"
-            return True
-        return False
-
-
-def probe(row: Framework) -> Json:
-    """Return a job that every schema lets pass and the webhook does not, for its name."""
-    role, container = row.api.types[0], row.pods.container
-    pod = {"spec": {"containers": [{"name": container, "image": "none"}]}}
-    return {
-        "apiVersion": f"{names.GROUP}/{row.version}",
-        "kind": row.kind,
-        "metadata": {"name": "muster.doctor"},
-        "spec": {row.spec_field: {role: {"template": pod}}},
-    }
 
 
 def _called(resource: Resource) -> str:
@@ -462,7 +384,6 @@ def _deployment(document: Json) -> Deployment:
         replicas=edge.within(spec.get("replicas", 1), 0, 2**31),
         ready=edge.within(mapping(document.get("status")).get("readyReplicas"), 0, 2**31),
         account=text(pod.get("serviceAccountName")) or "default",
-        priority_class=text(pod.get("priorityClassName")),
     )
 
 
@@ -536,27 +457,5 @@ def _ready(piece: Json) -> int:
     return sum(mapping(end.get("conditions")).get("ready") is not False for end in ends)
 
 
-def _leading(flow: Json) -> Iterator[str]:
-    """Yield the accounts whose Leases a FlowSchema puts among those of leaders."""
-    spec = mapping(flow.get("spec"))
-    if mapping(spec.get("priorityLevelConfiguration")).get("name") != "leader-election":
-        return
-    for rule in map(mapping, sequence(spec.get("rules"))):
-        asked = [r for one in sequence(rule.get("resourceRules")) for r in one["resources"]]
-        for subject in map(mapping, sequence(rule.get("subjects"))):
-            account = mapping(subject.get("serviceAccount"))
-            if account and {"leases", "*"} & set(asked):
-                yield f"{account.get('namespace')}/{account.get('name')}"
-
-
-def _shapes(jobs: Iterable[Job]) -> Mapping[str, tuple[PodShape, ...]]:
-    """Return what the pods of jobs ask for that wait."""
-    return {
-        job.key: tuple(filter(None, (_shape(job, replica.template) for replica in job.replicas)))
-        for job in jobs
-        if job.status.state in WAITING and not (job.problems or job.run_policy.suspend)
-    }
-
-
-def _shape(job: Job, template: Json) -> PodShape | None:
-    return _readable(lambda found: shape_of(found, job.namespace), template)
+def _waits_to_start(job: Job) -> bool:
+    return job.status.state in WAITING and not (job.problems or job.run_policy.suspend)
