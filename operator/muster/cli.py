@@ -293,9 +293,9 @@ def _add_bundle(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         help="an address of a running operator, as /debug or /metrics has; repeatable",
     )
     made.add_argument(
-        "--hash-names",
+        "--redact-names",
         action="store_true",
-        help="put hashes in place of all names; a file beside it, for you, says which is which",
+        help="replace all names by numbers; FILE.names.json, for you, lists the names",
     )
     made.set_defaults(run=_ask, ask=_bundle)
 
@@ -303,7 +303,7 @@ def _add_bundle(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
 def _bundle(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     bundle = importlib.import_module("muster.commands.bundle")
     known = {flag.name for section in flags.SECTIONS.values() for flag in section}
-    return bundle.bundle(chosen, args.sources, args.output, known, hash_names=args.hash_names)
+    return bundle.bundle(chosen, args.sources, args.output, known, redact_names=args.redact_names)
 
 
 def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import platform
-import secrets
 import tarfile
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import BinaryIO, Final
 
 import muster
@@ -35,7 +32,7 @@ DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 RUNNING: Final = ("/debug/snapshot", "/debug/decisions", "/metrics")
 """What a running operator serves, at one of its addresses or another."""
 NAMES: Final = ".names.json"
-"""Ends the name of the file that says which name is which; before it stands the bundle's."""
+"""Suffix of the file that maps the numbers of a bundle to names."""
 
 
 async def bundle(
@@ -44,25 +41,28 @@ async def bundle(
     file: str,
     flags: Collection[str],
     *,
-    hash_names: bool = False,
+    redact_names: bool = False,
 ) -> Answer:
     """Write the file; NO if something is missing in it. Raises OSError.
 
     `sources`: addresses of a running operator; the rest is read from the cluster, if it answers.
-    `flags`: names of those that an operator has. `hash_names`: hashes stand for all names; which
-    is which, and the key, is in a file beside it.
+    `flags`: names of those that an operator has. `redact_names`: numbers replace all names; a
+    file beside the bundle maps them to names.
     """
-    beside = Path(f"{file.removesuffix('.tar.gz')}{NAMES}")
-    key = _key(beside) if hash_names else b""
     parts, failed = await _gathered(settings, sources, flags)
     missing = [f"{name}: {error}" for name, error in failed]
     said, told = missing, ""
-    if hash_names:
-        found = redaction.hashed(parts, key)
-        _keep(beside, key, found.names)
+    if redact_names:
+        found = redaction.without_names(parts)
+        beside = f"{file.removesuffix('.tar.gz')}{NAMES}"
+        with _private(beside) as out:
+            out.write(tables.data(found.names, tables.JSON).encode())
         # What a server answers has names in it.
         said = [f"{name}: {type(error).__name__}" for name, error in failed]
-        parts, told = dict(found.parts), f"{beside}: which name is which; keep it to yourself\n"
+        parts, told = (
+            dict(found.parts),
+            f"{beside}: the names, for you alone\n",
+        )
         missing, said = [*missing, *found.complaints], [*said, *found.complaints]
     long = {name: len(part) for name, part in parts.items() if len(part) > LARGEST}
     cut = [f"{name}: cut off, of {length} characters" for name, length in long.items()]
@@ -120,21 +120,6 @@ async def _fetched(source: str, path: str) -> str:
         raise
 
 
-def _key(beside: Path) -> bytes:
-    """Return the key of the bundle before, so that names stay the same, or a new one."""
-    try:
-        return bytes.fromhex(json.loads(beside.read_text())["key"])
-    except FileNotFoundError:
-        return secrets.token_bytes()
-    except (ValueError, KeyError, TypeError) as error:
-        raise OSError(f"{beside} is there and holds no key: move it away") from error
-
-
-def _keep(beside: Path, key: bytes, names: Mapping[str, str]) -> None:
-    with _private(beside) as out:
-        out.write(tables.data({"key": key.hex(), "names": names}, tables.JSON).encode())
-
-
 async def _versions(kube: Kube) -> str:
     server = await kube.get("/version")
     known = {"muster": muster.version(), "python": platform.python_version()}
@@ -167,7 +152,7 @@ async def _snapshot(settings: Settings) -> str:
     return (await questions.snapshot(settings, questions.LIVE)).text
 
 
-def _private(file: str | Path) -> BinaryIO:
+def _private(file: str) -> BinaryIO:
     """Open a file anew that its writer alone may read."""
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bundle leaves out: texts that may be secrets, and all names where that is asked for.
+"""Redaction of bundles: texts that may be secrets, and on request all names.
 
-Each name then becomes its place in the alphabet of all that are there and a hash under a key that
-its owner keeps: nobody finds it by trying, equal names stay equal, and what the order of names
-decides is decided as before. Whatever text is not known to be a word of Kubernetes' or of ours is
-taken for a name; sentences, which may hold any, are left out.
+Each name is replaced by its number in the sorted list of all names, so equal names stay equal and
+the order of names, which breaks ties of the scheduler, is preserved. Every text is treated as a
+name unless it is a known word of Kubernetes or Muster. Sentences can contain names and are left
+out.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import hmac
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -25,7 +23,6 @@ from muster.api.reasons import GangPhase, Reason
 from muster.cluster import recording
 from muster.cluster.recording import Recording
 from muster.commands import tables
-from muster.scheduler.decision import Decision
 
 HIDDEN: Final = "…"
 TOLD: Final = frozenset({
@@ -93,8 +90,6 @@ _COUNTED: Final = frozenset({
 """Labels of metrics whose values are words, or names of resources."""
 _TEXTS: Final = "ruled_out"
 """Whose own fields are sentences, too."""
-_DIGITS: Final = 8
-"""Of a hash; what stands before it tells two names of one hash apart."""
 
 
 def harmless(value: object, key: str = "", above: str = "") -> Any:
@@ -108,15 +103,14 @@ def harmless(value: object, key: str = "", above: str = "") -> Any:
 
 
 class Names:
-    """What each name becomes; until they are settled, itself."""
+    """The replacement of each name; until `settle`, the name itself."""
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    def __init__(self) -> None:
         self._kept = set(WORDS)
         self._joined: dict[str, tuple[str, str]] = {}
         self._met: set[str] = set()
         self.given: Mapping[str, str] = {}
-        """Name -> what stands for it."""
+        """Name -> its replacement."""
 
     def know(self, seen: Recording) -> None:
         """Take in which texts of a recording are no names, and which are made of two."""
@@ -126,13 +120,9 @@ class Names:
             self._joined |= {own.key("", pod.name)[1]: (pod.name, own.name) for own in pod.scratch}
 
     def settle(self) -> None:
-        """Give each name that was met its place and its hash."""
-        met = sorted(self._met)
-        width = len(str(len(met)))
-        self.given = {name: f"n{i:0{width}}-{self._hash(name)}" for i, name in enumerate(met, 1)}
-
-    def _hash(self, name: str) -> str:
-        return hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()[:_DIGITS]
+        """Give each name its number, in alphabetical order."""
+        width = len(str(len(self._met)))
+        self.given = {name: f"n{i:0{width}}" for i, name in enumerate(sorted(self._met), 1)}
 
     def rename(self, text: str) -> str:
         """Return a text with each name in it replaced that stands between its slashes."""
@@ -217,25 +207,11 @@ class _Sort:
     write: Callable[[Any], str]
 
 
-def _saw(text: str) -> tuple[Recording, Sequence[Decision], str]:
-    """Return a recording, what is decided on it, and what was."""
-    seen, told = recording.load(text)
-    return seen, seen.decide(), told
-
-
-def bare(decisions: Sequence[Decision], rename: Rename = str) -> list[Decision]:
-    """Return decisions by what stands for their names, without any sentence."""
-    verdicts = (replace(decision.verdict, ruled_out={}) for decision in decisions)
-    pairs = zip(decisions, verdicts, strict=True)
-    return [renamed(replace(decision, verdict=verdict), rename) for decision, verdict in pairs]
-
-
 _DOCUMENTS: Final = _Sort(json.loads, _document, lambda v: tables.data(v, tables.JSON))
 _RECORDING: Final = _Sort(
-    _saw,
-    lambda saw, rename: renamed(saw[0], rename),
-    # The sentences that were decided hold names, those that are decided again hold what stands
-    # for them.
+    lambda text: recording.load(text)[0],
+    renamed,
+    # The recorded sentences contain names; those of new decisions contain their replacements.
     lambda seen: recording.dump(seen, seen.decide()),
 )
 _SORTS: Final[Mapping[str, _Sort]] = {
@@ -248,46 +224,32 @@ _SORTS: Final[Mapping[str, _Sort]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Hashed:
+class Redacted:
     """The parts of a bundle without names."""
 
     parts: Mapping[str, str]
     names: Mapping[str, str]
-    """What stands for a name -> it."""
+    """Replacement -> name."""
     complaints: Sequence[str]
 
 
-def hashed(parts: Mapping[str, str], key: bytes) -> Hashed:
-    """Return parts without names; those that are not understood are left out, which is said.
-
-    So is a recording on which something else is decided than was, or than is by its names.
-    """
-    names_in, read, complaints = Names(key), dict[str, tuple[_Sort, Any]](), list[str]()
+def without_names(parts: Mapping[str, str]) -> Redacted:
+    """Return the parts without names. Parts that cannot be parsed are left out."""
+    names_in, read, complaints = Names(), dict[str, tuple[_Sort, Any]](), list[str]()
     for part, text in parts.items():
         sort = next((s for end, s in _SORTS.items() if part.endswith(end)), _DOCUMENTS)
         try:
             read[part] = sort, sort.read(text)
-        except ValueError:
-            complaints.append(f"{part}: left out, as nobody can tell what is a name in it")
+        except ValueError as error:
+            complaints.append(f"{part}: left out, cannot be parsed ({type(error).__name__})")
             continue
         if sort is _RECORDING:
-            names_in.know(read[part][1][0])
+            names_in.know(read[part][1])
     for sort, value in read.values():
         sort.renamed(value, names_in.rename)
     names_in.settle()
-    made = {}
-    for part, (sort, value) in read.items():
-        made[part] = sort.write(sort.renamed(value, names_in.rename))
-        if sort is _RECORDING:
-            complaints += (f"{part}: {why}" for why in _differences(value, made[part], names_in))
-    return Hashed(made, {short: name for name, short in names_in.given.items()}, complaints)
-
-
-def _differences(
-    saw: tuple[Recording, Sequence[Decision], str], written: str, names_in: Names
-) -> Iterator[str]:
-    _, decided, told = saw
-    if recording.decisions_text(decided) != told:
-        yield "was decided otherwise than it is decided again"
-    if bare(recording.load(written)[0].decide()) != bare(decided, names_in.rename):
-        yield "is decided otherwise by the order of what stands for its names"
+    made = {
+        part: sort.write(sort.renamed(value, names_in.rename))
+        for part, (sort, value) in read.items()
+    }
+    return Redacted(made, {short: name for name, short in names_in.given.items()}, complaints)
