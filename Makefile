@@ -144,7 +144,7 @@ e2e: controlplane ## run stories on a real API server: those of every change, or
 		$(E2E) -m "e2e$(if $(STORIES),, and not full)"
 
 images: install ## make container images from Debian and PyPI: training examples and operator
-	@$(BIN)/muster local images $(IMAGES)
+	@$(BIN)/python tools/realnode images $(IMAGES)
 
 e2e-real-smoke: install ## run containers: what the page "Train something real" says
 	@$(REAL) tests/real/test_page.py
@@ -229,4 +229,4 @@ constraints: | $(BIN)/python ## pin the newest packages that pyproject.toml allo
 
 clean: ## delete .venv and what the tools leave behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find operator tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find operator tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

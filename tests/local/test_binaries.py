@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import binaries, downloads, handle, real
+from muster.local import binaries, downloads, handle
 
 Fill = Callable[..., Path]
 
@@ -239,27 +239,6 @@ def test_the_older_version_is_built_from_requirements_of_its_own(go: Path) -> No
     assert [folder.parent.name for folder in folders] == ["v1.37.1", "v1.36.3"]
     required = (binaries._module(binaries.CONTROL_PLANE) / "kubernetes-1.36.mod").read_text()
     assert "k8s.io/kubernetes v1.36.3\n" in required
-
-
-def test_what_real_nodes_need_is_built_beside_the_control_plane(go: Path) -> None:
-    """As programs of their own: only who has real nodes waits for them."""
-    binaries.build()
-    found = binaries.real_nodes()
-    assert set(found) == set(real.PROGRAMS)
-    assert all(os.access(path, os.X_OK) for (path,) in found.values())
-    assert Path(found["kubelet"][0]).readlink() == Path("node")
-    assert len(go.read_text().splitlines()) == 3
-    assert len({Path(path).parent for (path,) in found.values()} | {binaries.build_folder()}) == 3
-
-
-def test_without_what_real_nodes_need_the_reason_is_said(
-    go: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the words of the failed build."""
-    monkeypatch.setenv("WORDS", "main.go:1: syntax error")
-    with pytest.raises(binaries.BinariesError, match=r"no kubelet, kube-proxy(.|\n)*syntax error"):
-        binaries.real_nodes()
-    assert go.read_text()
 
 
 def test_a_build_is_done_once(go: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import cluster, commands, images, layout, options, real
+from muster.local import cluster, commands, layout, options
 
 UNREACHABLE = """
 current-context: x
@@ -86,8 +86,6 @@ def test_every_flag_of_up_is_heard(asked: list[options.Options]) -> None:
         ("up", "--node", "cpu"),
         ("up", "--node-label", "x"),
         ("up", "--name", "../x"),
-        ("up", "--real-node", "0"),
-        ("load",),
         (),
     ],
 )
@@ -146,7 +144,6 @@ def test_a_kubeconfig_that_cannot_be_read_is_said(
         (("status", "--name", "x"), 1, "there is no cluster x (`muster local up`); others: none"),
         (("env",), 1, "there is no cluster default (`muster local up`)"),
         (("logs", "kubelet"), 1, "default has no kubelet; there are: none"),
-        (("load", "x.tar"), 1, "there is no cluster default (`muster local up`)"),
     ],
 )
 def test_without_a_cluster_it_is_said_that_there_is_none(
@@ -177,34 +174,11 @@ def test_the_only_cluster_is_meant_without_its_name(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "its words"
     assert run("logs", "kubelet-1") == 1
     assert "muster has no kubelet-1; there are: etcd" in capsys.readouterr().err
-    assert run("load", "x.tar") == 1
-    assert "muster has no real nodes" in capsys.readouterr().err
     assert run("status") == 1  # nothing of it runs
     assert str(files.kubeconfig) in capsys.readouterr().out
     assert run("down") == 0
     assert capsys.readouterr().err == "muster is down\n"
     assert cluster.names() == []
-
-
-def test_an_image_is_loaded_by_its_name_or_file(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That of a name is made first; whatever else it is, is a file."""
-    files = brought_up("muster")
-    wanted = options.Options(name="muster", real_nodes=1)
-    cluster.Cluster(files, wanted, 1, {}).save()
-    loaded: list[Path] = []
-    monkeypatch.setattr(real, "load", lambda *words: loaded.extend(words[-1]))
-    monkeypatch.setattr(images, "make", lambda name: Path(f"/made/{name}"))
-    assert run("load", "base", "x.tar") == 0
-    assert loaded == [Path("/made/base"), Path("x.tar")]
-
-    def refused(name: str) -> Path:
-        raise images.ImageError(f"no {name}")
-
-    monkeypatch.setattr(images, "make", refused)
-    assert run("load", "base") == 1
-    assert capsys.readouterr().err == "muster local: no base\n"
 
 
 @pytest.mark.parametrize("argv", [("env",), ("status",), ("down",), ("logs", "etcd")])

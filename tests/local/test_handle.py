@@ -12,10 +12,12 @@ from muster.local import handle, layout, options
 GATED = (handle.API_SERVER, handle.CONTROLLER_MANAGER, handle.SCHEDULER)
 
 
-def flags(component: str, **asked: object) -> dict[str, str]:
+def flags(
+    component: str, extra: handle.Extra = handle.NO_EXTRA, **asked: object
+) -> dict[str, str]:
     """Return flag -> value of a component."""
     wanted = options.Options(**asked)  # type: ignore[arg-type]
-    given = handle.arguments(component, layout.Layout("x"), wanted, 6443)
+    given = handle.arguments(component, layout.Layout("x"), wanted, 6443, extra)
     return dict(flag.partition("=")[::2] for flag in given)
 
 
@@ -45,6 +47,47 @@ def test_without_native_gangs_no_gate_is_touched() -> None:
     """What is tested is what clusters are by default."""
     for name in handle.SERVERS:
         assert not {"--feature-gates", "--runtime-config"} & flags(name).keys()
+
+
+NODE = handle.Extra(
+    components={"network": ("a",), "kubelet": ("b",)},
+    users={"kubelet": ("system:node:one", "system:nodes")},
+    address="198.18.64.1",
+    flags=("--more=1",),
+)
+
+
+def test_added_components_start_before_the_control_plane_or_as_its_users_after_it() -> None:
+    """A component that is a user of the API server needs one that is ready."""
+    asked = options.Options()
+    assert handle.wanted(asked) == handle.SERVERS
+    assert handle.wanted(asked, NODE) == ("network", *handle.SERVERS, "kubelet")
+
+
+def test_the_api_server_listens_at_the_added_address() -> None:
+    """At the loopback address no pod reaches it, so no service has that as an endpoint."""
+    alone = flags(handle.API_SERVER)
+    assert alone["--bind-address"] == "127.0.0.1"
+    assert alone["--endpoint-reconciler-type"] == "none"
+    added = flags(handle.API_SERVER, NODE)
+    assert (added["--bind-address"], added["--more"]) == ("198.18.64.1", "1")
+    assert "--endpoint-reconciler-type" not in added
+
+
+def test_nodes_are_watched_only_if_a_process_renews_their_leases() -> None:
+    """Without kwok and kubelets all nodes stay ready."""
+    controllers = [
+        flags(handle.CONTROLLER_MANAGER, extra, kwok=False)["--controllers"]
+        for extra in (handle.NO_EXTRA, NODE)
+    ]
+    assert controllers == ["*,-node-lifecycle-controller", "*"]
+    assert (handle.NO_EXTRA.nodes, NODE.nodes) == (0, 1)
+
+
+def test_the_controller_manager_makes_no_folder_of_the_machine() -> None:
+    """Its default is below /usr, and stays there for good."""
+    folder = flags(handle.CONTROLLER_MANAGER)["--flex-volume-plugin-dir"]
+    assert folder.startswith(f"{layout.Layout('x').home}/")
 
 
 @pytest.fixture

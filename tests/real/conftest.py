@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import cluster, images, layout, options, real, runner
+from muster.local import cluster, layout, options, runner
 from muster.local.handle import Cluster
+from realnode import images, real
 from support.e2e.harness import Api, own_namespace
 
 ROOT = Path(__file__).parents[2]
@@ -33,12 +34,11 @@ def there(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Give the cluster."""
     given = os.environ.get("MUSTER_REAL_KUBECONFIG")
     name = f"real-{os.getpid()}"
-    wanted = options.Options(name=name, nodes=0, tied=True, real_nodes=0 if given else NODES)
     if given:
         made = cluster.up(options.Options(name=name, kubeconfig=Path(given), tied=True))
     else:
         request.getfixturevalue("machine")
-        made = cluster.up(wanted)
+        made = real.up(options.Options(name=name, tied=True), NODES)
     yield made
     cluster.down(name)
 
@@ -46,8 +46,8 @@ def there(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def image(there: Cluster) -> str:
     """Give the name of an image that has Python."""
-    if there.options.real_nodes:
-        real.load(there.files, there.options, [images.make("base")])
+    if there.extra.nodes:
+        real.load(there, [images.make("base")])
     return os.environ.get("MUSTER_REAL_IMAGE", "localhost/muster/base:1")
 
 

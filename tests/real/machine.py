@@ -7,7 +7,7 @@ import contextlib
 import socket
 from pathlib import Path
 
-from muster.local import cgroups, real
+from realnode import cgroups, real
 
 SYSCTLS = (*real._SYSCTLS, "net/ipv4/ip_forward", "net/netfilter/nf_conntrack_max")
 FOLDERS = (

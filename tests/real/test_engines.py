@@ -17,8 +17,8 @@ import pytest
 from bundle import Image
 
 import muster
-from muster.local import images
-from muster.local.dockerfile import Config
+from realnode import images
+from realnode.dockerfile import Config
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 

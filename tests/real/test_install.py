@@ -20,8 +20,9 @@ import pytest
 import yaml
 
 from muster.api.names import LEADS
-from muster.local import cluster, handle, images, options, real
+from muster.local import cluster, handle, options
 from muster.local.handle import Cluster
+from realnode import images, real
 from support.e2e.harness import Api, own_namespace
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +51,9 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Give a real node with the two images, and no CRD."""
     nothing = tmp_path_factory.mktemp("crds")
     name = f"install-{nothing.name}"
-    made = cluster.up(options.Options(name=name, nodes=0, real_nodes=1, crds=nothing, tied=True))
+    made = real.up(options.Options(name=name, crds=nothing, tied=True))
     try:
-        real.load(made.files, made.options, [images.make("base"), images.make(images.OURS)])
+        real.load(made, [images.make("base"), images.make(images.OURS)])
         yield made
     finally:
         cluster.down(name)
@@ -135,7 +136,7 @@ for headers in {{}}, {{"Authorization": "Bearer {token}"}}:
     except urllib.error.HTTPError as error:
         print(error.code)
 """
-    argv = [*real.inside(installed.files), sys.executable, "-c", script]
+    argv = [*real.enter(installed.files), sys.executable, "-c", script]
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert said.startswith("401\n")
     assert "muster_" in said

@@ -14,16 +14,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.local import cluster, options, real
+from muster.local import cluster, options
 from muster.local.cluster import Cluster
 from real import machine
+from realnode import real
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
 
 LOOPBACK = ("0100007F:", f"{1 << 24:032X}:")
 """Of both families, as /proc/net writes them."""
 LOCAL = [sys.executable, "-m", "muster", "local"]
-UP = [*LOCAL, "up", "--name", "life", "--real-node"]
+UP = [sys.executable, str(Path(real.__file__).parent), "up", "--name", "life"]
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +57,10 @@ def ready(made: Cluster) -> dict[str, str]:
 
 def test_up_down_and_up_again() -> None:
     """Two real nodes and one simulated; the second start finds the machine as the first did."""
-    wanted = options.Options(name="life", real_nodes=2, nodes=1)
+    wanted = options.Options(name="life", nodes=1)
     for _ in range(2):
         before = machine.marks()
-        made = cluster.up(wanted)
+        made = real.up(wanted, 2)
         assert ready(made) == {"real-1": "True", "real-2": "True", "node-1": "True"}
         assert machine.marks()["sysctls"] == before["sysctls"]
         assert cluster.down("life")
@@ -79,7 +80,7 @@ def test_nothing_listens_on_the_machine_itself() -> None:
         return {at for at in heard if not at.startswith(LOOPBACK)}  # others' clusters are there
 
     before = listening()
-    made = cluster.up(options.Options(name="life", real_nodes=1))
+    made = real.up(options.Options(name="life"))
     assert listening() <= before
     host = yaml.safe_load(made.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     assert host.startswith("https://198.18.")
@@ -97,12 +98,12 @@ def test_a_killed_start_is_cleaned_by_what_comes_next(moment: str, after: str) -
     if after == "down":
         assert cluster.down("life")
         return
-    assert ready(cluster.up(options.Options(name="life", real_nodes=1))) == {"real-1": "True"}
+    assert ready(real.up(options.Options(name="life"))) == {"real-1": "True"}
 
 
 def test_a_killed_down_is_finished_by_the_next() -> None:
     """On a node with a pod, whose processes and mounts are not among the cluster's own."""
-    made = cluster.up(options.Options(name="life", real_nodes=1))
+    made = real.up(options.Options(name="life"))
     kubectl(made, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
     kubectl(made, "run", "pod", f"--image={real._PAUSE_IMAGE}")
     kubectl(made, "wait", "--for=condition=Ready", "pod/pod", "--timeout=60s")
@@ -117,8 +118,9 @@ def test_a_killed_down_is_finished_by_the_next() -> None:
 def test_a_cluster_ends_with_the_process_that_it_is_tied_to() -> None:
     """By its guard, which sees that process killed."""
     code = """
-from muster.local import cluster, options, real
-cluster.up(options.Options(name="life", real_nodes=1, tied=True))
+from muster.local import options
+from realnode import real
+real.up(options.Options(name="life", tied=True))
 print("up", flush=True)
 input()
 """
@@ -136,11 +138,11 @@ input()
 
 def test_a_node_that_lost_its_kubelet_is_told_and_cleared_away() -> None:
     """`status` sees it, and the next `up` begins anew."""
-    wanted = options.Options(name="life", real_nodes=1)
-    made = cluster.up(wanted)
+    wanted = options.Options(name="life")
+    made = real.up(wanted)
     made.stop("kubelet-1", grace=0)
     assert made.pids()["kubelet-1"] is None
     made.start("kubelet-1")
     assert made.pids()["kubelet-1"]
     made.stop("containerd-1", grace=0)
-    assert ready(cluster.up(wanted)) == {"real-1": "True"}
+    assert ready(real.up(wanted)) == {"real-1": "True"}

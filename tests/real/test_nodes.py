@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import cgroups, cluster, images, options, real, runner
+from muster.local import cluster, options, runner
 from muster.local.handle import Cluster
 from real.test_pods import MEET, cores, filler, pytorchjob
+from realnode import cgroups, images, real
 from support.e2e.harness import Api, Json, condition, own_namespace, verdict
 from support.e2e.lost_nodes import FENCES, fence
 
@@ -81,7 +82,7 @@ def shared(tmp_path: Path) -> Path:
 @pytest.fixture
 def nodes(there: Cluster) -> Iterator[list[str]]:
     """Name the nodes of this machine, and have them whole again."""
-    if there.options.real_nodes < 2:
+    if there.extra.nodes < 2:
         pytest.skip("needs two nodes of this machine")
     yield ["real-1", "real-2"]
     for component in ("containerd-2", "kubelet-2"):
@@ -188,10 +189,9 @@ def refused(pod: Json) -> bool:
 def native() -> Iterator[Cluster]:
     """Give a real node under Kubernetes' own gangs, with an operator that leaves them to it."""
     name = f"gangs-{os.getpid()}"
-    wanted = options.Options(name=name, nodes=0, real_nodes=1, native_gangs=True, tied=True)
-    made = cluster.up(wanted)
+    made = real.up(options.Options(name=name, native_gangs=True, tied=True))
     try:
-        real.load(made.files, made.options, [images.make("base")])
+        real.load(made, [images.make("base")])
         flags = ["--gang-scheduler-name=kubernetes"]
         runner.start(made, ROOT / "manifests" / "overlays" / "kubernetes", flags).wait_ready()
         yield made

@@ -47,7 +47,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
 @pytest.fixture
 def _images(machine: None) -> Iterator[None]:
     """Make the images beside all that comes before them: most of either is waiting."""
-    argv = [sys.executable, "-m", "muster", "local", "images", "base", "muster"]
+    argv = [sys.executable, str(ROOT / "tools" / "realnode"), "images", "base", "muster"]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         yield
 

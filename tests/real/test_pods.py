@@ -313,9 +313,9 @@ time.sleep(3600)
 @pytest.fixture
 def nodes(there: Cluster) -> list[str]:
     """Name the real nodes of a cluster whose kubelets may be tricked."""
-    if not there.options.real_nodes:
+    if not there.extra.nodes:
         pytest.skip("needs nodes of this machine")
-    return [f"real-{number + 1}" for number in range(there.options.real_nodes)]
+    return [f"real-{number + 1}" for number in range(there.extra.nodes)]
 
 
 def cores(api: Api, node: str) -> int:
@@ -369,12 +369,12 @@ def test_exec_and_port_forward_reach_the_program(there: Cluster, api: Api, image
 
 def test_a_kubelet_lets_nobody_in_without_a_name(there: Cluster, nodes: list[str]) -> None:
     """Nor who may not: the API server asks with a certificate of its own."""
-    from muster.local import real
+    from realnode import real
 
     asked = "import ssl, urllib.request as u; c = ssl._create_unverified_context()\n"
     asked += f"u.urlopen('https://{real.node_address(0)}:10250/pods', context=c)"
     done = subprocess.run(
-        [*real.inside(there.files), "python3", "-c", asked],
+        [*real.enter(there.files), "python3", "-c", asked],
         capture_output=True,
         text=True,
         check=False,

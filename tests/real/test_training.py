@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from muster.api import names
-from muster.local import images, real
 from muster.local.handle import Cluster
 from real import times
 from real.test_pods import logs_by_sdk
+from realnode import images, real
 from support.e2e.harness import Api, Json, own_namespace
 
 ROOT = Path(__file__).parents[2]
@@ -95,13 +95,13 @@ def load(there: Cluster) -> Callable[[str], None]:
     loaded: set[str] = set()
 
     def once(name: str) -> None:
-        if name in loaded or not there.options.real_nodes:
+        if name in loaded or not there.extra.nodes:
             return
         try:
             archive = images.make(name)
         except images.ImageError as error:
             pytest.skip(f"no image {name}: {error}")
-        real.load(there.files, there.options, [archive])
+        real.load(there, [archive])
         loaded.add(name)
 
     return once

@@ -14,7 +14,7 @@ import image
 import sbom
 
 import muster
-from muster.local import images
+from realnode import images
 
 
 def main(argv: Sequence[str] | None = None) -> int:

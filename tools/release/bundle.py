@@ -140,7 +140,8 @@ def notes() -> str:
     """Return what users notice of this version: its part of the changelog, else the coming one."""
     text = (ROOT / "CHANGELOG.md").read_text()
     each = re.compile(r"^## ([\w.]+)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-    parts, version = dict(each.findall(text)), muster.version()
+    parts: dict[str, str] = dict(each.findall(text))
+    version = muster.version()
     return f"# Muster {version}\n\n{parts.get(version, parts['Unreleased']).strip()}\n"
 
 

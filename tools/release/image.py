@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's image: built, with an engine or without, looked into, and pushed.
 
-Without an engine `muster.local.images` makes it, of the same Dockerfile.
+Without an engine `realnode.images` makes it, of the same Dockerfile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sbom
 from bundle import Image, ReleaseError, run
 from packaging.utils import canonicalize_name
 
-from muster.local import images
+from realnode import images
 
 DOCKERFILE: Final = "manifests/image/Dockerfile"
 PLATFORMS: Final = "linux/amd64,linux/arm64"
@@ -74,8 +74,8 @@ def engine(name: str) -> str:
     there = [one for one in ([name] if name else _BUILDS) if shutil.which(one)]
     if not there:
         raise ReleaseError(
-            f"No {name or ', '.join(_BUILDS)} on PATH. With ENGINE={NONE} the image is made by "
-            "muster itself, as a docker-archive."
+            f"No {name or ', '.join(_BUILDS)} on PATH. ENGINE={NONE} makes the image without an "
+            "engine, as a docker-archive."
         )
     return there[0]
 

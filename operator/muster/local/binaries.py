@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.local import downloads, handle, layout, options, real
+from muster.local import downloads, handle, layout, options
 from muster.local.progress import progress
 
 ASSETS = "KUBEBUILDER_ASSETS"
@@ -52,16 +52,6 @@ CONTROL_PLANE = Build(
     dict.fromkeys(handle.PROGRAMS, _PROGRAM),
     "the control plane of Kubernetes",
 )
-_REAL_NODES = (
-    Build(
-        _PROGRAM,
-        ("node/main.go", "pause/main.go"),
-        ("./node", "./pause"),
-        {real.KUBELET: "node", real.KUBE_PROXY: "node", real.PAUSE: "pause"},
-        "kubelet and kube-proxy of Kubernetes",
-    ),
-    Build("dns", ("main.go",), (".",), {real.COREDNS: "dns"}, "CoreDNS for Kubernetes"),
-)
 _REQUIREMENTS = {options.KUBERNETES_VERSION: "go", options.OLDER_VERSION: "kubernetes-1.36"}
 """Versions that can be built -> the module's files that name what it is built from."""
 _GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
@@ -92,18 +82,6 @@ def find(
         if missing(found, programs):
             found = more(found, version, programs)
     return {name: [str(found[name])] for name in programs}
-
-
-def real_nodes() -> dict[str, list[str]]:
-    """Command line of each program that real nodes need, built first if need be."""
-    found: dict[str, list[str]] = {}
-    try:
-        for one in _REAL_NODES:
-            folder = build(what=one)
-            found |= {name: [str(folder / name)] for name in one.programs}
-    except BuildError as error:
-        raise BinariesError(f"no {', '.join(real.PROGRAMS)}.\nbuild: {error}") from error
-    return found
 
 
 def missing(found: Found, programs: Sequence[str] = handle.PROGRAMS) -> list[str]:

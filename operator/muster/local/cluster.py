@@ -12,8 +12,10 @@ import itertools
 import json
 import os
 import secrets
+import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -29,9 +31,16 @@ from muster.local import (
     nodes,
     options,
     processes,
-    real,
 )
-from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError, ask
+from muster.local.handle import (
+    LOOPBACK,
+    NO_EXTRA,
+    Cluster,
+    ClusterError,
+    Extra,
+    PortTakenError,
+    ask,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -43,16 +52,17 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
     Install = Callable[[Options, Say, Callable[[], None], ApiServer], Awaitable[None]]
 
-__all__ = ["Cluster", "ClusterError", "down", "find", "free_port", "names", "up"]
+__all__ = ["Cluster", "ClusterError", "Extra", "down", "find", "free_port", "names", "up"]
 
 # Below the range from which outgoing connections take theirs.
 _PORTS = range(20000, 32000)
 _PORT_TRIES = 5
+_YEAR = 365 * 24 * 3600.0
 _GUARD = "guard"
 
 
-def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
-    """Bring up a cluster and wait until API server, CRDs and nodes are ready.
+def up(wanted: Options, say: Say = lambda _: None, extra: Extra = NO_EXTRA) -> Cluster:
+    """Bring up a cluster, with what is added to it, and wait until it and its nodes are ready.
 
     If `wanted.kubeconfig` is there, its cluster is used: nothing of a control plane is started.
     One that is up already is answered as it is. The remains of one that was not brought up
@@ -69,8 +79,8 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
         _sweep(files, say)
         try:
             if wanted.kubeconfig and contents.is_kubeconfig(wanted.kubeconfig):
-                return _use(files, wanted, wanted.kubeconfig, say)
-            return _bring_up(files, wanted, say)
+                return _use(files, wanted, wanted.kubeconfig, extra, say)
+            return _bring_up(files, wanted, extra, say)
         except BaseException as error:  # an interrupted start leaves nothing either
             try:
                 _sweep(files, say)
@@ -146,12 +156,8 @@ class _Stopwatch:
         self._last = now
 
 
-def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
-    if asked.real_nodes:
-        real.require(files.home)
+def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
     commands = binaries.find(asked.kubernetes_version)
-    if asked.real_nodes:
-        commands |= binaries.real_nodes()
     copy = asked.kubeconfig and asked.kubeconfig.absolute()
     wanted = dataclasses.replace(asked, kubeconfig=copy)
     if wanted.native_gangs:  # each version has flags of its own for them
@@ -159,32 +165,31 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
         wanted = dataclasses.replace(wanted, kubernetes_version=version)
     watch = _Stopwatch(say)
     files.make()
+    if extra != NO_EXTRA:
+        extra.save(files)
     if wanted.tied:
         _start_guard(files)
     _prepare(files, wanted, commands)
-    made = Cluster(files, wanted, free_port(), commands)
-    if wanted.real_nodes:
-        real.prepare(files, wanted, commands)
-        made.launch(real.NETWORK)
-        real.connect(files, wanted)
-    made = _start_api(made)
+    made = _start_api(Cluster(files, wanted, free_port(), commands, extra=extra))
     watch.lap("API server")
     # Its garbage collector looks for new kinds every half minute: it is to begin with the CRDs.
-    _install(made, contents.install_crds, watch, handle.ETCD, handle.API_SERVER)
-    for component in made.components:
-        if component not in {real.NETWORK, handle.ETCD, handle.API_SERVER}:
-            made.launch(component)
-    _install(made, contents.install, watch)
+    _install(made, contents.install_crds, watch, *made.first)
+    for component in made.components[len(made.first) :]:
+        made.launch(component)
+    _install(made, functools.partial(contents.install, more=extra.nodes), watch)
     made.save()
     if copy:
         kubeconfig.write(copy, files.kubeconfig.read_text())
     return made
 
 
-def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:
+def _use(files: Layout, asked: Options, file: Path, extra: Extra, say: Say) -> Cluster:
     """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
-    if asked.real_nodes:
-        raise ClusterError(f"real nodes need a cluster of their own, and {file} is there already")
+    if extra != NO_EXTRA:
+        raise ClusterError(
+            f"{file} exists: components can be added only to a new cluster; "
+            "name a file that does not exist"
+        )
     there, text = contents.look(file, asked)
     wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
     commands = binaries.find(None, handle.wanted(wanted))
@@ -221,13 +226,14 @@ def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> 
 
 
 def _start_api(made: Cluster) -> Cluster:
-    known = handle.users(made.options)
+    known = {**handle.USERS, **made.extra.users}
     tokens = {name: secrets.token_hex(16) for name in known}
     users = ((tokens[name], *user) for name, user in known.items())
     rows = (f'{token},{user},{user},"{",".join(groups)}"' for token, user, *groups in users)
     kubeconfig.write(made.files.tokens, "\n".join(rows))
     _certify(made)
-    made.launch(handle.ETCD)
+    for component in made.first[:-1]:
+        made.launch(component)
     for _ in range(_PORT_TRIES):
         made.launch(handle.API_SERVER)
         try:
@@ -235,7 +241,7 @@ def _start_api(made: Cluster) -> Cluster:
             made.wait_ready()
         except PortTakenError:
             made.files.log(handle.API_SERVER).unlink()
-            made = Cluster(made.files, made.options, free_port(), made.commands)
+            made = dataclasses.replace(made, port=free_port())
         else:
             return made
     raise ClusterError(f"each of {_PORT_TRIES} ports was taken before the API server had it")
@@ -244,12 +250,12 @@ def _start_api(made: Cluster) -> Cluster:
 def _certify(made: Cluster) -> None:
     """Make the certificate by which the API server is known."""
     # That which it makes itself is of RSA: to sign with it takes far longer, at each connection.
-    service = ipaddress.ip_network(real.SERVICES)[1]
+    service = ipaddress.ip_network(handle.SERVICES)[1]
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
-    domain = f"{names[-1]}.{real.DOMAIN}"
-    hosts = (handle.address(made.files, made.options), str(service), "localhost", *names, domain)
+    domain = f"{names[-1]}.{handle.DOMAIN}"
+    hosts = (made.extra.address, str(service), "localhost", *names, domain)
     certificate = made.files.certificate
-    pair = self_signed(f"{made.files.name}@muster", time.time(), real.YEAR, hosts=hosts)
+    pair = self_signed(f"{made.files.name}@muster", time.time(), _YEAR, hosts=hosts)
     PairFiles(certificate, certificate.with_suffix(".key")).write(pair)
 
 
@@ -294,7 +300,8 @@ def _load(files: Layout) -> Cluster | None:
         record = json.loads(files.record.read_text())
         asked = options.restore(record["options"])
         there = contents.recorded(files)
-        return Cluster(files, asked, record["port"], record["commands"], there)
+        extra = handle.recorded_extra(files)
+        return Cluster(files, asked, record["port"], record["commands"], there, extra)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -309,7 +316,7 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     guard = found.pop(_GUARD, None)
     # Without grace: etcd's data goes, too.
     processes.stop(found.values(), grace=0)
-    real.sweep(files)
+    _clear_away(handle.recorded_extra(files))
     if there and reached:
         ask(reached, functools.partial(contents.clear, there, say))
     running = _load(files)
@@ -317,6 +324,14 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
         _remove_copy(running.options.kubeconfig, files.kubeconfig)
     if files.home.exists():
         _remove(files, guard)
+
+
+def _clear_away(extra: Extra) -> None:
+    """Remove what the added components leave outside the cluster's folder."""
+    if extra.sweep:
+        done = subprocess.run(extra.sweep, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"{shlex.join(extra.sweep)}:\n{done.stderr.strip()}")
 
 
 def _remove(files: Layout, guard: processes.Identity | None) -> None:

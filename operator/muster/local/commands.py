@@ -15,12 +15,10 @@ from muster.local import (
     binaries,
     cluster,
     contents,
-    images,
     layout,
     nodes,
     options,
     processes,
-    real,
 )
 
 _ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
@@ -49,46 +47,28 @@ def add_to(subparsers: Subparsers) -> None:
 def add_actions(parser: argparse.ArgumentParser) -> None:
     """Add up, down and the others to a parser."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    _add_up(actions)
-    down = _action(actions, "down", "end a cluster and remove its files", _down)
-    _add_name(down)
-    down.add_argument(
-        "--forget",
-        action="store_true",
-        help="of a cluster that was there before and is gone for good: only its files here",
-    )
+    add_up(_action(actions, "up", "bring up a cluster", _up))
+    add_down(_action(actions, "down", "end a cluster and remove its files", down))
     for name, text, run in (
         ("status", "what runs", _status),
         ("env", 'print exports for the shell: eval "$(muster local env)"', _env),
     ):
         action = _action(actions, name, text, run)
-        _add_name(action)
-    load = _action(actions, "load", "give the real nodes images, of which pods are made", _load)
-    _add_name(load)
-    load.add_argument(
-        "images",
-        nargs="+",
-        metavar="IMAGE",
-        help="an archive as `docker save` writes it, or the name of one that `images` makes",
-    )
+        add_name(action)
     logs = _action(actions, "logs", "print the output of a component", _logs)
-    _add_name(logs)
+    add_name(logs)
     logs.add_argument("component", metavar="COMPONENT", help="one that `status` lists")
     found = _action(
         actions, "binaries", "get the programs; print component -> command line", _binaries
     )
     _add_version(found)
-    made = _action(actions, "images", "make container images, for the training examples", _images)
-    which = f"which: {', '.join(images.sources())} (default all)"
-    made.add_argument("image", nargs="*", metavar="IMAGE", help=which)
-    made.add_argument("--machine", default="", help="for which, such as arm64 (default this one)")
 
 
-def _add_up(actions: Subparsers) -> None:
-    up = _action(actions, "up", "bring up a cluster", _up)
-    up.formatter_class = argparse.RawDescriptionHelpFormatter
-    up.epilog = _ANNOTATIONS
-    add = up.add_argument
+def add_up(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of up."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _ANNOTATIONS
+    add = parser.add_argument
     add(
         "--name",
         default=options.DEFAULT_NAME,
@@ -126,17 +106,6 @@ def _add_up(actions: Subparsers) -> None:
         "lacks of CRDs and the nodes asked for; else the new cluster's kubeconfig "
         "is written here too",
     )
-    add(
-        "--real-node",
-        dest="real_nodes",
-        nargs="?",
-        const=1,
-        default=0,
-        metavar="N",
-        type=options.parse_real,
-        help="N real nodes (default 1) that run containers, instead of the simulated ones or, "
-        "with --nodes, beside them; needs Linux, root and some packages, which are named",
-    )
     add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
     add("--no-scheduler", action="store_true", help="without kube-scheduler")
     add(
@@ -152,10 +121,21 @@ def _add_up(actions: Subparsers) -> None:
         help="how long a simulated pod runs that does not say so itself, or `forever` (default "
         f"{options.DEFAULT_RUN_SECONDS})",
     )
-    _add_version(up)
+    _add_version(parser)
 
 
-def _add_name(parser: argparse.ArgumentParser) -> None:
+def add_down(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of down."""
+    add_name(parser)
+    parser.add_argument(
+        "--forget",
+        action="store_true",
+        help="of a cluster that was there before and is gone for good: only its files here",
+    )
+
+
+def add_name(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that names a cluster."""
     parser.add_argument(
         "--name",
         type=options.parse_name,
@@ -183,12 +163,7 @@ def _action(
     return parser
 
 
-_SAID = (
-    cluster.ClusterError,
-    binaries.BinariesError,
-    images.ImageError,
-    real.RealNodeError,
-)
+_SAID = (cluster.ClusterError, binaries.BinariesError)
 
 
 def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -206,8 +181,14 @@ def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
 
 
 def _up(args: argparse.Namespace) -> int:
+    show_use(args, cluster.up(wanted(args), say))
+    return 0
+
+
+def wanted(args: argparse.Namespace) -> options.Options:
+    """Return the cluster that the flags of up ask for."""
     labels, taints = options.parse_labels(args.node_label)
-    wanted = options.Options(
+    return options.Options(
         shapes=tuple(args.node) or options.DEFAULT_SHAPES,
         name=args.name,
         nodes=args.nodes,
@@ -219,13 +200,14 @@ def _up(args: argparse.Namespace) -> int:
         kubernetes_version=args.kubernetes_version,
         run_seconds=args.default_run_seconds,
         native_gangs=args.native_gangs,
-        real_nodes=args.real_nodes,
     )
-    made = cluster.up(wanted, _say)
-    print(f"kubeconfig: {wanted.kubeconfig or made.kubeconfig}")
+
+
+def show_use(args: argparse.Namespace, made: cluster.Cluster) -> None:
+    """Print how to use the cluster that the flags of up asked for."""
+    print(f"kubeconfig: {args.kubeconfig or made.kubeconfig}")
     name = "" if cluster.names() == [args.name] else f" --name {args.name}"
     print(f'to use it:  eval "$(muster local env{name})"')
-    return 0
 
 
 def _meant(args: argparse.Namespace) -> str:
@@ -238,10 +220,11 @@ def _meant(args: argparse.Namespace) -> str:
     return args.name or (there[0] if there else options.DEFAULT_NAME)
 
 
-def _down(args: argparse.Namespace) -> int:
+def down(args: argparse.Namespace) -> int:
+    """End a cluster and remove its files."""
     name = _meant(args)
-    there = cluster.down(name, _say, forget=args.forget)
-    _say(f"{name} is down" if there else f"there is no cluster {name}")
+    there = cluster.down(name, say, forget=args.forget)
+    say(f"{name} is down" if there else f"there is no cluster {name}")
     return 0
 
 
@@ -278,22 +261,15 @@ def _missing(name: str) -> str:
 
 
 def _env(args: argparse.Namespace) -> int:
-    found = _found(_meant(args))
-    print(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
-    print(f'export PATH={shlex.quote(str(found.files.bin))}:"$PATH"')
+    meant = found(args)
+    print(f"export KUBECONFIG={shlex.quote(str(meant.kubeconfig))}")
+    print(f'export PATH={shlex.quote(str(meant.files.bin))}:"$PATH"')
     return 0
 
 
-def _load(args: argparse.Namespace) -> int:
-    found = _found(_meant(args))
-    if not found.options.real_nodes:
-        raise cluster.ClusterError(f"{found.files.name} has no real nodes")
-    made = [images.make(name) if name in images.sources() else Path(name) for name in args.images]
-    real.load(found.files, found.options, made)
-    return 0
-
-
-def _found(name: str) -> cluster.Cluster:
+def found(args: argparse.Namespace) -> cluster.Cluster:
+    """Return the cluster that a command is about; ClusterError if there is none."""
+    name = _meant(args)
     found = cluster.find(name)
     if not found:
         raise cluster.ClusterError(_missing(name))
@@ -316,22 +292,6 @@ def _binaries(args: argparse.Namespace) -> int:
     return 0
 
 
-def _images(args: argparse.Namespace) -> int:
-    """Make them one by one; one that cannot be had does not keep the others from being made."""
-    failed = []
-    for name in args.image or images.sources():
-        try:
-            path = images.make(name, args.machine)
-        except images.ImageError as error:
-            _say(f"{name} cannot be made: {error}")
-            failed.append(name)
-        else:
-            size = path.stat().st_size >> 20
-            print(f"{images.tags(name)[0]:30} {size:6} MiB  {path}", flush=True)
-    if failed:
-        _say(f"not made: {', '.join(failed)}")
-    return 1 if failed else 0
-
-
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line of progress."""
     print(text, file=sys.stderr, flush=True)

@@ -43,10 +43,13 @@ async def install(
     done: Callable[[str], None],
     check: Callable[[], None],
     api: ApiServer,
+    *,
+    more: int = 0,
 ) -> None:
     """Fill the API server, but for its CRDs, and wait until all of it can be used.
 
-    `done` is called with each part; `check` is called while waiting and may raise.
+    `done` is called with each part; `check` is called while waiting and may raise. `more` nodes
+    register themselves.
     """
     if not options.mark or options.count:
         await _make_namespace(api, options.mark)
@@ -55,7 +58,7 @@ async def install(
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     await asyncio.gather(*(api.create("/api/v1/nodes", node) for node in wanted))
     done(f"{options.count} simulated nodes written")
-    await _wait("the nodes", lambda: _nodes_ready(api, options), check)
+    await _wait("the nodes", lambda: _nodes_ready(api, options, more), check)
     if not options.mark:
         await _wait("the default service account", lambda: _there(api, _ACCOUNT), check)
     done("nodes and controllers ready")
@@ -128,9 +131,9 @@ async def _served(api: ApiServer, crd: Json) -> bool:
     return True
 
 
-async def _nodes_ready(api: ApiServer, options: Options) -> bool:
+async def _nodes_ready(api: ApiServer, options: Options, more: int) -> bool:
     there = sum(map(nodes.ready, await simulated(options.mark, api)))
-    return there >= options.count + options.real_nodes
+    return there >= options.count + more
 
 
 async def simulated(mark: str, api: ApiServer) -> list[Json]:

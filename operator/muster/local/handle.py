@@ -12,10 +12,13 @@ import json
 import os
 import subprocess
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import layout, nodes, processes, real
+from pydantic import TypeAdapter
+
+from muster.local import layout, nodes, processes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,6 +39,9 @@ KUBECTL = "kubectl"
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK)
 LOOPBACK = "127.0.0.1"
+SERVICES = "10.96.0.0/12"
+"""Range of the addresses of services."""
+DOMAIN = "cluster.local"
 MANAGER = "muster-local"
 """This package: an API server notes under this name what it wrote."""
 
@@ -47,7 +53,7 @@ USERS: dict[str, tuple[str, ...]] = {
 }
 """Who asks the API server -> its name there, and its groups."""
 
-_ISSUER = "https://kubernetes.default.svc.cluster.local"
+_ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
 _PODS = "10.128.0.0/9"
 _NATIVE_GANGS = "scheduling.k8s.io/v1beta1", ("GenericWorkload",)
 _NATIVE_GANGS_OF = {
@@ -57,42 +63,81 @@ _NATIVE_GANGS_OF = {
     ),
 }
 """API and feature gates of Kubernetes' own gangs, where an earlier version has others."""
+_NODES = "system:nodes"
 _ENDPOINTS = ("endpoints", "endpointslice", "endpointslice-mirroring")
 _GUESTS = "198.19.0.0/16"  # set apart for benchmarks: no real network has it
 
 
-def wanted(options: Options) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a caller adds to the control plane of a new cluster: nothing by default.
+
+    All of it is data and recorded with the cluster, so that any process can restart or remove it.
+
+    `components`: component -> its command line, in the order of the start. Those that are `users`
+    start after the control plane, the others before it.
+    `users`: component -> its name in the API server and its groups, as in `USERS`. Each user in
+    the group `system:nodes` registers a node.
+    `address`: the address at which the API server listens.
+    `inside`: the start of the command line of each component of the control plane.
+    `flags`: further flags of the API server.
+    `sweep`: the command line that removes what the components leave outside the cluster's folder.
+    """
+
+    components: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    address: str = LOOPBACK
+    inside: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    sweep: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that register themselves."""
+        return sum(_NODES in groups for _, *groups in self.users.values())
+
+    def save(self, files: Layout) -> None:
+        """Record it, so that its sweep is known before a component starts."""
+        fresh = files.extra.with_suffix(".new")
+        fresh.write_text(json.dumps(dataclasses.asdict(self)))
+        fresh.replace(files.extra)
+
+
+NO_EXTRA = Extra()
+
+
+def recorded_extra(files: Layout) -> Extra:
+    """Return what was added to the cluster of these files."""
+    try:
+        return TypeAdapter(Extra).validate_json(files.extra.read_bytes())
+    except FileNotFoundError:
+        return NO_EXTRA
+
+
+def wanted(options: Options, extra: Extra = NO_EXTRA) -> tuple[str, ...]:
     """Components that these options ask for, in the order of their start."""
     if options.mark:
         return (KWOK,) if options.kwok and options.count else ()
     absent = set()
-    if not options.kwok or (options.real_nodes and not options.count):
+    if not options.kwok:
         absent.add(KWOK)
     if not options.scheduler:
         absent.add(SCHEDULER)
-    network = (real.NETWORK,) if options.real_nodes else ()
-    own = tuple(name for name in SERVERS if name not in absent)
-    return (*network, *own, *real.components(options))
+    before = (name for name in extra.components if name not in extra.users)
+    after = (name for name in extra.components if name in extra.users)
+    return (*before, *(name for name in SERVERS if name not in absent), *after)
 
 
-def users(options: Options) -> dict[str, tuple[str, ...]]:
-    """Say who asks the API server: `USERS`, and those of real nodes."""
-    return {**USERS, **real.users(options)}
-
-
-def address(layout: Layout, options: Options) -> str:
-    """Where the API server listens: no other machine can ask it there."""
-    return real.address(layout) if options.real_nodes else LOOPBACK
-
-
-def arguments(component: str, layout: Layout, options: Options, port: int) -> list[str]:
+def arguments(
+    component: str, layout: Layout, options: Options, port: int, extra: Extra = NO_EXTRA
+) -> list[str]:
     """List the flags of one component; `port` is the API server's."""
     if component == ETCD:
         return _etcd()
     if component == API_SERVER:
-        return _api_server(layout, port, options)
+        return _api_server(layout, port, options, extra)
     if component == CONTROLLER_MANAGER:
-        return _controller_manager(layout, options)
+        return _controller_manager(layout, options, extra)
     if component == SCHEDULER:
         return _scheduler(layout, options)
     return _kwok(layout, options)
@@ -114,13 +159,12 @@ def _etcd() -> list[str]:
     ]
 
 
-def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
+def _api_server(layout: Layout, port: int, options: Options, extra: Extra) -> list[str]:
     key = layout.certificate.with_suffix(".key")
-    host = address(layout, options)
     return [
         "--etcd-servers=unix://etcd.sock",
-        f"--bind-address={host}",
-        f"--advertise-address={host}",
+        f"--bind-address={extra.address}",
+        f"--advertise-address={extra.address}",
         f"--secure-port={port}",
         # Its key signs tokens just as well.
         f"--tls-cert-file={layout.certificate}",
@@ -130,8 +174,9 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
         f"--service-account-issuer={_ISSUER}",
         f"--service-account-key-file={layout.certificate}",
         f"--service-account-signing-key-file={key}",
-        f"--service-cluster-ip-range={real.SERVICES}",
-        *_reached(layout, options),
+        f"--service-cluster-ip-range={SERVICES}",
+        # No pod reaches a service at the loopback address.
+        *(["--endpoint-reconciler-type=none"] if extra.address == LOOPBACK else []),
         "--allow-privileged=true",
         # A node would otherwise be born tainted, until the controller manager takes the
         # taint away: seconds in which nothing can be placed.
@@ -142,25 +187,13 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
         "--profiling=false",
         *([f"--runtime-config={_native_gangs(options)[0]}=true"] if options.native_gangs else []),
         *_gates(options),
+        *extra.flags,
     ]
 
 
-def _reached(layout: Layout, options: Options) -> list[str]:
-    """Say whether pods and kubelets are to meet the API server."""
-    if not options.real_nodes:
-        # No pod could reach a service on the loopback address anyhow.
-        return ["--endpoint-reconciler-type=none"]
-    certificate, key = real.client(layout)
-    return [
-        f"--kubelet-client-certificate={certificate}",
-        f"--kubelet-client-key={key}",
-        "--kubelet-preferred-address-types=InternalIP",
-    ]
-
-
-def _controller_manager(layout: Layout, options: Options) -> list[str]:
-    # Nobody renews the leases of nodes when kwok is not there; they are to stay Ready.
-    off = [] if options.kwok or options.real_nodes else ["-node-lifecycle-controller"]
+def _controller_manager(layout: Layout, options: Options, extra: Extra) -> list[str]:
+    # Without kwok and kubelets no process renews the leases of nodes, which are to stay Ready.
+    off = [] if options.kwok or extra.nodes else ["-node-lifecycle-controller"]
     if not options.endpoints:
         off += [f"-{name}-controller" for name in _ENDPOINTS]
     return [
@@ -257,13 +290,14 @@ class Cluster:
     port: int
     commands: dict[str, list[str]]
     existing: Existing | None = None
+    extra: Extra = NO_EXTRA
 
     @property
     def server(self) -> str:
         """URL of the API server."""
         if self.existing:
             return self.existing.server
-        return f"https://{address(self.files, self.options)}:{self.port}"
+        return f"https://{self.extra.address}:{self.port}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -273,7 +307,13 @@ class Cluster:
     @property
     def components(self) -> tuple[str, ...]:
         """Names of its components, in the order of their start."""
-        return wanted(self.options)
+        return wanted(self.options, self.extra)
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Names of the components that start before the CRDs are there; the API server is last."""
+        names = self.components
+        return names[: names.index(API_SERVER) + 1]
 
     def env(self) -> dict[str, str]:
         """Variables that let kubectl find this cluster, and a shell find kubectl."""
@@ -330,8 +370,7 @@ class Cluster:
             processes.stop([one], grace=grace)
 
     def launch(self, component: str) -> None:
-        """Start a component for the holder of the cluster's lock, once what it needs is there."""
-        real.await_needs(component, self.files)
+        """Start a component for the holder of the cluster's lock."""
         processes.start(
             self._command(component),
             cwd=self.files.home,
@@ -340,11 +379,10 @@ class Cluster:
         )
 
     def _command(self, component: str) -> list[str]:
-        if component not in SERVERS:
-            return real.command(component, self.files, self.commands)
-        flags = arguments(component, self.files, self.options, self.port)
-        inside = real.inside(self.files) if self.options.real_nodes else []
-        return [*inside, *self.commands[component], *flags]
+        if component in self.extra.components:
+            return [*self.extra.components[component]]
+        flags = arguments(component, self.files, self.options, self.port, self.extra)
+        return [*self.extra.inside, *self.commands[component], *flags]
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until the API server calls itself ready; ClusterError if it does not in time."""
@@ -352,7 +390,7 @@ class Cluster:
 
         async def wait(api: ApiServer) -> None:
             while not await api.ready():
-                self.check(ETCD, API_SERVER)
+                self.check(*self.first)
                 if time.monotonic() > deadline:
                     log = self.log_tail(API_SERVER)
                     raise ClusterError(f"the API server is not ready in {seconds:.0f} s:\n{log}")

@@ -46,6 +46,8 @@ class Layout:
         """What was started; it exists from the moment the cluster was ready."""
         self.existing = self.home / "existing.json"
         """The cluster that was there before; none for a cluster of its own."""
+        self.extra = self.home / "extra.json"
+        """What the caller adds to the cluster; none if it adds nothing."""
         self.kubeconfig = self.home / "kubeconfig"
         """The administrator's."""
         self.certificate = self.home / "pki" / "apiserver.crt"

@@ -65,7 +65,7 @@ _FIRST_PODS = int(ipaddress.IPv4Address("10.128.0.0"))
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _NO_BALANCER = "node.kubernetes.io/exclude-from-external-load-balancers"
 KEEP_OFF = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
-"""Taint of a simulated node among real ones."""
+"""Taint of a simulated node in a cluster where pods are to run elsewhere."""
 _CONDITIONS = (
     ("Ready", "True", "KubeletReady"),
     ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
@@ -94,14 +94,14 @@ def kwok_mark(mark: str) -> dict[str, str]:
 def document(index: int, options: Options, version: str, now: str) -> Json:
     """Node `index` (from 0) of a cluster of that version (`v1.37.1`).
 
-    Without kwok it is born Ready, at `now` (RFC 3339). Among real nodes it keeps off who does not
-    tolerate it; in a cluster that was there before, load balancers and others' addresses as well.
+    Without kwok it is Ready from the start, at `now` (RFC 3339). In a cluster that was there
+    before, pods, load balancers and the addresses of other nodes are kept off.
     """
     taints = [
         {"key": taint.key, "value": taint.value, "effect": taint.effect}
         for taint in options.taints
     ]
-    if options.mark or options.real_nodes:
+    if options.mark:
         taints = [KEEP_OFF, *taints]
     spec: Json = {"taints": taints} if taints else {}
     if not options.mark:

@@ -18,7 +18,6 @@ KWOK_VERSION = "0.8.0"
 DEFAULT_NAME = "default"
 DEFAULT_NODES = 4
 DEFAULT_RUN_SECONDS = "5"
-MOST_REAL_NODES = 16
 MOST_NODES = 30_000
 """As many as have a range of pod addresses of their own."""
 DEFAULT_SHAPES: tuple[Mapping[str, str], ...] = (
@@ -56,13 +55,11 @@ class Options:
     `run_seconds`: how long a simulated pod runs that does not say it itself, or `forever`.
     `tied`: the cluster is taken down as soon as the calling process ends, however it ends.
     `kubernetes_version`: None takes what is found on the machine, else `KUBERNETES_VERSION`.
-    `nodes`: None is `DEFAULT_NODES` in a cluster of its own without real nodes, else none.
+    `nodes`: None is `DEFAULT_NODES` in a cluster of its own, else none.
     `kubeconfig`: of a cluster that is to be used; where no file is, the new cluster's is written.
     `native_gangs`: Kubernetes' own gangs are switched on, which are off by default.
     `endpoints`: Services get theirs. Nobody can be reached there: it may be saved.
     `mark`: set by `up`, marks all that is put into a cluster that was there before.
-    `real_nodes`: with a kubelet each, besides the simulated ones, of which there are none then
-    unless asked for.
     `crds`: folder of the CRDs to install; by default those that come with Muster.
     `data`: etcd's folder, as a cluster left it with which this one begins: in seconds less.
     """
@@ -82,7 +79,6 @@ class Options:
     tied: bool = False
     native_gangs: bool = False
     endpoints: bool = True
-    real_nodes: int = 0
     mark: str = ""
 
     @property
@@ -90,7 +86,7 @@ class Options:
         """How many simulated nodes there are to be."""
         if self.nodes is not None:
             return self.nodes
-        return 0 if self.mark or self.real_nodes else DEFAULT_NODES
+        return 0 if self.mark else DEFAULT_NODES
 
 
 def parse_name(text: str) -> str:
@@ -106,13 +102,6 @@ def parse_count(text: str) -> int:
     """Read how many nodes there are to be."""
     if not text.isdecimal() or int(text) > MOST_NODES:
         raise OptionError(f"{text!r} is no number of nodes from 0 to {MOST_NODES}")
-    return int(text)
-
-
-def parse_real(text: str) -> int:
-    """Read how many real nodes there are to be."""
-    if not text.isdecimal() or not 0 < int(text) <= MOST_REAL_NODES:
-        raise OptionError(f"{text!r} is no number of real nodes from 1 to {MOST_REAL_NODES}")
     return int(text)
 
 

@@ -5,10 +5,13 @@ The cluster has one network namespace and each node one mount namespace, held by
 nothing else: when these end, so do addresses, rules and mounts. What a node writes outside its
 folder lands in memory, or in that folder, because it is mounted there. Sysctls that kubelet wants
 are shown to it as files and never set. Only cgroups are the machine's; they bear its name.
+
+`extra` gives `muster.local` all of it as command lines: each waits until what it needs is there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -20,15 +23,19 @@ import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from muster.kube.certificates import PairFiles, self_signed
-from muster.local import cgroups, images, processes
-from muster.local.dockerfile import Config
+from muster.local import binaries, cluster, layout, nodes
+from muster.local.handle import DOMAIN, SERVICES, ClusterError, Extra
+from muster.local.options import Taint
+from realnode import cgroups, images
+from realnode.dockerfile import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from muster.local.handle import Cluster
     from muster.local.layout import Layout
     from muster.local.options import Options
 
@@ -41,12 +48,21 @@ NETWORK = "network"
 """The process that holds the network namespace."""
 PROGRAMS = (KUBELET, KUBE_PROXY, COREDNS, PAUSE)
 """What is built for real nodes beside the control plane."""
+BUILDS = (
+    binaries.Build(
+        "controlplane",
+        ("node/main.go", "pause/main.go"),
+        ("./node", "./pause"),
+        {KUBELET: "node", KUBE_PROXY: "node", PAUSE: "pause"},
+        "kubelet and kube-proxy of Kubernetes",
+    ),
+    binaries.Build("dns", ("main.go",), (".",), {COREDNS: "dns"}, "CoreDNS for Kubernetes"),
+)
+MAX_NODES = 16
 NODE = "real"
 _MOUNTS = "mounts"
 _PAUSE_IMAGE = "localhost/muster/pause:1"
 _PAUSE_ARCHIVE = "pause.tar"
-DOMAIN = "cluster.local"
-SERVICES = "10.96.0.0/12"
 # Apart from the ranges of services and of simulated pods (10.128.0.0/9).
 _DNS = "10.112.0.253"
 _NAMED = "local.muster.kubeflow.org/real"
@@ -64,12 +80,12 @@ _SYSCTLS = {
 }
 """What kubelet finds set, so that it does not set it."""
 _SECONDS = 60.0
-YEAR = 365 * 24 * 3600.0
+_YEAR = 365 * 24 * 3600.0
 _AT_ONCE = 2
 """Imports side by side: they unpack, which takes a core each."""
 
 
-class RealNodeError(Exception):
+class RealNodeError(ClusterError):
     """There can be no real node here; the message says what is missing, and what to do."""
 
 
@@ -97,6 +113,60 @@ _ELSEWHERE = (
     "Without them, a cluster of kind (https://kind.sigs.k8s.io) or minikube does as well: "
     "`kind create cluster --kubeconfig FILE`, then `muster local up --kubeconfig FILE`."
 )
+
+
+def up(asked: Options, count: int = 1, say: Callable[[str], None] = lambda _: None) -> Cluster:
+    """Bring up a cluster with so many real nodes, as `cluster.up` does.
+
+    It has simulated nodes only if they are asked for; these have the taint `nodes.KEEP_OFF`.
+    RealNodeError if this machine cannot have real nodes; BinariesError as in `cluster.up`.
+    """
+    files = layout.Layout(asked.name)
+    require(files.home)
+    wanted = dataclasses.replace(
+        asked,
+        nodes=asked.nodes or 0,
+        kwok=asked.kwok and bool(asked.nodes),
+        taints=(Taint(**nodes.KEEP_OFF), *asked.taints),
+    )
+    return cluster.up(wanted, say, extra(files, count))
+
+
+def extra(files: Layout, count: int) -> Extra:
+    """Return what makes the cluster of these files one with so many real nodes.
+
+    BinariesError if a program that they need cannot be built.
+    """
+    commands = programs()
+    own = (sys.executable, str(Path(__file__).parent))
+    client = _client(files)
+    return Extra(
+        components={
+            NETWORK: (*own, NETWORK, files.name, str(count)),
+            **{name: _command(name, files, commands) for name in _components(count)},
+        },
+        users=_users(count),
+        address=address(files),
+        inside=enter(files),
+        flags=(
+            f"--kubelet-client-certificate={client.certificate}",
+            f"--kubelet-client-key={client.key}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ),
+        sweep=(*own, "sweep", files.name),
+    )
+
+
+def programs() -> dict[str, str]:
+    """Return the path of each program that real nodes need; build those that are missing."""
+    found: dict[str, str] = {}
+    try:
+        for one in BUILDS:
+            folder = binaries.build(what=one)
+            found |= {name: str(folder / name) for name in one.programs}
+    except binaries.BuildError as error:
+        raise binaries.BinariesError(f"no {', '.join(PROGRAMS)}.\nbuild: {error}") from error
+    return found
 
 
 def require(home: Path) -> None:
@@ -197,11 +267,9 @@ def node_name(index: int) -> str:
     return f"{NODE}-{index + 1}"
 
 
-def components(options: Options) -> tuple[str, ...]:
-    """Name what runs for the real nodes, in the order of the start; the network comes first."""
-    if not options.real_nodes:
-        return ()
-    each = ((f"{what}-{i + 1}") for i in range(options.real_nodes) for what in _EACH)
+def _components(count: int) -> tuple[str, ...]:
+    """Name what runs in the network, in the order of the start."""
+    each = ((f"{what}-{i + 1}") for i in range(count) for what in _EACH)
     return (COREDNS, KUBE_PROXY, *each)
 
 
@@ -219,56 +287,82 @@ def folder(files: Layout, index: int) -> Path:
     return files.home / "nodes" / node_name(index)
 
 
-def command(component: str, files: Layout, commands: Mapping[str, list[str]]) -> list[str]:
-    """Command line of a component, inside the namespaces where it belongs."""
+def _command(component: str, files: Layout, commands: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command line of a component, inside the namespaces where it belongs."""
     index = _index_of(component)
-    if component == NETWORK:
-        return ["unshare", "--net", "sleep", "infinity"]
     if component == COREDNS:
-        return [*inside(files), *commands[COREDNS], "-conf", str(_config(files, "Corefile"))]
+        return (*enter(files), commands[COREDNS], "-conf", str(_config(files, "Corefile")))
     if component == KUBE_PROXY:
         config = _config(files, "kube-proxy.json")
-        return [*inside(files), *commands[KUBE_PROXY], f"--config={config}", "--v=1"]
+        return (*enter(files), commands[KUBE_PROXY], f"--config={config}", "--v=1")
     if component.startswith(_MOUNTS):
-        return ["unshare", "--mount", "sh", "-ec", _mounts(folder(files, index))]
+        script = _mounts(folder(files, index), _mark(files, component))
+        waits = _await_script(files, NETWORK)
+        return ("sh", "-ec", f'{waits}exec unshare --mount sh -ec "$1"', "sh", script)
     if component.startswith(CONTAINERD):
-        own = [CONTAINERD, "--config", str(folder(files, index) / "containerd.toml")]
-        return [*_grouped(files, index), *inside(files, index), *own]
-    flags = [
+        own = (CONTAINERD, "--config", str(folder(files, index) / "containerd.toml"))
+        return (*enter(files, index), *_grouped(files, index), *own)
+    pause = _import(_config(files, _PAUSE_ARCHIVE))
+    script = f'{shlex.join(pause)} && exec "$@"'
+    flags = (
         f"--config={folder(files, index) / 'kubelet.json'}",
         f"--kubeconfig={files.kubeconfig_of(component)}",
         f"--hostname-override={node_name(index)}",
         f"--node-ip={node_address(index)}",
         f"--node-labels={_NAMED}=true",
-    ]
-    return [*_grouped(files, index), *inside(files, index), *commands[KUBELET], *flags]
+    )
+    before = (*_grouped(files, index), *_answering(files, index), "sh", "-ec", script, "sh")
+    return (*enter(files, index), *before, commands[KUBELET], *flags)
 
 
-def inside(files: Layout, index: int = -1) -> list[str]:
-    """Return what to put before a command line that is to run in the network, or on a node."""
-    argv = ["nsenter", f"--net=/proc/{_holder(files, NETWORK)}/ns/net"]
+def enter(files: Layout, index: int = -1) -> tuple[str, ...]:
+    """Return what precedes a command line that is to run in the network, or on a node.
+
+    It waits until the namespaces are ready, and ends where their holder has ended.
+    """
+    script = _await_script(files, NETWORK)
+    enters = "exec nsenter --net=/proc/$pid/ns/net"
     if index >= 0:
-        argv.append(f"--mount=/proc/{_holder(files, f'{_MOUNTS}-{index + 1}')}/ns/mnt")
-    return [*argv, "--"]
+        script += "net=$pid\n" + _await_script(files, f"{_MOUNTS}-{index + 1}")
+        enters = "exec nsenter --net=/proc/$net/ns/net --mount=/proc/$pid/ns/mnt"
+    return ("sh", "-ec", f'{script}{enters} -- "$@"', "sh")
 
 
-def _holder(files: Layout, component: str) -> int:
-    one = processes.read(files.pid(component))
-    if one is None or not processes.alive(one):
-        raise RealNodeError(f"{component} of {files.name} has ended: `muster local down` and up")
-    return one.pid
+def _answering(files: Layout, index: int) -> tuple[str, ...]:
+    """Return what precedes a command line that needs the node's containerd, on that node."""
+    script = _await_script(files, f"{CONTAINERD}-{index + 1}", "ctr version")
+    return ("sh", "-ec", f'{script}exec "$@"', "sh")
 
 
-def _grouped(files: Layout, index: int) -> list[str]:
+def _await_script(files: Layout, component: str, ready: str = '[ -e "$mark-$pid" ]') -> str:
+    """Return the lines of a shell script that wait until a component is ready, by that command."""
+    ended = f"{component} of {files.name} has ended: take the cluster down and up again"
+    return f"""\
+mark={shlex.quote(str(_mark(files, component)))}
+pid=
+read -r pid birth <{shlex.quote(str(files.pid(component)))} || true
+until
+    kill -0 "$pid" 2>/dev/null || {{ echo {shlex.quote(ended)} >&2; exit 1; }}
+    {ready} >/dev/null 2>&1
+do sleep 0.02; done
+"""
+
+
+def _mark(files: Layout, component: str) -> Path:
+    """Return the file that a component makes, its PID appended, once it is ready."""
+    return files.home / "nodes" / f"{component}-ready"
+
+
+def _grouped(files: Layout, index: int) -> tuple[str, ...]:
     """Enter the node's own cgroup, where all that containerd starts for itself stays too."""
     where = [
         str(top / group(files) / node_name(index) / "system") for top in cgroups.hierarchies()
     ]
     script = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs"; shift; done; shift; exec "$@"'
-    return ["sh", "-ec", script, "sh", *where, "--"]
+    return ("sh", "-ec", script, "sh", *where, "--")
 
 
-def _mounts(own: Path) -> str:
+def _mounts(own: Path, mark: Path) -> str:
     """Shell script that makes a node's view of the files, says so, and holds it."""
     lines = [
         "mount --make-rshared /",
@@ -279,7 +373,7 @@ def _mounts(own: Path) -> str:
     for name, value in _SYSCTLS.items():
         shown = f"/run/muster-{name.replace('/', '-')}"
         lines.append(f"echo {value} >{shown}; mount --bind {shown} /proc/sys/{name}")
-    lines += [f"touch {shlex.quote(str(own / 'mounted'))}", "exec sleep infinity"]
+    lines += [f"touch {shlex.quote(str(mark))}-$$", "exec sleep infinity"]
     return "\n".join(lines)
 
 
@@ -287,15 +381,15 @@ def _config(files: Layout, name: str) -> Path:
     return files.home / "nodes" / name
 
 
-def prepare(files: Layout, options: Options, commands: Mapping[str, list[str]]) -> None:
+def prepare(files: Layout, count: int) -> None:
     """Write what the components read, and make folders, cgroups and the image of sandboxes."""
-    pair = self_signed("kube-apiserver", time.time(), YEAR, group="system:masters")
-    client(files).write(pair)
+    pair = self_signed("kube-apiserver", time.time(), _YEAR, group="system:masters")
+    _client(files).write(pair)
     (files.home / "nodes").mkdir()
     _config(files, "Corefile").write_text(_corefile(files))
     _config(files, "kube-proxy.json").write_text(json.dumps(_kube_proxy(files)))
-    pause_image(files, commands[PAUSE][0])
-    for index in range(options.real_nodes):
+    pause_image(files, programs()[PAUSE])
+    for index in range(count):
         own = folder(files, index)
         for place in ("lib", "log", "cni"):
             (own / place).mkdir(parents=True)
@@ -306,15 +400,18 @@ def prepare(files: Layout, options: Options, commands: Mapping[str, list[str]]) 
             cgroups.make(top, top / group(files) / node_name(index) / "system")
 
 
-def connect(files: Layout, options: Options) -> None:
-    """Fill the namespace that the network's holder has made: it leads to this machine only."""
-    name, pid = _link(files), str(_holder(files, NETWORK))
-    _await(lambda: Path(f"/proc/{pid}/ns/net").stat() != Path("/proc/self/ns/net").stat())
-    _do("ip", "link", "add", name, "type", "veth", "peer", "name", "machine", "netns", pid)
-    _do("ip", "addr", "add", f"{address(files, 2)}/30", "dev", name)
-    _do("ip", "link", "set", name, "up")
-    own = (_DNS, *map(node_address, range(options.real_nodes)))
+def hold_network(files: Layout, count: int) -> NoReturn:
+    """Become the process that holds the cluster's network, which leads to this machine only."""
+    name = _link(files)
+    own = (_DNS, *map(node_address, range(count)))
+    machine = [
+        f"ip link add {name} type veth peer name machine netns $1",
+        f"ip addr add {address(files, 2)}/30 dev {name}",
+        f"ip link set {name} up",
+    ]
     script = [
+        # Descriptor 3 is the machine's network.
+        f"nsenter --net=/proc/self/fd/3 sh -ec {shlex.quote('; '.join(machine))} sh $$",
         "ip link set lo up",
         f"ip addr add {address(files)}/30 dev machine",
         "ip link set machine up",
@@ -322,17 +419,11 @@ def connect(files: Layout, options: Options) -> None:
         # kube-proxy changes where packets go that have a way already.
         f"ip route add {SERVICES} dev lo src {node_address(0)}",
         "echo 1 >/proc/sys/net/ipv4/ip_forward",
+        f"touch {shlex.quote(str(_mark(files, NETWORK)))}-$$",
+        "exec sleep infinity 3<&-",
     ]
-    _do(*inside(files), "sh", "-ec", "\n".join(script))
-
-
-def await_needs(component: str, files: Layout) -> None:
-    """Wait until what a component cannot do without is there."""
-    index = _index_of(component)
-    if component.startswith(CONTAINERD):
-        _await((folder(files, index) / "mounted").exists)
-    elif component.startswith(KUBELET):
-        _load_into(files, index, [_config(files, _PAUSE_ARCHIVE)])
+    outside = 'exec 3</proc/self/ns/net; exec unshare --net sh -ec "$1"'
+    os.execvp("sh", ["sh", "-ec", outside, "sh", "\n".join(script)])  # noqa: S606
 
 
 def _await(ready: Callable[[], bool], seconds: float = _SECONDS) -> None:
@@ -343,19 +434,21 @@ def _await(ready: Callable[[], bool], seconds: float = _SECONDS) -> None:
         time.sleep(0.02)
 
 
-def load(files: Layout, options: Options, images: Iterable[Path]) -> None:
+def load(made: Cluster, images: Iterable[Path]) -> None:
     """Import docker-archives into every node, so that pods find them there."""
     archives = list(images)
+
+    def load_into(index: int) -> None:
+        for archive in archives:
+            _do(*enter(made.files, index), *_answering(made.files, index), *_import(archive))
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda i: _load_into(files, i, archives), range(options.real_nodes)))
+        list(pool.map(load_into, range(made.extra.nodes)))
 
 
-def _load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
-    """Import docker-archives into a node's containerd, which may have been started just now."""
-    ctr = [*inside(files, index), "ctr", "--namespace=k8s.io"]
-    _await(lambda: _run(*ctr, "version").returncode == 0)
-    for image in images:
-        _do(*ctr, "images", "import", "--snapshotter=overlayfs", str(image))
+def _import(archive: Path) -> tuple[str, ...]:
+    ctr = ("ctr", "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs")
+    return (*ctr, str(archive.resolve()))
 
 
 def pause_image(files: Layout, program: str) -> Path:
@@ -461,7 +554,7 @@ def _kubelet(files: Layout, index: int) -> object:
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(client(files).certificate)},
+            "x509": {"clientCAFile": str(_client(files).certificate)},
         },
         "authorization": {"mode": "Webhook"},
         "clusterDNS": [_DNS],
@@ -480,18 +573,15 @@ def _kubelet(files: Layout, index: int) -> object:
     }
 
 
-def client(files: Layout) -> PairFiles:
+def _client(files: Layout) -> PairFiles:
     """Certificate and key by which kubelets know the API server."""
     own = files.certificate.with_name
     return PairFiles(own("kubelet-client.crt"), own("kubelet-client.key"))
 
 
-def users(options: Options) -> dict[str, tuple[str, ...]]:
-    """Say whom else the API server knows: component -> its name there, and its groups."""
-    if not options.real_nodes:
-        return {}
+def _users(count: int) -> dict[str, tuple[str, ...]]:
+    """Return the users of the API server: component -> its name there, and its groups."""
     each = {
-        f"{KUBELET}-{i + 1}": (f"system:node:{node_name(i)}", "system:nodes")
-        for i in range(options.real_nodes)
+        f"{KUBELET}-{i + 1}": (f"system:node:{node_name(i)}", "system:nodes") for i in range(count)
     }
     return {COREDNS: (COREDNS, "system:masters"), KUBE_PROXY: (f"system:{KUBE_PROXY}",), **each}

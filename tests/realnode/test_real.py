@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from muster.local import cgroups, cluster, handle, layout, nodes, options, processes, real
-
-TWO = options.Options(name="x", real_nodes=2)
+from muster.local import binaries, cluster, handle, layout, nodes, options, processes
+from realnode import cgroups, real
 
 
 @pytest.fixture
@@ -24,11 +23,25 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     made = layout.Layout("x")
     made.make()
+    (made.home / "nodes").mkdir()
     me = processes.of(os.getpid())
     assert me
     for holder in ("network", "mounts-1", "mounts-2"):
         made.pid(holder).write_text(f"{me.pid} {me.birth}")
+        (made.home / "nodes" / f"{holder}-ready-{me.pid}").touch()
     return made
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the programs as if they were built, each from sources that exist."""
+    monkeypatch.setattr(binaries, "build", lambda what: binaries.build_folder(what=what))
+
+
+@pytest.fixture
+def two(files: layout.Layout, built: None) -> handle.Extra:
+    """Give what is added to a cluster with two real nodes."""
+    return real.extra(files, 2)
 
 
 @pytest.fixture
@@ -117,32 +130,81 @@ def test_an_up_that_is_refused_leaves_no_file(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(real.RealNodeError, match="need root"):
-        cluster.up(options.Options(name="x", real_nodes=1))
+        real.up(options.Options(name="x"))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_the_network_is_started_first_and_each_kubelet_after_its_containerd() -> None:
-    """The order of the components is that of their start; kwok is not there for nothing."""
-    started = handle.wanted(TWO)
-    assert started[:3] == ("network", "etcd", "kube-apiserver")
+def test_programs_of_real_nodes_are_built_in_folders_of_their_own(built: None) -> None:
+    """Only clusters with real nodes wait for these builds."""
+    found = real.programs()
+    assert set(found) == set(real.PROGRAMS)
+    folders = {Path(path).parent for path in found.values()}
+    assert len(folders | {binaries.build_folder()}) == 3
+
+
+def test_programs_that_cannot_be_built_raise_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the output of the build."""
+
+    def failed(what: binaries.Build) -> Path:
+        raise binaries.BuildError("main.go:1: syntax error")
+
+    monkeypatch.setattr(binaries, "build", failed)
+    with pytest.raises(binaries.BinariesError, match=r"no kubelet, kube-proxy(.|\n)*syntax error"):
+        real.programs()
+
+
+@pytest.fixture
+def asked(
+    monkeypatch: pytest.MonkeyPatch, complete: Path, files: layout.Layout, built: None
+) -> list[tuple[options.Options, handle.Extra]]:
+    """Collect what `cluster.up` is called with, on a machine that can have real nodes."""
+    calls: list[tuple[options.Options, handle.Extra]] = []
+    monkeypatch.setattr(real, "_HIDDEN", ())
+    monkeypatch.setattr(cluster, "up", lambda wanted, _say, extra: calls.append((wanted, extra)))
+    return calls
+
+
+def test_a_cluster_with_real_nodes_has_simulated_ones_only_when_asked(
+    asked: list[tuple[options.Options, handle.Extra]],
+) -> None:
+    """Simulated nodes have a taint, so that pods run on the real ones."""
+    real.up(options.Options(name="x"))
+    real.up(options.Options(name="x", nodes=1, taints=(options.Taint("a", "b", "c"),)), 2)
+    (alone, one), (mixed, two) = asked
+    assert (alone.count, alone.kwok, one.nodes) == (0, False, 1)
+    assert (mixed.count, mixed.kwok, two.nodes) == (1, True, 2)
+    node = nodes.document(0, mixed, "v1", "")
+    assert node["spec"]["taints"] == [
+        nodes.KEEP_OFF,
+        {"key": "a", "value": "b", "effect": "c"},
+    ]
+
+
+def test_the_network_is_started_first_and_each_kubelet_after_its_containerd(
+    two: handle.Extra,
+) -> None:
+    """The components are listed in the order of their start."""
+    started = handle.wanted(options.Options(name="x", kwok=False), two)
+    assert started[0] == "network"
     assert "kwok" not in started
     for number in (1, 2):
-        order = [started.index(f"{what}-{number}") for what in ("mounts", "containerd", "kubelet")]
+        order = [started.index(f"{what}-{number}") for what in ("mounts", "containerd")]
         assert order == sorted(order)
-    beside = options.Options(name="x", real_nodes=1, nodes=1)
-    assert "kwok" in handle.wanted(beside)
-    assert handle.wanted(options.Options(name="x")) == handle.SERVERS
+        assert order[-1] < started.index("etcd")
+        assert started.index(f"kubelet-{number}") > started.index("kube-apiserver")
 
 
-def test_a_component_that_is_started_again_waits_for_what_it_needs(
-    files: layout.Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the first time: a kubelet ends where its containerd does not answer yet."""
-    steps: list[str] = []
-    monkeypatch.setattr(real, "await_needs", lambda name, _: steps.append(f"needs of {name}"))
-    monkeypatch.setattr(processes, "start", lambda *_, **__: steps.append("start"))
-    cluster.Cluster(files, TWO, 1, {"kubelet": ["kubelet"]}).start("kubelet-2")
-    assert steps == ["needs of kubelet-2", "start"]
+def test_a_command_waits_until_the_network_is_ready(files: layout.Layout) -> None:
+    """A component that is started again waits for what it needs, as at the first start."""
+    mark = files.home / "nodes" / f"network-ready-{os.getpid()}"
+    mark.unlink()
+    argv = [*real.enter(files)[:2], real.enter(files)[2].replace("nsenter", "echo"), "sh", "done"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as waiting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(0.2)
+        mark.touch()
+        said, _ = waiting.communicate(timeout=30)
+    assert said == f"--net=/proc/{os.getpid()}/ns/net -- done\n"
 
 
 def test_clusters_have_addresses_and_groups_of_their_own(
@@ -160,56 +222,45 @@ def test_clusters_have_addresses_and_groups_of_their_own(
     assert len(seen) == 20
 
 
-def test_the_api_server_listens_on_the_link_alone(files: layout.Layout) -> None:
-    """And knows itself to kubelets by a certificate."""
-    flags = handle.arguments(handle.API_SERVER, files, TWO, 6443)
+def test_the_api_server_listens_on_the_link_alone(files: layout.Layout, two: handle.Extra) -> None:
+    """Kubelets know it by a certificate."""
+    flags = handle.arguments(handle.API_SERVER, files, options.Options(name="x"), 6443, two)
     assert f"--bind-address={real.address(files)}" in flags
-    assert f"--kubelet-client-certificate={real.client(files)[0]}" in flags
+    assert f"--kubelet-client-certificate={real._client(files).certificate}" in flags
     assert "--endpoint-reconciler-type=none" not in flags
-    alone = handle.arguments(handle.API_SERVER, files, options.Options(name="x"), 6443)
-    assert "--bind-address=127.0.0.1" in alone
-    assert "--endpoint-reconciler-type=none" in alone
 
 
-def test_the_controller_manager_makes_no_folder_of_the_machine(files: layout.Layout) -> None:
-    """Its default is below /usr, and stays there for good."""
-    flags = handle.arguments(handle.CONTROLLER_MANAGER, files, options.Options(name="x"), 1)
-    (folder,) = [flag for flag in flags if flag.startswith("--flex-volume-plugin-dir=")]
-    assert folder.partition("=")[2].startswith(f"{files.home}/")
-
-
-def test_components_run_where_they_belong(files: layout.Layout) -> None:
-    """The network for all, a view of the files for what belongs to a node."""
-    commands = {name: [f"/bin/{name}"] for name in real.PROGRAMS}
-    dns = real.command(real.COREDNS, files, commands)
-    assert dns[:3] == ["nsenter", f"--net=/proc/{os.getpid()}/ns/net", "--"]
-    kubelet = real.command("kubelet-2", files, commands)
-    assert f"--mount=/proc/{os.getpid()}/ns/mnt" in kubelet
+def test_components_run_where_they_belong(two: handle.Extra) -> None:
+    """All components enter the network, and those of a node its view of the files."""
+    for network in (two.inside, two.components["coredns"], two.components["kube-proxy"]):
+        assert "exec nsenter --net=/proc/$pid/ns/net -- " in network[2]
+    kubelet = two.components["kubelet-2"]
+    assert "--net=/proc/$net/ns/net --mount=/proc/$pid/ns/mnt" in kubelet[2]
     assert "--hostname-override=real-2" in kubelet
     assert any(word.endswith("/real-2/system") for word in kubelet)
 
 
-def test_a_network_that_has_ended_is_said(files: layout.Layout) -> None:
-    """Nothing could be started in it."""
-    files.pid("network").unlink()
-    with pytest.raises(real.RealNodeError, match="network of x has ended"):
-        real.inside(files)
+@pytest.mark.parametrize("holder", ["network", "mounts-1"])
+def test_a_command_fails_when_a_namespace_has_ended(files: layout.Layout, holder: str) -> None:
+    """The message names the component that has ended."""
+    files.pid(holder).unlink()
+    with pytest.raises(real.RealNodeError, match=f"{holder} of x has ended"):
+        real._do(*real.enter(files, 0), "true")
 
 
-def test_kubelets_ask_who_comes_and_whether_they_may(files: layout.Layout) -> None:
+def test_kubelets_ask_who_comes_and_whether_they_may(
+    files: layout.Layout, two: handle.Extra
+) -> None:
     """Nobody without a name is let in; each node is known as itself."""
     config = json.loads(json.dumps(real._kubelet(files, 1)))
     assert config["authentication"]["anonymous"]["enabled"] is False
     assert config["authorization"]["mode"] == "Webhook"
     assert config["cgroupRoot"] == f"/{real.group(files)}/real-2"
-    known = handle.users(TWO)
-    assert known["kubelet-2"] == ("system:node:real-2", "system:nodes")
-    assert handle.users(options.Options()) == handle.USERS
+    assert two.users["kubelet-2"] == ("system:node:real-2", "system:nodes")
 
 
 def test_the_image_of_a_sandbox_is_one_program(files: layout.Layout, tmp_path: Path) -> None:
     """As `docker load` and containerd read it."""
-    (files.home / "nodes").mkdir()
     program = tmp_path / "program"
     program.write_text("pause")
     with tarfile.open(real.pause_image(files, str(program))) as archive:
@@ -250,36 +301,3 @@ def test_what_is_left_in_groups_is_ended_and_the_groups_removed(
     real.sweep(files)
     assert not tree.parent.parent.exists()
     real.sweep(files)  # nothing is there
-
-
-def test_the_guard_outlives_what_it_guards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on where a process is killed that takes the cluster down."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    files = layout.Layout("x")
-    files.make()
-    for name in ("guard", "etcd"):
-        record = files.pid(name)
-        processes.start(["sleep", "600"], cwd=files.home, log=files.log(name), record=record)
-    guard, other = (processes.read(files.pid(name)) for name in ("guard", "etcd"))
-    removed = shutil.rmtree
-    seen: dict[str, tuple[bool, ...]] = {}
-
-    def remove(folder: Path) -> None:
-        there = files.pid("guard").exists()
-        seen[folder.name] = (processes.alive(guard), processes.alive(other), there)
-        removed(folder)
-
-    monkeypatch.setattr(shutil, "rmtree", remove)
-    assert cluster.down("x")
-    whole = seen.pop("x")
-    assert whole == (False, False, True)
-    assert set(seen.values()) == {(True, False, True)}
-
-
-def test_simulated_nodes_keep_off_pods_that_want_to_run() -> None:
-    """Beside real ones only."""
-    one = nodes.document(0, options.Options(nodes=1, real_nodes=1), "v1", "")
-    assert one["spec"]["taints"] == [nodes.KEEP_OFF]
-    assert "taints" not in nodes.document(0, options.Options(nodes=1), "v1", "")["spec"]

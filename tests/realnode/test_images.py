@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from muster import cli
-from muster.local import dockerfile, images, layout
-from muster.local.dockerfile import Config, Copy, Stage, Step
+from realnode import __main__ as tool
+from realnode import dockerfile, images
+from realnode.dockerfile import Config, Copy, Stage, Step
 
 TOOLS = ("sh", "env", "rm", "mkdir", "cat", "id")
 PARENT = f"{images.PREFIX}parent:{images.TAG}"
@@ -90,10 +90,10 @@ def test_every_definition_is_understood() -> None:
 
 def test_the_operator_s_image_is_what_its_deployment_asks_for() -> None:
     """So the overlays run as they are where it was loaded."""
-    manifests = layout.shipped("manifests")
-    assert manifests
     (asked,) = [tag for tag in images.tags(images.OURS) if not tag.startswith(images.PREFIX)]
-    assert f"image: {asked}\n" in (manifests / "base" / "deployment.yaml").read_text()
+    assert (
+        f"image: {asked}\n" in (images._context() / "manifests/base/deployment.yaml").read_text()
+    )
 
 
 def test_an_image_that_there_is_not() -> None:
@@ -135,7 +135,6 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = place / "examples" / "training" / "images"
     folder.mkdir(parents=True)
     (place / "manifests").mkdir()
-    monkeypatch.setattr(layout, "shipped", lambda name: place / name)
     monkeypatch.setattr(images, "_context", lambda: place)
     (folder / "parent.Dockerfile").write_text("FROM debian:none-slim\n")
     images.root().mkdir(parents=True)
@@ -317,7 +316,7 @@ def test_a_new_state_is_a_new_image(clone: Path) -> None:
         assert images.archive("child") not in seen
         seen.add(images.archive("child"))
     (clone / "data").unlink()
-    with pytest.raises(images.ImageError, match="clone of the repository"):
+    with pytest.raises(images.ImageError, match="data is missing"):
         images.archive("child")
 
 
@@ -363,10 +362,10 @@ def test_what_cannot_be_made_is_named_and_the_rest_is_made(
     (clone / "manifests" / "image" / "Dockerfile").write_text("ADD x\n")
     (clone / "manifests" / "base").mkdir()
     (clone / "manifests" / "base" / "deployment.yaml").write_text("")
-    assert cli.main(["local", "images"]) == 1
+    assert tool.main(["images"]) == 1
     said = capsys.readouterr()
     assert "absent cannot be made: no image localhost/muster/nobody:1" in said.err
     assert "muster cannot be made: muster: not understood in a Dockerfile: ADD x" in said.err
     assert said.err.endswith("not made: absent, muster\n")
     assert said.out.split() == [PARENT, *said.out.split()[1:3], str(images.archive("parent"))]
-    assert cli.main(["local", "images", "parent"]) == 0
+    assert tool.main(["images", "parent"]) == 0

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from muster.local import layout, nodes
-from muster.local.dockerfile import MACHINE, Config, Copy, DockerfileError, Stage, Step, parse
+from realnode.dockerfile import MACHINE, Config, Copy, DockerfileError, Stage, Step, parse
 
 PREFIX = "localhost/muster/"
 TAG = "1"
@@ -78,19 +78,17 @@ class ImageError(Exception):
 
 def sources() -> dict[str, Path]:
     """Name -> Dockerfile of each image that there is."""
-    examples, manifests = layout.shipped("examples"), layout.shipped("manifests")
-    folder = (examples or Path()) / "training" / "images"
+    folder = _context() / "examples" / "training" / "images"
     found = {path.stem: path for path in sorted(folder.glob("*.Dockerfile"))}
-    return {**found, OURS: (manifests or Path()) / "image" / "Dockerfile"}
+    return {**found, OURS: _context() / "manifests" / "image" / "Dockerfile"}
 
 
 def tags(name: str) -> list[str]:
     """Names by which pods may ask for an image; the operator's is its Deployment's as well."""
     tag = f"{PREFIX}{name}:{TAG}"
-    manifests = layout.shipped("manifests")
-    if name != OURS or not manifests:
+    if name != OURS:
         return [tag]
-    text = (manifests / "base" / "deployment.yaml").read_text()
+    text = (_context() / "manifests" / "base" / "deployment.yaml").read_text()
     return [tag, *re.findall(r"^ *image: (\S+)$", text, re.MULTILINE)]
 
 
@@ -215,7 +213,7 @@ def _key(reference: str) -> str:
 
 def _context() -> Path:
     """Folder that COPY takes from: the repository."""
-    return Path(__file__).resolve().parents[3]
+    return Path(__file__).resolve().parents[2]
 
 
 def _files(stages: Sequence[Stage]) -> Iterator[Path]:
@@ -223,7 +221,7 @@ def _files(stages: Sequence[Stage]) -> Iterator[Path]:
     for name in sorted({name for copy in copies if not copy.stage for name in copy.sources}):
         place = _context() / name
         if not place.exists():
-            raise ImageError(f"{place} is missing: it takes a clone of the repository")
+            raise ImageError(f"{place} is missing")
         found = sorted(place.rglob("*")) if place.is_dir() else [place]
         yield from (p for p in found if p.is_file() and "__pycache__" not in p.parts)
 
