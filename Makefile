@@ -170,10 +170,12 @@ imports: install
 crds-fresh: install
 	$(BIN)/muster crds --check
 	$(BIN)/python tools/site/reference.py --check
+	$(BIN)/python tools/site/kinds.py --check
 
-crds: install ## write crds/ and docs/reference.md from the models
+crds: install ## write crds/, docs/reference.md and lists of kinds in manifests/ from the models
 	$(BIN)/muster crds
 	$(BIN)/python tools/site/reference.py
+	$(BIN)/python tools/site/kinds.py
 
 # Read anew each time: the menu is made of the pages that there are.
 docs: install ## build the docs site, build/site/index.html, and check its links
