@@ -10,8 +10,6 @@ import gc
 
 from hypothesis import HealthCheck, settings
 
-from muster.api.model import nothing
-
 # How long a case takes says more about the machine than about the code.
 settings.register_profile("quick", deadline=None, max_examples=30)
 settings.register_profile(
@@ -32,8 +30,3 @@ def pytest_collection_finish() -> None:
     """Leave what stays to the end to no collector: it would look at all of it over and over."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_runtest_teardown() -> None:
-    """Fail where something was put into what stands for all that is empty."""
-    assert nothing() == {}

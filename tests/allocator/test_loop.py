@@ -8,7 +8,6 @@ import contextlib
 import gc
 import math
 import time
-import types
 from dataclasses import replace
 from functools import partial
 
@@ -27,8 +26,6 @@ from support.rehearsal import allocator_loop
 from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence
 
 LOW = "TFJob/team/low"
-CODE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.FrameType)
-EMPTIES = (dict, list, set, frozenset)
 
 
 class Story(Looping):
@@ -734,39 +731,6 @@ def test_who_asks_for_a_cycle_between_two_gets_it():
         await asyncio.wait_for(s.loop._changed.wait(), PATIENCE)
 
     asyncio.run(story())
-
-
-def _reached(parts):
-    """Return each object once that can be reached from these."""
-    seen, left = {}, list(parts)
-    while left:
-        it = left.pop()
-        if id(it) not in seen and not isinstance(it, CODE):
-            seen[id(it)] = it
-            left += gc.get_referents(it)
-    return seen.values()
-
-
-def test_what_a_waiting_gang_has_none_of_takes_no_room():
-    """What is empty is kept once for all of them: of each there would be dozens."""
-
-    def kept(jobs):
-        found = []
-
-        async def story(looping):
-            for number in range(jobs):
-                looping.show_job(f"j{number}", 2)
-            await looping.until(
-                lambda: looping.loop.seen and len(looping.loop.seen.decisions) == jobs
-            )
-            parts = (looping.store, looping.loop.gangs, looping.loop.seen)
-            found.append(sum(1 for it in _reached(parts) if isinstance(it, EMPTIES) and not it))
-
-        allocator_loop.play(lambda: Looping(Silence(), {"n1": {"cpu": "1"}}), story)
-        return found[0]
-
-    # Four are of its status, which is read as it comes.
-    assert kept(21) - kept(1) < 20 * 5
 
 
 def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):

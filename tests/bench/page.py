@@ -18,7 +18,7 @@ import psutil
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
-from muster.runtime import app, heap
+from muster.runtime import app
 from muster.scheduler import policy
 from support.builders import sample_clusters
 
@@ -57,18 +57,9 @@ class Turns:
         return f"loop late by {usual:.1f} ms (99 %), {worst:.1f} ms at the most"
 
 
-def become_operator():
-    """Have of the interpreter what `muster run` has."""
-    app.sys.setswitchinterval(app.SWITCH_SECONDS)
-    heap.share()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(app.YOUNG)
-
-
 async def main():
     """Print what it costs."""
-    become_operator()
+    app.tune_interpreter()
     started = time.perf_counter()
     _, seen = sample_clusters.large(NODES, GANGS)
     print(f"a hall of {NODES} nodes and {GANGS} gangs: {time.perf_counter() - started:.1f} s")

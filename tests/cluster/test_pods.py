@@ -115,21 +115,6 @@ def test_pods_that_hold_nothing(fields):
     assert pods.parse_use(make_pod(**fields)) is None
 
 
-def test_pods_that_are_alike_share_what_they_take():
-    """There may be ten thousand of them."""
-    one, other = (pods.parse_use(make_pod(name=name, cpu=1, gpu=1)) for name in ("one", "other"))
-    assert one.requests is other.requests
-    assert one.ports is other.ports
-
-
-def test_nothing_is_kept_of_pods_that_take_many_things():
-    """The names are anybody's."""
-    many = {f"x.example/{number}": 1 for number in range(500)}
-    before = pods._shared.cache_info().currsize
-    assert len(pods.parse_use(make_pod(**many)).requests) == 500
-    assert pods._shared.cache_info().currsize == before
-
-
 def test_use():
     """A pod takes its requests, its ports and, for scores, a little where it asks for nothing."""
     use = pods.parse_use(

@@ -306,19 +306,6 @@ def test_what_is_kept_of_config_maps(story, owner, kept):
     assert (view.data, view.content) == ((data, {"data": data}) if kept else ({}, {}))
 
 
-def test_what_is_empty_is_kept_once(story):
-    """Of ten thousand services each would have three that say nothing, and each pod one."""
-    for name in ("a", "b"):
-        story.pod(name, node="n")
-        story.object("Service", name, spec={"clusterIP": "None"}, owner="")
-    there = story.store.collections
-    services = (there["Service"].get("team", name) for name in ("a", "b"))
-    pods = (there["Pod"].get("team", name).view for name in ("a", "b"))
-    empty = [part for one in services for part in (one.data, one.spec, one.content)]
-    empty += [pod.selector for pod in pods]
-    assert len(set(map(id, empty))) == 1
-
-
 def test_the_same_again_asks_for_nothing(story):
     """A new version that differs in nothing that is kept."""
     story.object("Service", W0)

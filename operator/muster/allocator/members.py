@@ -19,7 +19,7 @@ from muster.allocator.tracker import PATIENCE, GangFacts
 from muster.allocator.verdict import RELEASE, waits
 from muster.api import names
 from muster.api.edge import parse_time
-from muster.api.model import GroupView, Job, Json, PodView, Replica, gather, nothing
+from muster.api.model import GroupView, Job, Json, PodView, Replica
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import JobStatus, Verdict
 from muster.cluster import dryrun, gangs, podgroups, tasks
@@ -196,7 +196,7 @@ class _Kind:
         """Return those of the pods by place that are lost, and when the next one will be."""
         # To go through all pods of all gangs in each cycle would cost.
         if key not in self._stranded:
-            return nothing(), math.inf
+            return {}, math.inf
         return self._store.away.look(job, pods(), now)
 
     def _blank(self, group: str, minimum: int = 0) -> Verdict:
@@ -233,7 +233,7 @@ class _Kind:
         knows = self._store.columns.knows
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
-        lost = gather(node for node in nodes if not knows(node))
+        lost = frozenset(node for node in nodes if not knows(node))
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
         news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
         # Suspects may be many, but are the same object while they are the same: in a tuple that is
@@ -387,7 +387,7 @@ class JobMembers(_Kind):
         if self._names_in_use(job):
             # No event of the job tells when the names are free.
             until = max(until, math.floor(now) + NAMES_CHECK_SECONDS)
-        answers: Mapping[str, Answer] = nothing()
+        answers: Mapping[str, Answer] = {}
         self._answered[key] = math.inf
         if self._store.dry_runs.made:
             answers = self._answers(job, of, now, may_ask=until <= now)
@@ -480,7 +480,7 @@ class JobMembers(_Kind):
             obstacle=obstacle,
             charged=any(charges.values()),
             wanted=frozenset(gangs.names_of(job, job.replicas)),
-            free=gather(gangs.names_of(job, free)),
+            free=frozenset(gangs.names_of(job, free)),
             late=gangs.late_names(job),
         )
 
@@ -497,7 +497,7 @@ class JobMembers(_Kind):
         )
         return job_facts(
             job,
-            {**self._store.own_pods(job), **lost} or nothing(),
+            {**self._store.own_pods(job), **lost},
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),
@@ -536,7 +536,7 @@ def job_facts(
     """Return what is known of the gang of a job; `pods` are its own by place."""
     rules, written = settings.rules, job.status.gang
     failed = jobpods.unreplaced(job, frameworks.of(job), pods)
-    unreplaced = {role: len(places) for role, places in failed.items()} or nothing()
+    unreplaced = {role: len(places) for role, places in failed.items()} or {}
     template = _without(template, frozenset().union(*failed.values()))
     here = template.tasks
     # By place: pods of an operator before this one lack labels of ours.
@@ -569,7 +569,7 @@ def job_facts(
         need=gangs.minimum(job, late, unreplaced) - elsewhere,
         late=template.late,
         free=template.free,
-        foreign=gather(
+        foreign=frozenset(
             place
             for place, pod in pods.items()
             if pod.scheduler_name and pod.scheduler_name not in rules.scheduler_names
@@ -631,10 +631,10 @@ def _had(job: Job, late: int, rules: GangRules, unreplaced: Mapping[str, int]) -
 def _going(pods: Mapping[str, PodView], written: Verdict | None) -> frozenset[str]:
     """Return the places of the pods that an earlier process was taking away, with all the gang."""
     if written is None or written.state != GangPhase.RELEASED or written.since is None:
-        return gather(())
+        return frozenset()
     # Those that came after it was written are of the gang's next life.
     there = ((p, pod) for p, pod in pods.items() if not pod.terminal)
-    return gather(place for place, pod in there if pod.created <= written.since)
+    return frozenset(place for place, pod in there if pod.created <= written.since)
 
 
 def _youngest(pods: Iterable[PodView]) -> float | None:

@@ -26,7 +26,7 @@ from muster.allocator.verdict import (
     released,
     waits,
 )
-from muster.api.model import PodView, gather, nothing
+from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.cluster import tasks
@@ -253,7 +253,7 @@ class GangMemory:
     """What is remembered of one gang between cycles. All else is derived anew."""
 
     uid: str
-    assumed: Mapping[str, Assumed] = field(default_factory=nothing)
+    assumed: Mapping[str, Assumed] = field(default_factory=dict)
     """By place."""
     unbound: frozenset[str] = _NONE
     """Places of pods that may be created without a node."""
@@ -261,10 +261,10 @@ class GangMemory:
     """uids of pods that were sent to their node and have not been seen on one."""
     arrivals: tuple[PodView, ...] = ()
     """Pods that have come to the nodes that they were given, and of which nothing is recorded."""
-    previous: Mapping[str, str] = field(default_factory=nothing)
+    previous: Mapping[str, str] = field(default_factory=dict)
     """Place -> the node that its last pod had."""
-    retries: Mapping[str, Retry] = field(default_factory=nothing)
-    marked: Mapping[str, tuple[str, str]] = field(default_factory=nothing)
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    marked: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """uid of a pod -> the reason and the node that were written on it."""
     started: bool = False
     """It has been whole at some time, or had been when this process began."""
@@ -281,11 +281,11 @@ class GangMemory:
     rests_until: float = 0.0
     cause: Cause | None = None
     """Why it is released; None: members are missing, or an earlier process released it."""
-    leaving: Mapping[str, Leaving] = field(default_factory=nothing)
+    leaving: Mapping[str, Leaving] = field(default_factory=dict)
     """Place -> the pod that makes room."""
-    evicted: Mapping[str, float] = field(default_factory=nothing)
+    evicted: Mapping[str, float] = field(default_factory=dict)
     """uid of a pod -> when it was last evicted."""
-    nominated: Mapping[str, str] = field(default_factory=nothing)
+    nominated: Mapping[str, str] = field(default_factory=dict)
     """Place -> the node that is kept for it, since others are evicted for this gang, or since it
     is moved there."""
     moving: bool = False
@@ -330,7 +330,7 @@ class GangMemory:
     @property
     def nodes(self) -> Mapping[str, str]:
         """Place -> node, of the assumed pods."""
-        return {place: it.node for place, it in self.assumed.items()} or nothing()
+        return {place: it.node for place, it in self.assumed.items()}
 
     @property
     def absent(self) -> bool:
@@ -509,10 +509,10 @@ def begin(facts: GangFacts) -> GangMemory:
         started=whole,
         lifecycle=RELEASED if leaving else Lifecycle(State.RUNNING if whole else State.WAITING),
         had=None if leaving else facts.had,
-        leaving=leaving or nothing(),
+        leaving=leaving,
         owed=facts.owed,
         told=None if facts.written is None else facts.written.eta,
-        previous={place: pod.node for place, pod in facts.pods.items() if pod.node} or nothing(),
+        previous={place: pod.node for place, pod in facts.pods.items() if pod.node},
     )
 
 
@@ -817,7 +817,7 @@ class Departure:
     cause: Cause | None
     until: float = 0.0
     """Others do not take their place before that."""
-    nodes: Mapping[str, str] = field(default_factory=nothing)
+    nodes: Mapping[str, str] = field(default_factory=dict)
     """Place -> the node that is kept for it instead."""
 
 
@@ -870,7 +870,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     for retry in memory.retries.values():
         turn.wake(retry.until)
     turn.wake(memory.misled_until)
-    pausing = gather(p for p, retry in memory.retries.items() if retry.until > turn.now)
+    pausing = frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now)
     plan = Plan(
         assumed=memory.nodes,
         previous=memory.previous,
@@ -944,9 +944,9 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         facts.asks,
         min_member=facts.asks.min_member - (key.growth if key.mends else 0),
         # What it was before it grew, nobody knows role by role.
-        leasts=nothing() if key.mends else facts.asks.leasts,
+        leasts={} if key.mends else facts.asks.leasts,
         roles=roles,
-        pending={name: amount for name, amount in pending.items() if amount} or nothing(),
+        pending={name: amount for name, amount in pending.items() if amount},
         admitted=admitted,
         hold_until=key.hold_until,
         refusal=NOT_NOW if key.barred else refusal,
@@ -1176,7 +1176,7 @@ class Outcome:
     verdict: Verdict
     """Without its time."""
     assignments: tuple[Assignment, ...] = ()
-    nominations: Mapping[str, str] = field(default_factory=nothing)
+    nominations: Mapping[str, str] = field(default_factory=dict)
     """Place -> the node that is kept for it."""
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from muster.api import names
-from muster.api.owner import Owner, shared
+from muster.api.owner import Owner, as_owner
 from muster.api.status import JobStatus
 from muster.api.tolerations import NO_TOLERATIONS, NodeTolerations
 
@@ -22,23 +22,6 @@ Json = dict[str, Any]
 """A document as the API server speaks it. Never changed once it is held by a value."""
 SHARED_ABOVE: Final = 32
 """The most pods of a job that each carry what all must know, if nobody says another."""
-_NOTHING: Final[dict[Any, Any]] = {}
-_NOBODY: Final[frozenset[Any]] = frozenset()
-T = TypeVar("T")
-
-
-def nothing() -> dict[Any, Any]:
-    """Return what stands in values for all that is empty: of thousands, each would keep its own.
-
-    It is never changed, as nothing is that a value holds.
-    """
-    return _NOTHING
-
-
-def gather(items: Iterable[T]) -> frozenset[T]:
-    """Return the set of these; what stands for all that are empty is kept once, too."""
-    # Python makes each of them anew, of 216 bytes.
-    return frozenset(items) or _NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +71,7 @@ class SchedulingPolicy:
     """`runPolicy.schedulingPolicy`; what the user left out is None or empty."""
 
     min_available: int | None = None
-    leasts: Mapping[str, int] = field(default_factory=nothing)
+    leasts: Mapping[str, int] = field(default_factory=dict)
     """Role -> how many of its pods must start together, if its author says it role by role;
     `min_available` is their sum."""
     queue: str = ""
@@ -172,7 +155,7 @@ class Job:
     @property
     def as_owner(self) -> Owner:
         """Whom the references of all that is its own name."""
-        return shared(self.api_version, self.kind, self.namespace, self.name, self.uid)
+        return as_owner(self.api_version, self.kind, self.namespace, self.name, self.uid)
 
     @property
     def total(self) -> int:
@@ -259,7 +242,7 @@ class PodView:
     past_failures: tuple[ContainerEnd, ...] = ()
     """How those ended badly the last time that were started anew, or are to be."""
     gated: bool = False
-    labels: Mapping[str, str] = field(default_factory=nothing)
+    labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
     started: float = field(default=0.0, compare=False)
     """When its node took it up, else when it was created."""
@@ -268,7 +251,7 @@ class PodView:
     priority_class: str = field(default="", compare=False)
     grace: int | None = field(default=None, compare=False)
     """Seconds that it may take to end, by its spec; None: it does not say."""
-    selector: Mapping[str, str] = field(default_factory=nothing)
+    selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""
     nominated: str = ""
     """The node that is kept for it."""
@@ -322,12 +305,12 @@ class ObjectView:
     uid: str
     owner: Owner | None
     deleting: bool = False
-    labels: Mapping[str, str] = field(default_factory=nothing)
-    data: Mapping[str, str] = field(default_factory=nothing)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
     """`data` of a ConfigMap."""
-    spec: Json = field(default_factory=nothing)
+    spec: Json = field(default_factory=dict)
     """`spec` of a HorizontalPodAutoscaler."""
-    content: Json = field(default_factory=nothing)
+    content: Json = field(default_factory=dict)
     """What Muster keeps true of other children, by top-level field; of a Secret only the keys."""
     api_version: str = "v1"
 
@@ -351,7 +334,7 @@ class BatchView(ObjectView):
     """When it came to a good end."""
     ttl: int | None = None
     """Seconds after its end in which it goes by itself; None: it stays."""
-    selector: Mapping[str, str] = field(default_factory=nothing)
+    selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of its template."""
     scheduler: str = ""
     """schedulerName of its template; empty: it says none."""
@@ -359,7 +342,7 @@ class BatchView(ObjectView):
     @property
     def as_owner(self) -> Owner:
         """Whom the references of its pods name."""
-        return shared(self.api_version, self.kind, self.namespace, self.name, self.uid)
+        return as_owner(self.api_version, self.kind, self.namespace, self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,10 +359,10 @@ class GroupView:
     spec: Json
     phase: str = ""
     conditions: tuple[Mapping[str, Any], ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=nothing)
-    labels: Mapping[str, str] = field(default_factory=nothing)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
-    counts: Mapping[str, int] = field(default_factory=nothing)
+    counts: Mapping[str, int] = field(default_factory=dict)
     """`running`, `succeeded` and `failed` of its status."""
     unreadable: str = ""
     """Why what it asks cannot be read."""

@@ -7,13 +7,9 @@ a uid alone, and an index by owner has owners for keys.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from muster.api import edge
-
-LONGEST: Final = 512
-"""Characters of a reference that names an object which there can be."""
 
 
 class Owner(NamedTuple):
@@ -36,16 +32,10 @@ def controller(metadata: dict[str, Any]) -> Owner | None:
             version, kind, name, uid = (
                 edge.text(each.get(key)) for key in ("apiVersion", "kind", "name", "uid")
             )
-            # Of long texts, which are anybody's, nothing is kept for others.
-            long = len(version) + len(kind) + len(name) + len(uid) > LONGEST
-            return (as_owner if long else shared)(version, kind, namespace, name, uid)
+            return as_owner(version, kind, namespace, name, uid)
     return None
 
 
 def as_owner(api_version: str, kind: str, namespace: str, name: str, uid: str) -> Owner:
     """Return whom the references to an object name."""
     return Owner(namespace, api_version.rpartition("/")[0], kind, name, uid)
-
-
-shared: Final = lru_cache(maxsize=4096)(as_owner)
-"""Returns an owner that its thousand pods share."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from muster import frameworks
 from muster.api import edge, names, topology
-from muster.api.model import Job, Json, PodView, Replica, gather, nothing
+from muster.api.model import Job, Json, PodView, Replica
 from muster.cluster import tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.queues import QueueInput, amounts
@@ -51,9 +51,9 @@ class GangInput:
     polite: bool = False
     shuns: frozenset[str] = frozenset()
     topology: Topology | None = None
-    leasts: Mapping[str, int] = field(default_factory=nothing)
+    leasts: Mapping[str, int] = field(default_factory=dict)
     effort: int = 0
-    pending: Mapping[str, int] = field(default_factory=nothing)
+    pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
 
 
@@ -103,7 +103,7 @@ class GangRules:
 
     scheduler_names: frozenset[str]
     default_queue: str
-    priorities: Mapping[str, int] = field(default_factory=nothing)
+    priorities: Mapping[str, int] = field(default_factory=dict)
     group_priority: bool = True
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED
@@ -181,7 +181,7 @@ def minimum(job: Job, later: int = 0, unreplaced: Mapping[str, int] | None = Non
     """
     framework = frameworks.of(job)
     least = framework.gang.minimum(job)
-    facts = GangFacts(framework.operator.name, least, later, unreplaced or nothing())
+    facts = GangFacts(framework.operator.name, least, later, unreplaced or {})
     return standing.minimum(job, facts)
 
 
@@ -226,7 +226,7 @@ def asks(
 def leasts_of(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> Mapping[str, int]:
     """Return the least of each role that is placed here, of jobs that say it role by role."""
     asked = standing.leasts(job, unreplaced)
-    return {r.role: asked.get(r.role, 0) for r in placed_here(job, rules)} if asked else nothing()
+    return {r.role: asked.get(r.role, 0) for r in placed_here(job, rules)} if asked else {}
 
 
 def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
@@ -256,8 +256,8 @@ def task_sets(
             priority=rules.priority(demand.pod_class(job, replica, rules.priorities)),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
             gated=tasks.gated(admitted[replica.type]),
-            selector=dict(shapes[replica.type].selector) or nothing(),
-            charge=charges.get(replica.role) or nothing(),
+            selector=dict(shapes[replica.type].selector),
+            charge=charges.get(replica.role) or {},
             topology=topology_of(replica.annotations, job.labels),
         )
         for replica in here
@@ -336,7 +336,7 @@ def missing(gang: GangInput) -> int:
 def late_names(job: Job) -> frozenset[str]:
     """Return the names of the pods that come once all others are ready."""
     types = frameworks.of(job).gang.later(job)
-    return gather(job.pod_names(role for role in job.replicas if role.type in types))
+    return frozenset(job.pod_names(role for role in job.replicas if role.type in types))
 
 
 def restarts(job: Job) -> bool:

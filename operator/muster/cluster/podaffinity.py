@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from muster.api.model import gather
 from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.pods import PodShape, PodUse
@@ -171,7 +170,7 @@ class PodAffinity:
         found = list(self._loose)
         for label in identity.labels.items():
             found += self._index.get(label, ())
-        return gather(term for term in found if self.counts.matches(term.who, identity))
+        return frozenset(term for term in found if self.counts.matches(term.who, identity))
 
     def resolve(
         self,

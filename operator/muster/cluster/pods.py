@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final
 
 from muster.api import edge, names, podtemplate
-from muster.api.model import Json, nothing
-from muster.api.podtemplate import Amounts
+from muster.api.model import Json
 from muster.cluster import selectors
 from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
 from muster.scheduler.model import HostPort, Link
@@ -32,10 +30,6 @@ CLAIM: Final = "persistentVolumeClaim"
 LONGEST_GRACE: Final = 3600
 """Seconds that a pod may take to end while others wait for its room. With more it might be there
 for years: its author decides, and none of those whose room it is to become would start."""
-NO_PORTS: Final[frozenset[HostPort]] = frozenset()
-"""Kept once: an empty set takes a tenth of all that is kept of a pod."""
-FEW: Final = 8
-"""Resources that most pods ask for at the most."""
 LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
@@ -120,7 +114,7 @@ class PodUse:
     ports: frozenset[HostPort]
     deleting: bool
     """It is on its way out, and others may wait for what it takes."""
-    labels: Labels = field(default_factory=nothing)
+    labels: Labels = field(default_factory=dict)
     apart: tuple[PodAffinityTerm, ...] = ()
     """Terms by which it keeps others away."""
     claims: tuple[tuple[str, str], ...] = ()
@@ -223,7 +217,7 @@ def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         node=node,
-        requests=_requests(requests),
+        requests=tuple(sorted(requests.items())),
         load=_load(spec, requests),
         ports=_ports(spec),
         deleting=deleting,
@@ -266,7 +260,7 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
     pod = metadata.get("uid") or ""
     made = [each.key(identity.namespace, metadata["name"]) for each in scratch] if pod else []
     return PodShape(
-        requests=_requests(requests),
+        requests=tuple(sorted(requests.items())),
         load=_load(spec, requests),
         ports=_ports(spec),
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
@@ -288,18 +282,6 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
         unsupported=_unsupported(spec, terms),
         identity=identity,
     )
-
-
-def _requests(amounts: Amounts) -> Requests:
-    found = tuple(sorted(amounts.items()))
-    # Of many names, which are anybody's, nothing is kept for others.
-    return _shared(found) if len(found) <= FEW else found
-
-
-@lru_cache(maxsize=1024)
-def _shared(requests: Requests) -> Requests:
-    """Return requests that the thousand pods which are alike share."""
-    return requests
 
 
 def _identity(metadata: Json, namespace: str, more: Labels) -> Identity:
@@ -349,7 +331,7 @@ def _containers(spec: Json) -> Iterable[Json]:
 def _ports(spec: Json) -> frozenset[HostPort]:
     # The API server gives a host port to every port of a pod on the host's network.
     host = bool(spec.get("hostNetwork"))
-    found = frozenset(
+    return frozenset(
         HostPort(
             protocol=port.get("protocol") or "TCP",
             address="*" if port.get("hostIP") in (None, "", "0.0.0.0") else port["hostIP"],  # noqa: S104
@@ -359,7 +341,6 @@ def _ports(spec: Json) -> frozenset[HostPort]:
         for port in container.get("ports") or ()
         if port.get("hostPort") or host
     )
-    return found or NO_PORTS
 
 
 def _claims(spec: Json, namespace: str) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from muster.api.model import gather
 from muster.api.reasons import Reason
 from muster.cluster import queuetree
 from muster.cluster.gangs import GangInput
@@ -598,7 +597,7 @@ class ClusterColumns:
     def _pod_set(self, role: RoleInput, request: IntArray) -> PodSet:
         # Without a profile: terms of other pods give it another shape only later, where there are
         # any.
-        shape = self._shape_id(role.shape, gather(()))
+        shape = self._shape_id(role.shape, frozenset())
         same = {name: getattr(role, name) for name in _OF_ROLES}
         return PodSet(shape=shape, request=request, ports=role.shape.ports, **same)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.api.model import Json, PodView, gather, nothing
+from muster.api.model import Json, PodView
 from muster.cluster.pods import PodShape
 from muster.scheduler.model import Topology
 
@@ -36,7 +36,7 @@ class TaskSet:
     successor has a name, and so a place, of its own: this one is not wanted any more."""
     selector: Mapping[str, str] | None = None
     """The node selector of the template; None: the pods' own is part of the shape."""
-    charge: Mapping[str, int] = field(default_factory=nothing)
+    charge: Mapping[str, int] = field(default_factory=dict)
     """Quota dimension -> what each of its pods takes, as far as it is still to be created."""
     topology: Topology | None = None
 
@@ -45,15 +45,15 @@ class TaskSet:
 class Plan:
     """What the allocator has in mind for the pods of one gang; all by place."""
 
-    assumed: Mapping[str, str] = field(default_factory=nothing)
+    assumed: Mapping[str, str] = field(default_factory=dict)
     """The node that was given to it, where its pod is not seen yet."""
-    previous: Mapping[str, str] = field(default_factory=nothing)
+    previous: Mapping[str, str] = field(default_factory=dict)
     """The node that the last pod had."""
     later: Collection[str] = ()
     """Not to be placed yet."""
     leaving: Collection[str] = ()
     """Being evicted."""
-    nominated: Mapping[str, str] = field(default_factory=nothing)
+    nominated: Mapping[str, str] = field(default_factory=dict)
     """The node that is kept for it."""
     unbound: Collection[str] = ()
     """May be created without a node."""
@@ -78,9 +78,9 @@ class RoleInput:
     started: Sequence[float] = ()
     leaving: Sequence[tuple[int, str]] = ()
     succeeded: int = 0
-    previous: Mapping[int, str] = field(default_factory=nothing)
-    nominated: Mapping[int, str] = field(default_factory=nothing)
-    charge: Mapping[str, int] = field(default_factory=nothing)
+    previous: Mapping[int, str] = field(default_factory=dict)
+    nominated: Mapping[int, str] = field(default_factory=dict)
+    charge: Mapping[str, int] = field(default_factory=dict)
     absent: frozenset[int] = frozenset()
     topology: Topology | None = None
 
@@ -154,8 +154,8 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
         started=tuple(out.started),
         leaving=tuple(out.leaving),
         succeeded=out.succeeded,
-        previous={i: before[place] for i, place in wanting if before.get(place)} or nothing(),
-        nominated={i: kept[place] for i, place in wanting if place in kept} or nothing(),
+        previous={i: before[place] for i, place in wanting if before.get(place)},
+        nominated={i: kept[place] for i, place in wanting if place in kept},
     )
 
 
@@ -207,7 +207,7 @@ def _charged(
     # gang out by its own pods.
     missing = {i for i in role.waiting if tasks.places[i] not in pods}
     assumed = sum(tasks.places[i] not in pods for i, _ in role.held)
-    absent = gather(i for i in missing if tasks.places[i] not in plan.unbound)
+    absent = frozenset(i for i in missing if tasks.places[i] not in plan.unbound)
     for dimension, each in tasks.charge.items():
         coming[dimension] += each * (assumed + len(missing) - len(absent))
     return replace(role, charge=tasks.charge, absent=absent)

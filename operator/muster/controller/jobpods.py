@@ -17,7 +17,6 @@ from muster.api.model import (
     ObjectView,
     PodView,
     Replica,
-    nothing,
 )
 from muster.api.owner import Owner
 from muster.api.status import ReplicaStatus
@@ -397,7 +396,7 @@ def unreplaced(
         if pod.phase == "Failed" and not (pod.deleting or pod.lost or pod.fenced)
     }
     if not failed:
-        return nothing()
+        return {}
     found: dict[str, set[str]] = {}
     roles, first = {replica.role: replica for replica in job.replicas}, framework.roles.first(job)
     for name in failed:

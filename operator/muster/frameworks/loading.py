@@ -22,7 +22,6 @@ from muster.api.model import (
     Replica,
     RunPolicy,
     SchedulingPolicy,
-    nothing,
 )
 from muster.frameworks import sizes
 from muster.frameworks.base import Framework, beyond, unsupported
@@ -68,8 +67,7 @@ def load(
         annotations=_texts(meta.get("annotations")),
         replicas=tuple(_replica(framework, type_, role) for type_, role in readable.items()),
         run_policy=_run_policy(policy, _leasts(_texts(meta.get("annotations")))),
-        options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()}
-        or nothing(),
+        options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
         service=_service(framework, meta),
         shared_above=shared_above,
@@ -185,9 +183,9 @@ def _replica(framework: Framework, type_: str, role: Mapping[str, Any]) -> Repli
 
 def _leasts(annotations: Mapping[str, str]) -> Mapping[str, int]:
     try:
-        return leasts.read(annotations) or nothing()
+        return leasts.read(annotations)
     except ValueError:
-        return nothing()  # what is wrong with it is among the problems
+        return {}  # what is wrong with it is among the problems
 
 
 def _run_policy(raw: Mapping[str, Any], by_role: Mapping[str, int]) -> RunPolicy:
@@ -223,8 +221,7 @@ def _service(framework: Framework, meta: Mapping[str, Any]) -> str:
 
 
 def _texts(value: object) -> dict[str, str]:
-    found = {key: item for key, item in mapping(value).items() if isinstance(item, str)}
-    return found or nothing()
+    return {key: item for key, item in mapping(value).items() if isinstance(item, str)}
 
 
 def _option(value: object, default: object) -> object:

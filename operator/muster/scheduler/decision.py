@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.api.reasons import GangPhase, Reason
-from muster.scheduler.model import nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Verdict:
     """Tasks that had a node before this cycle."""
     total: int
     """Tasks wanted."""
-    shortage: Mapping[str, int] = field(default_factory=nothing)
+    shortage: Mapping[str, int] = field(default_factory=dict)
     """Resource -> what the whole gang lacks."""
     position: int = 0
     """Place in its queue, from 1; 0 if it does not wait."""
@@ -71,7 +70,7 @@ class Verdict:
     blocked_by: tuple[str, ...] = ()
     """Up to 3 gangs, `queue/<name>` or `resourcequota/<namespace>/<name>` in the way."""
     ever_possible: bool = True
-    ruled_out: Mapping[str, int] = field(default_factory=nothing)
+    ruled_out: Mapping[str, int] = field(default_factory=dict)
     """What keeps the first task that did not fit from nodes -> how many of them."""
 
 
@@ -91,7 +90,7 @@ class Decision:
     """Where those start again that are evicted for it to be moved. Without evictions it is only
     a proposal."""
     room: Mapping[str, tuple[int, ...]] = field(
-        default_factory=nothing, compare=False, metadata={"recorded": False}
+        default_factory=dict, compare=False, metadata={"recorded": False}
     )
     """Node -> how much of each resource is kept free there for it, by a reservation."""
     effort: int = field(default=0, compare=False, metadata={"recorded": False})

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,6 @@ from muster.api.reasons import QueuePhase, Reason
 
 ENDLESS: Final = int(np.iinfo(np.int64).max // 4)
 """More volumes than anybody has."""
-_NOTHING: Final[Mapping[Any, Any]] = {}
-
-
-def nothing() -> Mapping[Any, Any]:
-    """Return what stands in values for all that is empty: of thousands, each would keep its own.
-
-    It is never changed.
-    """
-    return _NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +42,7 @@ class Driver:
     """The part of `users` that is being deleted."""
     volumes: Mapping[int, tuple[str, ...]]
     """Shape -> the volumes that its tasks share, each once."""
-    own: Mapping[int, int] = field(default_factory=nothing)
+    own: Mapping[int, int] = field(default_factory=dict)
     """Shape -> how many volumes each of its tasks has for itself; they are in `users` too."""
 
 
@@ -78,7 +69,7 @@ class Refusal:
 
     reason: Reason
     sentence: str
-    nodes: Mapping[str, int] = field(default_factory=nothing)
+    nodes: Mapping[str, int] = field(default_factory=dict)
     """What rules nodes out, in the words of the sentence -> how many."""
     blocked_by: tuple[str, ...] = ()
     """Up to 3 gangs, `queue/<name>` or `resourcequota/<namespace>/<name>` in the way."""
@@ -198,7 +189,7 @@ class AffinityTerm:
     """(D,): pods that count, or the sum of their weights, before the cycle."""
     text: str
     """Why a node is barred."""
-    adds: Mapping[int, int] = field(default_factory=nothing)
+    adds: Mapping[int, int] = field(default_factory=dict)
     """Shape -> what one task of it adds to its domain."""
     itself: int = 0
     """EVEN, NEAR: 1 if a task of the shape counts for the next one."""
@@ -281,15 +272,15 @@ class PodSet:
     leaving: Sequence[tuple[int, str]] = ()
     """(index, node) of the tasks among `returning` whose pod is about to be taken away."""
     succeeded: int = 0
-    previous: Mapping[int, str] = field(default_factory=nothing)
+    previous: Mapping[int, str] = field(default_factory=dict)
     """Index -> the node that the task's last pod had."""
-    nominated: Mapping[int, str] = field(default_factory=nothing)
+    nominated: Mapping[int, str] = field(default_factory=dict)
     """Index -> the node that is kept for the task since others were evicted for its gang."""
     request: IntArray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     """(R,) what one task takes, its slot included."""
     ports: frozenset[HostPort] = frozenset()
     """What each of `held` and `leaving` holds of its node's ports."""
-    charge: Mapping[str, int] = field(default_factory=nothing)
+    charge: Mapping[str, int] = field(default_factory=dict)
     """Key into `Snapshot.quotas` -> what a new pod takes of it."""
     absent: frozenset[int] = frozenset()
     """Indices of waiting tasks whose pods are still to be created, and to be charged."""
@@ -360,7 +351,7 @@ class Gang:
     it goes before all others."""
     polite: bool = False
     """Nobody is evicted for it."""
-    leasts: Mapping[str, int] = field(default_factory=nothing)
+    leasts: Mapping[str, int] = field(default_factory=dict)
     """Role -> how many of its tasks the gang needs at the least, of gangs that say it role by
     role; `min_member` is their sum."""
     shuns: frozenset[str] = frozenset()
@@ -546,13 +537,13 @@ class Snapshot:
     """Those in which gangs wait, by name."""
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
-    quotas: Mapping[str, Quota] = field(default_factory=nothing)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
     nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
     topologies: bool = True
     """Whether any gang or role says for itself where it is to lie."""
-    divisions: Mapping[str, Queue] = field(default_factory=nothing)
+    divisions: Mapping[str, Queue] = field(default_factory=dict)
     """Queues that are divided among others, by name. What they hold and want is their parts'; the
     gangs of such a queue itself wait in a part of the same name."""
 

@@ -22,7 +22,6 @@ from muster.scheduler.model import (
     Queue,
     Refusal,
     Shape,
-    nothing,
 )
 
 
@@ -148,11 +147,11 @@ class GangState:
     """The first reason in this cycle why it could not be placed."""
     summary: str = ""
     """The refusal in short."""
-    shortage: Mapping[str, int] = field(default_factory=nothing)
+    shortage: Mapping[str, int] = field(default_factory=dict)
     blocked_by: tuple[str, ...] = ()
     reserved: bool = False
     """Room is kept for it."""
-    room: Mapping[str, tuple[int, ...]] = field(default_factory=nothing)
+    room: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Where that is, as `Decision.room`."""
     eta: float | None = None
     """When it will find that room, if that is known."""
@@ -186,7 +185,7 @@ class GangState:
         if self.refusal is None:
             self.refusal = refusal
             self.summary = summary or refusal.sentence
-            self.shortage = shortage or nothing()
+            self.shortage = shortage or {}
             # Of whom room is kept it is known already who is in the way.
             self.blocked_by = refusal.blocked_by or self.blocked_by
 

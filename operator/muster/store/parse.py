@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -19,7 +18,6 @@ from muster.api.model import (
     ObjectView,
     PodView,
     Unreadable,
-    nothing,
 )
 from muster.api.tolerations import NodeTolerations
 from muster.cluster import cautious, podgroups, pods, tasks
@@ -59,7 +57,7 @@ def _identity(metadata: Json) -> dict[str, Any]:
         "uid": metadata["uid"],
         "owner": owner.controller(metadata),
         "deleting": "deletionTimestamp" in metadata,
-        "labels": metadata.get("labels") or nothing(),
+        "labels": metadata.get("labels") or {},
     }
 
 
@@ -67,7 +65,7 @@ def pod(document: Json) -> PodView:
     """Return the view of a pod."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = document.get("status") or {}
-    labels = metadata.get("labels") or nothing()
+    labels = metadata.get("labels") or {}
     index = labels.get(names.REPLICA_INDEX, "")
     controller = owner.controller(metadata)
     containers = status.get("containerStatuses") or ()
@@ -95,12 +93,11 @@ def pod(document: Json) -> PodView:
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         ended=_ended(status, containers),
-        # Of all pods of the cluster, which name a few classes: each is kept once.
-        priority_class=sys.intern(spec.get("priorityClassName") or ""),
+        priority_class=spec.get("priorityClassName") or "",
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
         # Whoever takes the gates away may have added to it: until the pod has its node it counts,
         # and not that of its template.
-        selector=nothing() if spec.get("nodeName") else spec.get("nodeSelector") or nothing(),
+        selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
         service=_service(metadata["name"], spec),
@@ -111,13 +108,13 @@ def pod(document: Json) -> PodView:
 
 
 def _service(name: str, spec: Json) -> str:
-    return sys.intern(edge.text(spec.get("subdomain"))) if spec.get("hostname") == name else ""
+    return edge.text(spec.get("subdomain")) if spec.get("hostname") == name else ""
 
 
 def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
     """Return a pod of which only is known whose it is and where: it takes all of its node."""
     metadata, spec = document["metadata"], document.get("spec") or {}
-    labels = metadata.get("labels") or nothing()
+    labels = metadata.get("labels") or {}
     index = edge.text(labels.get(names.REPLICA_INDEX))
     view = PodView(
         **_identity(metadata),
@@ -154,7 +151,7 @@ def unread_group(api_version: str, kind: str, document: Json, why: Unreadable) -
 def space(document: Json) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
     """Return name, labels and annotations of a namespace: admission goes by these, too."""
     metadata = document["metadata"]
-    return metadata["name"], metadata.get("labels") or nothing(), metadata.get("annotations") or {}
+    return metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
 
 
 def unread_space(
@@ -179,9 +176,9 @@ def child(kind: str, document: Json) -> ObjectView:
     return ObjectView(
         kind=kind,
         **identity,
-        data=(document.get("data") if kept else None) or nothing(),
-        spec=(document.get("spec") if scaler else None) or nothing(),
-        content=_content(kind, document) if kept or kind == "Secret" else nothing(),
+        data=(document.get("data") if kept else None) or {},
+        spec=(document.get("spec") if scaler else None) or {},
+        content=_content(kind, document) if kept or kind == "Secret" else {},
         api_version=_VERSIONS.get(kind, "v1"),
     )
 
@@ -191,7 +188,7 @@ def _content(kind: str, document: Json) -> Json:
     if kind == "Secret":
         return {"data": dict.fromkeys(document.get("data") or (), "")}
     if names.REPLICA_INDEX in (document["metadata"].get("labels") or {}):
-        return nothing()  # of a pod, of which there are many and nothing changes
+        return {}  # of a pod, of which there are many and nothing changes
     fields = _CONTENTS.get(kind, ())
     return {field: document[field] for field in fields if field in document}
 
@@ -238,9 +235,9 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
         spec=spec,
         phase=edge.text(status.get("phase")),
         conditions=tuple(c for c in edge.sequence(status.get("conditions")) if edge.mapping(c)),
-        annotations=metadata.get("annotations") or nothing(),
+        annotations=metadata.get("annotations") or {},
         created=epoch(metadata.get("creationTimestamp") or ""),
-        counts={k: status[k] for k in COUNTS if edge.integer(status.get(k))} or nothing(),
+        counts={k: status[k] for k in COUNTS if edge.integer(status.get(k))},
     )
 
 
