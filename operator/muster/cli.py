@@ -90,7 +90,6 @@ def _parser() -> argparse.ArgumentParser:
     importlib.import_module("muster.local.commands").add_to(subparsers)
     demo = subparsers.add_parser("demo", help="show a gang waiting and starting on this machine")
     demo.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
-    demo.add_argument("--out", type=Path, metavar="FILE.svg", help="where to draw what happened")
     demo.set_defaults(run=_demo)
     shown = subparsers.add_parser(
         "render",
@@ -175,7 +174,7 @@ def _leave(_number: int, _frame: object) -> None:
 
 def _demo(args: argparse.Namespace) -> int:
     demo = importlib.import_module("muster.local.demo")
-    code: int = demo.main(keep=args.keep, out=args.out)
+    code: int = demo.main(keep=args.keep)
     return code
 
 

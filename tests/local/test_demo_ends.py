@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,22 +18,22 @@ from muster.local.handle import ClusterError
 class Operator:
     """What the demo asks of its operator."""
 
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        log.write_text("working: gang scheduler embedded")
-
     def wait_ready(self) -> None:
         """Be ready."""
 
+    def log_tail(self) -> str:
+        """Return the end of its log."""
+        return "working: gang scheduler embedded"
+
 
 @pytest.fixture
-def clusters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
+def clusters(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Collect the clusters that are up."""
     there: set[str] = set()
     monkeypatch.setattr(cluster, "up", lambda wanted, _say: there.add(wanted.name))
     monkeypatch.setattr(cluster, "down", there.remove)
     monkeypatch.setattr(cluster, "find", lambda _name: None)
-    monkeypatch.setattr(runner, "start", lambda *_: Operator(tmp_path / "operator.log"))
+    monkeypatch.setattr(runner, "start", lambda *_: Operator())
     return there
 
 
@@ -51,56 +50,50 @@ def plays(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_an_operator_that_dies_ends_the_demo(
+def test_demo_whose_operator_ends_fails(
     keep: bool,
     clusters: set[str],
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exit code 1 and the reason; its log outlives the cluster."""
+    """The exit code is 1, stderr has the reason, and the cluster is deleted."""
     plays(monkeypatch, ClusterError("the operator ended."))
-    assert demo.main(keep=keep, out=tmp_path / "demo.svg") == 1
-    assert "muster demo: the operator ended." in capsys.readouterr().err
-    assert "working: gang scheduler embedded" in (tmp_path / "demo.log").read_text()
+    assert demo.main(keep=keep) == 1
+    assert capsys.readouterr().err == "muster demo: the operator ended.\n"
+    assert clusters == set()
+
+
+def test_demo_whose_job_ends_in_another_state_prints_the_end_of_the_log(
+    clusters: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The log is removed with the cluster."""
+    plays(monkeypatch, demo.ShowError("simple is Failed, not Succeeded"))
+    assert demo.main() == 1
+    assert "working: gang scheduler embedded" in capsys.readouterr().err
     assert clusters == set()
 
 
 def test_an_interrupted_demo_leaves_nothing(
     clusters: set[str],
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ctrl-C in the middle of the show: a word, and exit code 130."""
     plays(monkeypatch, KeyboardInterrupt())
-    assert demo.main(out=tmp_path / "demo.svg") == 130
+    assert demo.main() == 130
     assert capsys.readouterr().err == "muster demo: interrupted\n"
     assert clusters == set()
 
 
-def test_a_demo_that_is_to_be_kept_is(
-    clusters: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_demo_that_is_to_be_kept_is(clusters: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a name that can be told to go; another one goes with its demo."""
     plays(monkeypatch, None)
-    assert demo.main(keep=True, out=tmp_path / "demo.svg") == 0
+    assert demo.main(keep=True) == 0
     assert clusters == {"demo"}
-    assert demo.main(out=tmp_path / "demo.svg") == 0
+    assert demo.main() == 0
     assert clusters == {"demo"}
-
-
-def test_a_picture_that_cannot_be_written_is_found_out_at_the_start(
-    clusters: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line says why; nothing is brought up."""
-    (tmp_path / "file").touch()
-    out = tmp_path / "file" / "demo.svg"
-    assert demo.main(out=out) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"muster demo: {out} cannot be written: ")
-    assert len(said.splitlines()) == 1
-    assert clusters == set()
 
 
 CUT_SHORT = """

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from muster.local.history import Sight, Watch
     from muster.local.runner import Runner
-    from muster.local.timeline import Paint
 
     Say = Callable[[str], None]
 
@@ -54,7 +53,6 @@ THEN = ("tfjob-ps-worker-gpu.yaml", "tfjob-exit-code.yaml", "tfjob-simple.yaml")
 _VERDICT_SECONDS = 10.0
 _DRAIN_SECONDS = 5.0
 _SHAPE = {"cpu": "8", "memory": "32Gi", history.GPU: str(GPUS), "pods": "110"}
-_HERE = Path(__file__).resolve()
 ENDS = "local.muster.kubeflow.org/ends"
 """Annotation of a job: the state that it is meant to come to, if that is not Succeeded."""
 
@@ -67,14 +65,14 @@ _SILENT = ("", JobState.CREATED)
 _INDENT = _TIME + _NAME + _STATE
 
 
-def main(*, keep: bool = False, out: Path | None = None) -> int:
+def main(*, keep: bool = False) -> int:
     """Run the show; the exit code is 0 only if every job ended as it is meant to.
 
-    `keep` leaves cluster, operator and jobs as they are at the end; `out` is where to draw.
+    `keep` leaves cluster, operator and jobs as they are at the end.
     """
     begun = time.monotonic()
     try:
-        _show(keep=keep, out=out or _default_out())
+        _show(keep=keep)
     except (ShowError, ClusterError, binaries.BinariesError) as error:
         print(f"muster demo: {error}", file=sys.stderr)
         return 1
@@ -86,9 +84,8 @@ def main(*, keep: bool = False, out: Path | None = None) -> int:
     return 0
 
 
-def _show(*, keep: bool, out: Path) -> None:
+def _show(*, keep: bool) -> None:
     examples, manifests = _shipped("examples"), _shipped("manifests") / "overlays" / "embedded"
-    _make_folder(out)
     with _cluster(keep=keep) as where:
         page = f"{LOOPBACK}:{cluster.free_port()}"
         flags = (f"--dashboard-bind-address={page}", "--dashboard-auth=none")
@@ -97,11 +94,9 @@ def _show(*, keep: bool, out: Path) -> None:
             operator.wait_ready()
             _say("Muster is ready: an operator with the rights that it ships, and no more.")
             _say(f"Watch on a page: http://{page}/")
-            asyncio.run(_play(where, operator, examples, out))
-        except (ShowError, ClusterError) as error:
-            log = out.with_suffix(".log")
-            log.write_text(operator.log.read_text(errors="replace"))
-            raise ShowError(f"{error}\nThe operator's log: {_nearby(log)}") from error
+            asyncio.run(_play(where, operator, examples))
+        except ShowError as error:
+            raise ShowError(f"{error}\nThe operator's log:\n{operator.log_tail()}") from error
 
 
 @contextlib.contextmanager
@@ -128,11 +123,10 @@ def _cluster(*, keep: bool) -> Iterator[Cluster]:
         _say(f"To end it: muster local down --name {name}\n")
 
 
-async def _play(where: Cluster, operator: Runner, examples: Path, out: Path) -> None:
-    paint = timeline.coloured if _in_colour() else timeline.plain
+async def _play(where: Cluster, operator: Runner, examples: Path) -> None:
     since = time.monotonic()
     async with history.Watch(where, "default", since) as watch:
-        show = Show(where, watch, say=_say, check=operator.check, paint=paint)
+        show = Show(where, watch, say=_say, check=operator.check)
         await _apply(show, examples, (FIRST,))
         if not await show.listen(lambda: show.waits(WAITS), _VERDICT_SECONDS):
             raise ShowError(
@@ -145,20 +139,13 @@ async def _play(where: Cluster, operator: Runner, examples: Path, out: Path) -> 
             raise ShowError(f"after {LIMIT_SECONDS:.0f} s {show.unfinished()}")
         await show.listen(show.drained, _DRAIN_SECONDS)
         _say(f"\n$ kubectl get tfjobs\n{where.kubectl('get', 'tfjobs').strip()}\n")
-    _draw(show.seen, out, paint)
+    nodes = [timeline.Node(f"node-{index + 1}", GPUS) for index in range(NODES)]
+    _say(timeline.render(show.seen, nodes))
 
 
 async def _apply(show: Show, examples: Path, files: Sequence[str]) -> None:
     for file in files:
         await show.apply(examples / file, f"examples/{file}")
-
-
-def _draw(seen: Sequence[Sight], out: Path, paint: Paint) -> None:
-    nodes = [timeline.Node(f"node-{index + 1}", GPUS) for index in range(NODES)]
-    drawn = timeline.arrange(seen, nodes)
-    _say(timeline.render(drawn, paint))
-    out.write_text(timeline.draw(drawn, "muster demo: who ran where, and when"))
-    _say(f"The same as a picture: {_nearby(out)}")
 
 
 def _shipped(folder: str) -> Path:
@@ -169,36 +156,6 @@ def _shipped(folder: str) -> Path:
             "run `make demo` in a clone"
         )
     return found
-
-
-def _default_out() -> Path:
-    """`build/` of the clone, which git ignores; without one, beside the local clusters."""
-    clone = _HERE.parents[3]
-    folder = clone / "build" if (clone / "examples").is_dir() else layout.state_root().parent
-    return folder / "muster-demo.svg"
-
-
-def _make_folder(path: Path) -> None:
-    """Find out before the show whether its picture can be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = not path.exists()
-        path.touch()
-        if new:
-            path.unlink()
-    except OSError as error:
-        raise ShowError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _nearby(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _in_colour() -> bool:
-    return (
-        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    )
 
 
 def _say(text: str) -> None:
@@ -230,7 +187,6 @@ class Show:
         namespace: str = "default",
         say: Say = lambda _: None,
         check: Callable[[], None] = lambda: None,
-        paint: Paint = timeline.plain,
     ) -> None:
         """`say` gets each line; `check` is called every second and may raise."""
         self.seen: list[Sight] = []
@@ -241,7 +197,7 @@ class Show:
         self._namespace = namespace
         self._say = say
         self._check = check
-        self._narrator = Narrator(paint)
+        self._narrator = Narrator()
 
     async def apply(self, path: Path, shown: str = "") -> None:
         """Apply a file as a user does; ClusterError with kubectl's message if it is refused."""
@@ -311,8 +267,7 @@ def _why(job: JobSight) -> str:
 class Narrator:
     """Takes sights in their order, and gives the lines of what is new in them."""
 
-    def __init__(self, paint: Paint = timeline.plain) -> None:
-        self._paint = paint
+    def __init__(self) -> None:
         self._jobs: dict[str, JobSight] = {}
         self._shown: dict[str, tuple[str, str]] = {}
         self._nodes: dict[str, dict[str, str]] = defaultdict(dict)
@@ -353,11 +308,10 @@ class Narrator:
             yield self._line(pod.at, pod.job, "", _where(nodes.values()))
 
     def _line(self, at: float, job: str, state: str, words: str) -> str:
-        place = list(self._jobs).index(job) if job in self._jobs else 0
         time, name = f"{at:5.1f} s ", f"{job:<{_NAME}.{_NAME - 1}}"
         lines = textwrap.wrap(words, timeline.WIDTH - _INDENT, break_long_words=False) or [""]
         text = f"\n{'':{_INDENT}}".join(lines)
-        return f"{time}{self._paint(name, place)}{state:<{_STATE}}{text}".rstrip()
+        return f"{time}{name}{state:<{_STATE}}{text}".rstrip()
 
 
 def _where(nodes: Iterable[str]) -> str:
