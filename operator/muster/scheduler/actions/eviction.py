@@ -7,6 +7,7 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -402,26 +403,27 @@ class Trial:
         return None
 
 
-def trial_of(session: Session, gang: GangState) -> Trial:
-    """Return the question for what the gang lacks."""
+def trial_of(session: Session, gang: GangState, most: float = math.inf) -> Trial:
+    """Return the question for what the gang lacks; after `most` rehearsals the answer is no."""
     confined = session.rules.cramped(gang) is not None
     alone = len(gang.tasks) == 1 and not (gang.tasks[0].shape.tied or gang.tasks[0].shape.ports)
     if alone and not confined:
         return Slots(session, gang)
-    return Rehearsal(session, gang)
+    return Rehearsal(session, gang, most)
 
 
 class Rehearsal(Trial):
     """Several roles, ports or neighbours: it is tried on the session and taken back."""
 
-    def __init__(self, session: Session, gang: GangState) -> None:
-        self._session, self._gang = session, gang
+    def __init__(self, session: Session, gang: GangState, most: float) -> None:
+        self._session, self._gang, self._left = session, gang, most
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang can be placed."""
         session, gang = self._session, self._gang
-        if session.exhausted(gang):
+        if self._left <= 0 or session.exhausted(gang):
             return False
+        self._left -= 1
         mark = session.mark()
         if chosen.any():
             session.evict(gang, chosen, "")
