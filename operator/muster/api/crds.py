@@ -197,7 +197,8 @@ class ReservationLimits(Model):
     max_seconds: Count | None = Field(
         None,
         ge=1,
-        description="For how long, in a row; then nothing is kept for the namespace for as long.",
+        description="For how long from the first reservation of a namespace; for as long after "
+        "that, nodes are not kept free for its gangs.",
     )
 
 
@@ -271,17 +272,6 @@ class QueueUsage(Model):
     at: datetime | None = Field(None, description="When that was so.")
 
 
-class Reserved(Model):
-    """How much of `maxSeconds` a namespace has used up."""
-
-    since: datetime | None = Field(None, description="Since when it holds a reservation, or none.")
-    seconds: Count | None = Field(
-        None, description="What it had used up by then; without a reservation that comes back."
-    )
-    held: bool | None = Field(None, description="A reservation is held.")
-    spent: bool | None = Field(None, description="It gets none until all of that has come back.")
-
-
 class QueueStatus(Model):
     """What the queue holds and is due, and its groups, counted by phase; all with its parts."""
 
@@ -297,8 +287,9 @@ class QueueStatus(Model):
     )
 
     usage: QueueUsage | None = None
-    reservations: dict[str, Reserved] | None = Field(
-        None, description="For whom nodes were kept, by namespace, where that is limited."
+    reservations: dict[str, datetime] | None = Field(
+        None,
+        description="When the first of the reservations that are limited began, by namespace.",
     )
     unknown: Count | None = None
     pending: Count | None = None

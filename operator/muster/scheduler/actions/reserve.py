@@ -154,9 +154,7 @@ def _limited(session: Session, gang: GangState) -> str:
         return ""
     queue = gang.queue.spec
     if queue.spent and gang.spec.namespace in queue.spent:
-        return (
-            f'queue "{queue.name}" has kept room for its namespace for as long as it may in a row'
-        )
+        return f'queue "{queue.name}" has kept room for its namespace for as long as it may'
     if queue.reservable is None:
         return ""
     over = np.flatnonzero(gang.lacking() > queue.reservable)
