@@ -645,7 +645,8 @@ class Story(Shown):
         if not (whole and self.lacks()):
             self.lacks_since = None
             return
-        if self.lacks_since is None:
+        # The hold counts from the last member that began to terminate or was removed.
+        if self.lacks_since is None or facts.ending != before.facts.ending:
             self.lacks_since = self.now
         if facts.may_run or before.facts.may_run:
             self.may_run_at = self.now
