@@ -1497,3 +1497,24 @@ def test_gang_whose_pod_name_is_in_use_gets_no_nodes(story):
     assert story.look().refusal is NOT_NOW
     story.gone(W1)
     assert story.look(2.0).refusal is None
+
+
+def test_gang_whose_pods_come_while_others_are_evaluated_is_decided_as_the_cycle_sees_it():
+    """Decisions name tasks by index: the facts of the evaluation tell which pods these are."""
+    story = Story()
+    other = tfjob(name="other", Worker=1)
+    other["metadata"] |= {"uid": "other-uid", "generation": 1}
+    story.put(other)
+    gangs, settings = story.following.gangs, story.following.settings
+    story.following.look()
+    story.following.assume({W0: "n1", W1: "n1", W2: "n2"})
+    story.following.members.gangs = lambda: ["TFJob/team/other", KEY]
+    steps = gangs.evaluate(settings, story.now)
+    next(steps)
+    for name in (W0, W1, W2):
+        story.pod(name)
+    before = gangs.facts_then(KEY)
+    next(steps)
+    assert gangs.facts_then(KEY) is not before
+    assert gangs.facts_then(KEY) is gangs.facts(KEY, story.now)
+    assert list(steps) == []

@@ -128,6 +128,34 @@ def test_room_that_goes_while_a_cycle_decides(loss):
     play(story)
 
 
+def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
+    """After a start every gang is evaluated, and the lease and the probes need the loop too."""
+    monkeypatch.setattr(loop, "SLICE", 0.0)
+    turn, evaluated = 0, {}
+    real = members.JobMembers.facts
+
+    def facts(self, key, *more):
+        evaluated.setdefault(key, turn)
+        return real(self, key, *more)
+
+    async def count():
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def story(s):
+        monkeypatch.setattr(members.JobMembers, "facts", facts)
+        counting = asyncio.create_task(count())
+        for number in range(10):
+            s.create(name=f"job-{number}", workers=100)
+        await s.until(lambda: s.verdict("TFJob/team/job-9"))
+        counting.cancel()
+        assert len(set(evaluated.values())) == 10
+
+    play(story)
+
+
 def test_room_that_goes_where_the_gang_does_not_need_it():
     """It is promised nevertheless, in this cycle or in the next."""
 

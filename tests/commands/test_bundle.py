@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.apiserver.read_only import Served, job
 
-from commands.test_questions import Served, job
 from muster import cli
 from muster.commands import bundle, questions
 from muster.kube import client

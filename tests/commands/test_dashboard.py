@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from support.apiserver.read_only import PATHS, Served
 
-from commands.test_questions import PATHS, Served
 from muster import cli
 from muster.cluster import recording
 from muster.commands import dashboard, questions

@@ -10,14 +10,14 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.apiserver.read_only import job
+from support.builders.recorded_decisions import RECORDED
+from support.rehearsal.bundles import written
 
-from commands.test_bundle import written
-from commands.test_questions import job
 from muster import cli
 from muster.cluster import recording
 from muster.commands import redaction
 from muster.kube import client
-from replay.test_replay import RECORDED
 from support.builders.scheduler import make_node
 
 SAMPLE = list(RECORDED)[::5]

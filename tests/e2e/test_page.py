@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.rehearsal.dashboard_source import EVENT, Hall
 
-from dashboard.test_server import EVENT, Hall
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Guard, Source

@@ -19,8 +19,8 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from support.e2e.image_engine import DIGEST, ENGINE, pinned, saved
 
-from manifests.test_release import DIGEST, ENGINE, pinned, saved
 from muster.local import cluster, layout, options
 from muster.local.handle import Cluster
 from support.e2e import doc_commands

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -14,7 +15,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError
 from muster.store.store import Store
 from muster.store.takeover import Takeover
-from support.apiserver.memory import merge
+from support.apiserver.memory import merge, tfjob
 from support.builders import recorded_jobs
 
 GONE = 404
@@ -154,6 +155,34 @@ def test_what_may_not_be_labelled_is_known_nevertheless(code):
     job = look(store, Takeover(server, store))
     known = store.children.of(job, "Service", ())
     assert len(known) == (0 if code == GONE else 3)
+
+
+def test_reading_all_jobs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
+    """Each job is parsed at the start, and the lease and the probes need the loop too."""
+    monkeypatch.setattr("muster.store.takeover.SLICE", 0.0)
+    store, turn, read = Store(gang.NONE, FRAMEWORKS.values()), 0, []
+    for number in range(5):
+        document = tfjob(name=f"job-{number}")
+        document["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
+        store.put(document)
+    takeover = Takeover(None, store)
+    monkeypatch.setattr(
+        takeover, "look", look := AsyncMock(side_effect=lambda _: read.append(turn))
+    )
+
+    async def count():
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def story():
+        counting = asyncio.create_task(count())
+        await takeover.look_at_all()
+        counting.cancel()
+
+    asyncio.run(story())
+    assert look.await_count == len(set(read)) == 5
 
 
 def test_all_jobs_are_looked_at_before_any_pass():

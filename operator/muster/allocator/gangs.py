@@ -69,8 +69,12 @@ class GangTracker:
 
     def inputs(self, settings: GangSettings, now: float) -> list[GangInput]:
         """Look at every gang that there is; return those of which something is placed here."""
+        return [gang for gang in self.evaluate(settings, now) if gang is not None]
+
+    def evaluate(self, settings: GangSettings, now: float) -> Iterator[GangInput | None]:
+        """Evaluate all gangs, one per step; yield None where nothing is placed here."""
         self._then.clear()
-        found, living = [], set[str]()
+        living = set[str]()
         for kind in self._kinds:
             kind.members.begin(settings)
             for key in kind.members.gangs():
@@ -78,12 +82,12 @@ class GangTracker:
                 if key not in living:
                     living.add(key)
                     self._kind_of[key] = kind
-                    if (gang := self._input(key, kind, now)) is not None:
-                        found.append(gang)
+                    # It may have changed since the first step: the cycle sees it as it is now.
+                    self._then.pop(key, None)
+                    yield self._input(key, kind, now)
         for key in self._kind_of.keys() - living:
             self._forget(key)
             del self._kind_of[key]
-        return found
 
     def _input(self, key: str, kind: Kind, now: float) -> GangInput | None:
         """Return the gang for this cycle, as it was where nothing can have changed.

@@ -214,20 +214,18 @@ class Loop:
 
     async def _cycle(self) -> bool:
         """Decide and carry it out; say whether anybody gets room by it, now or soon."""
-        now, settings = time.time(), self._settings()
+        settings = self._settings()
         # Each gang and each limit says in every cycle when it is due, so that one timer stands for
         # all, and what is over leaves none behind.
         self._next = math.inf
-        inputs = self.gangs.inputs(settings.gangs, now)
+        inputs, now = await self._evaluate(settings.gangs)
         if self._trials is not None and self._jobs.asks:
             await self._trials.look(list(self._jobs.asks.values()))
             # Anything may have changed while that was awaited; a second look costs little where
             # nothing has.
-            now = time.time()
-            inputs = self.gangs.inputs(settings.gangs, now)
+            inputs, now = await self._evaluate(settings.gangs)
         if await self._prepare(inputs):
-            now = time.time()
-            inputs = self.gangs.inputs(settings.gangs, now)
+            inputs, now = await self._evaluate(settings.gangs)
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
         found = self._turns.pass_by(found, self._jobs.untried, now)
@@ -253,6 +251,22 @@ class Loop:
         self._inputs = inputs
         self._set_alarm()
         return any(d.placements or d.evictions for d in decisions)
+
+    async def _evaluate(self, settings: GangSettings) -> tuple[Sequence[GangInput], float]:
+        """Return all gangs of which something is placed here, and the time after the evaluation.
+
+        After a start all gangs are new, and each may have thousands of pods: the event loop turns
+        in between. A decision about a gang that changes meanwhile is void, as it is of one that
+        changes while the cycle decides.
+        """
+        found, started = list[GangInput](), time.monotonic()
+        for gang in self.gangs.evaluate(settings, time.time()):
+            if gang is not None:
+                found.append(gang)
+            if time.monotonic() - started >= SLICE:
+                await asyncio.sleep(0)
+                started = time.monotonic()
+        return found, time.time()
 
     async def _prepare(self, inputs: Sequence[GangInput]) -> bool:
         """Take in what is new, gang by gang; say whether others had their turn in between.

@@ -31,6 +31,8 @@ FRESH_FOR: Final = 60.0
 """Seconds for which a namespace that was read is not read again."""
 PATIENCE: Final = 30.0
 """Seconds for which all else waits for what other operators have left."""
+SLICE: Final = 0.05
+"""Seconds of reading jobs after which the event loop turns."""
 _BARE: Final = {"labelSelector": f"!{names.OPERATOR_NAME}", "limit": "500"}
 
 
@@ -63,8 +65,12 @@ class Takeover:
         """Find what belongs to any job; what cannot be read in time is left to the passes."""
         try:
             async with asyncio.timeout(PATIENCE):
+                started = time.monotonic()
                 for job in self._store.jobs:
                     await self.look(job)
+                    if time.monotonic() - started >= SLICE:
+                        await asyncio.sleep(0)
+                        started = time.monotonic()
         except (ApiError, *BROKEN) as error:
             log.warning("what jobs have could not be looked for yet: %r", error)
 
