@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from support.apiserver.read_only import PATHS, Served
 
 from muster import cli
 from muster.cluster import recording
@@ -19,6 +18,7 @@ from muster.dashboard import server as page
 from muster.kube.client import OPENED, ApiError
 from muster.settings import Settings
 from support.apiserver.memory import tfjob
+from support.apiserver.read_only import PATHS, Served
 from support.builders import sample_clusters
 from support.builders.scheduler import make_node
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 
 import pytest
 import yaml
 
 from muster import cli
-from muster.api import edge
 from muster.cluster import recording
 from muster.commands import questions
 from muster.commands.questions import Asked
 from muster.kube.client import ApiError
 from muster.settings import Settings
 from support.apiserver.memory import tfjob
+from support.apiserver.read_only import Served, job
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role
 from support.builders.snapshots import seen
 
@@ -154,40 +153,6 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path, capsys):
 
 # Of the live cluster.
 
-PATHS = {
-    "Node": "/api/v1/nodes",
-    "Pod": "/api/v1/pods",
-    "ResourceQuota": "/api/v1/resourcequotas",
-    "LimitRange": "/api/v1/limitranges",
-    "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
-    "TFJob": "/apis/kubeflow.org/v1/tfjobs",
-}
-
-
-DEFAULT_QUEUE = {"kind": "Queue", "metadata": {"name": "default"}}
-
-
-class Served:
-    """An API server that can only be read: these documents, and the default queue."""
-
-    namespace = "team"
-
-    def __init__(self, *documents):
-        self._lists = {path: [] for path in PATHS.values()}
-        for number, document in enumerate((DEFAULT_QUEUE, *documents)):
-            given = {"uid": str(number), "resourceVersion": "1", "namespace": "team"}
-            if document["kind"] in ("Node", "Queue"):
-                del given["namespace"]
-            metadata = {**given, **document["metadata"]}
-            self._lists[PATHS[document["kind"]]].append({**document, "metadata": metadata})
-
-    async def get(self, path, **_params):
-        """Return the list that is at the path."""
-        return {"metadata": {"resourceVersion": "1"}, "items": self._lists.get(path, [])}
-
-    async def close(self):
-        """Do nothing: there is no connection."""
-
 
 @pytest.fixture
 def live(monkeypatch):
@@ -200,16 +165,6 @@ def live(monkeypatch):
         monkeypatch.setattr(questions, "connect", connect)
 
     return serve
-
-
-def job(name="mnist", *, workers, cpu="1", age=0.0):
-    """Return a job that was created so many seconds ago."""
-    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": cpu}}}
-    template = {"spec": {"containers": [container]}}
-    document = tfjob(name=name, Worker={"replicas": workers, "template": template})
-    document["metadata"]["creationTimestamp"] = edge.format_time(time.time() - age)
-    document["metadata"]["generation"] = 1
-    return document
 
 
 def quota(*, used="0", scopes=(), **hard):

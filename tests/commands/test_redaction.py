@@ -10,15 +10,15 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.apiserver.read_only import job
-from support.builders.recorded_decisions import RECORDED
-from support.rehearsal.bundles import written
 
 from muster import cli
 from muster.cluster import recording
 from muster.commands import redaction
 from muster.kube import client
+from support.apiserver.read_only import job
+from support.builders.recorded_decisions import RECORDED
 from support.builders.scheduler import make_node
+from support.rehearsal.bundles import written
 
 SAMPLE = list(RECORDED)[::5]
 MEANT = ("job", "space", "node", "zone", "queue", "class", "image", "label", "value", "variable",

@@ -6,24 +6,18 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import aiohttp
 import pytest
 
-from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
-from muster.dashboard.server import Dashboard, Guard, Source
+from muster.dashboard.server import Dashboard, Guard
 from muster.kube.client import ApiError
-from muster.scheduler import policy
 from support.apiserver.memory import tfjob
 from support.builders import sample_clusters
 from support.builders.sample_clusters import Server
-from support.builders.scheduler import make_pod
+from support.rehearsal.dashboard_source import EVENT, SEEN, WHOLE, Hall
 
-_, WHOLE = sample_clusters.small()
-SEEN = replace(WHOLE, decisions=WHOLE.decisions[:1])
-"""Its start is promised: nothing is to be foretold, which would come as a difference, too."""
 CHURN = "XGBoostJob/ranking/churn"
 
 
@@ -32,39 +26,6 @@ def _quick(monkeypatch):
     """Wait for moments only."""
     monkeypatch.setattr(dashboard, "PAUSE", 0.01)
     monkeypatch.setattr(dashboard, "SHARE", 0)
-
-
-class Hall:
-    """What a dashboard is told, which can change."""
-
-    def __init__(self, seen=SEEN, **more):
-        """Show this."""
-        self.seen, self.looked = seen, 0
-        self.store = empty_store(("muster",))
-        self.source = Source(self.look, lambda: policy.DEFAULT, self.store, **more)
-
-    def look(self):
-        """Return what the last cycle saw."""
-        self.looked += 1
-        return self.seen
-
-    def goes_on(self, seen):
-        """Have a cycle see this."""
-        self.seen = seen
-        self.source.past.saw(seen.snapshot)
-
-    def brings(self, name="mine"):
-        """Show a job, with a pod."""
-        document = tfjob(name=name)
-        document["metadata"] |= {"namespace": "vision", "uid": "u-1", "resourceVersion": "1"}
-        self.store.jobs.show("TFJob", document, gone=False)
-        owner = {"kind": "TFJob", "name": name, "uid": "u-1", "controller": True,
-                 "apiVersion": "kubeflow.org/v1"}  # fmt: skip
-        pod = {"kind": "Pod", **make_pod(name=f"{name}-worker-0", namespace="vision", uid="p-1")}
-        labels = {"training.kubeflow.org/replica-type": "worker",
-                  "training.kubeflow.org/replica-index": "0"}  # fmt: skip
-        pod["metadata"] |= {"ownerReferences": [owner], "resourceVersion": "2", "labels": labels}
-        self.store.put(pod)
 
 
 @asynccontextmanager
@@ -529,10 +490,6 @@ def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
                     told = await answer.json()
 
     asyncio.run(story())
-
-
-EVENT = {"reason": "Queued", "message": "waits", "type": "Normal", "count": 3,
-         "lastTimestamp": "2026-09-21T14:13:20Z"}  # fmt: skip
 
 
 def test_what_is_read_is_read_by_the_rights_of_who_looks():

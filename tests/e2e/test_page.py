@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.rehearsal.dashboard_source import EVENT, Hall
 
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
@@ -28,6 +27,7 @@ from support.builders.scheduler import make_node
 from support.e2e import browser, reverse_proxy
 from support.e2e.gangs import wait_reason
 from support.e2e.harness import Api, Operator, add_nodes, tfjob
+from support.rehearsal.dashboard_source import EVENT, Hall
 
 pytestmark = [
     pytest.mark.e2e,

@@ -19,12 +19,12 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-from support.e2e.image_engine import DIGEST, ENGINE, pinned, saved
 
 from muster.local import cluster, layout, options
 from muster.local.handle import Cluster
 from support.e2e import doc_commands
 from support.e2e.harness import Operator, account_config
+from support.e2e.image_engine import DIGEST, ENGINE, pinned, saved
 
 ROOT = Path(__file__).parents[2]
 READ = ("README.md", "docs/local.md", "docs/first-job.md")

@@ -9,7 +9,6 @@ one line differ; where others are wanted, the line is written anew with them.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +17,8 @@ from muster.cluster import recording
 from muster.scheduler import policy
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.plugins import PLUGINS
+from support.builders.recorded_decisions import RECORDED
 
-RECORDED = {
-    f"{path.stem}:{number}": text
-    for path in sorted(Path(__file__).with_name("recorded").glob("*.jsonl"))
-    for number, text in enumerate(path.read_text().splitlines(keepends=True), 1)
-}
-"""File and line -> a recording."""
 REASONS = {
     "",
     "ExceedsCluster",
