@@ -134,7 +134,7 @@ def test_a_gang_that_cannot_be_made_whole_begins_anew(
     api: Api, start_operator: StartOperator
 ) -> None:
     """When the hold is over all members go, others get the room, and the gang waits whole (S1)."""
-    start_operator("--member-hold=2s")
+    start_operator("--member-hold=2s", "--on-hold-expired=restart")
     add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
     api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
     api.wait_pods(4, "Running", "gang")
