@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from support.e2e.harness import (
     Api,
     Json,
     Operator,
-    Refused,
     StartOperator,
     add_nodes,
     node_of,
@@ -400,18 +398,6 @@ def test_labels_alone_make_a_gang(api: Api, scheduler: Operator) -> None:
 
 
 @pytest.mark.full
-def test_pods_wait_for_their_group(api: Api, scheduler: Operator) -> None:
-    """A Job that comes before its PodGroup, or whose PodGroup was forgotten."""
-    add_nodes(api, {"cpu": "4"})
-    api.create(batch_job("early", 2))
-    pods = wait_waiting(api, "early", 2)
-    assert 'PodGroup "early" does not exist' in pods[0]["status"]["conditions"][0]["message"]
-    api.create(pod_group("early", 2))
-    wait_running(api, "early", 2)
-    wait_phase(api, "early", "Running", running=2)
-
-
-@pytest.mark.full
 def test_a_gang_of_labels_keeps_what_it_had_over_a_restart(
     api: Api, start_operator: StartOperator, policy: Path
 ) -> None:
@@ -444,26 +430,6 @@ def test_a_gang_of_labels_keeps_what_it_had_over_a_restart(
     kept = of_name(api, "grows")
     assert {p["metadata"]["uid"] for p in kept} == before
     assert {phase_of(p) for p in kept} == {"Running"}
-
-
-@pytest.mark.full
-def test_a_disruption_budget_makes_a_gang(api: Api, scheduler: Operator) -> None:
-    """The legacy dialect: the budget of the pods' controller says how many start together."""
-    add_nodes(api, {"cpu": "2"})
-    job = batch_job("old", 3, run="1")
-    del job["spec"]["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
-    made = api.create({**job, "spec": {**job["spec"], "suspend": True}})
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "old", "controller": True}
-    budgets = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
-    spec: Json = {"minAvailable": 3, "selector": {"matchLabels": {"job-name": "old"}}}
-    metadata = {"name": "old", "ownerReferences": [{**owner, "uid": made["metadata"]["uid"]}]}
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
-    api.send("POST", api.path(budgets), {**budget, "spec": spec})
-    api.patch("Job", "old", {"spec": {"suspend": False}})
-    waiting = wait_waiting(api, "old", 3)
-    assert not any(map(node_of, waiting))
-    add_nodes(api, {"cpu": "1"}, prefix="more")
-    api.wait("Job", lambda jobs: jobs["old"]["status"].get("succeeded") == 3, what="old")
 
 
 def evicted(api: Api, message: str, count: int) -> set[str]:
@@ -532,24 +498,3 @@ def test_higher_priorities_evict_what_no_budget_guards(
         api.delete("Job", name)
     for name in ("plain", "guarded"):
         wait_running(api, name, 2)
-
-
-@pytest.mark.full
-def test_a_gang_that_is_not_made_whole_in_time_begins_anew(api: Api, scheduler: Operator) -> None:
-    """As its PodGroup says: what is left goes, others get the room, it starts whole later."""
-    add_nodes(api, *[{"cpu": "1"}] * 3)
-    api.create(pod_group("gang", 3, memberHoldSeconds=1, onHoldExpired="release"))
-    api.create(batch_job("gang", 3))
-    lost, *left = wait_running(api, "gang", 3)
-    create(api, "filler", 2)
-    wait_waiting(api, "filler", 2)
-    api.delete("Node", node_of(lost))
-    # Nothing runs there any more, and the operator may have been faster.
-    with contextlib.suppress(Refused):
-        api.delete("Pod", lost["metadata"]["name"], grace=0)
-    wait_running(api, "filler", 2)
-    told = "release: members were missing for too long; it starts anew"
-    assert evicted(api, told, 2) == {p["metadata"]["name"] for p in left}
-    assert not any(map(node_of, wait_waiting(api, "gang", 3)))
-    add_nodes(api, {"cpu": "3"}, prefix="more")
-    wait_running(api, "gang", 3)
