@@ -48,7 +48,7 @@ def main() -> None:
             sys.exit(f"{found}\nA test fails without any mutation")
         survivors = [one for one in sample if survives(one, package, module, tests)]
     for one in sorted(survivors, key=lambda one: one.line):
-        print(f"{options.module}:{one.line}: {one.before} -> {one.after}")
+        print(f"{options.module}:{one.line}: {' '.join(one.before.split())} -> {one.after}")
     print(f"{len(survivors)} of {len(sample)} sampled mutations survived ({len(every)} in all)")
 
 

@@ -7,28 +7,15 @@ import ast
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.FloorDiv,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
+PAIRS: tuple[tuple[type[ast.AST], type[ast.AST]], ...] = (
+    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)),
+    *((ast.Is, ast.IsNot), (ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.FloorDiv)),
+    (ast.BitAnd, ast.BitOr),
+)
+SWAPPED = dict(PAIRS) | {other: one for one, other in PAIRS}
+"""Operator -> the one that replaces it."""
 NOT_RUN = {"annotation", "returns", "decorator_list", "bases", "type_params"}
 """Fields of a node that hold types, or options of a decorator."""
 
@@ -78,22 +65,18 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _changed(node: ast.expr) -> Iterator[ast.expr]:
-    made = copy(node)
-    match node, made:
-        case ast.Compare(ops=[op, *rest]), ast.Compare():
-            made.ops = [COMPARISONS[type(op)](), *rest]
-            yield made
-        case ast.BoolOp(op=op), ast.BoolOp():
-            made.op = ast.Or() if isinstance(op, ast.And) else ast.And()
-            yield made
-        case ast.BinOp(op=op), ast.BinOp() if type(op) in ARITHMETIC:
-            made.op = ARITHMETIC[type(op)]()
-            yield made
-        case ast.UnaryOp(op=ast.Not(), operand=operand), _:
-            yield operand
-        case ast.Constant(value=bool(value)), ast.Constant():
+    made: Any = copy(node)
+    match node:
+        case ast.Compare(ops=[op, *rest]):
+            made.ops = [SWAPPED[type(op)](), *rest]
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
+            made.op = SWAPPED[type(op)]()
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            made = operand
+        case ast.Constant(value=bool(value)):
             made.value = not value
-            yield made
-        case ast.Constant(value=int() | float() as value), ast.Constant():
+        case ast.Constant(value=int() | float() as value):
             made.value = value + 1
-            yield made
+        case _:
+            return
+    yield made
