@@ -397,7 +397,8 @@ def test_a_policy_is_a_file_that_the_operator_follows() -> None:
 
 def test_a_default_queue_waits_for_its_kind() -> None:
     """Created behind all else where its CRD comes with the release; later a part of it."""
-    values = {"defaultQueue": {"create": True, "name": "main", "spec": {"weight": 3}}}
+    wanted = {"create": True, "name": "main", "spec": {"weight": 3}}
+    values = {"crds": {"enabled": False}, "defaultQueue": wanted}
     assert "--default-queue=main" in arguments(values)
     hooks = []
     for apis in ((), (QUEUE,)):
