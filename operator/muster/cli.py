@@ -291,18 +291,13 @@ def _add_bundle(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         metavar="URL",
         help="an address of a running operator, as /debug or /metrics has; repeatable",
     )
-    made.add_argument(
-        "--redact-names",
-        action="store_true",
-        help="replace all names by numbers; FILE.names.json, for you, lists the names",
-    )
     made.set_defaults(run=_ask, ask=_bundle)
 
 
 def _bundle(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     bundle = importlib.import_module("muster.commands.bundle")
     known = {flag.name for section in flags.SECTIONS.values() for flag in section}
-    return bundle.bundle(chosen, args.sources, args.output, known, redact_names=args.redact_names)
+    return bundle.bundle(chosen, args.sources, args.output, known)
 
 
 def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster bundle`: what a report of a fault needs, in one file that holds nobody's secrets.
+"""`muster bundle`: what a bug report needs, in one file without secrets.
 
-Of objects it has the texts that `redaction` knows as harmless, and of all others only that they
-are there.
+Objects keep their fields, numbers and names. Texts of any other field are replaced, because they
+may be secrets.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import os
 import platform
 import tarfile
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import muster
 from muster.api.edge import mapping, sequence, text
-from muster.commands import live, questions, redaction, tables
+from muster.commands import live, questions, tables
 from muster.commands.questions import FAILURES, NO, YES, Answer, connected
 from muster.kube import client
 from muster.kube.client import ApiError, Kube
@@ -31,8 +31,24 @@ HOME: Final = "muster-system"
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 RUNNING: Final = ("/debug/snapshot", "/debug/decisions", "/metrics")
 """What a running operator serves, at one of its addresses or another."""
-NAMES: Final = ".names.json"
-"""Suffix of the file that maps the numbers of a bundle to names."""
+HIDDEN: Final = "…"
+TOLD: Final = frozenset({
+    "apiVersion", "kind", "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
+    "lastTransitionTime", "lastUpdateTime", "startTime", "completionTime", "failureTime", "since",
+    "eta", "image", "restartPolicy", "cleanPodPolicy", "schedulerName", "priorityClassName",
+    "queue", "parent", "state", "phase", "type", "status", "reason", "operator", "effect",
+    "topologyKey", "podGroup", "scheduler", "replicaType", "pod", "node", "container",
+    "managedBy", "summary",
+})  # fmt: skip
+"""Fields whose texts are shown."""
+FREE: Final = frozenset({
+    "annotations", "labels", "matchLabels", "nodeSelector", "volumeAttributes", "options", "data",
+})  # fmt: skip
+"""Fields of jobs, pods and claims whose own fields anybody may name, like those of TOLD."""
+AMOUNTS: Final = frozenset({
+    "limits", "requests", "minResources", "capability", "guarantee", "deserved", "allocated",
+})  # fmt: skip
+"""Fields whose values are quantities."""
 
 
 async def bundle(
@@ -40,37 +56,31 @@ async def bundle(
     sources: Sequence[str],
     file: str,
     flags: Collection[str],
-    *,
-    redact_names: bool = False,
 ) -> Answer:
     """Write the file; NO if something is missing in it. Raises OSError.
 
     `sources`: addresses of a running operator; the rest is read from the cluster, if it answers.
-    `flags`: names of those that an operator has. `redact_names`: numbers replace all names; a
-    file beside the bundle maps them to names.
+    `flags`: names of those that an operator has.
     """
     parts, failed = await _gathered(settings, sources, flags)
     missing = [f"{name}: {error}" for name, error in failed]
-    said, told = missing, ""
-    if redact_names:
-        found = redaction.without_names(parts)
-        beside = f"{file.removesuffix('.tar.gz')}{NAMES}"
-        with _private(beside) as out:
-            out.write(tables.data(found.names, tables.JSON).encode())
-        # What a server answers has names in it.
-        said = [f"{name}: {type(error).__name__}" for name, error in failed]
-        parts, told = (
-            dict(found.parts),
-            f"{beside}: the names, for you alone\n",
-        )
-        missing, said = [*missing, *found.complaints], [*said, *found.complaints]
     long = {name: len(part) for name, part in parts.items() if len(part) > LARGEST}
     cut = [f"{name}: cut off, of {length} characters" for name, length in long.items()]
     parts = {name: part[:LARGEST] for name, part in parts.items()}
-    parts["missing.txt"] = "".join(f"{line}\n" for line in (*said, *cut))
+    parts["missing.txt"] = "".join(f"{line}\n" for line in (*missing, *cut))
     _write(file, parts)
-    text = f"{file}: {', '.join(sorted(parts))}\n{told}"
+    text = f"{file}: {', '.join(sorted(parts))}\n"
     return Answer(text, NO if missing or cut else YES, "; ".join((*missing, *cut)))
+
+
+def harmless(value: object, key: str = "", above: str = "") -> Any:
+    """Return a value without any text that may be a secret: its fields, numbers and names."""
+    if isinstance(value, Mapping):
+        return {name: harmless(each, name, key) for name, each in value.items()}
+    if isinstance(value, list):
+        return [harmless(each, key, above) for each in value]
+    shown = (key in TOLD or above in AMOUNTS) and above not in FREE
+    return HIDDEN if isinstance(value, str) and value and not shown else value
 
 
 async def _gathered(
@@ -128,11 +138,11 @@ async def _versions(kube: Kube) -> str:
 
 async def _jobs(kube: Kube) -> str:
     found = [document for _, document in await live.jobs(kube, "")]
-    return tables.data(redaction.harmless(found), tables.JSON)
+    return tables.data(harmless(found), tables.JSON)
 
 
 async def _queues(kube: Kube) -> str:
-    return tables.data(redaction.harmless(await live.queues(kube)), tables.JSON)
+    return tables.data(harmless(await live.queues(kube)), tables.JSON)
 
 
 async def _operator(kube: Kube, flags: Collection[str]) -> str:
@@ -144,7 +154,7 @@ async def _operator(kube: Kube, flags: Collection[str]) -> str:
             a for c in sequence(pod.get("containers")) for a in sequence(mapping(c).get("args"))
         ]
         known = [arg for arg in given if text(arg).lstrip("-").partition("=")[0] in flags]
-        told.append({"flags": known, "deployment": redaction.harmless(document)})
+        told.append({"flags": known, "deployment": harmless(document)})
     return tables.data(told, tables.JSON)
 
 
