@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line ledger: the number of lines that each part of the repository may have.
+
+A commit that raises a number states in its message which user need asks for the lines. A commit
+that removes lines lowers the number: the ledger may exceed a part by at most SLACK lines.
+Lines of Python files count as `wc -l` counts them, blank lines and comments included.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "operator" / "muster"
+SLACK = 60
+LEDGER = {
+    "allocator": 6086,
+    "api": 2866,
+    "cluster": 5868,
+    "commands": 5670,
+    "controller": 3605,
+    "dashboard": 565,
+    "frameworks": 2914,
+    "gang": 1445,
+    "kube": 3733,
+    "local": 3884,
+    "muster": 1036,
+    "runtime": 2064,
+    "scheduler": 10258,
+    "store": 2970,
+    "tests": 74333,
+    "tools": 2558,
+}
+
+
+def _lines(*files: Path) -> int:
+    return sum(len(path.read_bytes().splitlines()) for path in files)
+
+
+def _parts() -> dict[str, int]:
+    """Return the lines of each subpackage, of the modules beside them, of tools/ and tests/."""
+    folders = [path for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
+    parts = {path.name: _lines(*path.rglob("*.py")) for path in folders}
+    parts["muster"] = _lines(*PACKAGE.glob("*.py"))
+    return parts | {name: _lines(*(ROOT / name).rglob("*.py")) for name in ("tools", "tests")}
+
+
+PARTS = _parts()
+
+
+def test_every_part_is_in_the_ledger() -> None:
+    """A new subpackage gets a number of its own."""
+    assert PARTS.keys() == LEDGER.keys()
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_part_has_at_most_the_lines_of_the_ledger(part: str) -> None:
+    """A part grows only together with its number, and shrinks together with it."""
+    allowed = LEDGER[part]
+    slack = SLACK if part not in ("tests", "tools") else 10 * SLACK
+    assert allowed - slack <= PARTS[part] <= allowed
