@@ -10,12 +10,13 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import muster
 from muster import flags
+from muster.commands import arguments
 from muster.flags import COMMANDS, FlagError
 from muster.settings import Settings
 
@@ -41,8 +42,8 @@ _SNAPSHOT = "a snapshot in place of the live cluster"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code, 2 for arguments that cannot be meant."""
-    program, *arguments = sys.argv if argv is None else ("muster", *argv)
-    words = _words(program, arguments)
+    program, *given = sys.argv if argv is None else ("muster", *argv)
+    words = _words(program, given)
     if words and words[0] in COMMANDS:
         return _run(words[0], words[1:])
     if words[:1] == [COMPLETE]:
@@ -52,9 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in REMOVED:
         print(f"muster {words[0]} was removed: use {REMOVED[words[0]]}", file=sys.stderr)
         return 2
-    args, rest = _parser().parse_known_args(words)
-    if rest and args.run not in (_render, _ask, _dashboard):
-        _parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    words, rest = arguments.arranged(_parser(), words, flags.width)
+    args = _parser().parse_args(words)
     args.rest = rest
     code: int = args.run(args)
     return code
@@ -79,7 +79,7 @@ def _words(program: str, arguments: Sequence[str]) -> list[str]:
 @functools.cache
 def _parser() -> argparse.ArgumentParser:
     """Return what reads all commands but those of flags: making it takes longer than reading."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = arguments.Parser(
         prog="muster",
         description="Distributed training jobs on Kubernetes, all together or not at all.",
     )
@@ -105,17 +105,18 @@ def _parser() -> argparse.ArgumentParser:
         help="file of jobs, - for standard input; repeatable",
     )
     shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
-    shown.set_defaults(run=_render)
+    shown.set_defaults(run=_render, run_flags=True)
     _add_questions(subparsers)
     page = subparsers.add_parser(
         "dashboard",
+        parents=[arguments.connection()],
         help="show who holds what and who waits, as a page on this machine",
         epilog="It only reads. Flags of `muster run` that name the cluster or its policy count.",
     )
     page.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
     page.add_argument("--port", type=int, default=8083, help="of 127.0.0.1 (8083); 0: any")
-    page.set_defaults(run=_dashboard)
-    importlib.import_module("muster.commands.arguments").add_to(subparsers)
+    page.set_defaults(run=_dashboard, run_flags=True)
+    arguments.add_to(subparsers)
     _add_doctor(subparsers)
     _add_report(subparsers)
     _add_bundle(subparsers)
@@ -210,7 +211,8 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    where = argparse.ArgumentParser(add_help=False)
+    connection = arguments.connection()
+    where = argparse.ArgumentParser(add_help=False, parents=[connection])
     where.add_argument("-n", "--namespace", default="", help="namespace of the jobs")
     where.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
     where.add_argument("-A", "--all-namespaces", action="store_true", help="all gangs, one a line")
@@ -218,13 +220,14 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     where.add_argument("-o", "--output", choices=outputs, default="text", help="wide: one a line")
     explain = subparsers.add_parser(
         "explain",
-        parents=[where],
+        parents=[where, arguments.selector()],
         help="say why a job waits, where it runs, or which of its ranks failed first",
-        epilog="Code 0: placed, 1: it waits or has failed, 2: no such gang. "
-        "Flags of `muster run` count.",
+        epilog="Code 0: placed, running or succeeded, 1: waiting, suspended, invalid or failed, "
+        "2: no such job. Flags of `muster run` count.",
     )
-    explain.add_argument("what", metavar="KIND/NAME", nargs="?", default="", help="none: all")
-    explain.set_defaults(run=_ask, ask=_explain)
+    named = f"{arguments.FORMS} of a job, PodGroup, batch Job or pod; none: all gangs"
+    explain.add_argument("what", metavar="NAME", nargs="*", help=named)
+    _asks(explain, _explain)
     tried = subparsers.add_parser(
         "simulate",
         parents=[where],
@@ -234,9 +237,12 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     one = tried.add_mutually_exclusive_group(required=True)
     one.add_argument("-f", "--filename", action="append", metavar="JOB.yaml", help="`-`: stdin")
     one.add_argument("--replay", metavar="FILE", help="decide again what a snapshot decided")
-    tried.set_defaults(run=_ask, ask=_simulate)
+    _asks(tried, _simulate)
     saved = subparsers.add_parser(
-        "snapshot", help="write what the allocator sees", epilog="Flags of `muster run` count."
+        "snapshot",
+        parents=[connection],
+        help="write what the allocator sees",
+        epilog="Flags of `muster run` count.",
     )
     saved.add_argument(
         "--from",
@@ -245,39 +251,46 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         metavar="URL",
         help="metrics address of a running allocator: what it sees itself",
     )
-    saved.set_defaults(
-        run=_ask, ask=lambda questions, chosen, args: questions.snapshot(chosen, args.source)
-    )
+    _asks(saved, lambda questions, chosen, args: questions.snapshot(chosen, args.source))
+
+
+def _asks(parser: argparse.ArgumentParser, ask: Callable[..., Any]) -> None:
+    """Set what answers a command that accepts the flags of `muster run`."""
+    parser.set_defaults(run=_ask, ask=ask, run_flags=True)
 
 
 def _add_doctor(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     asked = subparsers.add_parser(
         "doctor",
+        parents=[arguments.connection()],
         help="say what is wrong with the installation, and the cure",
         epilog="Code 0: nothing, 1: warnings, 2: errors. Flags of `muster run` count.",
     )
     asked.add_argument("-n", "--namespace", default="", help="of the operator (muster-system)")
     asked.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    asked.set_defaults(run=_ask, ask=_doctor)
+    _asks(asked, _doctor)
 
 
 def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     asked = subparsers.add_parser(
         "report",
+        parents=[arguments.connection(), arguments.selector()],
         help="add up what became of the devices that jobs asked for, by state",
         epilog="Flags of `muster run` count.",
     )
     asked.add_argument("-n", "--namespace", default="", help="of the jobs (all)")
+    asked.add_argument("-A", "--all-namespaces", action="store_true", help="whatever -n says")
     asked.add_argument("--since", default="24h", metavar="DURATION", help="how far back (24h)")
     asked.add_argument("--resource", default="", help="what is counted (every kind of GPU)")
     asked.add_argument("--by", choices=("job", "queue", "namespace"), default="job")
     asked.add_argument("-o", "--output", choices=("text", "csv", "json"), default="text")
-    asked.set_defaults(run=_ask, ask=_report)
+    _asks(asked, _report)
 
 
 def _add_bundle(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     made = subparsers.add_parser(
         "bundle",
+        parents=[arguments.connection()],
         help="write one file with what a report of a fault needs, and nobody's secrets",
         epilog="Code 0: all is in it, 1: what is missing is said. Flags of `muster run` count.",
     )
@@ -291,7 +304,7 @@ def _add_bundle(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
         metavar="URL",
         help="an address of a running operator, as /debug or /metrics has; repeatable",
     )
-    made.set_defaults(run=_ask, ask=_bundle)
+    _asks(made, _bundle)
 
 
 def _bundle(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
@@ -306,7 +319,9 @@ def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     except ValueError as error:
         raise FlagError(f"--since={args.since}: {error}") from None
     report = importlib.import_module("muster.commands.report")
-    return report.report(chosen, args.namespace, since, args.resource, args.by, args.output)
+    namespace = "" if args.all_namespaces else args.namespace
+    chosen_jobs = report.Chosen(namespace, args.selector)
+    return report.report(chosen, chosen_jobs, since, args.resource, args.by, args.output)
 
 
 def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
@@ -319,9 +334,13 @@ def _asked(questions: Any, args: argparse.Namespace) -> Any:
 
 
 def _explain(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    what = None
+    if args.what or args.selector:
+        everywhere = args.selector and args.all_namespaces
+        what = arguments.reference(args.what, "" if everywhere else args.namespace, args.selector)
     if args.what and args.all_namespaces:
-        raise FlagError("KIND/NAME is of one namespace, -A of all")
-    return questions.explain(chosen, args.what, _asked(questions, args))
+        raise FlagError(f"{what} is in one namespace; give -n NAMESPACE in place of -A")
+    return questions.explain(chosen, what, _asked(questions, args))
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
@@ -330,14 +349,21 @@ def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any
     return questions.simulate(chosen, args.filename, _asked(questions, args))
 
 
+def _settings(args: argparse.Namespace) -> Settings:
+    """Return the settings of a command that accepts the flags of `muster run`."""
+    given = {"context": args.context, "kubeconfig": args.kubeconfig}
+    own = [f"--{name}={value}" for name, value in given.items() if value]
+    return flags.parse([*own, *args.rest], os.environ)
+
+
 def _ask(args: argparse.Namespace) -> int:
     """Print the answer of a question to the scheduler core."""
     questions = importlib.import_module("muster.commands.questions")
     try:
-        answer = args.ask(questions, flags.parse(args.rest, os.environ), args)
+        answer = args.ask(questions, _settings(args), args)
         if asyncio.iscoroutine(answer):
             answer = asyncio.run(answer)
-    except (FlagError, *questions.FAILURES) as error:
+    except (FlagError, arguments.ArgumentError, *questions.FAILURES) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2
     print(answer.text, end="")
@@ -352,7 +378,7 @@ def _dashboard(args: argparse.Namespace) -> int:
     questions = importlib.import_module("muster.commands.questions")
     page = importlib.import_module("muster.commands.dashboard")
     try:
-        asyncio.run(page.run(flags.parse(args.rest, os.environ), args.cluster, args.port))
+        asyncio.run(page.run(_settings(args), args.cluster, args.port))
     except KeyboardInterrupt:
         return 0
     except (FlagError, *questions.FAILURES) as error:

@@ -390,6 +390,9 @@ SECTIONS = {
     "Validating webhook": ADMISSION,
     "Process": PROCESS,
 }
+_RUN: Mapping[str, Flag] = {
+    flag.name: flag for section in (*SECTIONS.values(), WITHOUT_EFFECT) for flag in section
+}
 OF_JOBS = frozenset({"Gang scheduler", "Jobs"})
 """Sections that the scheduler alone has no use for."""
 ALONE: Mapping[str, Any] = {
@@ -441,6 +444,18 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
     if bool(settings.admission_cert) != bool(settings.admission_key):
         raise FlagError("--admission-cert-file and --admission-key-file need each other")
     return settings
+
+
+def width(word: str) -> int:
+    """Return the number of words that a flag of `muster run` takes, its value included.
+
+    0: the word is no such flag.
+    """
+    name, assigned, _ = _split(word)
+    flag = _RUN.get(name)
+    if not word.startswith("-") or (flag is None and not name.startswith(PREFIXES)):
+        return 0
+    return 1 if assigned or flag is None or flag.switch else 2
 
 
 def _check_dashboard(settings: Settings) -> None:

@@ -142,6 +142,7 @@ def test_a_kind_as_the_api_server_knows_it(
         "listKind": f"{kind.name}List",
         "plural": f"{kind.name.lower()}s",
         "singular": kind.name.lower(),
+        "shortNames": [kind.short],
     }
     assert "conversion" not in spec  # no webhook converts: all versions are one schema
     for version in spec["versions"]:

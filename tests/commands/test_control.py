@@ -8,12 +8,14 @@ import asyncio
 import pytest
 
 from muster.commands import control
+from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError
 from support.apiserver.memory import tfjob
 from support.rehearsal import virtual_cluster
 from support.rehearsal.commands import client, collect, said, stored
 from support.rehearsal.virtual_cluster import Process
 
+MNIST = Reference(name="mnist")
 CONTAINER = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
 WORKER = {
     "replicas": 2,
@@ -77,7 +79,7 @@ def test_a_job_is_restarted():
 
     async def story(server):
         before = await runs(server)
-        told = await collect(control.restart(client(server), "team", "mnist"))
+        told = await collect(control.restart(client(server), "team", MNIST))
         assert told.splitlines()[-2:] == ["  no pod is left", "tfjob/mnist starts again"]
         assert not is_suspended(server)
         assert not uids(server) & before
@@ -91,7 +93,7 @@ def test_a_restart_that_is_interrupted_leaves_no_job_suspended():
 
     async def story(server):
         await runs(server)
-        restart = asyncio.create_task(collect(control.restart(client(server), "team", "mnist")))
+        restart = asyncio.create_task(collect(control.restart(client(server), "team", MNIST)))
         await until(lambda: is_suspended(server))
         restart.cancel()
         with pytest.raises(RefusedError, match="interrupted: tfjob/mnist is resumed"):
@@ -107,7 +109,7 @@ def test_a_job_that_goes_meanwhile():
 
     async def story(server):
         await runs(server)
-        wait = asyncio.create_task(collect(control.restart(client(server), "team", "mnist")))
+        wait = asyncio.create_task(collect(control.restart(client(server), "team", MNIST)))
         await until(lambda: is_suspended(server))
         server.lose("tfjobs", "team", "mnist")
         with pytest.raises(RefusedError, match="tfjob/mnist has been deleted"):
@@ -132,14 +134,14 @@ ELSEWHERE = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 def test_who_else_has_the_say(document, told):
     """A job that is over, or that somebody else starts and stops, is left alone."""
     with pytest.raises(RefusedError, match=told):
-        said(lambda kube, where: control.restart(kube, where, "mnist"), document)
+        said(lambda kube, where: control.restart(kube, where, MNIST), document)
 
 
 def test_a_suspended_job_is_not_restarted():
     """It may be suspended for a reason."""
     held = job(spec={"runPolicy": {"suspend": True}})
     with pytest.raises(RefusedError, match="kubectl patch tfjob/mnist -n team"):
-        said(lambda kube, where: control.restart(kube, where, "mnist"), held)
+        said(lambda kube, where: control.restart(kube, where, MNIST), held)
 
 
 QUEUE = {"kind": "Queue", "metadata": {"name": "a"}, "spec": {"weight": 2}}

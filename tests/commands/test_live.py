@@ -7,6 +7,7 @@ import pytest
 
 from muster import cli
 from muster.commands import live
+from muster.commands.arguments import reference
 from muster.kube.client import ApiError
 from support.apiserver.memory import tfjob
 from support.rehearsal.commands import said
@@ -18,7 +19,7 @@ def found(what, *documents, namespace="team"):
     """Return the key of the job that is found."""
 
     async def command(kube, where):
-        yield (await live.find(kube, where, what)).key
+        yield (await live.find(kube, where, reference(what.split()))).key
 
     return said(command, *documents, namespace=namespace)
 
@@ -29,7 +30,15 @@ def job(name, kind="TFJob", namespace="team"):
 
 
 @pytest.mark.parametrize(
-    "what", ["mnist", "tfjob/mnist", "TFJobs/mnist", "tfjobs.kubeflow.org/mnist"]
+    "what",
+    [
+        "mnist",
+        "tfjob/mnist",
+        "TFJobs/mnist",
+        "tfjobs.kubeflow.org/mnist",
+        "tfj mnist",
+        "tfjob/team/mnist",
+    ],
 )
 def test_a_job_by_its_name(what):
     """With or without its kind, as kubectl spells it, in any case."""
@@ -40,14 +49,13 @@ def test_a_job_by_its_name(what):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("twice", "twice is more than one job: pytorchjob/twice, tfjob/twice"),
+        ("twice", "twice matches several jobs: pytorchjob/twice, tfjob/twice"),
         (
             "pytorchjob/away",
             "no job pytorchjob/away in namespace team, nor in any",
         ),
         ("away", "no job away in namespace team; there is one in a, b: -n a"),
-        ("deployment/web", "write NAME or KIND/NAME; kinds are tfjob, "),
-        ("tfjob/", "tfjob/: write NAME or KIND/NAME"),
+        ("deployment/web", "deployment is no kind of job; the kinds are tfjob, "),
     ],
 )
 def test_what_is_no_job(what, told):

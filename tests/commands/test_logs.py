@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from muster.api.edge import format_time
+from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError
 from muster.commands.logs import Asked, logs
 from muster.commands.tables import line_of
@@ -71,7 +72,7 @@ def shown(asked=None, *, printed=None, pods=PODS, meanwhile=None, **job):
         kube = Logged(server, printed or PRINTED)
         if meanwhile is not None:
             server.spawn(meanwhile(server))
-        said = await collect(logs(kube, "team", "mnist", asked or Asked()))
+        said = await collect(logs(kube, "team", Reference(name="mnist"), asked or Asked()))
         return said, kube.asked
 
     return virtual_cluster.play(story, 1, {})

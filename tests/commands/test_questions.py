@@ -12,6 +12,7 @@ import yaml
 from muster import cli
 from muster.cluster import recording
 from muster.commands import questions
+from muster.commands.arguments import Reference, reference
 from muster.commands.questions import Asked
 from muster.kube.client import ApiError
 from muster.settings import Settings
@@ -34,21 +35,40 @@ def saved(tmp_path):
 
 def explain(saved, what, namespace="team", **more):
     """Return the answer of `muster explain` on the file."""
-    return asyncio.run(questions.explain(Settings(), what, Asked(saved, namespace, **more)))
+    named = reference(what.split(), namespace) if what else None
+    return asyncio.run(questions.explain(Settings(), named, Asked(saved, namespace, **more)))
 
 
 @pytest.mark.parametrize(
-    ("what", "code", "words"),
+    ("what", "namespace", "code", "words"),
     [
-        ("TFJob/waits", 1, "impossible as things are"),
-        ("tfjobs/runs", 0, "placed, 1 pods on nodes"),
+        ("waits", "team", 1, "impossible as things are"),
+        ("TFJob/waits", "team", 1, "impossible as things are"),
+        ("tfjobs/runs", "team", 0, "placed, 1 pods on nodes"),
+        ("tfj runs", "team", 0, "placed, 1 pods on nodes"),
+        ("tfjobs.kubeflow.org/runs", "team", 0, "placed, 1 pods on nodes"),
+        ("TFJob/team/runs", "", 0, "placed, 1 pods on nodes"),
     ],
 )
-def test_a_gang_is_found_by_kind_and_name(saved, what, code, words):
-    """In any case, and in the plural."""
-    answer = explain(saved, what)
+def test_gang_is_found_in_each_form(saved, what, namespace, code, words):
+    """The name alone, with its kind in any spelling, and as the table prints it."""
+    answer = explain(saved, what, namespace)
     assert answer.code == code
     assert words in answer.text
+
+
+def test_name_of_several_gangs_is_refused(tmp_path):
+    """The keys of all gangs with that name are printed; an exact kind selects one."""
+    file = tmp_path / "saw.json"
+    kinds = ("TFJob", "PodGroup", "PodGroup.scheduling.x-k8s.io")
+    gangs = [make_gang(key=f"{kind}/team/twice", roles=RUNS.roles) for kind in kinds]
+    file.write_text(recording.dump(*seen(gangs=gangs)))
+    answer = explain(str(file), "twice")
+    assert answer.code == 2
+    assert all(gang.key in answer.complaint for gang in gangs)
+    for gang in gangs:
+        kind = gang.key.partition("/")[0]
+        assert explain(str(file), f"{kind.lower()}/twice").text.startswith(f"{gang.key}: ")
 
 
 def test_all_gangs_are_told_one_line_each(saved, capsys):
@@ -91,7 +111,7 @@ def test_a_gang_that_is_not_there(saved):
     """Is a complaint, not an answer."""
     answer = explain(saved, "pytorchjob/waits")
     assert (answer.code, answer.text) == (2, "")
-    assert answer.complaint.startswith("pytorchjob/waits in namespace team: not there")
+    assert answer.complaint == "pytorchjob/waits in namespace team of the snapshot does not exist"
 
 
 def test_the_start_of_a_gang_behind_the_first(tmp_path):
@@ -181,7 +201,7 @@ def answers(tmp_path, document, *cluster, live):
     """Return what explain, simulate and both on a snapshot say of a job beside a cluster."""
     file, saved = tmp_path / "job.yaml", tmp_path / "saw.json"
     file.write_text(yaml.safe_dump(document))
-    settings, name = Settings(), f"TFJob/{document['metadata']['name']}"
+    settings, name = Settings(), Reference("TFJob", "team", document["metadata"]["name"])
 
     def ask(question):
         return asyncio.run(question)
@@ -262,6 +282,87 @@ def test_a_reservation_is_looked_at(live, tmp_path, age, said):
     assert found == [said] * 4
 
 
+# Jobs that are no gangs.
+
+DONE = {"conditions": [{"type": "Succeeded", "status": "True", "message": "It is done."}]}
+JOBS = {
+    "done": {**job("done", workers=1), "status": DONE},
+    "broke": {**job("broke", workers=1), "status": {"conditions": [{**DONE["conditions"][0],
+              "type": "Failed", "message": "It failed."}]}},
+    "held": job("held", workers=1) | {"spec": {**job(workers=1)["spec"],
+            "runPolicy": {"suspend": True}}},
+    "wrong": job("wrong", workers=-1),
+    "runs": job("runs", workers=1),
+}  # fmt: skip
+
+
+def explain_live(*words, **asked):
+    """Return the answer of `muster explain` on the live cluster."""
+    what = reference(words, selector=asked.pop("selector", ""))
+    return asyncio.run(questions.explain(Settings(), what, Asked(**asked)))
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "line"),
+    [
+        ("done", 0, "TFJob/team/done: succeeded"),
+        ("broke", 1, "TFJob/team/broke: failed"),
+        ("held", 1, "TFJob/team/held: suspended"),
+        ("wrong", 1, "TFJob/team/wrong: invalid"),
+        ("runs", 0, "TFJob/team/runs: fits now, 1 of 1 pods"),
+    ],
+)
+@pytest.mark.parametrize("kind", [(), ("tfjob",)])
+def test_every_job_gets_an_answer(live, name, code, line, kind):
+    """Finished, suspended and invalid jobs are reported as gangs are."""
+    live(ROOMY, *JOBS.values())
+    answer = explain_live(*kind, name)
+    assert (answer.code, answer.text.splitlines()[0]) == (code, line)
+    (told,) = json.loads(explain_live(*kind, name, output="json").text)
+    assert told["gang"] == f"TFJob/team/{name}"
+    state = told["verdict"]["state"]
+    assert state == {"runs": "Placed"}.get(name, line.rpartition(" ")[2].capitalize())
+    assert explain_live(*kind, name, output="wide").text.splitlines()[1].split()[1] == state
+
+
+def test_selector_reports_each_job_in_a_line(live):
+    """All jobs that the API server returns for the selector, gangs or not."""
+    live(ROOMY, *JOBS.values())
+    answer = explain_live(selector="app=a")
+    assert answer.code == 1
+    rows = [line.split()[:2] for line in answer.text.splitlines()[1:]]
+    assert rows == [
+        ["TFJob/team/broke", "Failed"],
+        ["TFJob/team/done", "Succeeded"],
+        ["TFJob/team/held", "Suspended"],
+        ["TFJob/team/runs", "Placed"],
+        ["TFJob/team/wrong", "Invalid"],
+    ]
+    told = json.loads(explain_live(selector="app=a", output="json").text)
+    assert [each["verdict"]["state"] for each in told] == [state for _, state in rows]
+
+
+def test_selector_needs_a_live_cluster(saved):
+    """A snapshot holds no labels of jobs."""
+    with pytest.raises(questions.OfferError, match="--selector=app=a: a snapshot holds no labels"):
+        explain_live(selector="app=a", cluster=saved)
+
+
+def test_pod_names_its_job(live):
+    """A pod of a job or of a foreign gang stands for its gang."""
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "runs", "uid": "1"}
+    mine = make_pod(name="runs-worker-0", namespace="team", cpu=1)
+    mine["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    own_group = make_pod(name="alone-x", namespace="team", node="", cpu=1)
+    own_group["spec"]["schedulerName"] = "muster"
+    pods = [{"kind": "Pod", **pod} for pod in (mine, own_group)]
+    live(JOBS["runs"], ROOMY, *pods)
+    assert explain_live("runs-worker-0").text.startswith("TFJob/team/runs: ")
+    assert explain_live("po", "runs-worker-0").text.startswith("TFJob/team/runs: ")
+    assert explain_live("pod/alone-x").text.startswith("Pod/team/alone-x: fits now")
+    assert explain_live("job/alone-x").complaint == "job/alone-x in namespace team does not exist"
+
+
 # Which rank of a job failed first.
 
 ENDED = "2026-01-01T00:00:05Z"
@@ -315,7 +416,7 @@ def asked_of(monkeypatch, server):
         return server
 
     monkeypatch.setattr(questions, "connect", connect)
-    return asyncio.run(questions.explain(Settings(), "tfjob/mnist", Asked()))
+    return asyncio.run(questions.explain(Settings(), reference(["tfjob/mnist"]), Asked()))
 
 
 def failed_job(**first):
@@ -354,7 +455,7 @@ def test_which_rank_failed_first_is_told_with_the_end_of_its_log(
     assert answer.code == 1
     lines = answer.text.splitlines()
     assert lines[:7] == [
-        "tfjob/mnist in namespace team: not at work",
+        "TFJob/team/mnist: failed",
         f"  The first to fail was pod mnist-worker-1 on node n1: {KILLED}.",
         f"  at {ENDED}",
         "  its message:",
@@ -389,7 +490,8 @@ def test_a_pod_that_failed_as_a_whole_has_no_log_to_tell_of(monkeypatch):
     evicted = failed_job(container="", exitCode=None, reason="Evicted", message="low on memory")
     text = asked_of(monkeypatch, Logged(None, "", evicted)).text
     assert text.endswith(f"n1: Evicted.\n  at {ENDED}\n  its message:\n    low on memory\n")
-    assert asked_of(monkeypatch, Served({**job(workers=2), "status": FAILED})).text == ""
+    text = asked_of(monkeypatch, Served({**job(workers=2), "status": FAILED})).text
+    assert text == "TFJob/team/mnist: failed\n"
 
 
 def test_a_job_at_work_tells_it_beside_where_it_runs(monkeypatch):

@@ -91,7 +91,7 @@ class Server:
 
     async def get(self, path, **params):
         """Return a list."""
-        found = self.there.get(path)
+        found = self.there.get((path, params.get("labelSelector")), self.there.get(path))
         if isinstance(found, Exception):
             raise found
         if found is None and "kubeflow.org" in path:
@@ -112,12 +112,13 @@ def ask(monkeypatch):
     """Return a function that asks for a report on a server."""
     monkeypatch.setattr(report.time, "time", lambda: NOW)
 
-    def ask(there, *, since=86400.0, resource="", by="job", style="json"):
+    def ask(there, *, since=86400.0, resource="", by="job", style="json", selector=""):
         async def connect(*_args):
             return Server(there)
 
         monkeypatch.setattr(questions, "connect", connect)
-        answer = asyncio.run(report.report(Settings(), "", since, resource, by, style))
+        chosen = report.Chosen(selector=selector)
+        answer = asyncio.run(report.report(Settings(), chosen, since, resource, by, style))
         return json.loads(answer.text) if style == "json" else answer
 
     return ask
@@ -270,6 +271,14 @@ def test_who_may_list_his_own_jobs_sees_those(ask):
     assert answer.text.splitlines()[-1].split()[4] == str(8 * 3450)
     with pytest.raises(ApiError, match="no jobs for you"):
         ask({TFJOBS: refused, here: refused})
+
+
+def test_selector_limits_the_jobs(ask):
+    """The API server evaluates the selector; pods are read as without one."""
+    jobs = {TFJOBS: [job(workers=1), job(name="other", workers=1)]}
+    jobs[TFJOBS, "app=a"] = [job(workers=1)]
+    assert [each["job"] for each in ask(jobs, selector="app=a")["jobs"]] == ["mnist"]
+    assert [each["job"] for each in ask(jobs)["jobs"]] == ["mnist", "other"]
 
 
 def test_by_the_command_line(ask, capsys):

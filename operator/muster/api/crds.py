@@ -382,7 +382,7 @@ def _job(kind: Kind) -> Json:
         )
         for version in kind.versions
     ]
-    return _crd(names.GROUP, kind.name, kind.plural, versions)
+    return _crd(names.GROUP, kind.name, kind.plural, versions, short=kind.short)
 
 
 def _scale(kind: Kind) -> Json:
@@ -433,7 +433,12 @@ def _version(
 
 
 def _crd(
-    group: str, kind: str, plural: str, versions: Sequence[Json], scope: str = "Namespaced"
+    group: str,
+    kind: str,
+    plural: str,
+    versions: Sequence[Json],
+    scope: str = "Namespaced",
+    short: str = "",
 ) -> Json:
     singular = kind.lower()
     return {
@@ -444,6 +449,7 @@ def _crd(
             "group": group,
             "names": {
                 "kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": singular,
+                **({"shortNames": [short]} if short else {}),
             },
             "scope": scope,
             "versions": list(versions),

@@ -280,6 +280,8 @@ class Kind:
     """Replica types in canonical order."""
     versions: tuple[str, ...] = ("v1",)
     """Served versions, the storage version first."""
+    short: str = ""
+    """The short name that kubectl and muster accept, such as `tfj`; empty: none."""
     single: tuple[str, ...] = ()
     """Replica types that run exactly once."""
     managers: tuple[str, ...] = (

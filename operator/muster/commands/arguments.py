@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that ask a live cluster, or tell it something: their words and flags.
+"""Arguments of all commands: one grammar for names, and the commands for a live cluster.
 
-What carries them out is imported when it is called for: completion asks for the words alone.
+The modules that run the commands are imported on demand, because completion needs the parser only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,119 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 -- argparse has no other name for it
 Ask = Callable[[Any, Any, str, argparse.Namespace], Any]
 """(module, connection, namespace, arguments) -> what is to be printed, as it comes."""
+RUN_FLAGS: Final = "run_flags"
+"""Set to True on the parsers of commands that accept the flags of `muster run`."""
+FORMS: Final = "NAME, KIND/NAME, KIND/NAMESPACE/NAME or KIND NAME"
+
+
+class ArgumentError(ValueError):
+    """A name that cannot be parsed; the message quotes it and lists the accepted forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An object, or with a selector several objects, as a command line names it."""
+
+    kind: str = ""
+    """As written: a kind, plural or short name, with or without its API group; empty: any kind."""
+    namespace: str = ""
+    """Empty: the namespace of the command."""
+    name: str = ""
+    selector: str = ""
+    """A label selector in place of the name."""
+
+    def __str__(self) -> str:
+        """Return the name as kubectl prints it, without the namespace."""
+        name = self.name or f"with labels {self.selector}"
+        return f"{self.kind}/{name}" if self.kind else name
+
+
+def reference(words: Sequence[str], namespace: str = "", selector: str = "") -> Reference:
+    """Return the object that the words name. Raises ArgumentError.
+
+    `namespace`: value of the flag -n, which must not contradict the words.
+    """
+    written = " ".join(words)
+    if selector and not words:
+        return Reference(namespace=namespace, selector=selector)
+    if selector:
+        raise ArgumentError(f"{written} and --selector={selector}: give one of them")
+    parts = [part for word in words for part in word.split("/")]
+    if [word.count("/") for word in words] not in ([0], [1], [2], [0, 0]) or not all(parts):
+        raise ArgumentError(f"{written or 'no name'}: write {FORMS}")
+    kind, space = parts[0] if len(parts) > 1 else "", parts[1] if len(parts) > 2 else ""
+    if space and namespace not in ("", space):
+        raise ArgumentError(f"{written} is in namespace {space}, and -n names {namespace}")
+    return Reference(kind, space or namespace, parts[-1])
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser without abbreviated flags: `arranged` must know which flags take a value."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+
+
+def arranged(
+    parser: argparse.ArgumentParser, words: Sequence[str], width: Callable[[str], int]
+) -> tuple[list[str], list[str]]:
+    """Return the words in the order that argparse reads, and the flags of `muster run` among them.
+
+    Names follow all flags, because argparse does not accept flags between two names. `width`: the
+    number of words that a flag of `muster run` takes with its value, 0 for any other word.
+    """
+    left, path = list(words), list[str]()
+    while left and left[0] in (choices := _subcommands(parser)):
+        parser = choices[left[0]]
+        path.append(left.pop(0))
+    flags, named, rest = list[str](), list[str](), list[str]()
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            named += [word, *left]
+            break
+        # Go programs also read -context, which argparse would read as -c ontext.
+        word = f"-{word}" if _is_own(parser, f"-{word}") else word
+        if not word.startswith("-") or word == "-":
+            named.append(word)
+            continue
+        is_run_flag = width(word) > 0 or word.startswith("--")
+        if is_run_flag and parser.get_default(RUN_FLAGS) and not _is_own(parser, word):
+            target, values = rest, max(width(word) - 1, 0)
+        else:
+            target, values = flags, int(_value_follows(parser, word))
+        target += [word, *left[:values]]
+        del left[:values]
+    return [*path, *flags, *named], rest
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    found = (a.choices for a in parser._actions if isinstance(a, Subparsers))  # noqa: SLF001
+    return next(found, {})
+
+
+def _is_own(parser: argparse.ArgumentParser, word: str) -> bool:
+    return word.partition("=")[0] in parser._option_string_actions  # noqa: SLF001
+
+
+def _value_follows(parser: argparse.ArgumentParser, word: str) -> bool:
+    """Return whether the next word is the value of this flag."""
+    known, (name, assigned, _) = parser._option_string_actions, word.partition("=")  # noqa: SLF001
+    if name in known or word.startswith("--"):
+        return not assigned and name in known and known[name].nargs != 0
+    # Short flags in one word: the first that takes a value takes the rest of the word.
+    for place, letter in enumerate(word[1:], start=2):
+        action = known.get(f"-{letter}")
+        if action is None or action.nargs != 0:
+            return action is not None and place == len(word)
+    return False
 
 
 def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
@@ -43,22 +150,55 @@ def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     made.set_defaults(run=_complete)
 
 
-def _where() -> argparse.ArgumentParser:
-    """Return the flags that all commands have: the cluster and the namespace."""
-    where = argparse.ArgumentParser(add_help=False)
-    add = where.add_argument
-    add("-n", "--namespace", default="", help="namespace (that of the kubeconfig's context)")
+def connection() -> argparse.ArgumentParser:
+    """Return the flags that select the cluster."""
+    flags = argparse.ArgumentParser(add_help=False)
+    add = flags.add_argument
     add("--context", default="", help="context of the kubeconfig")
     add("--kubeconfig", default="", metavar="FILE", help="kubeconfig file ($KUBECONFIG)")
+    return flags
+
+
+def selector() -> argparse.ArgumentParser:
+    """Return the flag that selects jobs by their labels."""
+    flags = argparse.ArgumentParser(add_help=False)
+    text = "select jobs by their labels, as kubectl does"
+    flags.add_argument("-l", "--selector", default="", metavar="LABELS", help=text)
+    return flags
+
+
+def _where() -> argparse.ArgumentParser:
+    """Return the flags that select the cluster and the namespace."""
+    where = argparse.ArgumentParser(add_help=False, parents=[connection()])
+    help_ = "namespace (that of the kubeconfig's context)"
+    where.add_argument("-n", "--namespace", default="", help=help_)
     return where
 
 
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", nargs="*", help=f"{FORMS}; or -l LABELS")
+    parser.set_defaults(named=lambda args: reference(args.job, args.namespace, args.selector))
+
+
+def _queue(args: argparse.Namespace) -> Reference:
+    """Return the queue that the arguments name. Raises ArgumentError."""
+    found = reference(args.queue)
+    if found.kind.partition(".")[0].lower() not in ("", "queue", "queues") or found.namespace:
+        raise ArgumentError(f"{' '.join(args.queue)}: write NAME, queue/NAME or queue NAME")
+    return found
+
+
 def _does(parser: argparse.ArgumentParser, module: str, ask: Ask) -> None:
-    """Have a command carried out by a module of this package."""
+    """Set the module of this package that runs a command."""
     parser.set_defaults(run=_run, module=f"{__package__}.{module}", ask=ask)
 
 
 def _run(args: argparse.Namespace) -> int:
+    try:
+        args.reference = args.named(args) if "named" in args else None
+    except ArgumentError as error:
+        sys.stderr.write(f"muster: {error}\n")
+        return 2
     live, module = (importlib.import_module(m) for m in (f"{__package__}.live", args.module))
     place = live.Place(args.namespace, args.kubeconfig, args.context)
     code: int = live.run(lambda kube, where: args.ask(module, kube, where, args), place)
@@ -74,12 +214,12 @@ def _complete(args: argparse.Namespace) -> int:
 def _add_logs(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     logs = subparsers.add_parser(
         "logs",
-        parents=[_where()],
+        parents=[_where(), selector()],
         help="print what all ranks of a job print",
         epilog="Without --tail it is 20 lines of each rank, or all of one.",
     )
     add = logs.add_argument
-    add("job", metavar="JOB", help="NAME or KIND/NAME")
+    _add_job(logs)
     add("-f", "--follow", action="store_true", help="go on until the job is over")
     add("--rank", action="append", default=[], help="such as worker-0, or a number; repeatable")
     add("-c", "--container", default="", help="container (the one in which the framework runs)")
@@ -90,7 +230,7 @@ def _add_logs(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         asked = module.Asked(
             args.rank, args.container, args.tail, args.previous, args.follow, in_colour()
         )
-        return module.logs(kube, where, args.job, asked)
+        return module.logs(kube, where, args.reference, asked)
 
     _does(logs, "logs", ask)
 
@@ -103,13 +243,15 @@ def in_colour() -> bool:
 
 def _add_restart(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     restart = subparsers.add_parser(
-        "restart", parents=[_where()], help="suspend a job, wait for its pods, and resume it"
+        "restart",
+        parents=[_where(), selector()],
+        help="suspend a job, wait for its pods, and resume it",
     )
-    restart.add_argument("job", metavar="JOB", help="NAME or KIND/NAME")
+    _add_job(restart)
     _does(
         restart,
         "control",
-        lambda control, kube, where, args: control.restart(kube, where, args.job),
+        lambda control, kube, where, args: control.restart(kube, where, args.reference),
     )
 
 
@@ -120,14 +262,17 @@ def _add_queue(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     stop.add_argument("--drain", action="store_true", help="nor have anything of it evicted")
     begin = actions.add_parser("resume", parents=[_where()], help="let gangs in again")
     for parser in (stop, begin):
-        parser.add_argument("queue", metavar="QUEUE")
+        parser.add_argument("queue", metavar="QUEUE", nargs="+", help="NAME or queue/NAME")
+        parser.set_defaults(named=_queue)
     _does(
         stop,
         "control",
-        lambda control, kube, _where, args: control.stop(kube, args.queue, drain=args.drain),
+        lambda control, kube, _where, args: control.stop(
+            kube, args.reference.name, drain=args.drain
+        ),
     )
     _does(
         begin,
         "control",
-        lambda control, kube, _where, args: control.queue(kube, args.queue),
+        lambda control, kube, _where, args: control.queue(kube, args.reference.name),
     )

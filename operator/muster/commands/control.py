@@ -11,6 +11,7 @@ from muster.api import edge, names
 from muster.api.model import Job, Json
 from muster.api.reasons import QueuePhase
 from muster.commands import live
+from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError, named
 from muster.controller import policies
 from muster.frameworks import FRAMEWORKS, of
@@ -25,7 +26,7 @@ RESUME: Final = (
 """The command that resumes a job."""
 
 
-async def restart(kube: Kube, namespace: str, what: str) -> AsyncGenerator[str, None]:
+async def restart(kube: Kube, namespace: str, what: Reference) -> AsyncGenerator[str, None]:
     """Suspend a job, wait until its last pod is gone, and resume it.
 
     An interrupted restart resumes the job. Raises RefusedError, with the command that resumes the
@@ -54,7 +55,7 @@ async def restart(kube: Kube, namespace: str, what: str) -> AsyncGenerator[str, 
     yield f"{name} starts again\n"
 
 
-async def _find(kube: Kube, namespace: str, what: str) -> Job:
+async def _find(kube: Kube, namespace: str, what: Reference) -> Job:
     """Return a job that this command may suspend and resume. Raises RefusedError."""
     job = await live.find(kube, namespace, what)
     name, managed = named(job), job.run_policy.managed_by

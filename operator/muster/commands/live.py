@@ -14,6 +14,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, Json
+from muster.commands.arguments import Reference
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import Framework
 from muster.kube.auth import ConfigurationError, connect
@@ -187,36 +188,49 @@ def named(job: Job) -> str:
     return f"{job.kind.lower()}/{job.name}"
 
 
+SHORT: Final = {
+    **{row.api.short: row.kind for row in FRAMEWORKS.values()},
+    "po": "Pod",
+    "pg": "PodGroup",
+}
+"""Short name -> kind."""
+
+
 def is_kind(spelled: str, kind: str) -> bool:
-    """Say whether that is meant: in any case, in the plural, with the API group behind it."""
-    word = spelled.lower().partition(".")[0]
-    return kind.lower() in (word, word.removesuffix("s"))
+    """Return whether the word is the kind, its plural or its short name, in any API group."""
+    word, wanted = (each.partition(".")[0].lower() for each in (spelled, kind))
+    return word in (wanted, f"{wanted}s") or SHORT.get(word) == kind
 
 
-async def find(kube: Kube, namespace: str, what: str) -> Job:
-    """Return the job that is called NAME or KIND/NAME. Raises RefusedError and others."""
-    kind, slash, name = what.rpartition("/")
-    if not name or (slash and not any(is_kind(kind, each) for each in FRAMEWORKS)):
+async def find(kube: Kube, namespace: str, what: Reference) -> Job:
+    """Return the job that the reference names.
+
+    `namespace`: of references without one. Raises RefusedError, ApiError, connection errors.
+    """
+    space = what.namespace or namespace
+    if what.kind and not any(is_kind(what.kind, each) for each in FRAMEWORKS):
         kinds = ", ".join(map(str.lower, FRAMEWORKS))
-        raise RefusedError(f"{what}: write NAME or KIND/NAME; kinds are {kinds}")
-    found = await _called(kube, namespace, kind, name)
+        raise RefusedError(f"{what}: {what.kind} is no kind of job; the kinds are {kinds}")
+    found = await _selected(kube, space, what)
     if not found:
-        raise RefusedError(await _nowhere(kube, namespace, what, kind, name))
+        raise RefusedError(await _nowhere(kube, space, what))
     if len(found) > 1:
-        raise RefusedError(f"{name} is more than one job: {', '.join(map(named, found))}")
+        raise RefusedError(f"{what} matches several jobs: {', '.join(map(named, found))}")
     return found[0]
 
 
-async def _called(kube: Kube, namespace: str, kind: str, name: str) -> list[Job]:
-    found = await jobs(kube, namespace, kind, fieldSelector=f"metadata.name={name}")
-    return [job for job, _ in found]
+async def _selected(kube: Kube, namespace: str, what: Reference) -> list[Job]:
+    params = {"fieldSelector": f"metadata.name={what.name}"}
+    if what.selector:
+        params = {"labelSelector": what.selector}
+    return [job for job, _ in await jobs(kube, namespace, what.kind, **params)]
 
 
-async def _nowhere(kube: Kube, namespace: str, what: str, kind: str, name: str) -> str:
+async def _nowhere(kube: Kube, namespace: str, what: Reference) -> str:
     """Return that there is no such job, and in which namespaces there is one."""
     told = f"no job {what} in namespace {namespace}"
     try:
-        others = [job.namespace for job in await _called(kube, "", kind, name)]
+        others = [job.namespace for job in await _selected(kube, "", what)]
     except ApiError:
         return f"{told}; to list the jobs there: kubectl get {KINDS} -n {namespace}"
     if others:

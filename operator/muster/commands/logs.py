@@ -12,6 +12,7 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Job, PodView
 from muster.commands import live, tables
+from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError, named
 from muster.frameworks import of
 from muster.frameworks.base import container_name
@@ -44,7 +45,7 @@ class Asked:
     """For a terminal."""
 
 
-def logs(kube: Kube, namespace: str, what: str, asked: Asked) -> AsyncGenerator[str, None]:
+def logs(kube: Kube, namespace: str, what: Reference, asked: Asked) -> AsyncGenerator[str, None]:
     """Yield the lines of the ranks, as they come if they are followed until the job is over."""
     return (_followed if asked.follow else _printed)(kube, namespace, what, asked)
 
@@ -109,7 +110,7 @@ class _Reader:
         return f"{prefix} {line}\n"
 
 
-async def _reader(kube: Kube, namespace: str, what: str, asked: Asked) -> _Reader:
+async def _reader(kube: Kube, namespace: str, what: Reference, asked: Asked) -> _Reader:
     job = await live.find(kube, namespace, what)
     if not job.total:
         raise RefusedError(f"{named(job)} has no pods: {job.status.reason or 'nothing is asked'}")
@@ -117,7 +118,7 @@ async def _reader(kube: Kube, namespace: str, what: str, asked: Asked) -> _Reade
 
 
 async def _printed(
-    kube: Kube, namespace: str, what: str, asked: Asked
+    kube: Kube, namespace: str, what: Reference, asked: Asked
 ) -> AsyncGenerator[str, None]:
     reader = await _reader(kube, namespace, what, asked)
     found = [
@@ -184,7 +185,7 @@ class _Follower:
 
 
 async def _followed(
-    kube: Kube, namespace: str, what: str, asked: Asked
+    kube: Kube, namespace: str, what: Reference, asked: Asked
 ) -> AsyncGenerator[str, None]:
     reader = await _reader(kube, namespace, what, asked)
     try:

@@ -6,13 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +20,8 @@ from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import failure, queues, render, tables
+from muster.commands import failure, holdings, jobreport, live, queues, render, tables
+from muster.commands.arguments import Reference
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
 from muster.commands.tables import JSON, TEXT, WIDE, YAML, Column
@@ -121,41 +116,94 @@ async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> An
     return answer
 
 
-async def explain(settings: Settings, what: str, asked: Asked) -> Answer:
-    """Say where a gang stands: by its job, its PodGroup, its batch Job or one of its pods.
+async def explain(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
+    """Return the report on a job, PodGroup or batch Job, named directly or by one of its pods.
 
-    Where none is named, say it of all of the namespace, or of all there are.
+    Without a reference, or with a selector: one line for each gang or job.
     """
-    kind, _, name = what.partition("/")
+    if asked.cluster != LIVE:
+        seen = recording.load(read(asked.cluster))[0]
+        return await _explained(_Cluster(seen), what, asked, asked.namespace or "default")
+    async with connected(settings) as kube:
+        store, seen = await _live(settings, kube)
+        cluster = _Cluster(seen, kube, store)
+        return await _explained(cluster, what, asked, asked.namespace or kube.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """A recording; of a live cluster with its connection and its jobs."""
+
+    seen: Recording
+    kube: Kube | None = None
+    store: Store | None = None
+
+    def job(self, key: str) -> Job | None:
+        """Return the job with that key, None for other objects and without a live cluster."""
+        return self.store.jobs.get(key) if self.store else None
+
+    def keys(self, what: Reference, namespace: str) -> list[str]:
+        """Return the keys of the gangs and jobs that the reference may mean."""
+        jobs = [job.key for job in self.store.jobs] if self.store else []
+        known = dict.fromkeys((*(gang.key for gang in self.seen.gangs), *jobs))
+        there = [key for key in known if key.split("/", 1)[1] == f"{namespace}/{what.name}"]
+        kinds = {key: key.partition("/")[0] for key in there}
+        # Gangs of several APIs may share a kind.
+        exact = [key for key in there if kinds[key].lower() == what.kind.lower()]
+        return exact or [k for k in there if not what.kind or live.is_kind(what.kind, kinds[k])]
+
+    def key_of_pod(self, what: Reference, namespace: str) -> str:
+        """Return the key of the job or gang to which a pod or batch Job belongs."""
+        if self.store is None:
+            return ""
+        if not what.kind or live.is_kind(what.kind, "Pod"):
+            pod = self.store.pod(namespace, what.name)
+            if pod is not None:
+                return holdings.holder(self.store, pod)
+        if not what.kind or live.is_kind(what.kind, "Job"):
+            return _of_batch(self.store, namespace, what.name)
+        return ""
+
+
+async def _explained(
+    cluster: _Cluster, what: Reference | None, asked: Asked, place: str
+) -> Answer:
+    seen = cluster.seen
+    namespace = "" if asked.everywhere else place
+    if what is None:
+        return _all(seen, namespace, seen.decide(), asked.output)
+    if not what.selector:
+        return await _named(cluster, what, asked, what.namespace or place)
+    if cluster.kube is None:
+        raise OfferError(f"--selector={what.selector}: a snapshot holds no labels of jobs")
+    found = await live.jobs(cluster.kube, namespace, labelSelector=what.selector)
+    keys = [job.key for job, _ in found]
+    return _listing(seen, keys, seen.decide(), asked.output, [job for job, _ in found])
+
+
+async def _named(cluster: _Cluster, what: Reference, asked: Asked, place: str) -> Answer:
+    seen, keys = cluster.seen, cluster.keys(what, place)
+    if len(keys) > 1:
+        return Answer("", UNKNOWN, f"{what} in namespace {place} matches {', '.join(keys)}")
+    key = keys[0] if keys else cluster.key_of_pod(what, place)
+    job = cluster.job(key)
     failed = []
-    if asked.cluster == LIVE:
-        async with connected(settings) as kube:
-            store, seen = await _live(settings, kube)
-            place = asked.namespace or kube.namespace
-            job = _job(store, kind, place, name)
-            if job is not None and asked.output == TEXT:
-                failed = await failure.report(kube, job)
-        # A recording has no names of pods, so only the live cluster can be asked by one.
-        key = _find(seen, kind, place, name) or _of_pods(store, kind, place, name)
-    else:
-        seen, place = recording.load(read(asked.cluster))[0], asked.namespace or "default"
-        key = _find(seen, kind, place, name)
-    if not what:
-        return _all(seen, "" if asked.everywhere else place, seen.decide(), asked.output)
-    if key:
+    if job is not None and cluster.kube is not None and asked.output == TEXT:
+        failed = await failure.report(cluster.kube, job)
+    if key in {gang.key for gang in seen.gangs}:
         answer = _answer(seen, [key], seen.decide(), asked)
         return replace(answer, text=answer.text + "".join(failed))
-    if failed:
-        return Answer(f"{what} in namespace {place}: not at work\n{''.join(failed)}", NO)
-    why = "not there, at its end, or of another scheduler"
-    return Answer("", UNKNOWN, f"{kind}/{name} in namespace {place}: {why}")
+    if job is None:
+        where = "" if cluster.store else " of the snapshot"
+        return Answer("", UNKNOWN, f"{what} in namespace {place}{where} does not exist")
+    if asked.output != TEXT:
+        return _listing(seen, [key], [], asked.output, [job])
+    text = "".join(f"{line}\n" for line in jobreport.lines(job))
+    return Answer(text + "".join(failed), _code(job))
 
 
-def _job(store: Store, kind: str, namespace: str, name: str) -> Job | None:
-    """Return the job; the kind as in `_find`."""
-    kinds = (kind.lower(), kind.lower().removesuffix("s"))
-    keys = (f"{known}/{namespace}/{name}" for known in store.frameworks if known.lower() in kinds)
-    return next(filter(None, map(store.jobs.get, keys)), None)
+def _code(job: Job) -> int:
+    return YES if jobreport.state(job) in jobreport.HEALTHY else NO
 
 
 def _answer(
@@ -167,29 +215,61 @@ def _answer(
     if output in (JSON, YAML):
         text = recording.decisions_text(list(found.values()))
         return Answer(text if output == JSON else tables.data(json.loads(text), YAML), code)
-    unknown = view.open_questions(found.values())
-    foretold = seen.forecast(unknown) if unknown else {}
     if output == WIDE:
-        return Answer(_table(seen, keys, found, foretold, wide=True), code)
+        return Answer(_listing(seen, keys, decisions, WIDE).text, code)
+    foretold = _foretold(seen, found.values())
     return Answer("".join(of_gang(seen, key, decisions, foretold) for key in keys), code)
 
 
+def _foretold(seen: Recording, decisions: Iterable[Decision]) -> Mapping[str, float]:
+    unknown = view.open_questions(decisions)
+    return seen.forecast(unknown) if unknown else {}
+
+
 def _all(seen: Recording, namespace: str, decisions: Sequence[Decision], output: str) -> Answer:
-    """Say where the gangs of a namespace stand, or all: who waits first, in their order."""
+    """Return the gangs of a namespace, or all: waiting gangs first, in their order."""
     found = {d.gang: d for d in decisions}
     gangs = [g for g in seen.gangs if namespace in ("", namespace_of(g.key))]
     keys = [gang.key for gang in sorted(gangs, key=lambda gang: _order(gang, found))]
-    code = YES if all(fits(found.get(key)) for key in keys) else NO
-    there = [found[key] for key in keys if key in found]
+    return _listing(seen, keys, decisions, output)
+
+
+def _listing(
+    seen: Recording,
+    keys: Sequence[str],
+    decisions: Sequence[Decision],
+    output: str,
+    jobs: Sequence[Job] = (),
+) -> Answer:
+    """Return gangs, one line each. `jobs`: those that may not be gangs of the recording."""
+    found = {d.gang: d for d in decisions if d.gang in keys}
+    gangs = {gang.key: gang for gang in seen.gangs}
+    alone = {job.key: job for job in jobs if job.key not in gangs}
+    well = (_code(alone[k]) == YES if k in alone else fits(found.get(k)) for k in keys)
+    code = YES if all(well) else NO
     if output in (JSON, YAML):
-        written = {each["gang"]: each for each in json.loads(recording.decisions_text(there))}
-        placed: Json = {"verdict": {"state": str(GangPhase.RUNNING)}}
-        told = [written.get(key, {"gang": key, **placed}) for key in keys]
+        written = {
+            d["gang"]: d for d in json.loads(recording.decisions_text(list(found.values())))
+        }
+        told = [written.get(key, _verdict(key, alone.get(key))) for key in keys]
         return Answer(tables.data(told, output), code)
-    asked = view.open_questions(there)
-    foretold = seen.forecast(asked) if asked else {}
-    text = _table(seen, keys, found, foretold, wide=output == WIDE)
+    foretold = _foretold(seen, found.values())
+    rows = [
+        _job_row(alone[key])
+        if key in alone
+        else _gang_row(gangs[key], found.get(key), foretold.get(key))
+        for key in keys
+    ]
+    text = tables.table(COLUMNS, rows, wide=output == WIDE)
     return Answer(text if keys else "no gangs\n", code)
+
+
+def _verdict(key: str, job: Job | None) -> Json:
+    """Return what programs read of a gang that is placed, or of a job that is no gang."""
+    if job is None:
+        return {"gang": key, "verdict": {"state": str(GangPhase.RUNNING)}}
+    told = {"state": str(jobreport.state(job)), "message": jobreport.message(job)}
+    return {"gang": key, "verdict": told}
 
 
 def _order(gang: GangInput, decisions: Mapping[str, Decision]) -> tuple[Any, ...]:
@@ -198,67 +278,65 @@ def _order(gang: GangInput, decisions: Mapping[str, Decision]) -> tuple[Any, ...
     return fits(decision), gang.queue, place, gang.created, gang.key
 
 
-def _table(
-    seen: Recording,
-    keys: Sequence[str],
-    decisions: Mapping[str, Decision],
-    foretold: Mapping[str, float],
-    *,
-    wide: bool,
-) -> str:
-    """Return the gangs, one line each."""
-    queue_of = {gang.key: gang.queue for gang in seen.gangs}
-    size_of = {gang.key: _size(gang) for gang in seen.gangs}
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A gang or a job in a table."""
 
-    def told(read: Callable[[Verdict], str]) -> Callable[[str], str]:
-        return lambda key: read(decisions[key].verdict) if key in decisions else ""
-
-    def lacks(verdict: Verdict) -> str:
-        return ", ".join(f"{quantity.format(r, n)} {r}" for r, n in verdict.shortage.items())
-
-    def standing(key: str) -> str:
-        return told(lambda verdict: verdict.summary)(key) or size_of[key]
-
-    def starts(key: str) -> str:
-        decision = decisions.get(key)
-        if decision is None or fits(decision):
-            return ""
-        possible = decision.verdict.ever_possible
-        return _start(decision.verdict, foretold.get(key)) if possible else "never as things are"
-
-    columns: list[Column[str]] = [
-        Column("GANG", str),
-        Column("STATE", lambda key: told(lambda v: str(v.state))(key) or str(GangPhase.RUNNING)),
-        Column("QUEUE", lambda key: queue_of[key]),
-        Column("POSITION", told(lambda verdict: str(verdict.position or ""))),
-        Column("STARTS", starts),
-        Column("STANDING", standing),
-        Column("REASON", told(lambda verdict: str(verdict.reason)), wide=True),
-        Column("LACKS", told(lacks), wide=True),
-        Column("BEHIND", told(lambda verdict: ", ".join(verdict.blocked_by)), wide=True),
-    ]
-    return tables.table(columns, keys, wide=wide)
+    gang: str
+    state: str
+    queue: str
+    standing: str
+    position: str = ""
+    starts: str = ""
+    reason: str = ""
+    lacks: str = ""
+    behind: str = ""
 
 
-def _find(seen: Recording, kind: str, namespace: str, name: str) -> str:
-    """Return the key of the gang; the kind may be in any case, and in the plural."""
-    kinds = (kind.lower(), kind.lower().removesuffix("s"))
-    wanted = {(each, namespace, name) for each in kinds}
-    for gang in seen.gangs:
-        dialect, *where = gang.key.split("/", 2)
-        if (dialect.lower(), *where) in wanted:
-            return gang.key
-    return ""
+COLUMNS: Final[tuple[Column[_Row], ...]] = (
+    Column("GANG", lambda row: row.gang),
+    Column("STATE", lambda row: row.state),
+    Column("QUEUE", lambda row: row.queue),
+    Column("POSITION", lambda row: row.position),
+    Column("STARTS", lambda row: row.starts),
+    Column("STANDING", lambda row: row.standing),
+    Column("REASON", lambda row: row.reason, wide=True),
+    Column("LACKS", lambda row: row.lacks, wide=True),
+    Column("BEHIND", lambda row: row.behind, wide=True),
+)
 
 
-def _of_pods(store: Store, kind: str, namespace: str, name: str) -> str:
-    """Return the key of the gang that has a pod of that name, or of that batch Job."""
-    of_job = kind.lower() in ("job", "jobs")
+def _gang_row(gang: GangInput, decision: Decision | None, foretold: float | None) -> _Row:
+    if decision is None:
+        return _Row(gang.key, str(GangPhase.RUNNING), gang.queue, _size(gang))
+    verdict, starts = decision.verdict, ""
+    if not fits(decision):
+        starts = _start(verdict, foretold) if verdict.ever_possible else "never as things are"
+    return _Row(
+        gang.key,
+        str(verdict.state),
+        gang.queue,
+        verdict.summary or _size(gang),
+        str(verdict.position or ""),
+        starts,
+        str(verdict.reason),
+        ", ".join(f"{quantity.format(r, n)} {r}" for r, n in verdict.shortage.items()),
+        ", ".join(verdict.blocked_by),
+    )
+
+
+def _job_row(job: Job) -> _Row:
+    queue = job.run_policy.scheduling.queue
+    return _Row(job.key, str(jobreport.state(job)), queue, jobreport.message(job))
+
+
+def _of_batch(store: Store, namespace: str, name: str) -> str:
+    """Return the key of the gang of the pods of that batch Job."""
     for key in store.foreign:
         for pod, _ in store.foreign.members(key):
             # Kubernetes up to 1.26 has the short label alone.
             labels = (pod.labels.get(names.BATCH_JOB_NAME), pod.labels.get("job-name"))
-            if pod.namespace == namespace and name in (labels if of_job else (pod.name,)):
+            if pod.namespace == namespace and name in labels:
                 return key
     return ""
 

@@ -12,7 +12,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -37,8 +37,18 @@ Named = tuple[str, str]
 """Namespace and name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The jobs that are counted."""
+
+    namespace: str = ""
+    """Empty: all namespaces."""
+    selector: str = ""
+    """A label selector; empty: all jobs."""
+
+
 async def report(
-    settings: Settings, namespace: str, since: float, resource: str, by: str, style: str
+    settings: Settings, jobs: Chosen, since: float, resource: str, by: str, style: str
 ) -> Answer:
     """Return what became of the devices in the last `since` seconds.
 
@@ -46,7 +56,7 @@ async def report(
     json. The complaint says what was not read.
     """
     async with connected(settings) as kube:
-        reader = _Reader(kube, namespace, settings.default_queue, _counted(resource))
+        reader = _Reader(kube, jobs, settings.default_queue, _counted(resource))
         histories = await reader.read()
     now = time.time()
     rows = [accounting.row(history, now - since, now) for history in histories]
@@ -141,9 +151,9 @@ class _Reader:
     """Reads what is left of the jobs, in one namespace or in all."""
 
     def __init__(
-        self, kube: Kube, namespace: str, queue: str, counted: Callable[[Mapping[str, int]], float]
+        self, kube: Kube, jobs: Chosen, queue: str, counted: Callable[[Mapping[str, int]], float]
     ) -> None:
-        self._kube, self._namespace = kube, namespace
+        self._kube, self._namespace, self._selector = kube, jobs.namespace, jobs.selector
         self._queue, self._counted = queue, counted
         self.unread: list[str] = []
         """What could not be read, in sentences."""
@@ -167,7 +177,8 @@ class _Reader:
         resource = Resource(names.GROUP, row.version, row.plural)
         given = {"kind": row.kind, "apiVersion": resource.api_version}
         try:
-            found = await self._list(resource)
+            params = {"labelSelector": self._selector} if self._selector else {}
+            found = await self._list(resource, **params)
         except ApiError as error:
             if error.code == 403 and not self._namespace:
                 self._namespace = here = self._kube.namespace

@@ -25,6 +25,7 @@ JAX: Final = base.Framework(
     api=Kind(
         name="JAXJob",
         plural="jaxjobs",
+        short="jaxj",
         spec=jobs.JAXJobSpec,
         spec_field="jaxReplicaSpecs",
         types=(master_worker.WORKER,),

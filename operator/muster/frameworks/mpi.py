@@ -70,6 +70,7 @@ what it was: these hold for new jobs, and for the others the operator looks at w
 KIND: Final = Kind(
     name="MPIJob",
     plural="mpijobs",
+    short="mpij",
     spec=jobs.MPIJobSpec,
     spec_field="mpiReplicaSpecs",
     types=TYPES,

@@ -54,6 +54,7 @@ PADDLE: Final = base.Framework(
     api=Kind(
         name="PaddleJob",
         plural="paddlejobs",
+        short="pdj",
         spec=jobs.PaddleJobSpec,
         spec_field="paddleReplicaSpecs",
         types=(MASTER, WORKER),

@@ -201,6 +201,7 @@ PYTORCH: Final = base.Framework(
     api=Kind(
         name="PyTorchJob",
         plural="pytorchjobs",
+        short="ptj",
         spec=jobs.PyTorchJobSpec,
         spec_field="pytorchReplicaSpecs",
         types=(MASTER, WORKER),

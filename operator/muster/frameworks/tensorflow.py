@@ -184,6 +184,7 @@ TENSORFLOW: Final = base.Framework(
     api=Kind(
         name="TFJob",
         plural="tfjobs",
+        short="tfj",
         spec=jobs.TFJobSpec,
         spec_field="tfReplicaSpecs",
         types=("Chief", "Master", "PS", "Worker", "Evaluator"),

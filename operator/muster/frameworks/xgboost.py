@@ -90,6 +90,7 @@ XGBOOST: Final = base.Framework(
     api=Kind(
         name="XGBoostJob",
         plural="xgboostjobs",
+        short="xgbj",
         spec=jobs.XGBoostJobSpec,
         spec_field="xgbReplicaSpecs",
         types=(MASTER, WORKER),

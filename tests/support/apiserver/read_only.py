@@ -36,7 +36,8 @@ class Served:
             self._lists[PATHS[document["kind"]]].append({**document, "metadata": metadata})
 
     async def get(self, path, **_params):
-        """Return the list that is at the path."""
+        """Return the list that is at the path, of the namespace of all objects or of all."""
+        path = path.replace("/namespaces/team/", "/")
         return {"metadata": {"resourceVersion": "1"}, "items": self._lists.get(path, [])}
 
     async def close(self):
