@@ -149,7 +149,10 @@ def test_what_was_not_read_is_told_and_nothing_concluded(check, broken):
     facts = replace(HEALTHY, **broken, unread={needs[0]: "have a role grant you: list x"})
     found = checks.findings(facts)
     assert check not in {one.check for one in found}
-    unknown = next(one for one in found if one.severity is Severity.UNKNOWN)
+    essential = any(each.essential for each in checks.CHECKS if needs[0] in each.needs)
+    severity = Severity.ERROR if essential else Severity.UNKNOWN
+    unknown = next(one for one in found if one.check == checks.UNREAD)
+    assert unknown.severity is severity
     assert check in unknown.what
     assert unknown.cure == "have a role grant you: list x"
 
@@ -161,7 +164,7 @@ def test_an_operator_outside_of_the_cluster_is_one():
 
 def test_the_worst_comes_first():
     """Then what nobody knows; errors decide the code."""
-    broken = {"crds": {"x": checks.ABSENT}, "webhook": None, "unread": {"nodes": "no"}}
+    broken = {"crds": {"x": checks.ABSENT}, "webhook": None, "unread": {"queues": "no"}}
     found = checks.findings(replace(HEALTHY, **broken))
     assert [one.severity for one in found] == ["error", "warning", "unknown"]
     assert checks.exit_code(found) == 2

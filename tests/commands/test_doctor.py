@@ -246,11 +246,11 @@ def test_what_its_account_may_not_is_told(ask):
     assert found["cure"].endswith("manifests/overlays/embedded")
 
 
-def test_who_may_do_nothing_is_told_what_he_needs(ask):
-    """Each fact by its permission; nothing is called wrong."""
+def test_account_without_permissions_gets_an_error(ask):
+    """Essential checks that cannot be made are errors; each finding names the permission."""
     code, found = ask(Server(installed(), forbidden="."))
-    assert code == 0
-    assert {one["severity"] for one in found} == {"unknown"}
+    assert code == 2
+    assert {one["severity"] for one in found} == {"error", "unknown"}
     cures = {one["cure"].removeprefix("have a role grant you: ") for one in found}
     assert {
         "list deployments.apps",
@@ -261,7 +261,43 @@ def test_who_may_do_nothing_is_told_what_he_needs(ask):
         "list nodes",
     } <= cures
     text = ask(Server(installed(), forbidden="."), as_json=False)[1]
-    assert text.startswith("ok       nothing is wrong, as far as can be seen\nunknown  not looked")
+    assert "nothing is wrong" not in text
+    assert text.startswith("error    not checked: ")
+
+
+class Refuses(Server):
+    """A server that answers every request with the same error."""
+
+    def __init__(self, code):
+        super().__init__({})
+        self.code = code
+
+    def _look(self, path):
+        raise ApiError(self.code, "Reason", f"{path}: no", None)
+
+
+@pytest.mark.parametrize("error", [429, 500, 503])
+def test_server_that_refuses_everything_is_an_error(ask, error):
+    """Exit code 2 and no report that nothing is wrong."""
+    code, text = ask(Refuses(error), as_json=False)
+    assert code == 2
+    assert "nothing is wrong" not in text
+    assert "error    not checked: operator, arguments, leader" in text
+
+
+def test_expired_credentials_are_reported_once(ask):
+    """With 401 no request can succeed, so that the first error ends the command."""
+    with pytest.raises(ApiError, match="/version: no"):
+        ask(Refuses(401))
+    assert ApiError in questions.FAILURES
+
+
+@pytest.mark.parametrize(
+    ("unread", "code"), [("/nodes$", 2), (LEASE, 2), ("customres", 2), (HOOK, 0)]
+)
+def test_unread_essential_is_an_error(ask, unread, code):
+    """The operator, its leader, the CRDs and the nodes are essential, the webhook is not."""
+    assert ask(Server(installed(), forbidden=unread))[0] == code
 
 
 def test_who_may_look_into_his_namespace_sees_his_jobs(ask):
@@ -355,7 +391,7 @@ def test_what_cannot_be_read_costs_nothing_else(ask, odd):
     text = " ".join(one["what"] for one in found)
     assert code == 2
     assert "no CRD tfjobs.kubeflow.org" in text
-    assert "not looked at: webhook" in text
+    assert "not checked: webhook" in text
 
 
 def test_a_webhook_s_configuration_may_be_empty(ask):

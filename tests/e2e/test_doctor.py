@@ -49,7 +49,7 @@ def test_what_is_wrong_is_told(home: Api, start_operator: StartOperator, tmp_pat
     assert ask() == (0, "ok       nothing is wrong\n")
 
     code, text = ask(f"--kubeconfig={operator.config}")
-    assert code == 0, text
+    assert code == 2, text
     assert "have a role grant you: list deployments.apps in namespace muster-system" in text
 
     operator.stop()

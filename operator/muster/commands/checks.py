@@ -46,11 +46,11 @@ class Severity(StrEnum):
     """How bad it is."""
 
     ERROR = "error"
-    """Jobs do not run, or run twice."""
+    """Jobs do not run, run twice, or nobody can conclude that they run."""
     WARNING = "warning"
     """They do, and something is lost or soon will be."""
     UNKNOWN = "unknown"
-    """This account may not look."""
+    """This account may not read what a check needs that is not essential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,8 @@ class Check:
     find: Callable[[Facts], Findings]
     needs: tuple[str, ...] = ()
     """Fields of the facts without which nothing can be said."""
+    essential: bool = False
+    """Without this check nobody can conclude that jobs run."""
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -213,9 +215,15 @@ def findings(facts: Facts) -> list[Finding]:
     return sorted(found, key=lambda one: order.index(one.severity))
 
 
+UNREAD: Final = "unread"
+"""In place of the name of a check: facts that could not be read."""
+
+
 def _unread(name: str, why: str) -> Finding:
-    kept = ", ".join(check.name for check in CHECKS if name in check.needs)
-    return Finding(Severity.UNKNOWN, f"not looked at: {kept or name}", why, "unread")
+    missing = [check for check in CHECKS if name in check.needs]
+    severity = Severity.ERROR if any(each.essential for each in missing) else Severity.UNKNOWN
+    names = ", ".join(check.name for check in missing) or name
+    return Finding(severity, f"not checked: {names}", why, UNREAD)
 
 
 def exit_code(found: Iterable[Finding]) -> int:
@@ -427,16 +435,16 @@ def _queues(facts: Facts) -> Findings:
 
 
 CHECKS: Final = (
-    Check("operator", _operator, ("deployments",)),
+    Check("operator", _operator, ("deployments",), essential=True),
     Check("arguments", _arguments, ("deployments",)),
-    Check("leader", _leader, ("deployments", "lease", "now")),
+    Check("leader", _leader, ("deployments", "lease", "now"), essential=True),
     Check("other operators", _rivals, ("elsewhere",)),
-    Check("CRDs", _crds, ("crds",)),
+    Check("CRDs", _crds, ("crds",), essential=True),
     Check("permissions", _permissions, ("missing",)),
     Check("gang scheduler's API", _gang, ("served",)),
     Check("gang scheduler", _scheduler, ("elsewhere",)),
     Check("webhook", _webhook, ("webhook",)),
     Check("certificate", _certificate, ("webhook", "now")),
-    Check("nodes", _nodes, ("nodes",)),
+    Check("nodes", _nodes, ("nodes",), essential=True),
     Check("queues", _queues, ("queues", "jobs")),
 )

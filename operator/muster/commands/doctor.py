@@ -182,10 +182,15 @@ class _Reader:
         return NOTHING[field]
 
     async def _known(self, field: str, asked: str, reading: Awaitable[T], otherwise: T) -> T:
-        """Return what is read, `otherwise` if there is no such thing or it may not be read."""
+        """Return what is read, `otherwise` if there is no such thing or it may not be read.
+
+        Raises ApiError if the server does not accept the credentials.
+        """
         try:
             return await reading
         except ApiError as error:
+            if error.code == 401:
+                raise
             if error.code == 403:
                 self._unread[field] = f"have a role grant you: {asked}"
             elif error.code != 404:
