@@ -487,7 +487,8 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     assert "lost: TFJob listed: spec.RuntimeId: " in answer.err
     assert cli.main(["convert", "--strict", "-f", str(file)]) == 1
     capsys.readouterr()
-    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(STORIES[4]["given"] * 2)))
+    given = yaml.safe_dump_all(STORIES[4]["given"] * 2).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert cli.main(["convert", "--strict", "-o", "json", "-f", "-"]) == 0
     assert [each["kind"] for each in json.loads(capsys.readouterr().out)["items"]] == [
         "PyTorchJob"
@@ -530,18 +531,14 @@ HOSTILE = {
     "a date": ("when: 2020-01-01", None),
     "a number for a name": ("1: a", None),
     "a truth for a name": ("yes: a", None),
-    "bytes": ("x: !!binary aGk=", "nothing that JSON has"),
-    "a set": ("x: !!set {a, b}", "nothing that JSON has"),
-    "no number": ("x: .inf", "nothing that JSON has"),
-    "a number of thousands of digits": (f"x: {'9' * 5000}", "column 6: 999"),
-    "a key that is there twice": ("x: 1\n  x: 2", "the key 'x' is there twice"),
-    "itself": ("x: &a [*a]", "part of itself"),
-    "deep lists": (f"x: {'[' * 900}", "too deep"),
-    "a list as a name": ("? [a]\n  : b", "unhashable"),
-    "a laugh": ("\n  ".join(
-        ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]"
-                              for i in range(1, 12)]), "aliases stand for too much"),
-}  # fmt: skip
+    "bytes": ("x: !!binary aGk=", None),
+    "a key that is there twice": ("x: 1\n  x: 2", None),
+    "no number": ("x: .inf", "line 6, column 6: infinity and NaN"),
+    "itself": ("x: &a [*a]", "contains itself"),
+    "deep lists": (f"x: {'[' * 900}", "nested deeper than"),
+    "a list as a name": ("? [a]\n  : b", "cannot be a key"),
+    "a merge key": ("<<: {a: b}", "merge keys"),
+}
 
 
 @pytest.mark.parametrize("about", HOSTILE)
@@ -573,11 +570,7 @@ SEVERAL = {
     "items that are none": ("kind: List\nitems: {a: 1}", "document 1: items is no list"),
     "an item that is none": ("kind: List\nitems: [{job}, 5]", "document 1: items[1] is no object"),
     "an item of an item": ("items: [{items: [{job}, [x]]}]", "items[0].items[1] is no object"),
-    "a long key": (f"{'k' * 900}: {{1: x, '1': y}}", f"the key {'k' * 100}.1 is there"),
-    "one key, twice spelled": ("{job}---\na: {1: x, '1': y}", "document 2: the key a.1 is there"),
-    "a number beyond": ("a: [-9223372036854775809]", "document 1: a[0]: a number beyond 64 bits"),
-    "a number to base 16": (f"a:\n  b: 0x{'f' * 5000}", "line 2, column 6: 0xfff"),
-    "deep objects": ("a: " + "{a: " * 150 + "1" + "}" * 150, "document 1: a.a.a.a.a"),
+    "deep objects": ("a: " + "{a: " * 150 + "1" + "}" * 150, "line 1, column"),
 }  # fmt: skip
 FLOW = "{apiVersion: kubeflow.org/v1alpha1, kind: TFJob, metadata: {name: a}}"
 
@@ -596,12 +589,6 @@ def test_a_file_holds_several_documents_or_lists_of_them(about):
         return
     found = convert(render.parsed(text.replace("\n", "\r\n"), "f"))
     assert [each["metadata"] for each in found.documents] == [{"name": "a"}] * len(told)
-
-
-@pytest.mark.parametrize("text", ["12:30", "1:2.5", "=", "2020-01-01"])
-def test_texts_that_only_python_reads_otherwise_are_texts(text):
-    """Kubectl reads them so."""
-    assert list(render.parsed(f"args: [{text}]", "f")) == [{"args": [text]}]
 
 
 @pytest.mark.parametrize("text", ["1e-4", "-1E5", "1.e3", "0o17", "+0O7", "09", "y", "N", "yes"])

@@ -132,9 +132,63 @@ def test_a_job_of_another_controller_creates_nothing_here(capsys, tmp_path):
 def test_a_list_and_standard_input(capsys, monkeypatch):
     """As kubectl prints objects, and as it takes them."""
     listed = {"kind": "List", "apiVersion": "v1", "items": [tfjob(Worker=1), tfjob(Worker=1)]}
-    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(listed)))
+    given = io.TextIOWrapper(io.BytesIO(yaml.safe_dump(listed).encode()))
+    monkeypatch.setattr("sys.stdin", given)
     kinds = [document["kind"] for document in rendered(capsys, "-f", "-")]
     assert kinds.count("TFJob") == 2
+
+
+NULLS = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: nulls, labels: {team: }}
+spec:
+  runPolicy:
+  pytorchReplicaSpecs:
+    Master:
+    Worker:
+      replicas: 1.0
+      template:
+        metadata: {annotations: {a: ~}}
+        spec:
+          volumes: [{name: key, secret: {secretName: s, defaultMode: 0o600}}]
+          containers:
+          - name: pytorch
+            image: x
+            env: [{name: A, value: }]
+            args: ["1e3", "y"]
+            resources: {requests: {nvidia.com/gpu: 1, efa: }, limits: {nvidia.com/gpu: 1, efa: }}
+"""
+
+
+def test_nulls_are_dropped_as_the_api_server_drops_them(capsys, tmp_path):
+    """Null fields are absent, null labels are empty, and numbers are those that kubectl sends."""
+    path = tmp_path / "job.yaml"
+    path.write_text(NULLS)
+    made = {document["kind"]: document for document in rendered(capsys, "-f", str(path))}
+    job, pod = made["PyTorchJob"], made["Pod"]
+    assert job["metadata"]["labels"] == {"team": ""}
+    assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Worker"]
+    assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 1
+    spec = pod["spec"]
+    assert spec["volumes"][0]["secret"]["defaultMode"] == 0o600
+    (container,) = spec["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
+    assert {"name": "A"} in container["env"]
+    assert container["args"] == ["1e3", "y"]
+
+
+def test_null_in_a_list_is_refused_as_by_the_api_server(capsys, tmp_path):
+    """Only fields may be null."""
+    path = tmp_path / "job.yaml"
+    path.write_text(NULLS.replace('"y"', ""))
+    assert cli.main(["render", "-f", str(path)]) == 0
+    capsys.readouterr()
+    path.write_text(NULLS.replace('"y"', "y, ~, 1e3"))
+    assert cli.main(["render", "-f", str(path)]) == 1
+    told = capsys.readouterr().err
+    for index, value in ((1, "true"), (2, "null"), (3, "1000")):
+        assert f"args[{index}]: Invalid value: {value}: must be of type string" in told
 
 
 WRONG = {
@@ -179,7 +233,7 @@ def test_a_job_that_cannot_run_is_told_so(capsys, tmp_path, case):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", "line 1, column 5: expected the node content"),
+        ("a: [", "line 2, column 1: did not find expected node content"),
         ("kind: Pod", "no job found; kinds are TFJob"),
         ("", "no job found"),
         (None, "No such file"),

@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 import os
 
-import yaml
-
+from muster.api import manifest
+from muster.api.manifest import ManifestError
 from muster.scheduler import policy
 from muster.scheduler.policy import Policy, PolicyError
 
@@ -49,10 +49,10 @@ class PolicyFile:
         return found.st_mtime, found.st_ino
 
     def _read(self) -> Policy:
-        with open(self._path, encoding="utf-8") as file:  # noqa: PTH123 -- as above
+        with open(self._path, "rb") as file:  # noqa: PTH123 -- as above
             try:
-                document = yaml.safe_load(file)
-            except yaml.YAMLError as error:
+                document = manifest.document(file.read())
+            except ManifestError as error:
                 raise PolicyError("", f"not YAML: {error}") from error
         if not isinstance(document, dict):
             raise PolicyError("", "the file must hold a mapping with the keys actions and tiers")

@@ -69,6 +69,16 @@ def integer(value: object) -> int | None:
     return value if -_INT64 <= value < _INT64 else None
 
 
+def without_nulls(value: Any) -> Any:
+    """Return a value as the API server stores it: without fields that are null.
+
+    Null items of lists stay: the API server rejects them.
+    """
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def count(value: object) -> int:
     """Return the number that a text of at most nine digits spells, 0 for anything else."""
     spelled = text(value)

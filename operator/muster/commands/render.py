@@ -6,8 +6,6 @@ The passes are those of the operator; in between, everything that was created is
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +16,8 @@ from typing import Any
 import yaml
 
 from muster import frameworks
-from muster.api import crds, names, schema
-from muster.api.edge import integer, mapping, text
+from muster.api import crds, edge, manifest, names, schema
+from muster.api.edge import mapping, text
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE, Job, Json, ObjectView, Problem, Replica
 from muster.controller import reconcile, templates
@@ -33,15 +31,7 @@ from muster.store import parse
 
 PASSES = 8
 """More than any job needs until nothing is missing."""
-MOST_ALIKE = 10
-"""Values for each character of a file at the most: only aliases of aliases make more."""
-LONGEST_NUMBER = 70
-"""Characters: 64 bits may be written one by one."""
-DEEPEST = 100
-"""Objects and lists in each other: what is deeper is of nobody's making."""
 UID = "given-by-the-server"
-WIDTH = 100
-"""Characters of a place that are told; a key may have a million, and thousands of values below."""
 _LIST = "List"
 """What a kind ends in whose objects are lists of others."""
 _STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
@@ -146,47 +136,30 @@ def context_of(settings: Settings) -> Context:
 
 
 def documents(file: str) -> Iterator[Json]:
-    """Yield the documents of a YAML file, `-` for standard input. Raises UnreadableError."""
+    """Yield the objects of a file, `-` for standard input. Raises UnreadableError."""
     try:
-        written = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        written = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
         raise UnreadableError(f"{file}: {error}") from error
     yield from parsed(written, file)
 
 
-def parsed(written: str, called: str) -> Iterator[Json]:
-    """Yield the documents of a YAML text, which is `called` so. Raises UnreadableError."""
-    left = iter(range(MOST_ALIKE * len(written)))
+def parsed(written: str | bytes, called: str) -> Iterator[Json]:
+    """Yield the objects of a file with that name. Raises UnreadableError."""
     try:
-        for number, each in enumerate(yaml.load_all(written, _Loader), start=1):
-            yield from _document(each, left, f"{called}: document {number}")
-    except (ValueError, yaml.YAMLError) as error:
-        raise UnreadableError(f"{called}: {_sentence(error)}") from error
-    except RecursionError as error:
-        raise UnreadableError(f"{called}: too deep, or part of itself") from error
-
-
-def _document(value: object, left: Iterator[int], called: str) -> list[Json]:
-    try:
-        return list(_listed(_plain(value, left), ""))
-    except UnreadableError as error:
+        for number, document in enumerate(manifest.documents(written), start=1):
+            yield from _listed(document, f"{called}: document {number}: ")
+    except manifest.ManifestError as error:
         raise UnreadableError(f"{called}: {error}") from error
 
 
-def _sentence(error: Exception) -> str:
-    """Return in one line what is wrong with a text, and where in it."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        place = error.problem_mark
-        return f"line {place.line + 1}, column {place.column + 1}: {error.problem}"
-    return " ".join(str(error).split())
+def _listed(document: Any, where: str, at: str = "") -> Iterator[Json]:
+    """Yield the objects of a document, which may be a list of them. Raises UnreadableError.
 
-
-def _listed(document: Any, at: str) -> Iterator[Json]:
-    """Yield the objects of a document, which may be a list of them. Raises UnreadableError."""
-    if document is None:
-        return
+    `where` begins messages, `at` is the path in the document.
+    """
     if not isinstance(document, dict):
-        raise UnreadableError(f"{at or 'it'} is no object")
+        raise UnreadableError(f"{where}{at or 'it'} is no object")
     kind, listed = text(document.get("kind")), document.get("items")
     items = f"{at}.items" if at else "items"
     named = kind.endswith(_LIST) or not kind
@@ -195,94 +168,27 @@ def _listed(document: Any, at: str) -> Iterator[Json]:
         for index, each in enumerate(listed):
             # The API server leaves out of which kind the items of a TFJobList are.
             known = {**of, **each} if isinstance(each, dict) and named and of["kind"] else each
-            yield from _listed(known, f"{items}[{index}]")
+            yield from _listed(known, where, f"{items}[{index}]")
     elif "items" not in document or not named:
         yield document
     elif listed is not None:
-        raise UnreadableError(f"{items} is no list")
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads what kubectl reads: no key twice, and dates are texts."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 -- as PyYAML has it
-        """Return the mapping. Raises YAMLError for one that says something twice."""
-        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key.value, str)]
-        for tag, key in set(keys) if len(set(keys)) < len(keys) else ():
-            if keys.count((tag, key)) > 1 and not tag.endswith(":merge"):
-                said = f"the key {key!r} is there twice"
-                raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in rules if not tag.endswith((":timestamp", ":value"))]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def _number(loader: _Loader, node: yaml.ScalarNode) -> object:
-    """Return a number; 12:30 is a text, and no number to the base of sixty."""
-    if ":" in node.value:
-        return node.value
-    whole = node.tag.endswith(":int")
-    try:
-        if len(node.value) <= LONGEST_NUMBER:
-            return loader.construct_yaml_int(node) if whole else loader.construct_yaml_float(node)
-    except ValueError:
-        pass
-    said = f"{node.value[:40]} is no number that Kubernetes has"
-    raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
-
-
-for _tag in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _number)
-
-
-def _plain(value: object, left: Iterator[int], at: str = "", depth: int = 0) -> Any:
-    """Return a value as JSON has it. Raises UnreadableError for what it has not.
-
-    `left`: an item for each value that there may be, aliases written out; `at`: where it stands.
-    """
-    if next(left, None) is None:
-        raise UnreadableError("its aliases stand for too much")
-    if depth > DEEPEST:
-        raise UnreadableError(f"{at}: too deep, or part of itself")
-    if isinstance(value, dict):
-        found: Json = {}
-        for key, item in value.items():
-            name = _key_text(key)
-            inner = f"{at:.{WIDTH}}.{name:.{WIDTH}}" if at else f"{name:.{WIDTH}}"
-            if name in found:
-                raise UnreadableError(f"the key {inner} is there twice")
-            found[name] = _plain(item, left, inner, depth + 1)
-        return found
-    if isinstance(value, list):
-        within = f"{at:.{WIDTH}}"
-        return [_plain(item, left, f"{within}[{i}]", depth + 1) for i, item in enumerate(value)]
-    if isinstance(value, bool | str | None) or integer(value) is not None:
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    said = "a number beyond 64 bits" if isinstance(value, int) else f"{value!r:.40}"
-    raise UnreadableError(f"{at}: {said} is nothing that JSON has")
-
-
-def _key_text(key: object) -> str:
-    return key if isinstance(key, str) else json.dumps(key, default=str)
+        raise UnreadableError(f"{where}{items} is no list")
 
 
 def as_served(framework: Framework, document: Json, namespace: str) -> Json:
     """Return the document with what the API server adds, and without what it would not keep."""
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
     defaults = framework.api.defaults.get(version, {})
-    meta = mapping(document.get("metadata"))
+    meta = dict(mapping(document.get("metadata")))
+    for field in {"labels", "annotations"} & meta.keys():
+        # Unlike in the spec, a value that is null is an empty one.
+        meta[field] = {key: "" if v is None else v for key, v in mapping(meta[field]).items()}
     where = namespace or text(meta.get("namespace")) or "default"
     return {
         "apiVersion": document.get("apiVersion"),
         "kind": framework.kind,
         "metadata": {**meta, "namespace": where, "uid": UID},
-        "spec": {**defaults, **mapping(document.get("spec"))},
+        "spec": {**defaults, **edge.without_nulls(mapping(document.get("spec")))},
     }
 
 

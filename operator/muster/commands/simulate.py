@@ -122,7 +122,8 @@ def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
         yield from _pods(_with_identity(document, namespace, now))
 
 
-def _with_identity(document: Json, namespace: str, now: float) -> Json:
+def _with_identity(written: Json, namespace: str, now: float) -> Json:
+    document = edge.without_nulls(written)
     metadata = mapping(document.get("metadata"))
     name = text(metadata.get("name")) or text(metadata.get("generateName")) or "unnamed"
     where = namespace or text(metadata.get("namespace")) or "default"

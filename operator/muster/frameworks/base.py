@@ -9,10 +9,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-import yaml
-
-from muster.api import names
+from muster.api import manifest, names
 from muster.api.jobs import Kind
+from muster.api.manifest import ManifestError
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
 
@@ -62,8 +61,8 @@ def init_containers(name: str, waiting: Waiting, address: str) -> tuple[Json, ..
     for placeholder, value in values:
         text = text.replace(f"{{{{.{placeholder}}}}}", str(value))
     try:
-        made = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        made = manifest.document(text)
+    except ManifestError as error:
         raise ValueError(f"the template of the init container is no YAML: {error}") from error
     named = isinstance(made, list) and all(
         isinstance(item, dict) and isinstance(item.get("name"), str) for item in made

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
+from muster.api import manifest
 from muster.local import kubeconfig, layout, nodes
 from muster.local.handle import MANAGER, ApiError, ClusterError, CredentialsError, ask
 
@@ -84,9 +83,7 @@ async def install_crds(
 
 
 def _documents(path: Path) -> list[Json]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # seconds less for large schemas
-    documents = yaml.load_all(path.read_text(), loader)
-    return [document for document in documents if document]
+    return list(manifest.documents(path.read_bytes()))
 
 
 async def _make_namespace(api: ApiServer, mark: str) -> None:

@@ -17,8 +17,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
+from muster.api import manifest
 from muster.api.names import JobState
 from muster.local import (
     binaries,
@@ -169,8 +168,8 @@ class ShowError(Exception):
 def jobs(text: str) -> Mapping[str, str]:
     """Return name -> state that it is meant to come to, for each job in a file's text."""
     found: dict[str, str] = {}
-    for document in yaml.safe_load_all(text):
-        if document and document["kind"].endswith("Job"):
+    for document in manifest.documents(text):
+        if document["kind"].endswith("Job"):
             meta = document["metadata"]
             found[meta["name"]] = (meta.get("annotations") or {}).get(ENDS, JobState.SUCCEEDED)
     return found

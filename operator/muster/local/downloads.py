@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import yaml
-
+from muster.api import manifest
 from muster.local import handle, layout, nodes, options
 from muster.local.progress import progress
 
@@ -118,7 +117,7 @@ def fetch(
     `version`. DownloadError if anything is not to be had; what was checked stays.
     """
     places = sources or Sources()
-    archives = yaml.safe_load(_index(places.archives))["releases"]
+    archives = manifest.document(_index(places.archives))["releases"]
     release = choose(archives, version, exact=exact)
     target = folder(release)
     with layout.held(target.with_suffix(".lock")):

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from muster.api import manifest
+from muster.api.manifest import ManifestError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -59,8 +62,8 @@ def only_current(path: Path) -> str:
     KubeconfigError if there is no such thing in `path`, OSError if it cannot be read.
     """
     try:
-        config = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        config = manifest.document(path.read_bytes())
+    except ManifestError as error:
         raise KubeconfigError("it is no YAML") from error
     if not isinstance(config, dict):
         raise KubeconfigError("it is no kubeconfig")

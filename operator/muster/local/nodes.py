@@ -13,7 +13,7 @@ import platform
 from importlib import resources
 from typing import TYPE_CHECKING
 
-import yaml
+from muster.api import manifest
 
 if TYPE_CHECKING:
     from muster.api.model import Json
@@ -194,7 +194,7 @@ def namespace(mark: str) -> str:
 def render_stages(run_seconds: str, mark: str = "") -> str:
     """Render kwok's configuration, as YAML; `run_seconds`, `mark` as in `options.Options`."""
     text = resources.files(__package__).joinpath("stages.yaml").read_text()
-    documents = [_fill(document, run_seconds, mark) for document in yaml.safe_load(text)]
+    documents = [_fill(document, run_seconds, mark) for document in manifest.document(text)]
     return "---\n".join(json.dumps(document, indent=1) + "\n" for document in documents)
 
 

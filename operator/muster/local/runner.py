@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
+from muster.api import manifest
 from muster.kube.client import BROKEN, ApiError, fetch
 from muster.local import cluster, kubeconfig, layout, processes
 from muster.local.handle import LOOPBACK, Cluster, ClusterError
@@ -123,7 +122,7 @@ def _install(where: Cluster, manifests: Path) -> str:
 
 def _config(where: Cluster, token: str) -> str:
     """Swap the administrator's certificate for the account's token; JSON is YAML too."""
-    config = yaml.safe_load(where.kubeconfig.read_text())
+    config = manifest.document(where.kubeconfig.read_bytes())
     config["users"][0]["user"] = {"token": token}
     config["contexts"][0]["context"]["namespace"] = _NAMESPACE
     return json.dumps(config, indent=1)
