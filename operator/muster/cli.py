@@ -16,7 +16,7 @@ from typing import Any
 
 import muster
 from muster import flags
-from muster.commands import arguments
+from muster.commands import arguments, output
 from muster.flags import COMMANDS, FlagError
 from muster.settings import Settings
 
@@ -186,11 +186,11 @@ def _render(args: argparse.Namespace) -> int:
         chosen = flags.parse(args.rest, os.environ)
         made, problems = render.render(args.filename, chosen, args.namespace)
     except (FlagError, render.UnreadableError) as error:
-        print(f"muster render: {error}", file=sys.stderr)
+        output.complain(str(error), "muster render: ")
         return 2
-    print(made or "", end="")
+    output.write(made or "")
     for problem in problems:
-        print(problem, file=sys.stderr)
+        output.complain(problem, "")
     return int(bool(problems))
 
 
@@ -200,13 +200,13 @@ def _convert(args: argparse.Namespace) -> int:
     try:
         printed = command.run(args.filename, args.to, args.output)
     except command.render.UnreadableError as error:
-        print(f"muster convert: {error}", file=sys.stderr)
+        output.complain(str(error), "muster convert: ")
         return 2
-    print(printed.text, end="")
+    output.write(printed.text)
     for line in printed.lost:
-        print(f"lost: {line}", file=sys.stderr)
+        output.complain(line, "lost: ")
     for line in printed.wrong:
-        print(f"wrong: {line}", file=sys.stderr)
+        output.complain(line, "wrong: ")
     return int(bool(printed.wrong or (args.strict and printed.lost)))
 
 
@@ -364,11 +364,11 @@ def _ask(args: argparse.Namespace) -> int:
         if asyncio.iscoroutine(answer):
             answer = asyncio.run(answer)
     except (FlagError, arguments.ArgumentError, *questions.FAILURES) as error:
-        print(f"muster: {error}", file=sys.stderr)
+        output.complain(str(error))
         return 2
-    print(answer.text, end="")
+    output.write(answer.text)
     if answer.complaint:
-        print(f"muster: {answer.complaint}", file=sys.stderr)
+        output.complain(answer.complaint)
     code: int = answer.code
     return code
 
@@ -382,7 +382,7 @@ def _dashboard(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 0
     except (FlagError, *questions.FAILURES) as error:
-        print(f"muster: {error}", file=sys.stderr)
+        output.complain(str(error))
         return 2
     return 0
 

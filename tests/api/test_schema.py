@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.api import crds, schema
+from muster.api import crds, names, schema
 from muster.frameworks import FRAMEWORKS
 
 
@@ -81,6 +81,13 @@ TWICE = [{"name": "main", "image": "train:1"}] * 2
             "spec.runPolicy.schedulingPolicy.queue: Invalid value: 3: must be of type string",
         ),
         (
+            {"runPolicy": {"schedulingPolicy": {"queue": "q\x1b[2J"}}},
+            (
+                'spec.runPolicy.schedulingPolicy.queue: Invalid value: "q\\u001b[2J": '
+                f"must match ^({names.SUBDOMAIN})?$"
+            ),
+        ),
+        (
             {"successPolicy": "All"},
             'spec.successPolicy: Unsupported value: "All": supported values: "", "AllWorkers"',
         ),
@@ -132,3 +139,10 @@ def test_a_field_that_nobody_knows_is_told_with_the_one_that_was_meant() -> None
 def test_nulls_are_absent() -> None:
     """A field set to null says as much as one left out."""
     assert not mistakes({"tfReplicaSpecs": {}, "runPolicy": None})
+
+
+@pytest.mark.parametrize("queue", ["", "default", "team-a.gold", "0"])
+def test_name_of_a_queue_is_accepted(queue: str) -> None:
+    """Every name that the API server accepts for a Queue, and the empty one of old files."""
+    policy = {"schedulingPolicy": {"queue": queue}}
+    assert not mistakes({"tfReplicaSpecs": {}, "runPolicy": policy})

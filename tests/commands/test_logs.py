@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -157,9 +156,18 @@ def test_a_log_that_may_not_be_read():
             shown(Asked(follow=follow), printed=dict.fromkeys(PRINTED, denied))
 
 
-def test_the_names_of_ranks_are_coloured():
-    """In a terminal, which is steered by nothing that a program writes."""
+@pytest.mark.parametrize(
+    ("terminal", "colour", "line"),
+    [
+        (True, True, "\x1b[36mworker-0 |\x1b[0m 99% [2J\x1b[31mred\x1b[0m\n"),
+        (True, False, "worker-0 | 99% [2Jred\n"),
+        (False, False, "worker-0 | 10%\r99%\x1b[2J\x1b[31mred\n"),
+    ],
+)
+def test_log_line_cannot_steer_the_terminal(terminal, colour, line):
+    """Only colors stay, and with NO_COLOR nothing; into a pipe the line is printed unchanged."""
     evil = {**PRINTED, "mnist-worker-0": ["10%\r99%\x1b[2J\x1b[31mred"]}
-    said, _ = shown(replace(Asked(colour=True), ranks=["worker-0"]), printed=evil)
-    assert said == "\x1b[36mworker-0 |\x1b[0m 99% [2J\x1b[31mred\x1b[0m\n"
+    asked = Asked(ranks=["worker-0"], terminal=terminal, colour=colour)
+    said, _ = shown(asked, printed=evil)
+    assert said == line
     assert line_of("1%\r2%\r") == "2%"

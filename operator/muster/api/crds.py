@@ -145,7 +145,12 @@ class PodGroupSpec(Model):
     """Pods that start together or not at all."""
 
     min_member: Count | None = Field(None, description="Pods that must start together.")
-    queue: str | None = Field(None, description="Queue the group waits in; default: default.")
+    queue: str | None = Field(
+        None,
+        max_length=253,
+        description="Queue the group waits in; default: default.",
+        json_schema_extra=jobs.QUEUE_NAME,
+    )
     priority_class_name: str | None = None
     min_resources: dict[str, Amount] | None = Field(
         None, description="What must be free before the group starts."

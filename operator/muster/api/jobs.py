@@ -27,6 +27,9 @@ def _quantity(value: object) -> object:
     return value
 
 
+QUEUE_NAME: Final[dict[str, Any]] = {"pattern": f"^({names.SUBDOMAIN})?$"}
+"""Schema of the name of a Queue, which may be empty. A stored job with another name keeps running,
+because only the API server checks it."""
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
 Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
 MAX_REPLICAS: Final = 10_000
@@ -64,7 +67,12 @@ class SchedulingPolicy(Model):
     min_available: Count | None = Field(
         None, description="Pods that must start together; default: all pods of the job."
     )
-    queue: str | None = Field(None, max_length=253, description="Queue the job waits in.")
+    queue: str | None = Field(
+        None,
+        max_length=253,
+        description="Queue the job waits in.",
+        json_schema_extra=QUEUE_NAME,
+    )
     min_resources: dict[str, Quantity] | None = Field(
         None,
         description="What must be free before the job starts; default: what its pods ask for.",

@@ -247,6 +247,9 @@ EVICTED: Final = "Evicted"
 UNDER_PRESSURE: Final = "The node had condition: "
 """Is in `status.message` of a pod that never ran."""
 
+SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+"""A pattern of the names of objects such as Queues."""
+
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_1035_TEXT: Final = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "

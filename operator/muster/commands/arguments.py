@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.commands import output
+
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 -- argparse has no other name for it
 Ask = Callable[[Any, Any, str, argparse.Namespace], Any]
 """(module, connection, namespace, arguments) -> what is to be printed, as it comes."""
@@ -197,7 +199,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         args.reference = args.named(args) if "named" in args else None
     except ArgumentError as error:
-        sys.stderr.write(f"muster: {error}\n")
+        output.complain(str(error))
         return 2
     live, module = (importlib.import_module(m) for m in (f"{__package__}.live", args.module))
     place = live.Place(args.namespace, args.kubeconfig, args.context)
@@ -228,7 +230,13 @@ def _add_logs(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
 
     def ask(module: Any, kube: Any, where: str, args: argparse.Namespace) -> Any:
         asked = module.Asked(
-            args.rank, args.container, args.tail, args.previous, args.follow, in_colour()
+            args.rank,
+            args.container,
+            args.tail,
+            args.previous,
+            args.follow,
+            sys.stdout.isatty(),
+            in_colour(),
         )
         return module.logs(kube, where, args.reference, asked)
 

@@ -17,8 +17,9 @@ from muster.api import crds, edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
-from muster.commands import checks, tables
+from muster.commands import checks
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
+from muster.commands.output import plain
 from muster.commands.questions import Answer, connected
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
@@ -60,7 +61,7 @@ async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json:
 
 
 def _lines(found: Sequence[Finding]) -> str:
-    lines = [tables.plain(f"{one.severity:8} {one.what}. Cure: {one.cure}") for one in found]
+    lines = [plain(f"{one.severity:8} {one.what}. Cure: {one.cure}") for one in found]
     if not any(one.severity is not Severity.UNKNOWN for one in found):
         lines.insert(0, "ok       nothing is wrong" + (", as far as can be seen" if found else ""))
     return "".join(f"{line}\n" for line in lines)

@@ -9,6 +9,7 @@ from typing import Final
 from muster.api import edge
 from muster.api.model import Job, Json
 from muster.api.status import FirstFailure
+from muster.commands.output import plain
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube
 from muster.store import parse
@@ -60,6 +61,6 @@ def _kept(pod: Json, first: FirstFailure) -> Iterator[tuple[float, str]]:
 
 
 def _shown(text: str) -> Iterator[str]:
-    """Yield the last lines of what a program wrote, without what would steer a terminal."""
+    """Yield the last lines of what a program wrote."""
     for line in text.splitlines()[-LINES:]:
-        yield "    " + "".join(c if c.isprintable() else " " for c in line[:WIDTH])
+        yield f"    {plain(line[:WIDTH])}"

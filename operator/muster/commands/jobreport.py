@@ -8,6 +8,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job
+from muster.commands.output import plain
 
 HEALTHY: Final = (names.JobState.RUNNING, names.JobState.SUCCEEDED)
 """States for which the exit code is 0."""
@@ -34,7 +35,7 @@ def message(job: Job) -> str:
 def lines(job: Job) -> Iterator[str]:
     """Yield the report on a job."""
     yield f"{job.key}: {state(job).lower()}"
-    yield from (f"  {line}" for text in _messages(job) for line in text.splitlines())
+    yield from (f"  {plain(text)}" for text in _messages(job))
 
 
 def _messages(job: Job) -> Iterator[str]:

@@ -7,13 +7,13 @@ import asyncio
 import contextlib
 import re
 import signal
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, Json
+from muster.commands import output
 from muster.commands.arguments import Reference
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import Framework
@@ -67,7 +67,7 @@ def run(command: Command, place: Place) -> int:
 
 
 def _complain(text: str) -> int:
-    sys.stderr.write(f"muster: {text}\n")
+    output.complain(text)
     return FAILED
 
 
@@ -81,8 +81,7 @@ async def _print(command: Command, place: Place) -> None:
     try:
         async with contextlib.aclosing(command(kube, place.namespace or kube.namespace)) as said:
             async for text in said:
-                sys.stdout.write(text)
-                sys.stdout.flush()
+                output.write(text)
     finally:
         await kube.close()
 

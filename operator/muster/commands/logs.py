@@ -14,6 +14,7 @@ from muster.api.model import Job, PodView
 from muster.commands import live, tables
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError, named
+from muster.commands.output import Verbatim
 from muster.frameworks import of
 from muster.frameworks.base import container_name
 from muster.kube.client import BROKEN, ApiError, Kube
@@ -41,8 +42,10 @@ class Asked:
     previous: bool = False
     """Of the container before it was started anew in its pod."""
     follow: bool = False
+    terminal: bool = False
+    """The lines go to a terminal; elsewhere they are printed unchanged."""
     colour: bool = False
-    """For a terminal."""
+    """The terminal shows colors."""
 
 
 def logs(kube: Kube, namespace: str, what: Reference, asked: Asked) -> AsyncGenerator[str, None]:
@@ -104,10 +107,11 @@ class _Reader:
         """Return a line under the name of its rank."""
         rank = self.ranks[pod.place]
         prefix = f"{rank:<{max(map(len, self.ranks.values()))}} |"
+        if self.asked.terminal:
+            line = tables.line_of(line, colours=self.asked.colour)
         if self.asked.colour:
-            place = list(self.ranks).index(pod.place)
-            prefix, line = tables.coloured(prefix, place), tables.line_of(line)
-        return f"{prefix} {line}\n"
+            prefix = tables.coloured(prefix, list(self.ranks).index(pod.place))
+        return Verbatim(f"{prefix} {line}\n")
 
 
 async def _reader(kube: Kube, namespace: str, what: Reference, asked: Asked) -> _Reader:

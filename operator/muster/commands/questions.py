@@ -22,6 +22,7 @@ from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
 from muster.commands import failure, holdings, jobreport, live, queues, render, tables
 from muster.commands.arguments import Reference
+from muster.commands.output import json_text, plain
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
 from muster.commands.tables import JSON, TEXT, WIDE, YAML, Column
@@ -69,10 +70,11 @@ async def snapshot(settings: Settings, source: str) -> Answer:
     """
     if source != LIVE:
         url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
-        return Answer(await client.fetch(url))
+        return Answer(json_text(await client.fetch(url)))
     async with connected(settings) as kube:
         _, seen = await _live(settings, kube)
-    return Answer(recording.dump(seen, seen.decide()), complaint=FROM_OUTSIDE)
+    text = json_text(recording.dump(seen, seen.decide()))
+    return Answer(text, complaint=FROM_OUTSIDE)
 
 
 def replay(file: str) -> Answer:
@@ -80,8 +82,8 @@ def replay(file: str) -> Answer:
     seen, told = recording.load(read(file))
     again = recording.decisions_text(seen.decide())
     if again != told:
-        return Answer(again, NO, f"{file}: other decisions than those that it holds")
-    return Answer(again)
+        return Answer(json_text(again), NO, f"{file}: other decisions than those that it holds")
+    return Answer(json_text(again))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,8 @@ def _answer(
     code = YES if all(fits(found.get(key)) for key in keys) else NO
     if output in (JSON, YAML):
         text = recording.decisions_text(list(found.values()))
-        return Answer(text if output == JSON else tables.data(json.loads(text), YAML), code)
+        text = json_text(text) if output == JSON else tables.data(json.loads(text), YAML)
+        return Answer(text, code)
     if output == WIDE:
         return Answer(_listing(seen, keys, decisions, WIDE).text, code)
     foretold = _foretold(seen, found.values())
@@ -389,7 +392,7 @@ def of_gang(
     else:
         start = _start(decision.verdict, (foretold or {}).get(key))
         lines = _lines(recording, gang, decision, start)
-    return "\n".join([*lines, *queues.of_gang(recording, key)]) + "\n"
+    return "".join(f"{plain(line)}\n" for line in (*lines, *queues.of_gang(recording, key)))
 
 
 def fits(decision: Decision | None) -> bool:

@@ -22,6 +22,7 @@ from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
 from muster.commands import accounting
 from muster.commands.accounting import History, Life, Place, Row, Run, State
+from muster.commands.output import plain
 from muster.commands.questions import Answer, connected
 from muster.frameworks import Framework
 from muster.kube import resources
@@ -97,16 +98,21 @@ def _cells(rows: Sequence[Row]) -> Iterator[list[str]]:
     named = [name for name in NAMES if any(getattr(row, name) for row in rows)]
     yield [*named, *State, "total"]
     for each in (*rows, *total):
-        of = [getattr(each, name) for name in named]
+        of = [plain(getattr(each, name)) for name in named]
         yield [*of, *(f"{each.seconds[state]:.0f}" for state in State), f"{each.total:.0f}"]
 
 
 def _csv(rows: Sequence[Row]) -> str:
     """Return the rows without their sum, which a spreadsheet would count once more."""
-    found = list(_cells(rows))
+    found = [list(map(_no_formula, cells)) for cells in _cells(rows)]
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(found[: len(rows) + 1])
     return out.getvalue()
+
+
+def _no_formula(cell: str) -> str:
+    """Return a cell that spreadsheets read as text: names of tenants may look like formulas."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def _table(rows: Sequence[Row]) -> str:

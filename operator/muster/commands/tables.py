@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 import yaml
 
 from muster.api import crds
+from muster.commands.output import json_text, plain
 
 TEXT, WIDE, JSON, YAML = FORMATS = ("text", "wide", "json", "yaml")
 GAP: Final = "   "
@@ -44,13 +45,9 @@ def table(columns: Sequence[Column[T]], rows: Sequence[T], *, wide: bool = False
 def data(value: object, output: str) -> str:
     """Return a value as JSON or YAML."""
     if output == YAML:
-        return yaml.dump(value, Dumper=crds.Plain, sort_keys=False, width=99, allow_unicode=True)
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def plain(text: str) -> str:
-    """Return a text without what would steer a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
+        # All but ASCII is escaped: YAML has no other way to escape what must not be printed.
+        return yaml.dump(value, Dumper=crds.Plain, sort_keys=False, width=99)
+    return json_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 _COLOURS: Final = (36, 32, 33, 35, 34, 91, 92, 93, 94, 95, 96)
@@ -62,12 +59,14 @@ def coloured(text: str, place: int) -> str:
     return f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m"
 
 
-def line_of(text: str) -> str:
+def line_of(text: str, *, colours: bool = True) -> str:
     """Return a line that a program wrote, as a terminal would end up to show it.
 
-    Its colours stay, and of a progress bar the last state.
+    Its colors stay if `colours`, and of a progress bar the last state.
     """
     last = text.rstrip("\r").rpartition("\r")[2].expandtabs()
+    if not colours:
+        return plain(_COLOURED.sub("", last))
     parts = _COLOURED.split(last)
     # Every second part is a colour.
     kept = (part if index % 2 else plain(part) for index, part in enumerate(parts))

@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final
 
 from muster.api import names, quantity
-from muster.commands import holdings, tables
+from muster.commands import holdings
 from muster.commands.holdings import Holding, devices
+from muster.commands.output import Verbatim, plain, plain_lines
 from muster.commands.snapshot import empty_store
 from muster.kube.client import Kube
 from muster.store.store import Callbacks
@@ -31,7 +32,7 @@ async def top(kube: Kube, _namespace: str, *, once: bool) -> AsyncGenerator[str,
     informers = holdings.informers(kube, store)
     await asyncio.gather(*(informer.read() for informer in informers))
     last = frame(list(holdings.holdings(store)))
-    yield last if once else ANEW + last
+    yield last if once else Verbatim(ANEW + last)
     if once:
         return
     followed = [asyncio.create_task(informer.run()) for informer in informers]
@@ -41,7 +42,7 @@ async def top(kube: Kube, _namespace: str, *, once: bool) -> AsyncGenerator[str,
             news.clear()
             now = frame(list(holdings.holdings(store)))
             if now != last:
-                yield ANEW + now
+                yield Verbatim(ANEW + now)
                 last = now
             await asyncio.sleep(PAUSE)
     finally:
@@ -53,7 +54,7 @@ def frame(found: Sequence[Holding]) -> str:
     """Return the picture: each kind of device, who holds how many, and what of each node."""
     resources = sorted({name for each in found for name in devices(dict(each.node.allocatable))})
     parts = ["\n".join(_of(resource, found)) for resource in resources]
-    return "\n\n".join(parts or ["no node has a GPU or another device"]) + "\n"
+    return plain_lines("\n\n".join(parts or ["no node has a GPU or another device"]) + "\n")
 
 
 def _of(resource: str, found: Sequence[Holding]) -> Iterator[str]:
@@ -69,7 +70,7 @@ def _of(resource: str, found: Sequence[Holding]) -> Iterator[str]:
     for who, amount in sorted(held.items(), key=lambda item: (-item[1], item[0])):
         nodes = f"{on[who]} node{'s' * (on[who] > 1)}"
         text = quantity.format(resource, amount)
-        yield f"  {_bar(amount, there)} {text:>5}  {tables.plain(who)}, {nodes}"
+        yield f"  {_bar(amount, there)} {text:>5}  {plain(who)}, {nodes}"
     width = max((len(each.node.name) for each in found), default=0)
     for each in found:
         if here := dict(each.node.allocatable).get(resource, 0):
