@@ -10,7 +10,7 @@ import pytest
 
 from muster.api import manifest
 from muster.api.manifest import MAX_DEPTH, MAX_NODES, ManifestError
-from readings import FILES, KEYS, REFUSED, REFUSED_FILES, REFUSED_KEYS, VALUES
+from support.builders.readings import FILES, KEYS, REFUSED, REFUSED_FILES, REFUSED_KEYS, VALUES
 
 
 def same(found, wanted):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster import cli
+from muster.api import crds, schema
 from muster.api.edge import sequence
 from muster.commands import render
 from muster.commands.convert import Conversion, command, convert, job, trainer
@@ -327,10 +329,101 @@ def jobs_of_v1(draw):
     }
 
 
+@functools.cache
+def trainer_schemas():
+    """Return the schemas of Trainer's objects, by kind."""
+
+    def whole(schema):
+        if "of" in schema:
+            labels = {"type": "object", "additionalProperties": {"type": "string"}}
+            named = schema["of"]
+            return labels if named == "labels" else crds.kubernetes_schema(named)
+        fields = {name: whole(inner) for name, inner in schema.get("properties", {}).items()}
+        items = {"items": whole(schema["items"])} if "items" in schema else {}
+        return {**schema, **({"properties": fields} if fields else {}), **items}
+
+    text = (ROOT / "corpus" / "trainer.yaml").read_text()
+    return {kind: whole(schema) for kind, schema in yaml.safe_load(text).items()}
+
+
+def refused(documents):
+    """Return what the API server says of documents that Trainer 2.3 is to accept."""
+    return [
+        str(problem)
+        for document in documents
+        for problem in schema.problems(
+            trainer_schemas()[document["kind"]], document["spec"], document["kind"]
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("processes", "count", "lost_"),
+    [("2", 2, []), ("auto", None, []), ("gpu", None, ["spec.nprocPerNode"]), (None, None, [])],
+)
+def test_processes_of_a_node_are_a_number(processes, count, lost_):
+    """Trainer 2.3 takes an integer in the TrainJob, and nothing in the runtime."""
+    (document,) = convert(story("a TrainJob with PyTorch")).documents
+    document["spec"].pop("nprocPerNode", None)
+    document["spec"] |= {"nprocPerNode": processes} if processes else {}
+    found = convert([document], to_trainjob=True)
+    runtime, train = found.documents
+    assert runtime["spec"]["mlPolicy"] == {"torch": {}}
+    assert train["spec"]["trainer"].get("numProcPerNode") == count
+    assert [loss.path for loss in found.losses] == lost_
+    assert refused(found.documents) == []
+
+
+def test_elastic_policy_is_lost():
+    """Trainer 2.3 has none: all nodes of the job start together."""
+    (document,) = convert(story("a TrainJob with PyTorch")).documents
+    document["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 9, "maxRestarts": 3}
+    found = convert([document], to_trainjob=True)
+    assert [loss.path for loss in found.losses] == ["spec.elasticPolicy"]
+    assert found.documents[1]["spec"]["trainer"]["numNodes"] == sum(counts(document).values())
+    assert refused(found.documents) == []
+
+
+def test_lists_that_are_too_long_for_a_trainjob_stay_in_its_runtime():
+    """A TrainJob may have 128 variables, the container of a runtime any number."""
+    (document,) = convert(story("a TrainJob with PyTorch")).documents
+    env = [{"name": f"A{i}", "value": "x"} for i in range(129)]
+    for role in document["spec"]["pytorchReplicaSpecs"].values():
+        role["template"]["spec"]["containers"][0] |= {"env": env, "args": ["a"]}
+    runtime, train = convert([document], to_trainjob=True).documents
+    assert "env" not in train["spec"]["trainer"]
+    assert train["spec"]["trainer"]["args"] == ["a"]
+    (part,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert part["template"]["spec"]["template"]["spec"]["containers"][0]["env"] == env
+    assert refused([runtime, train]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"metadata": {"name": "1st.job"}}, "metadata.name"),
+        ({"spec": {"runPolicy": {"activeDeadlineSeconds": 0}}},
+         "spec.runPolicy.activeDeadlineSeconds"),
+    ],
+)  # fmt: skip
+def test_value_that_trainer_refuses_is_named(change, path):
+    """The API server would reject the TrainJob."""
+    (document,) = convert(story("a TrainJob with PyTorch")).documents
+    for field, more in change.items():
+        document[field] |= more
+    found = convert([document], to_trainjob=True)
+    assert path in {loss.path for loss in found.losses}
+    assert refused(found.documents) == []
+
+
 @given(jobs_of_v1())
 def test_a_job_that_became_a_trainjob_becomes_itself_again(document):
-    """Image, command, resources, numbers of pods and limits are those it had; nothing is lost."""
+    """Image, command, resources, numbers of pods and limits are those it had; nothing is lost.
+
+    Trainer 2.3 accepts what comes out.
+    """
     away = convert([document], to_trainjob=True)
+    assert refused(away.documents) == []
     assert [each["kind"] for each in away.documents] == ["TrainingRuntime", "TrainJob"]
     back = convert(away.documents)
     assert away.losses == back.losses == ()
@@ -353,8 +446,8 @@ def test_every_example_becomes_a_trainjob_or_says_why_not(path):
     for document, train in zip(possible, trained, strict=True):
         runtime = found.documents[found.documents.index(train) - 1]
         (back,) = convert([runtime, train]).documents
-        if "elasticPolicy" not in document["spec"]:
-            assert sum(counts(back).values()) == sum(counts(document).values())
+        assert sum(counts(back).values()) == sum(counts(document).values())
+        assert refused([runtime, train]) == []
 
 
 @pytest.mark.parametrize(
@@ -632,8 +725,7 @@ def test_numbers_of_thousands_of_digits_are_none():
     runtime, train = story("a TrainJob with PyTorch")
     made = list(convert([runtime, train]).documents)
     made[0]["spec"]["nprocPerNode"] = digits
-    back = convert(made, to_trainjob=True).documents[0]
-    assert back["spec"]["mlPolicy"]["torch"]["numProcPerNode"] == digits
+    assert "spec.nprocPerNode" in {loss.path for loss in convert(made, to_trainjob=True).losses}
 
 
 def test_what_is_there_twice_is_named():

@@ -12,7 +12,7 @@ import pytest
 
 from muster.api import manifest
 from muster.api.manifest import ManifestError
-from readings import KEYS, REFUSED, REFUSED_KEYS, VALUES
+from support.builders.readings import KEYS, REFUSED, REFUSED_KEYS, VALUES
 from support.e2e.harness import Api
 
 pytestmark = pytest.mark.e2e

@@ -40,6 +40,9 @@ _KEYS: Final = {
     "volumeMounts": "mountPath",
 }
 """Lists of a pod whose items are laid over each other, by what tells them apart."""
+_LISTS: Final = ("command", "args", "env")
+MOST_ITEMS: Final = 128
+"""Of a command, of its arguments and of variables that a TrainJob may have."""
 _INITIALIZER: Final = (
     "a job has no steps before its own",
     "give the templates an init container that fetches it, or run a Job before",
@@ -75,7 +78,8 @@ REASONS_BACK: Final = {
         "a TrainJob is a gang of all its pods, if at all",
         "Kueue's label kueue.x-k8s.io/queue-name has it wait in a queue",
     ),
-    "spec.elasticPolicy": ("torchrun meets by c10d at the first node alone", ""),
+    "spec.elasticPolicy": ("Trainer has no elastic jobs: all nodes start together", ""),
+    "spec.nprocPerNode": ("Trainer takes a number, or counts the GPUs or cores of a node", ""),
     "spec.mainContainer": ("workers are entered by SSH, so by their only sshd", ""),
     "spec.mpiImplementation": ("Trainer writes host lists for OpenMPI alone", ""),
     "spec.cleanPodPolicy": ("a JobSet deletes what still runs and keeps the rest", ""),
@@ -360,18 +364,17 @@ def write(source: Fields) -> list[Json]:
     _unheard(source.open("metadata"), meta)
     roles = _roles(framework, spec.open(framework.spec_field))
     _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
-    elastic = _elastic_back(spec) if sort == "torch" else {}
     begins = spec.take("launcherCreationPolicy", str)
     if begins not in (None, _AT_ONCE, _WAIT):
         spec.lose("launcherCreationPolicy", f"{begins} is not known")
     waits = begins == _WAIT
     trainer, replicated = _replicated(sort, roles, waits=waits)
-    _span(elastic, roles, spec.open(framework.spec_field))
     leads = spec.take("runLauncherAsWorker", bool)
     nodes = sum(role.count for role in roles if role.type != LAUNCHER) + bool(leads)
-    own = _own(sort, spec, elastic, leads=leads)
-    trainer = {**({} if elastic else {"numNodes": nodes}), **trainer}
-    named = text(meta.get("name")) or text(meta.get("generateName")).rstrip("-")
+    own = _mpi(spec, leads=leads) if sort == "mpi" else {}
+    processes = {"numProcPerNode": _processes(spec)} if sort == "torch" else {}
+    trainer = {"numNodes": nodes, **without_nothing(processes), **trainer}
+    named = _name(source.open("metadata"), meta)
     name = f"{named}{_RUNTIME}"
     reference_ = {"apiGroup": _GROUP, "kind": RUNTIMES[0], "name": name}
     place = {"namespace": meta["namespace"]} if "namespace" in meta else {}
@@ -428,10 +431,14 @@ def _train(policy: Fields, framework: Framework) -> Json:
     manager = policy.take("managedBy", str)
     if manager not in (None, framework.managers[0], names.MANAGED_BY_MULTIKUEUE):
         policy.lose("managedBy", *REASONS_BACK["spec.runPolicy.managedBy"])
+    seconds = policy.take("activeDeadlineSeconds", int)
+    if seconds is not None and seconds < 1:
+        policy.lose("activeDeadlineSeconds", "a TrainJob has at least one second")
+        seconds = None
     return without_nothing(
         {
             "suspend": policy.take("suspend", bool) or None,
-            "activeDeadlineSeconds": policy.take("activeDeadlineSeconds", int),
+            "activeDeadlineSeconds": seconds,
             "managedBy": manager if manager == names.MANAGED_BY_MULTIKUEUE else None,
         }
     )
@@ -504,7 +511,8 @@ def _replicated(sort: str, roles: Sequence[_Role], *, waits: bool) -> tuple[Json
     said: Json = {}
     for container in job.containers_of(pod)[:1]:
         node = next((c for c in job.containers_of(pod) if c.get("name") == _NODE), container)
-        fields = ("command", "args", "env")
+        # What is longer than a TrainJob may say stays in the runtime.
+        fields = [n for n in _LISTS if len(sequence(node.get(n))) <= MOST_ITEMS]
         said = {"image": node.get("image"), **{name: node.pop(name, None) for name in fields}}
         if sort != "mpi":
             said["resourcesPerNode"] = node.pop("resources", None)
@@ -522,37 +530,25 @@ def _part(name: str, role: _Role, labels: Mapping[str, str]) -> Json:
     return {"name": name, "template": {**meta, "spec": {"template": pod}}}
 
 
-def _elastic_back(spec: Fields) -> Json:
-    policy = spec.open("elasticPolicy")
-    return without_nothing(
-        {
-            "minNodes": policy.take("minReplicas", int),
-            "maxNodes": policy.take("maxReplicas", int),
-            "maxRestarts": policy.take("maxRestarts", int),
-            "metrics": policy.take("metrics", list),
-        }
-    )
+def _name(written: Fields, meta: Json) -> str:
+    """Return the name from which that of the runtime is made."""
+    name = text(meta.get("name"))
+    for reason in names.dns1035(name) if name else ():
+        written.note("metadata.name", f"no TrainJob may have that name: {reason}")
+    return name or text(meta.get("generateName")).rstrip("-")
 
 
-def _span(elastic: Json, roles: Sequence[_Role], map_: Fields) -> None:
-    """Name what an elastic policy does not keep: which node is which, and how many there are."""
-    for role in roles if elastic else ():
-        if role.type != WORKER:
-            map_.lose(role.type, "elastic nodes are all alike, and none of them leads")
-        elif role.count != elastic.get("maxNodes"):
-            why = "Trainer has as many nodes as it can between minNodes and maxNodes"
-            map_.open(role.type).lose("replicas", why)
+def _processes(spec: Fields) -> int | None:
+    """Return the number of processes on each node, None for what Trainer does by default."""
+    written = spec.take("nprocPerNode", str)
+    count = number(written or "")
+    if count is None and written not in (None, "", "auto"):
+        spec.lose("nprocPerNode", *REASONS_BACK["spec.nprocPerNode"])
+    return count
 
 
-def _own(sort: str, spec: Fields, elastic: Json, *, leads: bool | None) -> Json:
-    """Return the part of mlPolicy that is the framework's own."""
-    if sort == "torch":
-        processes = spec.take("nprocPerNode", str)
-        count = number(processes or "")
-        given = processes if count is None else count
-        return without_nothing({"numProcPerNode": given, "elasticPolicy": elastic})
-    if sort != "mpi":
-        return {}
+def _mpi(spec: Fields, *, leads: bool | None) -> Json:
+    """Return the part of mlPolicy that is MPI's own."""
     implementation = spec.take("mpiImplementation", str)
     if implementation not in (None, "OpenMPI"):
         spec.lose("mpiImplementation", *REASONS_BACK["spec.mpiImplementation"])
