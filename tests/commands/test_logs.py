@@ -8,6 +8,8 @@ import asyncio
 import pytest
 
 from muster.api.edge import format_time
+from muster.api.kueue import Workload
+from muster.commands import dispatch
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError
 from muster.commands.logs import Asked, logs
@@ -20,6 +22,7 @@ from support.rehearsal.virtual_cluster import START, Session
 
 WORKER = {"replicas": 2, "template": {"spec": {"containers": [{"name": "tensorflow"}]}}}
 OWNER = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "TFJob/mnist"}
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 OVER = {"state": "Succeeded", "conditions": [{"type": "Succeeded", "status": "True"}]}
 
 
@@ -111,6 +114,21 @@ def test_pods_that_are_not_of_the_job():
     gang = {"state": "Waiting", "message": "2 tasks unschedulable"}
     with pytest.raises(RefusedError, match="has no such pods: 2 tasks unschedulable"):
         shown(pods=[pod("mnist-worker-0", uid="other")], status={"gang": gang})
+
+
+def test_dispatched_job_names_where_its_pods_run(monkeypatch):
+    """On the manager cluster of MultiKueue a job has no pods."""
+    spec = {**tfjob(Worker=WORKER)["spec"], "runPolicy": {"managedBy": MULTIKUEUE}}
+    workload = Workload("tfjob-mnist-1", "worker1")
+
+    async def find(_kube, _job):
+        return workload
+
+    monkeypatch.setattr(dispatch, "find", find)
+    told = "is dispatched by MultiKueue and has no pods here: Workload tfjob-mnist-1, on cluster w"
+    for follow in (True, False):
+        with pytest.raises(RefusedError, match=told):
+            shown(Asked(follow=follow), spec=spec)
 
 
 def test_a_pod_without_a_log_does_not_hide_the_others():

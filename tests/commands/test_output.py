@@ -9,14 +9,14 @@ import json
 
 import pytest
 import yaml
-from builders_scheduler import make_gang, make_queue, make_role
-from seen import seen
 
 from muster import cli
 from muster.cluster import recording
 from muster.commands import output, report, tables
 from muster.commands.accounting import Row, State
 from muster.commands.output import Verbatim
+from support.builders.scheduler import make_gang, make_queue, make_role
+from support.builders.snapshots import seen
 
 EVIL = "q\x1b[2J\u202eno\u2066\x9b1m\x07\r\n  starts: now"
 STEERING = frozenset(EVIL) - frozenset("\n") - {c for c in EVIL if c.isprintable()}

@@ -363,6 +363,85 @@ def test_pod_names_its_job(live):
     assert explain_live("job/alone-x").complaint == "job/alone-x in namespace team does not exist"
 
 
+# Jobs of Kueue.
+
+KUEUE = "/apis/kueue.x-k8s.io"
+WORKLOADS = f"{KUEUE}/v1beta2/workloads"
+FAR = job("far", workers=2) | {"status": {"conditions": DONE["conditions"]}}
+FAR["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-queue"}
+FAR["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+FAR["status"] = {
+    "conditions": [{**DONE["conditions"][0], "type": "Running", "message": "It runs."}]
+}
+ASSIGNED = {
+    "metadata": {"name": "tfjob-far-1"},
+    "status": {
+        "clusterName": "worker1",
+        "conditions": [{"type": "Admitted", "status": "True", "message": "It is admitted."}],
+    },
+}
+
+
+class Managed(Served):
+    """The manager cluster of MultiKueue; `workloads`: a list, or the error in place of it."""
+
+    def __init__(self, workloads, *documents):
+        super().__init__(*documents)
+        self.workloads, self.asked = workloads, {}
+
+    async def get(self, path, **params):
+        """Return Kueue's documents too."""
+        if path == KUEUE:
+            return {"preferredVersion": {"version": "v1beta2"}}
+        if path.replace("/namespaces/team/", "/") == WORKLOADS:
+            self.asked = params
+            if isinstance(self.workloads, Exception):
+                raise self.workloads
+            return {"items": self.workloads}
+        return await super().get(path, **params)
+
+
+@pytest.mark.parametrize(
+    ("workloads", "lines"),
+    [
+        (
+            [ASSIGNED],
+            ["  Workload tfjob-far-1, on cluster worker1", "  Admitted True: It is admitted."],
+        ),
+        ([], ["  Kueue has not created its Workload"]),
+        (ApiError(404, "NotFound", "no", None), ["  the API of Kueue is not served here"]),
+        (ApiError(403, "Forbidden", "no", None), ["  its Workload cannot be read: no"]),
+    ],
+)
+def test_dispatched_job_names_its_workload_and_cluster(monkeypatch, workloads, lines):
+    """On the manager cluster the job has no pods and no gang."""
+    server = Managed(workloads, ROOMY, FAR)
+
+    async def connect(*_args):
+        return server
+
+    monkeypatch.setattr(questions, "connect", connect)
+    answer = explain_live("far")
+    assert answer.code == 0
+    assert answer.text.splitlines() == [
+        "TFJob/team/far: running, dispatched by MultiKueue", *lines, "  It runs.",
+    ]  # fmt: skip
+    assert server.asked == {"labelSelector": "kueue.x-k8s.io/job-uid=2"}
+    head, row = explain_live("far", output="wide").text.splitlines()
+    cells = [row[head.index(title) :].split("  ")[0] for title in ("STATE", "QUEUE", "STANDING")]
+    assert cells == ["Running", "team-queue", "dispatched by MultiKueue"]
+
+
+def test_queue_of_a_gang_is_the_local_queue_of_its_job(live):
+    """Jobs that Kueue admits and Muster places."""
+    near = job("near", workers=1)
+    near["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-queue"}
+    live(ROOMY, near, job("other", workers=1))
+    answer = asyncio.run(questions.explain(Settings(), None, Asked(everywhere=True)))
+    rows = {line.split()[0]: line.split()[2] for line in answer.text.splitlines()[1:]}
+    assert rows == {"TFJob/team/near": "team-queue", "TFJob/team/other": "default"}
+
+
 # Which rank of a job failed first.
 
 ENDED = "2026-01-01T00:00:05Z"

@@ -281,6 +281,13 @@ def test_selector_limits_the_jobs(ask):
     assert [each["job"] for each in ask(jobs)["jobs"]] == ["mnist", "other"]
 
 
+def test_queue_is_the_local_queue_of_kueue(ask):
+    """Jobs with Kueue's label wait in a LocalQueue."""
+    document = job(workers=1, queue="gold")
+    document["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-queue"}
+    assert [each["queue"] for each in ask({TFJOBS: [document]})["jobs"]] == ["team-queue"]
+
+
 def test_by_the_command_line(ask, capsys):
     """A time that is none is a complaint."""
     ask({})

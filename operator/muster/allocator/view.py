@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muster.allocator.verdict import ETA_SLACK, SOMEBODY, unnamed
-from muster.api import edge, names, quantity
+from muster.api import edge, kueue, names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
+from muster.api.status import Condition
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
     CPU,
@@ -349,7 +350,11 @@ _ENDS: Final = (names.JobState.SUCCEEDED, names.JobState.FAILED)
 
 def _job(job: Job) -> Json:
     status = job.status
-    document: Json = {"state": status.state, "created": math.floor(job.created)}
+    document: Json = {"state": status.shown_state, "created": math.floor(job.created)}
+    if queue := kueue.local_queue(job):
+        document["localQueue"] = queue
+    if kueue.is_dispatched(job):
+        document["dispatched"] = kueue.DISPATCHED
     if status.start_time is not None:
         document["started"] = math.floor(status.start_time)
     if status.finished:
@@ -383,19 +388,23 @@ def detail(
     if job is not None:
         document["problems"] = [str(problem) for problem in job.problems]
         document["conditions"] = [
-            {
-                "type": each.type,
-                "status": each.status,
-                "reason": each.reason,
-                "message": discreet(each.message),
-                "since": math.floor(each.transitioned),
-            }
+            {**_condition(each), "message": discreet(each.message)}
             for each in job.status.conditions
         ]
         if (first := job.status.first_failure) is not None:
             said = {"at": math.floor(first.failure_time), "message": first.message}
             document["failed"] = {"pod": first.pod, "sentence": str(first), **said}
     return document
+
+
+def _condition(condition: Condition) -> Json:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "since": math.floor(condition.transitioned),
+    }
 
 
 def decided(
@@ -415,6 +424,16 @@ def _decided(entry: Json, visible: Collection[str], discreet: Callable[[str], st
         if part in entry
     }
     return {**entry, **own, "verdict": {**said, **told, "blocked_by": list(dict.fromkeys(named))}}
+
+
+def workload(listing: object) -> Json:
+    """Return what is shown of the Workload of a job, by a list; empty without one."""
+    found = kueue.newest(listing)
+    if found is None:
+        return {}
+    conditions = [_condition(each) for each in found.conditions]
+    checks = list(found.checks)
+    return {"name": found.name, "place": found.place, "checks": checks, "conditions": conditions}
 
 
 def happened(listing: Mapping[str, Any]) -> list[Json]:

@@ -289,6 +289,18 @@ class JobStatus:
         return condition is not None and condition.status == "True"
 
     @property
+    def newest(self) -> Condition | None:
+        """The newest condition that is True."""
+        # A condition that is written moves to the end of the list.
+        return next((each for each in reversed(self.conditions) if each.status == "True"), None)
+
+    @property
+    def shown_state(self) -> str:
+        """The state, or where another controller wrote the status its newest condition."""
+        newest = self.newest
+        return self.state or (newest.type if newest else "")
+
+    @property
     def inherited(self) -> bool:
         """Say whether another operator wrote it last: it knows no state."""
         return bool(self.conditions) and not self.state

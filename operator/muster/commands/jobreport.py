@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from muster.api import names
+from muster.api import kueue, names
 from muster.api.model import Job
 from muster.commands.output import plain
 
@@ -24,18 +24,19 @@ def state(job: Job) -> str:
         return names.JobState.INVALID
     if job.run_policy.suspend:
         return names.JobState.SUSPENDED
-    return status.state or _newest(job)[0] or names.JobState.CREATED
+    return status.shown_state or names.JobState.CREATED
 
 
 def message(job: Job) -> str:
     """Return why the job has that state, in one or more sentences; empty if nothing is known."""
-    return " ".join(_messages(job))
+    return kueue.DISPATCHED if kueue.is_dispatched(job) else " ".join(_messages(job))
 
 
-def lines(job: Job) -> Iterator[str]:
-    """Yield the report on a job."""
-    yield f"{job.key}: {state(job).lower()}"
-    yield from (f"  {plain(text)}" for text in _messages(job))
+def lines(job: Job, workload: Iterable[str] = ()) -> Iterator[str]:
+    """Yield the report on a job. `workload`: lines on the Workload of a dispatched job."""
+    dispatched = f", {kueue.DISPATCHED}" if kueue.is_dispatched(job) else ""
+    yield f"{job.key}: {state(job).lower()}{dispatched}"
+    yield from (f"  {plain(text)}" for text in (*workload, *_messages(job)))
 
 
 def _messages(job: Job) -> Iterator[str]:
@@ -47,20 +48,14 @@ def _messages(job: Job) -> Iterator[str]:
         return
     if not status.finished and status.reason:
         yield status.reason
-    _, newest = _newest(job)
-    if newest:
-        yield newest
-    elif not status.state:
+    newest = status.newest
+    if newest is not None and newest.message:
+        yield newest.message
+    elif newest is None and not (status.state or kueue.is_dispatched(job)):
         yield "No operator has reported a status."
     gang = status.gang
     if gang is not None and not (status.finished or job.run_policy.suspend):
-        yield from (text for text in (gang.message,) if text and text != newest)
+        if gang.message and (newest is None or gang.message != newest.message):
+            yield gang.message
         if gang.scheduler:
             yield f"Its gang is scheduled by {gang.scheduler}."
-
-
-def _newest(job: Job) -> tuple[str, str]:
-    """Return type and message of the newest condition that is True, empty without one."""
-    # A condition that is written moves to the end of the list.
-    true = (each for each in reversed(job.status.conditions) if each.status == "True")
-    return next(((each.type, each.message) for each in true), ("", ""))

@@ -9,9 +9,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.api import names
+from muster.api import kueue, names
 from muster.api.model import Job, PodView
-from muster.commands import live, tables
+from muster.commands import dispatch, live, tables
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError, named
 from muster.commands.output import Verbatim
@@ -116,6 +116,10 @@ class _Reader:
 
 async def _reader(kube: Kube, namespace: str, what: Reference, asked: Asked) -> _Reader:
     job = await live.find(kube, namespace, what)
+    if kueue.is_dispatched(job):
+        found = await dispatch.find(kube, job)
+        told = found if isinstance(found, str) else f"Workload {found.name}, {found.place}"
+        raise RefusedError(f"{named(job)} is {kueue.DISPATCHED} and has no pods here: {told}")
     if not job.total:
         raise RefusedError(f"{named(job)} has no pods: {job.status.reason or 'nothing is asked'}")
     return _Reader(kube, job, asked, chosen(job, asked.ranks))

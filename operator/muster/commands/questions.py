@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from muster.allocator import view
 from muster.allocator.policyfile import PolicyFile
-from muster.api import edge, names, quantity
+from muster.api import edge, kueue, names, quantity
 from muster.api.model import Job, Json
 from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import failure, holdings, jobreport, live, queues, render, tables
+from muster.commands import dispatch, failure, holdings, jobreport, live, queues, render, tables
 from muster.commands.arguments import Reference
 from muster.commands.output import json_text, plain
 from muster.commands.simulate import OfferError, with_offers
@@ -173,7 +173,8 @@ async def _explained(
     seen = cluster.seen
     namespace = "" if asked.everywhere else place
     if what is None:
-        return _all(seen, namespace, seen.decide(), asked.output)
+        jobs = cluster.store.jobs if cluster.store else ()
+        return _all(seen, namespace, seen.decide(), asked.output, jobs)
     if not what.selector:
         return await _named(cluster, what, asked, what.namespace or place)
     if cluster.kube is None:
@@ -193,14 +194,17 @@ async def _named(cluster: _Cluster, what: Reference, asked: Asked, place: str) -
     if job is not None and cluster.kube is not None and asked.output == TEXT:
         failed = await failure.report(cluster.kube, job)
     if key in {gang.key for gang in seen.gangs}:
-        answer = _answer(seen, [key], seen.decide(), asked)
+        answer = _answer(seen, [key], seen.decide(), asked, [job] if job else [])
         return replace(answer, text=answer.text + "".join(failed))
     if job is None:
         where = "" if cluster.store else " of the snapshot"
         return Answer("", UNKNOWN, f"{what} in namespace {place}{where} does not exist")
     if asked.output != TEXT:
         return _listing(seen, [key], [], asked.output, [job])
-    text = "".join(f"{line}\n" for line in jobreport.lines(job))
+    workload: list[str] = []
+    if cluster.kube is not None and kueue.is_dispatched(job):
+        workload = await dispatch.report(cluster.kube, job)
+    text = "".join(f"{line}\n" for line in jobreport.lines(job, workload))
     return Answer(text + "".join(failed), _code(job))
 
 
@@ -209,7 +213,11 @@ def _code(job: Job) -> int:
 
 
 def _answer(
-    seen: Recording, keys: Sequence[str], decisions: Sequence[Decision], asked: Asked
+    seen: Recording,
+    keys: Sequence[str],
+    decisions: Sequence[Decision],
+    asked: Asked,
+    jobs: Iterable[Job] = (),
 ) -> Answer:
     found = {d.gang: d for d in decisions if d.gang in keys}
     output = asked.output
@@ -219,7 +227,7 @@ def _answer(
         text = json_text(text) if output == JSON else tables.data(json.loads(text), YAML)
         return Answer(text, code)
     if output == WIDE:
-        return Answer(_listing(seen, keys, decisions, WIDE).text, code)
+        return Answer(_listing(seen, keys, decisions, WIDE, jobs).text, code)
     foretold = _foretold(seen, found.values())
     return Answer("".join(of_gang(seen, key, decisions, foretold) for key in keys), code)
 
@@ -229,12 +237,18 @@ def _foretold(seen: Recording, decisions: Iterable[Decision]) -> Mapping[str, fl
     return seen.forecast(unknown) if unknown else {}
 
 
-def _all(seen: Recording, namespace: str, decisions: Sequence[Decision], output: str) -> Answer:
+def _all(
+    seen: Recording,
+    namespace: str,
+    decisions: Sequence[Decision],
+    output: str,
+    jobs: Iterable[Job] = (),
+) -> Answer:
     """Return the gangs of a namespace, or all: waiting gangs first, in their order."""
     found = {d.gang: d for d in decisions}
     gangs = [g for g in seen.gangs if namespace in ("", namespace_of(g.key))]
     keys = [gang.key for gang in sorted(gangs, key=lambda gang: _order(gang, found))]
-    return _listing(seen, keys, decisions, output)
+    return _listing(seen, keys, decisions, output, jobs)
 
 
 def _listing(
@@ -242,12 +256,13 @@ def _listing(
     keys: Sequence[str],
     decisions: Sequence[Decision],
     output: str,
-    jobs: Sequence[Job] = (),
+    jobs: Iterable[Job] = (),
 ) -> Answer:
-    """Return gangs, one line each. `jobs`: those that may not be gangs of the recording."""
+    """Return gangs, one line each. `jobs`: those of the keys, also jobs that are no gangs."""
     found = {d.gang: d for d in decisions if d.gang in keys}
     gangs = {gang.key: gang for gang in seen.gangs}
-    alone = {job.key: job for job in jobs if job.key not in gangs}
+    known = {job.key: job for job in jobs}
+    alone = {key: job for key, job in known.items() if key not in gangs}
     well = (_code(alone[k]) == YES if k in alone else fits(found.get(k)) for k in keys)
     code = YES if all(well) else NO
     if output in (JSON, YAML):
@@ -260,7 +275,7 @@ def _listing(
     rows = [
         _job_row(alone[key])
         if key in alone
-        else _gang_row(gangs[key], found.get(key), foretold.get(key))
+        else _gang_row(gangs[key], known.get(key), found.get(key), foretold.get(key))
         for key in keys
     ]
     text = tables.table(COLUMNS, rows, wide=output == WIDE)
@@ -309,16 +324,19 @@ COLUMNS: Final[tuple[Column[_Row], ...]] = (
 )
 
 
-def _gang_row(gang: GangInput, decision: Decision | None, foretold: float | None) -> _Row:
+def _gang_row(
+    gang: GangInput, job: Job | None, decision: Decision | None, foretold: float | None
+) -> _Row:
+    queue = (kueue.local_queue(job) if job else "") or gang.queue
     if decision is None:
-        return _Row(gang.key, str(GangPhase.RUNNING), gang.queue, _size(gang))
+        return _Row(gang.key, str(GangPhase.RUNNING), queue, _size(gang))
     verdict, starts = decision.verdict, ""
     if not fits(decision):
         starts = _start(verdict, foretold) if verdict.ever_possible else "never as things are"
     return _Row(
         gang.key,
         str(verdict.state),
-        gang.queue,
+        queue,
         verdict.summary or _size(gang),
         str(verdict.position or ""),
         starts,
@@ -329,7 +347,7 @@ def _gang_row(gang: GangInput, decision: Decision | None, foretold: float | None
 
 
 def _job_row(job: Job) -> _Row:
-    queue = job.run_policy.scheduling.queue
+    queue = kueue.local_queue(job) or job.run_policy.scheduling.queue
     return _Row(job.key, str(jobreport.state(job)), queue, jobreport.message(job))
 
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from muster import frameworks
-from muster.api import edge, names, owner, podtemplate, quantity
+from muster.api import edge, kueue, names, owner, podtemplate, quantity
 from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
 from muster.commands import accounting
@@ -285,7 +285,7 @@ def history(
         kind=job.kind,
         namespace=job.namespace,
         name=job.name,
-        queue=job.run_policy.scheduling.queue or queue,
+        queue=kueue.local_queue(job) or job.run_policy.scheduling.queue or queue,
         created=job.created,
         ended=_end(job) if status.finished else None,
         started=status.start_time,

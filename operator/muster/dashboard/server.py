@@ -29,11 +29,13 @@ from muster import frameworks
 from muster.allocator import view
 from muster.allocator.past import Past, seen_by
 from muster.allocator.view import Seen, View
+from muster.api import kueue
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, PodView
 from muster.frameworks.base import container_name
 from muster.kube import resources, serving
 from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Kube
+from muster.kube.resources import Resource
 from muster.kube.tokens import ASKED_AT_ONCE, Bearers, Viewer, may_get
 from muster.scheduler import cycle
 from muster.scheduler.model import namespace_of
@@ -216,6 +218,7 @@ class Dashboard:
             web.get("/api/past", self._ended),
             web.get("/api/log", self._log),
             web.get("/api/happened", self._happened),
+            web.get("/api/workload", self._workload),
         ]
 
     async def _view(self, request: web.Request) -> web.Response:
@@ -355,6 +358,20 @@ class Dashboard:
             return await self._told(lambda: view.happened(mapping(from_json(text))))
         except ValueError as error:
             raise web.HTTPBadGateway(text="what came is no list of events\n") from error
+
+    async def _workload(self, request: web.Request) -> web.Response:
+        """Return the Workload of a job that MultiKueue dispatches."""
+        job, _ = await self._asked(request)
+        if job is None or not kueue.is_dispatched(job):
+            raise web.HTTPNotFound(text="MultiKueue dispatches no such job\n")
+        try:
+            group = from_json(await self._read(request, f"/apis/{kueue.GROUP}", {}))
+            resource = Resource(kueue.GROUP, kueue.version(group), kueue.WORKLOADS)
+            asked = {"labelSelector": kueue.selector(job)}
+            text = await self._read(request, resource.path(job.namespace), asked)
+            return await self._told(lambda: view.workload(from_json(text)))
+        except ValueError as error:
+            raise web.HTTPBadGateway(text="the answer is no list of Workloads\n") from error
 
     async def _asked(self, request: web.Request) -> tuple[Job | None, PodView | None]:
         """Return the job that is asked about, and the pod of it."""

@@ -15,6 +15,7 @@ from support.builders.scheduler import make_pod
 _, WHOLE = sample_clusters.small()
 SEEN = replace(WHOLE, decisions=WHOLE.decisions[:1])
 """Its start is promised: nothing is to be foretold, which would come as a difference, too."""
+RUNNING = {"type": "Running", "status": "True", "reason": "r", "message": "It runs."}
 EVENT = {"reason": "Queued", "message": "waits", "type": "Normal", "count": 3,
          "lastTimestamp": "2026-09-21T14:13:20Z"}  # fmt: skip
 
@@ -38,10 +39,14 @@ class Hall:
         self.seen = seen
         self.source.past.saw(seen.snapshot)
 
-    def brings(self, name="mine"):
+    def brings(self, name="mine", **labels):
         """Show a job, with a pod."""
         document = tfjob(name=name)
         document["metadata"] |= {"namespace": "vision", "uid": "u-1", "resourceVersion": "1"}
+        if labels:
+            document["metadata"]["labels"] = labels
+            document["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
+            document["status"] = {"conditions": [RUNNING]}
         self.store.jobs.show("TFJob", document, gone=False)
         owner = {"kind": "TFJob", "name": name, "uid": "u-1", "controller": True,
                  "apiVersion": "kubeflow.org/v1"}  # fmt: skip

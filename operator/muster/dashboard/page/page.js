@@ -514,10 +514,10 @@ function row(life, place, at, from, to) {
 // One job.
 
 const go = (key) => { if (key && !key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
-let detail = null, decided = null, happened = null, log = null, asked = 0;
+let detail = null, decided = null, happened = null, workload = null, log = null, asked = 0;
 async function openSheet(key) {
   const sheet = byId("sheet");
-  if (state.open !== key) { detail = decided = happened = log = null; state.open = key; }
+  if (state.open !== key) { detail = decided = happened = workload = log = null; state.open = key; }
   drawSheet();
   if (!sheet.open) sheet.showModal();
   await ask(key);
@@ -528,8 +528,9 @@ async function ask(key) {
     const found = await (await load(`api/gang?key=${encodeURIComponent(key)}`)).json();
     const log = state.keepsDecisions ? await (await load(`api/why?key=${encodeURIComponent(key)}`)).json() : null;
     const events = state.reads && key in state.view.jobs ? await eventsOf(`key=${encodeURIComponent(key)}`) : null;
+    const work = state.reads && (state.view.jobs[key] || {}).dispatched ? await workloadOf(key) : null;
     if (turn !== asked || state.open !== key) return;
-    [detail, decided, happened] = [found, log, events];
+    [detail, decided, happened, workload] = [found, log, events, work];
     drawSheet();
   } catch (error) { if (error.status !== 404) throw error; }
 }
@@ -537,19 +538,19 @@ function drawSheet() {
   const key = state.open, gang = state.view.gangs[key], job = state.view.jobs[key], sheet = byId("sheet");
   const word = (job && job.state) || (gang && gang.state) || "gone";
   const pair = (name, value) => value ? [el("dt", {}, name), el("dd", {}, value)] : [];
-  const facts = gang || {}, past = job || {}, began = facts.started || past.started, came = past.created || facts.created;
+  const facts = gang || {}, past = job || {}, queue = facts.queue && `${facts.queue}${facts.position ? `, position ${facts.position}` : ""}`, began = facts.started || past.started, came = past.created || facts.created;
   const body = [
     el("div", { class: "head" }, swatch(key), el("h2", { id: "sheet-title" }, short(key), el("div", { class: "dim mono" }, `${key.split("/")[0]} in ${space(key)}`)), el("button", { class: "close", "data-spot": "close", "aria-label": "Close", onclick: () => sheet.close() }, "×")),
-    el("p", { class: "facts" }, chip(word, TONES[word]), facts.state && facts.state !== word ? chip(facts.state, TONES[facts.state]) : "", past.restarts ? chip(`${past.restarts} pods restarted`, "warn") : ""),
+    el("p", { class: "facts" }, chip(word, TONES[word]), facts.state && facts.state !== word ? chip(facts.state, TONES[facts.state]) : "", past.dispatched ? chip(past.dispatched, "plan") : "", past.restarts ? chip(`${past.restarts} pods restarted`, "warn") : ""),
     facts.summary || facts.message ? el("p", { class: "card sentence" }, facts.summary || facts.message) : "",
     past.wrong && past.wrong !== past.failed ? el("p", { class: "failed" }, past.wrong) : "",
     failure(past),
     el("h3", {}, "In short"),
-    el("dl", { class: "pairs" }, pair("Queue", facts.queue && `${facts.queue}${facts.position ? `, position ${facts.position}` : ""}`), pair("Asks", needs(facts).join(", ")), pair("Roles", (facts.roles || []).map(([role, total, has]) => `${role || "pods"}: ${has} of ${total} placed`).join(", ")),
+    el("dl", { class: "pairs" }, pair("Queue", past.localQueue || queue), pair("Scheduler's queue", past.localQueue && queue), pair("Asks", needs(facts).join(", ")), pair("Roles", (facts.roles || []).map(([role, total, has]) => `${role || "pods"}: ${has} of ${total} placed`).join(", ")),
       pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", came ? clock(came, true) : ""), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
       pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Kept for it", Object.keys(facts.room || {}).sort(byName.compare).join(", ")), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
-    ...placement(key), ...pods(), ...logged(), ...conditions(), ...events("Events", happened), ...decisions(),
+    ...placement(key), ...pods(), ...logged(), ...conditions(), ...workloads(), ...events("Events", happened), ...decisions(),
   ];
   const top = sheet.scrollTop;
   swap(sheet, ...body.flat().filter(Boolean));
@@ -611,9 +612,19 @@ function events(title, found) {
   const rows = (found || []).slice(-50).reverse().map((each) => [each.at ? clock(each.at, true) : "", each.reason ? chip(each.reason, each.type === "Warning" ? "warn" : "") : "", each.count > 1 ? `${each.count} times` : "", each.message]);
   return table(title, ["Last", "Event", "", "What happened"], rows);
 }
-function conditions() {
-  const rows = ((detail && detail.conditions) || []).map((each) => [chip(each.type, each.status === "True" ? TONES[each.type] || "plan" : ""), each.status, clock(each.since, true), `${each.reason}${each.message ? `: ${each.message}` : ""}`]);
-  return table("Conditions", ["Condition", "Status", "Since", "Why"], rows);
+const conditions = () => conditionTable("Conditions", (detail && detail.conditions) || []);
+function conditionTable(title, found) {
+  const rows = found.map((each) => [chip(each.type, each.status === "True" ? TONES[each.type] || "plan" : ""), each.status, clock(each.since, true), `${each.reason}${each.message ? `: ${each.message}` : ""}`]);
+  return table(title, ["Condition", "Status", "Since", "Why"], rows);
+}
+// The Workload of a job that MultiKueue dispatches, or why it cannot be read.
+async function workloadOf(key) {
+  try { return await (await load(`api/workload?key=${encodeURIComponent(key)}`)).json(); } catch (error) { return { wrong: error.message }; }
+}
+function workloads() {
+  if (!workload) return [];
+  const told = workload.wrong || (workload.name ? `${workload.name}, ${workload.place}` : "Kueue has not created its Workload.");
+  return [el("h3", {}, "Workload"), el("p", { class: "card sentence" }, told), workload.checks && workload.checks.length ? el("ul", {}, workload.checks.map((text) => el("li", {}, text))) : "", ...conditionTable("Conditions of the Workload", workload.conditions || [])];
 }
 function decisions() {
   const rows = (decided || []).slice(-20).reverse().map((each) => [clock(Date.parse(each.at) / 1000, true), each.verdict.state, each.verdict.summary || each.verdict.message || each.verdict.reason || (each.placements ? `${each.placements.length} pods placed` : "")]);
