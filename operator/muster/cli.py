@@ -54,7 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"muster {words[0]} was removed: use {REMOVED[words[0]]}", file=sys.stderr)
         return 2
     words, rest = arguments.arranged(_parser(), words, flags.width)
-    args = _parser().parse_args(words)
+    try:
+        args = _parser().parse_args(words)
+    except SystemExit as ended:
+        if words[:2] == ["local", "env"] and ended.code:
+            print(importlib.import_module("muster.local.commands").EVAL_FAILS)
+        raise
     args.rest = rest
     code: int = args.run(args)
     return code

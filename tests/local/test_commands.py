@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,6 +157,7 @@ def test_without_a_cluster_it_is_said_that_there_is_none(
     assert run(*argv) == code
     out = capsys.readouterr()
     assert words in out.out + out.err
+    assert (out.out == "false\n") is (argv == ("env",))
     assert list(state.rglob("*")) == []
 
 
@@ -181,6 +186,36 @@ def test_the_only_cluster_is_meant_without_its_name(capsys: pytest.CaptureFixtur
     assert cluster.names() == []
 
 
+@pytest.mark.parametrize(
+    ("clusters", "words"),
+    [
+        (("a", "b"), ("env",)),
+        ((), ("env",)),
+        (("a",), ("env", "--name", "x")),
+        (("a",), ("env", "--nam", "a")),
+        (("a",), ("env", "a")),
+    ],
+)
+def test_eval_of_env_fails_with_the_command(
+    clusters: tuple[str, ...], words: tuple[str, ...], state: Path
+) -> None:
+    """Otherwise the commands after `eval` would use the cluster of the user's kubeconfig."""
+    for name in clusters:
+        brought_up(name)
+    script = f'eval "$({shlex.join((sys.executable, "-m", "muster.cli", "local", *words))})"'
+    environment = {**os.environ, "XDG_STATE_HOME": str(state)}
+    done = subprocess.run(
+        ["sh", "-c", f"{script} && echo done"],
+        cwd=Path(commands.__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr
+
+
 @pytest.mark.parametrize("argv", [("env",), ("status",), ("down",), ("logs", "etcd")])
 def test_which_of_several_is_meant_has_to_be_said(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -190,6 +225,6 @@ def test_which_of_several_is_meant_has_to_be_said(
         brought_up(name)
     assert run(*argv) == 1
     words = "muster local: there are several clusters, name one by --name: default muster\n"
-    assert capsys.readouterr() == ("", words)
+    assert capsys.readouterr() == ("false\n" if argv == ("env",) else "", words)
     assert cluster.names() == ["default", "muster"]
     assert run("env", "--name", "default") == 0

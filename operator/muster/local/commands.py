@@ -21,6 +21,9 @@ from muster.local import (
     processes,
 )
 
+EVAL_FAILS = "false"
+"""What `env` prints on errors: of no output the shell's `eval` makes a success, and the commands
+after it would use the cluster of the user's kubeconfig."""
 _ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
   {nodes.PREFIX}run-seconds: "2"       until it ends, or `forever`
   {nodes.PREFIX}exit-codes: "137,0"    how each attempt ends; the last repeats
@@ -261,7 +264,11 @@ def _missing(name: str) -> str:
 
 
 def _env(args: argparse.Namespace) -> int:
-    meant = found(args)
+    try:
+        meant = found(args)
+    except cluster.ClusterError:
+        print(EVAL_FAILS)
+        raise
     print(f"export KUBECONFIG={shlex.quote(str(meant.kubeconfig))}")
     print(f'export PATH={shlex.quote(str(meant.files.bin))}:"$PATH"')
     return 0
