@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6086,
-    "api": 2866,
+    "allocator": 6105,
+    "api": 3356,
     "cluster": 5868,
-    "commands": 5670,
+    "commands": 6039,
     "controller": 3605,
-    "dashboard": 565,
-    "frameworks": 2914,
+    "dashboard": 582,
+    "frameworks": 2919,
     "gang": 1445,
     "kube": 3733,
-    "local": 3884,
-    "muster": 1036,
+    "local": 3888,
+    "muster": 1082,
     "runtime": 2064,
     "scheduler": 10258,
     "store": 2970,
-    "tests": 74333,
+    "tests": 75448,
     "tools": 2558,
 }
 
