@@ -172,6 +172,11 @@ class Job:
         return asked and not any(replica.batch for replica in self.replicas)
 
     @property
+    def is_multikueue_copy(self) -> bool:
+        """Whether MultiKueue created the job for another cluster, which reads its status."""
+        return names.MULTIKUEUE_ORIGIN in self.labels
+
+    @property
     def replaces_unreachable(self) -> bool:
         """Say whether its author knows that what does not answer does not run."""
         return self.annotations.get(names.REPLACE_UNREACHABLE) == names.REPLACE_BY_FORCE

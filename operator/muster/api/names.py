@@ -56,6 +56,8 @@ LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-availab
 BATCH_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
+"""A label of the copies of a job that MultiKueue creates on worker clusters."""
 KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"

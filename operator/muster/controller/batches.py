@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from muster.api import names
 from muster.api.model import BatchView
-from muster.controller import pods
+from muster.controller import pods, policies
 from muster.controller.model import Action, Create, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import PodBuilder
@@ -74,7 +74,7 @@ def expiries(scope: Scope, going: Collection[str]) -> Iterator[Action]:
     Not before the job's end is written: nothing would show afterwards that they had done their
     work, and an operator that was away meanwhile would have it done again.
     """
-    ttl = scope.job.run_policy.ttl_seconds_after_finished
+    ttl = policies.time_to_live(scope.job)
     for batch in scope.observed.batches:
         stays = not (batch.deleting or batch.uid in going)
         if scope.owns(batch) and stays and ttl is not None and batch.ttl != ttl:

@@ -82,13 +82,22 @@ def deadline(job: Job, framework: Framework, start: float | None) -> float | Non
     return None if begun is None else begun + allowed
 
 
+def time_to_live(job: Job) -> int | None:
+    """Return the seconds after which a finished job expires, None without a limit.
+
+    MultiKueue deletes its copies itself, after it has read how they ended. A copy that expired
+    before would be created again, and the job would run twice.
+    """
+    return None if job.is_multikueue_copy else job.run_policy.ttl_seconds_after_finished
+
+
 def expiry(job: Job, status: JobStatus) -> float | None:
     """Return when a job that finished so is to be deleted, or None; not while it is suspended.
 
     The operator before may have kept it for months in spite of the TTL: from when it was taken
     over it has that time once more.
     """
-    ttl, done = job.run_policy.ttl_seconds_after_finished, status.completion_time
+    ttl, done = time_to_live(job), status.completion_time
     if ttl is None or done is None or job.run_policy.suspend:
         return None
     return max(done, status.taken_over_time or done) + ttl

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that MultiKueue copied to this cluster: another cluster reads their status."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpijobs import world as mpi_world
+from muster.controller.model import Delete, Patch
+from world import World, tfjob
+
+ORIGIN = {"kueue.x-k8s.io/multikueue-origin": "multikueue"}
+
+
+def copy_of(document):
+    """Return the job as MultiKueue creates it on a worker cluster."""
+    document["metadata"]["labels"] = {**document["metadata"].get("labels", {}), **ORIGIN}
+    return document
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_finished_copy_with_ttl_is_kept(code):
+    """A copy that expired before the manager read its end would be created and run again."""
+    world = World(copy_of(tfjob(policy={"ttlSecondsAfterFinished": 0}, Worker=1))).settle()
+    world.end("mnist-worker-0", code)
+    world.settle()
+    assert world.status["completionTime"]
+    assert world.requeue is None
+    world.now += 1e6
+    assert not [a for a in world.step() if isinstance(a, Delete)]
+
+
+def test_launcher_of_finished_copy_gets_no_ttl():
+    """The launcher's batch Job of a copy stays with the copy."""
+    world = mpi_world("v2beta1", policy={"ttlSecondsAfterFinished": 0})
+    copy_of(world.job)
+    world.close()
+    world.settle()
+    assert world.status["completionTime"]
+    assert "ttlSecondsAfterFinished" not in world.objects["Job", "mnist-launcher"]["spec"]
+    assert not [a for a in world.step() if isinstance(a, Delete | Patch)]
