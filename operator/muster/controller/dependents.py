@@ -106,10 +106,13 @@ def _mending(stored: Any, asked: Any) -> Any:
 
 
 def autoscaler(scope: Scope) -> Json | None:
-    """Return the autoscaler that the job asks for, None if it asks for none."""
+    """Return the autoscaler of the job, None if it has none.
+
+    A copy of MultiKueue's has none: Kueue suspends a job whose replicas differ from its quota.
+    """
     job, made = scope.job, scope.framework.autoscaler
     spec = made(job) if made else None
-    if spec is None:
+    if spec is None or job.is_multikueue_copy:
         return None
     target = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name}
     return {

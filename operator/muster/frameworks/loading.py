@@ -32,6 +32,11 @@ _FINALIZERS: Final = (
     "their nodes and their names for ever"
 )
 
+_NOT_SCALED: Final = (
+    "spec.elasticPolicy.metrics is ignored because MultiKueue dispatched the job: Kueue would "
+    "suspend the job once its replicas differ from those of its Workload"
+)
+
 
 def load(
     framework: Framework,
@@ -80,7 +85,7 @@ def load(
     excess = tuple(_too_many_replicas(framework, job, max_replicas))
     try:
         found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain, excess))
-        own = () if found else tuple(framework.spec.notices(job))
+        own = () if found else (*framework.spec.notices(job), *_autoscaler(framework, job))
     except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
         found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
     if excess:
@@ -91,6 +96,13 @@ def load(
 
 def _ignored(reason: names.Event, messages: Iterable[str]) -> Iterator[Notice]:
     return (Notice("Warning", reason, message) for message in messages)
+
+
+def _autoscaler(framework: Framework, job: Job) -> Iterator[Notice]:
+    """Yield a notice if the job asks for an autoscaler that it does not get."""
+    made = framework.autoscaler
+    if made and job.is_multikueue_copy and made(job) is not None:
+        yield Notice("Warning", names.Event.AUTOSCALER_IGNORED, _NOT_SCALED)
 
 
 def _held(framework: Framework, roles: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
