@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mpijobs import world as mpi_world
+from muster import gang
+from muster.api.status import Verdict
 from muster.controller.model import Delete, Patch
 from world import World, of_kind, tfjob
 
@@ -63,3 +67,98 @@ def test_elastic_copy_without_metrics_has_no_warning():
     document = of_kind("PyTorchJob", Worker=2, spec={"elasticPolicy": elastic})
     world = World(copy_of(document)).settle()
     assert "AutoscalerIgnored" not in world.reasons()
+
+
+WAITS = Verdict("muster", "Queued", "mnist", min_member=2, message="1 of 2 workers fits")
+"""A gang in its queue."""
+
+
+def conditions(world):
+    """Return the messages of the conditions by type."""
+    return {each["type"]: each["message"] for each in world.status["conditions"]}
+
+
+def waiting(document):
+    """Return the world of a job whose gang waits, as the status says it."""
+    return World(document, backend=gang.EMBEDDED, placements={}, verdict=WAITS).settle()
+
+
+def test_waiting_copy_explains_itself_in_its_newest_condition():
+    """The manager cluster receives conditions only, so the newest one carries the verdict."""
+    world = waiting(copy_of(tfjob()))
+    assert conditions(world) == {
+        "Created": "TFJob mnist is created. Waiting: 1 of 2 workers fits",
+    }
+    world.extra["verdict"] = replace(WAITS, message="no worker fits")
+    world.settle()
+    assert conditions(world)["Created"] == "TFJob mnist is created. Waiting: no worker fits"
+
+
+def test_resumed_copy_explains_itself_in_its_newest_condition():
+    """Kueue creates copies suspended, so the newest condition is often the end of that."""
+    world = waiting(copy_of(tfjob(policy={"suspend": True})))
+    assert conditions(world)["Suspended"] == "TFJob mnist is suspended."
+    world.edit(runPolicy={"suspend": False})
+    world.settle()
+    assert conditions(world) == {
+        "Created": "TFJob mnist is created.",
+        "Suspended": "TFJob mnist is resumed. Waiting: 1 of 2 workers fits",
+    }
+    world.edit(runPolicy={"suspend": True})
+    world.settle()
+    assert conditions(world)["Suspended"] == "TFJob mnist is suspended."
+
+
+def test_copy_that_runs_explains_nothing():
+    """The verdict is removed from the conditions once the gang waits no longer."""
+    world = waiting(copy_of(tfjob()))
+    nodes = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
+    world.extra |= {"placements": nodes, "verdict": replace(WAITS, state="Placed", message="")}
+    world.settle()
+    assert conditions(world) == {"Created": "TFJob mnist is created."}
+    world.start()
+    world.settle()
+    assert conditions(world)["Created"] == "TFJob mnist is created."
+
+
+def test_waiting_job_of_this_cluster_keeps_upstreams_messages():
+    """Other readers have status.gang."""
+    assert conditions(waiting(tfjob())) == {"Created": "TFJob mnist is created."}
+
+
+def test_long_verdict_of_copy_is_cut():
+    """The API server accepts messages of conditions up to 32,768 characters."""
+    world = waiting(copy_of(tfjob()))
+    world.extra["verdict"] = replace(WAITS, message="x" * 40_000)
+    world.settle()
+    assert len(conditions(world)["Created"]) == 32_768
+    assert conditions(world)["Created"].endswith("x...")
+
+
+def failed(document):
+    """Return the world of a job one of whose workers has failed on its node."""
+    world = World(document).settle()
+    world.start()
+    world.settle()
+    world.end("mnist-worker-1", 3)
+    pod = world.pod("mnist-worker-1")
+    pod["spec"]["nodeName"] = "n1"
+    state = pod["status"]["containerStatuses"][0]["state"]
+    state["terminated"]["message"] = "no such file: data.bin"
+    return world.settle().settle()
+
+
+def test_failed_copy_names_the_first_failure_in_its_condition():
+    """MultiKueue deletes the copy and its pods within a second, and the cause with them."""
+    message = conditions(failed(copy_of(tfjob())))["Failed"]
+    assert message == (
+        "TFJob team/mnist has failed because 1 Worker replica(s) failed. The first to fail was "
+        "pod mnist-worker-1 on node n1: container tensorflow ended with exit code 3 (Completed). "
+        "no such file: data.bin"
+    )
+
+
+def test_failed_job_of_this_cluster_keeps_upstreams_message():
+    """Other readers have status.firstFailure."""
+    message = "TFJob team/mnist has failed because 1 Worker replica(s) failed."
+    assert conditions(failed(tfjob()))["Failed"] == message

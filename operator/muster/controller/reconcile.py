@@ -23,6 +23,7 @@ from muster.controller import (
     gangrestart,
     gangstatus,
     meaning,
+    multikueue,
     podgroup,
     pods,
     policies,
@@ -279,10 +280,13 @@ def _awaits_verdict(scope: Scope) -> bool:
 
 def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Iterator[Action]:
     before, after = scope.job.status, _latched(scope, after)
+    # The events have the plain messages: the log repeats them, and a failed program's own words
+    # do not belong there.
+    written = multikueue.explained(scope.job, after)
     # Equal apart from what changes in every pass: times are whole seconds, so that a pass without
     # news writes nothing.
-    if after != before:
-        yield SetStatus(status.write(after))
+    if written != before:
+        yield SetStatus(status.write(written))
         yield from events.of_notices(scope)
         yield from events.of_transitions(before, after)
         yield from events.of_gang(before, after)

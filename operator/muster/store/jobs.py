@@ -63,10 +63,13 @@ _AWAITED: Final = frozenset(GangPhase) - {GangPhase.QUEUED, GangPhase.WAITING}
 
 
 def _apart(read: JobStatus) -> Sequence[object]:
-    """Return a status without what it says of a gang that waits, and that there is a job."""
+    """Return a status without what it says of a gang that waits, and that there is a job.
+
+    Nor messages of conditions: in a copy of MultiKueue's the newest repeats the verdict's.
+    """
     gang, created = read.gang, names.Condition.CREATED
     state = gang.state if gang is not None and gang.state in _AWAITED else ""
-    conditions = tuple(each for each in read.conditions if each.type != created)
+    conditions = tuple(replace(c, message="") for c in read.conditions if c.type != created)
     # Without a word of its gang a job counts as whole by its conditions.
     tacit = gang is None and bool(conditions)
     return replace(read, gang=None, conditions=conditions), state, tacit

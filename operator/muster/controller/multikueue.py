@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the manager cluster of MultiKueue learns of a copy of its job.
+
+Kueue copies the status of the upstream API only, without `state`, `gang` and `firstFailure`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from muster.api.model import Job
+from muster.api.status import Condition, JobStatus
+from muster.controller.conditions import ENDS, waits
+
+MAX_MESSAGE_CHARS: Final = 32_768
+"""Maximum length of a condition's message in the Kubernetes API."""
+_WAITING: Final = " Waiting: "
+"""Separates a condition's own message from that of the verdict."""
+
+
+def explained(job: Job, after: JobStatus) -> JobStatus:
+    """Return the new status of a copy with its details in the newest condition.
+
+    These are the verdict's message while the gang waits, and later the first failure.
+    """
+    # Once the job has finished, its conditions are final.
+    if not job.is_multikueue_copy or job.status.finished or not after.conditions:
+        return after
+    *others, newest = map(_plain, after.conditions)
+    message = f"{newest.message}{_details(after)}"
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = f"{message[: MAX_MESSAGE_CHARS - 3]}..."
+    return replace(after, conditions=(*others, replace(newest, message=message)))
+
+
+def _plain(condition: Condition) -> Condition:
+    """Return the condition without the verdict of an earlier reconcile."""
+    if condition.type in ENDS:
+        return condition
+    return replace(condition, message=condition.message.partition(_WAITING)[0])
+
+
+def _details(after: JobStatus) -> str:
+    first = after.first_failure
+    if after.finished and first is not None:
+        return f" {first} {first.message}".rstrip()
+    if after.gang is not None and after.gang.message and waits(after):
+        return f"{_WAITING}{after.gang.message}"
+    return ""
