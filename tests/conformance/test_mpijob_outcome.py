@@ -88,10 +88,11 @@ def test_l5_a_launchers_exit_code(code, state):
         assert made.conditions == ["Created T", "Running T"]
 
 
+@pytest.mark.parametrize("clean", ["All", "Running"])
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])
-def test_l7_v7_the_message_of_an_eviction(version):
+def test_l7_v7_the_message_of_an_eviction(version, clean):
     """How many of how many, under a reason of its own; and what still runs is cleaned up."""
-    made = world(version, policy={"cleanPodPolicy": "Running"})
+    made = world(version, policy={"cleanPodPolicy": clean})
     if version == "v2beta1":
         made.launch()
     made.start()
@@ -102,8 +103,10 @@ def test_l7_v7_the_message_of_an_eviction(version):
     made.settle()
     failed = made.status["conditions"][-1]
     assert (failed["reason"], failed["message"]) == ("MPIJobEvicted", "1/2 workers are evicted")
-    assert made.names() == ["mnist-worker-1"]
-    assert made.names("Job") == []
+    assert made.names() == (["mnist-worker-1"] if clean == "Running" else [])
+    # The launcher's batch Job stays with the pods that have ended, and starts no other.
+    assert [batch["spec"]["suspend"] for batch in made.of("Job")] == [True] * len(made.of("Job"))
+    assert made.names("Job") == ([LAUNCHER] if version == "v2beta1" else [])
 
 
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])
@@ -389,13 +392,13 @@ def test_the_batch_job_keeps_to_the_limits_itself():
 CLEANED = {
     "None": [f"{LAUNCHER}-abcde", "mnist-worker-0", "mnist-worker-1"],
     "Running": [f"{LAUNCHER}-abcde"],
-    "All": [],
+    "All": [f"{LAUNCHER}-abcde"],
 }
 
 
 @pytest.mark.parametrize("policy", CLEANED)
 def test_clean_up_of_v2beta1(policy):
-    """The batch Job goes with All only; what pods need stays with the job."""
+    """The launcher's batch Job and its logs stay, and so does what pods need."""
     made = led("Running", "Running", policy={"cleanPodPolicy": policy})
     made.pod(f"{LAUNCHER}-abcde")["status"] = {"phase": "Succeeded"}
     made.close()
@@ -403,7 +406,7 @@ def test_clean_up_of_v2beta1(policy):
     made.reap()
     made.settle()
     assert made.names() == CLEANED[policy]
-    assert made.names("Job") == ([] if policy == "All" else [LAUNCHER])
+    assert made.names("Job") == [LAUNCHER]
     assert made.names("Secret") == ["mnist-ssh"]
 
 

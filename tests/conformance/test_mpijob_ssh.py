@@ -434,7 +434,7 @@ def test_the_batch_job_may_go_once_the_end_is_written(clean):
     assert "ttlSecondsAfterFinished" not in made.objects["Job", LAUNCHER]["spec"]
     made.settle()
     left = [found["spec"]["ttlSecondsAfterFinished"] for found in made.of("Job")]
-    assert left == ([9] if clean == "None" else [])
+    assert left == [9]
 
 
 @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.SCHEDULER_PLUGINS])

@@ -7,7 +7,7 @@ import pytest
 
 from muster import gang
 from muster.api import edge
-from muster.controller.model import Delete, SetStatus
+from muster.controller.model import Create, Delete, SetStatus
 from support.apiserver.memory import START, World, of_kind, tfjob
 from support.builders.mpijobs import world as mpi_world
 
@@ -419,23 +419,28 @@ class TestTimeToLive:
         world.step()
         assert world.said[-1].message == "Deleted job: mnist"
 
-    @pytest.mark.parametrize("version", ["v1", "v2beta1"])
-    def test_of_an_mpijob(self, version):
-        """The MPIJob goes, and with it what it owns; its batch Job knows the time by then."""
-        policy = {"ttlSecondsAfterFinished": 30}
-        world = mpi_world(version, policy=policy)
-        if version == "v1":
-            world.end("mnist-launcher")
-        else:
-            world.close()
+    def test_finished_mpijob_of_v1_is_deleted(self):
+        """The TTL of v1 is that of the MPIJob, as with training-operator."""
+        world = mpi_world("v1", policy={"ttlSecondsAfterFinished": 30})
+        world.end("mnist-launcher")
         world.settle()
-        if version == "v2beta1":
-            assert world.objects["Job", "mnist-launcher"]["spec"].items() >= policy.items()
         assert world.requeue == START + 30
         world.now = START + 30
         (delete,) = [a for a in world.decide() if isinstance(a, Delete)]
-        owner = f"kubeflow.org/{version}"
+        owner = "kubeflow.org/v1"
         assert (delete.api_version, delete.kind, delete.uid) == (owner, "MPIJob", "job-uid")
+
+    def test_finished_mpijob_of_v2beta1_is_kept(self):
+        """The TTL of v2beta1 is that of the launcher's batch Job, as with mpi-operator."""
+        policy = {"ttlSecondsAfterFinished": 30}
+        world = mpi_world("v2beta1", policy=policy)
+        world.close()
+        world.settle()
+        assert world.objects["Job", "mnist-launcher"]["spec"].items() >= policy.items()
+        assert world.requeue is None
+        del world.objects["Job", "mnist-launcher"]
+        world.now = START + 30
+        assert not [a for a in world.decide() if isinstance(a, Delete | Create)]
 
     def test_not_while_suspended(self):
         """A finished job that is suspended stays."""

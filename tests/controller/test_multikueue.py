@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from mpijobs import world as mpi_world
 from muster import gang
 from muster.api.status import Verdict
 from muster.controller.model import Delete, Patch
-from world import World, of_kind, tfjob
+from support.apiserver.memory import World, of_kind, tfjob
+from support.builders.mpijobs import world as mpi_world
 
 ORIGIN = {"kueue.x-k8s.io/multikueue-origin": "multikueue"}
 

@@ -141,16 +141,20 @@ def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None
     assert place.events("LauncherNotBound", "own")
 
 
-def test_jobs_whose_time_is_up_at_once_are_not_begun_again(place: Api) -> None:
-    """Though the batch Job of a launcher goes by itself the moment it is done."""
+def test_job_with_ttl_of_zero_runs_once(place: Api) -> None:
+    """A job of v1 is deleted; of one of v2beta1 only the launcher's batch Job is."""
     add_nodes(place, {"cpu": "32"})
     since, jobs_since = place.revision(KIND), place.revision("Job")
     for index in range(5):
         for version in VERSIONS:
             policy = {"ttlSecondsAfterFinished": 0}
             place.create(mpijob(f"brief-{version}-{index}", version, run="1", runPolicy=policy))
-    place.wait(KIND, lambda found: not found or None, what="all jobs gone")
-    last = {found["metadata"]["name"]: found for found in place.history(KIND, since)}
+    kept = [f"brief-v2beta1-{index}" for index in range(5)]
+    for name in kept:
+        place.wait_condition(name, "Succeeded", of=KIND)
+    place.wait("Job", lambda found: not found or None, what="all batch Jobs deleted")
+    last = place.wait(KIND, lambda found: found if sorted(found) == kept else None)
+    last = {found["metadata"]["name"]: found for found in place.history(KIND, since)} | last
     assert len(last) == 10
     assert {condition(found, "Succeeded") for found in last.values()} == {"True"}
     lives = {
@@ -179,10 +183,10 @@ def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -
     So does one whose launcher is done while nobody is there, and whose time is up then.
     """
     add_nodes(place, {"cpu": "16"})
-    since, jobs_since = place.revision(KIND), place.revision("Job")
+    since = place.revision("Job")
     for version in VERSIONS:
         place.create(mpijob(f"crash-{version}", version, run="4"))
-    policy = {"ttlSecondsAfterFinished": 0}
+    policy = {"ttlSecondsAfterFinished": 0, "cleanPodPolicy": "All"}
     place.create(mpijob("away", "v2beta1", run="4", runPolicy=policy))
     running = place.wait_pods(9, "Running")
     pods = {p["metadata"]["uid"] for p in running if not p["metadata"]["name"].startswith("away")}
@@ -193,12 +197,10 @@ def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -
         place.wait_condition(f"crash-{version}", "Succeeded", of=KIND)
     place.wait("Pod", lambda found: not any(n.startswith("away") for n in found))
     assert {p["metadata"]["uid"] for p in place.pods()} == pods
+    place.wait_condition("away", "Succeeded", of=KIND)
     # The history ends with the newest version of what is still there.
-    for kind, name in ((KIND, "crash-v1"), ("Job", "crash-v2beta1-launcher")):
-        place.patch(kind, name, {"metadata": {"labels": {"seen": "yes"}}})
-    last = {found["metadata"]["name"]: found for found in place.history(KIND, since)}
-    assert condition(last["away"], "Succeeded") == "True"
-    made = {j["metadata"]["uid"]: j["metadata"]["name"] for j in place.history("Job", jobs_since)}
+    place.patch("Job", "crash-v2beta1-launcher", {"metadata": {"labels": {"seen": "yes"}}})
+    made = {j["metadata"]["uid"]: j["metadata"]["name"] for j in place.history("Job", since)}
     assert sorted(made.values()) == ["away-launcher", "crash-v2beta1-launcher"]
 
 

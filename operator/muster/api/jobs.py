@@ -91,7 +91,9 @@ class RunPolicy(Model):
         None, description="Which pods to delete when the job finishes; default: None."
     )
     ttl_seconds_after_finished: Count | None = Field(
-        None, description="Delete the job that long after it finished; default: never."
+        None,
+        description="Seconds after the end of the job until it is deleted; default: never. "
+        "Of an MPIJob of v2beta1 only the launcher's batch Job is deleted.",
     )
     active_deadline_seconds: LongCount | None = Field(
         None, description="Fail the job when it runs longer."

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from muster.api import names
 from muster.api.model import BatchView
@@ -66,18 +66,15 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
         yield _patch(batch, {"spec": change})
 
 
-def expiries(scope: Scope, going: Collection[str]) -> Iterator[Action]:
+def expiries(scope: Scope) -> Iterator[Action]:
     """Yield what lets the batch Jobs of a finished job go when their time is up.
-
-    `going`: uids of what is deleted anyway.
 
     Not before the job's end is written: nothing would show afterwards that they had done their
     work, and an operator that was away meanwhile would have it done again.
     """
     ttl = policies.time_to_live(scope.job)
     for batch in scope.observed.batches:
-        stays = not (batch.deleting or batch.uid in going)
-        if scope.owns(batch) and stays and ttl is not None and batch.ttl != ttl:
+        if scope.owns(batch) and not batch.deleting and ttl is not None and batch.ttl != ttl:
             yield _patch(batch, {"spec": {"ttlSecondsAfterFinished": ttl}})
 
 

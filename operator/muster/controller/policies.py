@@ -91,14 +91,14 @@ def time_to_live(job: Job) -> int | None:
     return None if job.is_multikueue_copy else job.run_policy.ttl_seconds_after_finished
 
 
-def expiry(job: Job, status: JobStatus) -> float | None:
+def expiry(job: Job, framework: Framework, status: JobStatus) -> float | None:
     """Return when a job that finished so is to be deleted, or None; not while it is suspended.
 
     The operator before may have kept it for months in spite of the TTL: from when it was taken
     over it has that time once more.
     """
     ttl, done = time_to_live(job), status.completion_time
-    if ttl is None or done is None or job.run_policy.suspend:
+    if ttl is None or done is None or job.run_policy.suspend or framework.life.limits_itself:
         return None
     return max(done, status.taken_over_time or done) + ttl
 

@@ -89,16 +89,20 @@ def reconcile(
 
 def _finished(scope: Scope) -> Iterator[Action]:
     job, after = scope.job, conditions.finished(scope)
-    expiry = policies.expiry(job, after)
+    expiry = policies.expiry(job, scope.framework, after)
     if expiry is not None and scope.now >= expiry:
         yield Delete(job.api_version, job.kind, job.namespace, job.name, job.uid)
         yield events.normal(names.Event.SUCCESSFUL_DELETE_JOB, f"Deleted job: {job.name}")
         return
-    doomed = [pod for pod in scope.roster.own if not policies.keeps(job, pod)]
+    ended = [pod for pod in scope.roster.own if not policies.keeps(job, pod)]
+    # A batch Job stays with the logs of its pods that have ended, as with mpi-operator.
+    doomed = [pod for pod in ended if pod.kind != names.BATCH_JOB]
+    if len(doomed) < len(ended):
+        yield from batches.suspensions(scope)
     lonely = job.run_policy.clean_pod_policy != names.CleanPodPolicy.NONE
     deletes = list(pods.teardown(scope, doomed, lonely_services=lonely))
     yield from deletes
-    yield from batches.expiries(scope, {delete.uid for delete in deletes})
+    yield from batches.expiries(scope)
     yield from _end_of_group(scope, doomed)
     yield from dependents.autoscaler_removal(scope)
     yield from pods.end_of_configs(scope)

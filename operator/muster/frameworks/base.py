@@ -311,7 +311,7 @@ class Life:
     fails_with: Callable[[Job, Replica, PodView], bool] = lambda _job, _replica, _pod: False
     """(job, role, its failed pod) -> whether the job fails, whatever the role's restart policy."""
     limits_itself: bool = False
-    """Do its batch Jobs keep to the backoff limit and the deadline?"""
+    """Do its batch Jobs keep to the backoff limit, the deadline and the TTL?"""
     selectors: bool = False
     """Does the status carry a pod selector per type (for the scale subresource)?"""
     latch: Mapping[str, str] = field(default_factory=dict)
