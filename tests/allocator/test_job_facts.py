@@ -369,11 +369,12 @@ class TestTimes:
         ],
     )
     def test_estimate_and_deadline(self, annotations, limit, began, expected):
-        """The deadline counts from the job's first pass, the estimate from its start."""
+        """The deadline counts from the admission of the gang, and so does the estimate."""
+        placed = Verdict("muster", "Placed", "mnist", admission_time=began)
         job = make_job(
             annotations=annotations,
             run_policy=RunPolicy(active_deadline_seconds=limit),
-            status=JobStatus(start_time=began),
+            status=JobStatus(start_time=500.0, gang=placed),
         )
         gang = see(job=job)
         assert (gang.duration, gang.deadline) == expected

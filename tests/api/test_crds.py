@@ -225,7 +225,8 @@ def test_a_whole_status_is_kept(documents: dict[str, dict[str, Any]]) -> None:
     """Every field that can be written is declared, in every version."""
     verdict = Verdict(
         scheduler="muster", state="Waiting", pod_group="g", min_member=4, placed=1, ready=1,
-        reason="NotEnoughResources", message="m", summary="s", since=1.0, position=1, eta=2.0,
+        reason="NotEnoughResources", message="m", summary="s", since=1.0, position=1,
+        eta=2.0, admission_time=1.0,
         shortage={"cpu": "1"}, blocked_by=("queue/default",), ever_possible=False,
     )  # fmt: skip
     written = status.write(

@@ -173,6 +173,7 @@ class TestVerdict:
             "placed": 2,
             "ready": 2,
             "summary": "2/2 running",
+            "admissionTime": format_time(START),
         }
 
     def test_a_running_gang_that_loses_a_member_is_degraded(self):
@@ -204,6 +205,7 @@ class TestVerdict:
             "message": f"it is to have 2 more: {WAITS.message}",
             "summary": "2/4 running, 2 more wait",
             "since": "",
+            "admissionTime": format_time(START),
             "position": 3,
             "eta": "2023-11-14T22:15:00Z",
             "shortage": {"cpu": "2"},
@@ -237,6 +239,7 @@ class TestVerdict:
             "placed": 4,
             "ready": 4,
             "summary": "4/4 running",
+            "admissionTime": format_time(START),
         }
 
     @pytest.mark.parametrize("runs", [True, False], ids=["running", "placed"])
@@ -467,7 +470,8 @@ class TestBlocked:
     def test_one_that_became_invalid_before_it_began_has_no_gang(self):
         """It wants nothing that anybody could read."""
         world = self.promised()
-        world.job["status"].pop("startTime", None)
+        assert world.status["startTime"]
+        del world.status["gang"]["admissionTime"]
         world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = -1
         world.edit()
         world.extra = {"verdict": None, "placements": {}}
@@ -1062,8 +1066,12 @@ class TestGroupsMadeByHand:
         assert world.settle().status["state"] == "Blocked"
 
 
-class TestTheStart:
-    """A gang's time is what it had its nodes for."""
+class TestStart:
+    """The start of a job, and the admission of its gang, from which the deadline counts."""
+
+    def admission(self, world):
+        """Return the time of admission in the status, None if the gang was not admitted."""
+        return world.status["gang"].get("admissionTime")
 
     def waiting(self, backend, **policy):
         """Return a gang that has waited for an hour, a deadline of a minute ahead of it."""
@@ -1078,7 +1086,8 @@ class TestTheStart:
     def test_waiting_does_not_count(self, backend):
         """The deadline begins when the first pod has its node."""
         world = self.waiting(backend)
-        assert "startTime" not in world.status
+        assert world.status["startTime"] == format_time(START)
+        assert "admissionTime" not in world.status.get("gang", {})
         assert "Failed T" not in world.conditions
         world.extra["placements"] = NODES
         if ("PodGroup", "mnist") in world.objects:
@@ -1087,7 +1096,8 @@ class TestTheStart:
         for name in world.names():
             world.pod(name)["spec"]["nodeName"] = "n0"
         world.settle()
-        assert world.status["startTime"] == format_time(START + 3600)
+        assert world.status["startTime"] == format_time(START)
+        assert self.admission(world) == format_time(START + 3600)
         assert world.requeue == START + 3660
         world.now += 60
         assert world.settle().status["state"] == "Failed"
@@ -1097,8 +1107,47 @@ class TestTheStart:
         verdict = replace(PLACED, summary="2/2 placed")
         world = World(tfjob(Worker=2), backend=gang.EMBEDDED, verdict=verdict, placements=NODES)
         [status] = [a.status for a in world.step() if isinstance(a, SetStatus)]
-        assert status["startTime"] == format_time(START)
+        assert status["startTime"] == status["gang"]["admissionTime"] == format_time(START)
         assert not [a for a in world.step() if isinstance(a, SetStatus)]
+
+    @pytest.mark.parametrize("state", ["Waiting", "Released"])
+    def test_admission_time_is_kept_through_restarts(self, state):
+        """The deadline covers all restarts of a run, and the waits between them."""
+        world = self.waiting(gang.EMBEDDED)
+        world.extra["placements"] = NODES
+        world.settle()
+        world.start()
+        world.settle()
+        admitted = self.admission(world)
+        world.extra |= {"placements": {}, "verdict": replace(WAITS, state=state)}
+        for name in world.names():
+            del world.objects["Pod", name]
+        world.now += 10
+        assert self.admission(world.settle()) == admitted
+        world.extra["placements"] = NODES
+        world.now += 10
+        assert self.admission(world.settle()) == admitted
+        world.now += 40
+        assert world.settle().status["state"] == "Failed"
+
+    def test_admission_time_is_kept_while_the_job_is_blocked(self):
+        """A verdict on an obstacle replaces the others, but not the time."""
+        world = self.waiting(gang.EMBEDDED)
+        world.extra["placements"] = NODES
+        admitted = self.admission(world.settle())
+        world.context = NO_RIGHTS
+        world.now += 10
+        assert self.admission(world.settle()) == admitted
+
+    def test_gang_placed_by_other_scheduler_before_this_operator_counts_from_the_start(self):
+        """The status of an earlier operator has no time of admission."""
+        world = World(tfjob(Worker=2, policy={"activeDeadlineSeconds": 60})).settle()
+        world.start()
+        world.settle()
+        world.backend, world.now = gang.EMBEDDED, START + 30
+        world.extra = {"verdict": PLACED, "placements": {}}
+        assert self.admission(world.settle()) == format_time(START)
+        assert world.requeue == START + 60
 
     def test_places_for_pods_whose_names_are_taken_are_no_start(self):
         """The pods of before its suspension still go when the gang is placed anew."""
@@ -1111,7 +1160,7 @@ class TestTheStart:
         world.edit(runPolicy={})
         world.settle()
         assert len(world.names()) == 2
-        assert "startTime" not in world.status
+        assert self.admission(world) is None
 
     def test_no_time_at_all_is_over_at_once(self):
         """Nothing is placed, or made, for that."""
@@ -1137,18 +1186,24 @@ class TestTheStart:
         world.edit(runPolicy={"activeDeadlineSeconds": 60})
         world.extra["placements"] = {}
         world.settle()
-        assert "startTime" not in world.status
+        assert world.status["startTime"] == format_time(START + 3600)
+        assert self.admission(world) is None
         world.reap()
         world.now += 600
         world.extra["placements"] = NODES
         world.settle()
-        assert world.status["startTime"] == format_time(START + 4200)
+        assert world.status["startTime"] == format_time(START + 3600)
+        assert self.admission(world) == format_time(START + 4200)
 
     def test_a_pod_that_ended_before_anybody_looked_is_a_start(self):
         """Some programs are that short."""
-        world = embedded(placements=NODES, verdict=PLACED)
-        world.step()
+        world = self.waiting(gang.EMBEDDED)
+        world.extra["placements"] = NODES
+        for action in world.decide():
+            if isinstance(action, Create):
+                world.apply(action)
+        world.extra["placements"] = {}
         for name in world.names():
             del world.pod(name)["spec"]["nodeName"]
-            world.end(name)
-        assert world.settle().status["startTime"]
+        world.end("mnist-worker-1")
+        assert self.admission(world.settle()) == format_time(START + 3600)

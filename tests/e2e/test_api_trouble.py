@@ -12,7 +12,16 @@ import pytest
 from muster.local.handle import Cluster
 from support.chaos import api_faults
 from support.e2e.gangs import wait_unschedulable
-from support.e2e.harness import Api, Json, Operator, StartOperator, add_nodes, condition, tfjob
+from support.e2e.harness import (
+    Api,
+    Json,
+    Operator,
+    StartOperator,
+    add_nodes,
+    condition,
+    tfjob,
+    verdict,
+)
 from support.e2e.statuses import counted, created_pods, of, seconds
 
 pytestmark = pytest.mark.e2e
@@ -256,7 +265,7 @@ def test_the_control_plane_restarts_under_running_jobs(
     timed = api.wait_job("timed", lambda j: counted(j, "active") == 1)
     operator.outage = True
     api.cluster.stop(component, grace=0)
-    due = seconds(timed["status"]["startTime"]) + 4
+    due = seconds(verdict(timed)["admissionTime"]) + 4
     time.sleep(max(0.0, due + 0.5 - time.time()))  # the outage lasts until the deadline is past
     api.cluster.start(component)
     api.cluster.wait_ready()

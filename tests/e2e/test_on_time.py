@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support.e2e.harness import Api, Json, Operator, add_nodes, condition, tfjob
+from support.e2e.harness import Api, Json, Operator, add_nodes, condition, tfjob, verdict
 from support.e2e.statuses import Lag, counted, of, seconds, step, wait_told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.alone]
@@ -27,9 +27,10 @@ def test_a_deadline_fires_on_time_and_leaves_what_the_policy_says(ample: Api) ->
     api, lag = ample, Lag(ample)
     api.create(tfjob("slow", run="forever", activeDeadlineSeconds=3, cleanPodPolicy="Running"))
     api.create(tfjob("never", run="forever", activeDeadlineSeconds=0))
+    admitted = api.wait_job("slow", lambda job: verdict(job).get("admissionTime"))
     job = api.wait_condition("slow", "Failed")
     seen = time.time()
-    started = seconds(job["status"]["startTime"])
+    started = seconds(verdict(admitted)["admissionTime"])
     late = lag.allowed()
     assert started + 3 <= seconds(job["status"]["completionTime"]) < started + 4 + late
     assert seen < started + 4.5 + late

@@ -130,3 +130,34 @@ def test_what_a_pod_shows(pod, placed, running):
     """One that has done its work is missed by nobody; one that goes still holds its room."""
     pods = [make_pod(**pod)]
     assert (standing.placed(pods), standing.running(pods)) == (placed, running)
+
+
+ADMITTED = Verdict("muster", GangPhase.RELEASED, admission_time=7.0)
+SUCCEEDED = Condition("Succeeded", "True", "", "", 9.0, 9.0)
+RAN = Condition("Running", "False", "", "", 5.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (JobStatus(start_time=1.0), None),
+        (JobStatus(start_time=1.0, gang=RELEASED), None),
+        (JobStatus(start_time=1.0, gang=Verdict("muster", GangPhase.PLACED)), None),
+        (JobStatus(start_time=1.0, gang=ADMITTED), 7.0),
+        (JobStatus(start_time=1.0, gang=Verdict("muster", GangPhase.DEGRADED)), 1.0),
+        (JobStatus(start_time=1.0, conditions=(RUNNING,)), 1.0),
+    ],
+)
+def test_admission_time_of_run_without_one_is_its_start(status, expected):
+    """A gang that waits has none; another operator's jobs that run count from their start."""
+    assert standing.admission_time(status) == expected
+    assert standing.run_time(status) == expected
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"), [((SUCCEEDED,), 1.0), ((RAN, SUCCEEDED), 5.0)]
+)
+def test_run_time_of_finished_job_is_when_it_began_to_run(conditions, expected):
+    """The time of its admission went with its gang."""
+    status = JobStatus(start_time=1.0, conditions=conditions)
+    assert standing.run_time(status) == expected

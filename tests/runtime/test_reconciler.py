@@ -251,6 +251,21 @@ def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):
     assert story.store.jobs.get(KEY) is None
 
 
+@pytest.mark.parametrize(
+    ("admitted", "created"),
+    [({}, [("create", "pods/one")]), ({"admissionTime": "2026-01-01T00:00:00Z"}, [])],
+)
+def test_job_is_read_again_before_pods_of_admitted_gang_are_created(
+    monkeypatch, admitted, created
+):
+    """The pods of a deleted job that had some must not be created again."""
+    story = Story(monkeypatch, gang.EMBEDDED)
+    waits = {"scheduler": "muster", "state": "Waiting", **admitted}
+    story.show(2, {"startTime": "2026-01-01T00:00:00Z", "gang": waits})
+    story.server.job = None
+    assert story.go(create("one"))[1] == created
+
+
 def test_a_pod_whose_answer_was_lost_is_not_made_again_for_a_job_that_is_gone(story):
     """It ran, and went with its job, before anybody here knew of it."""
     story.server.loses, story.server.job = True, None

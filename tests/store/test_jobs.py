@@ -87,9 +87,17 @@ def test_a_job_that_cannot_begin_is_kept_small():
     assert jobs.get(key).problems == problems
 
 
+def test_job_that_became_invalid_before_its_admission_is_kept_small():
+    """The time of its start does not show that it had pods."""
+    jobs, key = show(crowded(status={"startTime": "2023-11-14T22:13:20Z"}))
+    assert jobs.get(key).problems
+    assert len(json.dumps(jobs.find(key))) < 1500
+
+
 def test_a_job_that_became_invalid_while_it_ran_is_kept_as_it_is():
     """Its pods go on as its templates say."""
-    job = crowded(status={"startTime": "2023-11-14T22:13:20Z"})
+    admitted = {"state": "Placed", "admissionTime": "2023-11-14T22:13:20Z"}
+    job = crowded(status={"gang": admitted})
     jobs, key = show(job)
     assert jobs.get(key).problems
     assert jobs.find(key)["spec"] == job["spec"]
@@ -172,7 +180,8 @@ WAITS = {
         ({"status": {**WAITS, "gang": {"state": "Reserved"}}}, 1),
         ({"status": {**WAITS, "gang": {"state": "Running"}}}, 1),
         ({"status": {**WAITS, "gang": {"state": "Released"}}}, 1),
-        ({"status": {**WAITS, "startTime": "2026-01-01T00:00:00Z"}}, 1),
+        ({"status": {**WAITS, "startTime": "2026-01-01T00:00:00Z"}}, 0),
+        ({"status": {**WAITS, "completionTime": "2026-01-01T00:00:00Z"}}, 1),
         ({"status": ENDED}, 1),
         ({"status": {"conditions": [{"type": "Running", "status": "True"}]}}, 1),
         ({"metadata": {"annotations": {"muster.kubeflow.org/estimated-seconds": "5"}}}, 1),

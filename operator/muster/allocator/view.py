@@ -20,6 +20,7 @@ from muster.api import edge, kueue, names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
 from muster.api.status import Condition
+from muster.gang import standing
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
     CPU,
@@ -355,8 +356,8 @@ def _job(job: Job) -> Json:
         document["localQueue"] = queue
     if kueue.is_dispatched(job):
         document["dispatched"] = kueue.DISPATCHED
-    if status.start_time is not None:
-        document["started"] = math.floor(status.start_time)
+    if (began := standing.run_time(status)) is not None:
+        document["started"] = math.floor(began)
     if status.finished:
         document["ended"] = math.floor(_ended(job))
     if restarts := sum(each.restarts for each in status.replicas.values()):

@@ -209,6 +209,14 @@ class Verdict:
     summary: Annotated[Text, Field(description="What the column GANG shows.")] = ""
     since: Annotated[Moment, Field(description="When this reason was first given.")] = None
     """The runtime keeps it from verdict to verdict."""
+    admission_time: Annotated[
+        Moment,
+        Field(
+            description="When the gang first had a node; kept through restarts, until the job is "
+            "suspended or ends. activeDeadlineSeconds counts from here."
+        ),
+    ] = None
+    """The controller keeps it from verdict to verdict."""
     position: Annotated[Place, Field(description="Place in its queue, from 1.")] = None
     eta: Annotated[Moment, Field(description="Time of its reservation.")] = None
     shortage: Annotated[
@@ -259,7 +267,10 @@ class JobStatus:
         Count,
         Field(description="Restarts of the whole gang since it last ran for 10 minutes."),
     ] = 0
-    start_time: Moment = None
+    start_time: Annotated[
+        Moment,
+        Field(description="When Muster first handled the job, or handled it after suspension."),
+    ] = None
     completion_time: Moment = None
     taken_over_time: Annotated[
         Moment,

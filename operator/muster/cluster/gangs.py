@@ -311,12 +311,13 @@ def _carried_class(job: Job, rules: GangRules, pods: Collection[PodView]) -> str
 def _duration(job: Job) -> float:
     limit = job.run_policy.active_deadline_seconds
     # The clock of the deadline starts when the gang is admitted, at about this moment.
-    least = limit if limit is not None and job.status.start_time is None else UNLIMITED
+    waits = standing.admission_time(job.status) is None
+    least = limit if limit is not None and waits else UNLIMITED
     return min(demand.estimate(job) or UNLIMITED, least)
 
 
 def _deadline(job: Job) -> float:
-    limit, start = job.run_policy.active_deadline_seconds, job.status.start_time
+    limit, start = job.run_policy.active_deadline_seconds, standing.admission_time(job.status)
     return UNLIMITED if limit is None or start is None else edge.moment(start + limit)
 
 

@@ -25,6 +25,7 @@ from muster.commands.accounting import History, Life, Place, Row, Run, State
 from muster.commands.output import plain
 from muster.commands.questions import Answer, connected
 from muster.frameworks import Framework
+from muster.gang import standing
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
@@ -288,7 +289,7 @@ def history(
         queue=kueue.local_queue(job) or job.run_policy.scheduling.queue or queue,
         created=job.created,
         ended=_end(job) if status.finished else None,
-        started=status.start_time,
+        started=standing.run_time(status),
         ran=None if ran is None or suspended else ran.transitioned,
         restarted=any(replica.restarts for replica in status.replicas.values()),
         suspended=held.transitioned if held and suspended else None,

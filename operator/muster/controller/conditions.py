@@ -196,8 +196,7 @@ def running(scope: Scope) -> JobStatus:
     """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
     before = _resumed(scope)
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
-    # The deadline's clock begins with it: time in a queue is none of the job's own.
-    if before.start_time is None and gangstatus.is_admitted(scope):
+    if before.start_time is None:
         before = replace(before, start_time=_whole(scope.now))
     first = failures.first_failure(scope, before)
     before = replace(
@@ -268,14 +267,16 @@ def _awaited(scope: Scope) -> str:
 
 
 def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:
-    """Return the status of a job for which this is made: with a pod on a node its time begins.
+    """Return the status of a job for which this is made: a pod on a node admits its gang.
 
     It is written after them, so that it need not be written once more when they are seen there.
     """
     documents = (action.doc for action in made if isinstance(action, Create))
     placed = any(d["kind"] == "Pod" and d["spec"].get("nodeName") for d in documents)
-    starts = placed and status.start_time is None
-    return replace(status, start_time=_whole(scope.now)) if starts else status
+    gang = status.gang
+    if not placed or gang is None or gang.admission_time is not None:
+        return status
+    return replace(status, gang=replace(gang, admission_time=_whole(scope.now)))
 
 
 def invalid(scope: Scope, reason: str) -> JobStatus:
@@ -441,7 +442,7 @@ def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     """Yield the failure of the job, if there is one: by policy, else by its pods."""
     job = scope.job
     framework = scope.framework
-    deadline = policies.deadline(job, framework, before.start_time)
+    deadline = policies.deadline(job, framework, gangstatus.run_time(scope, before))
     if policies.backoff_reached(job, framework, before.replicas, scope.roster.members):
         text = f"Job {job.name} has failed because it has reached the specified backoff limit"
         yield Outcome(End.FAILED, text)

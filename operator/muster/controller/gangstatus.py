@@ -11,7 +11,7 @@ from typing import Final
 from muster.api import names
 from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
-from muster.api.status import ReplicaStatus, Verdict
+from muster.api.status import JobStatus, ReplicaStatus, Verdict
 from muster.controller.jobpods import PodFate
 from muster.controller.scope import Scope
 from muster.gang import standing
@@ -62,9 +62,17 @@ def has_run(scope: Scope) -> bool:
 
 
 def is_admitted(scope: Scope) -> bool:
-    """Say whether the job's time has begun: without a gang scheduler it never waits."""
+    """Return whether a pod of the job has, or had, a node."""
     there = (pod for pod in scope.roster.own if not pod.deleting)
-    return not scope.backend.apis or any(pod.node or pod.phase != "Pending" for pod in there)
+    return any(pod.node or pod.phase != "Pending" for pod in there)
+
+
+def run_time(scope: Scope, status: JobStatus) -> float | None:
+    """Return from when on the deadline of a job with that status counts, None if it does not yet.
+
+    Without a gang scheduler nothing admits the job.
+    """
+    return standing.admission_time(status) if scope.backend.apis else status.start_time
 
 
 def exists(scope: Scope) -> bool:
@@ -106,8 +114,13 @@ def _dated(scope: Scope, found: Verdict) -> Verdict:
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
     # Whole seconds, as they are read back: a fraction would be a change in every pass.
+    admitted = standing.admission_time(scope.job.status)
+    # A foreign scheduler's verdict may arrive before the nodes of the pods.
+    if admitted is None and (is_admitted(scope) or standing.ran(found)):
+        admitted = float(math.floor(scope.now))
     return replace(
         found,
+        admission_time=admitted,
         since=float(math.floor(since)) if found.reason and since is not None else None,
         eta=None if found.eta is None else float(math.floor(found.eta)),
     )
@@ -241,7 +254,22 @@ def _foreign(scope: Scope) -> Verdict | None:
     found = scope.backend.verdict(
         scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
     )
-    return found or _last_verdict(scope)
+    return found or _last_verdict(scope) or _first_placed(scope)
+
+
+def _first_placed(scope: Scope) -> Verdict | None:
+    """Return the verdict on a gang with its first nodes, of which its scheduler says nothing."""
+    if has_run(scope) or not is_admitted(scope):
+        return None
+    least, placed = standing.needed(scope.minimum), _placed(scope)
+    return Verdict(
+        scheduler=_scheduler(scope),
+        state=GangPhase.PLACED if placed >= least else GangPhase.QUEUED,
+        pod_group=names.flat(scope.job.name),
+        min_member=least,
+        placed=placed,
+        summary=f"{placed}/{scope.job.total} placed",
+    )
 
 
 def _members(scope: Scope) -> tuple[PodView, ...]:

@@ -71,7 +71,7 @@ def restart_due(job: Job) -> float | None:
 
 
 def deadline(job: Job, framework: Framework, start: float | None) -> float | None:
-    """Return when the job has run too long, or None: it need not end, or has not started.
+    """Return when the job has run too long, or None: it need not end, or was not admitted.
 
     Of no time at all there is none to wait for.
     """

@@ -41,7 +41,7 @@ from muster.controller.model import (
 )
 from muster.controller.scope import Scope, scope_of
 from muster.frameworks.base import Framework
-from muster.gang import GangBackend
+from muster.gang import GangBackend, standing
 
 FIRST_VERDICT: float = 10.0
 """Seconds that the allocator gets before a new job's first status is written without it. Where it
@@ -73,7 +73,7 @@ def reconcile(
     if job.status.finished:
         return list(_finished(scope))
     # What runs is not taken down for an edit that nobody understands.
-    if job.problems and not (job.status.start_time or scope.roster.own):
+    if job.problems and standing.admission_time(job.status) is None and not scope.roster.own:
         return list(_invalid(scope))
     # Behind the end: what has finished stays so, whatever suspend says, and need not be resumed to
     # be told.
@@ -194,7 +194,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         yield from podgroup.announcement(scope, after.gang)
         yield from _status_writes(scope, after, emits)
     yield from _earliest(
-        policies.deadline(scope.job, scope.framework, after.start_time),
+        policies.deadline(scope.job, scope.framework, gangstatus.run_time(scope, after)),
         scope.retry,
         _rest(scope),
         gangstatus.look_again(scope),

@@ -19,7 +19,7 @@ from typing import Final
 
 from muster.api.model import Job, PodView
 from muster.api.reasons import GangPhase
-from muster.api.status import Verdict
+from muster.api.status import JobStatus, Verdict
 from muster.gang.model import GangFacts
 
 _ADMITTED: Final = frozenset({GangPhase.PLACED, GangPhase.RUNNING, GangPhase.DEGRADED})
@@ -134,7 +134,7 @@ def was_admitted(job: Job) -> bool:
 
     Members that are missing from such a gang come first, and their room is kept for them.
     """
-    return _stood(job, _ADMITTED)
+    return _stood(job.status, _ADMITTED)
 
 
 def had(job: Job) -> int | None:
@@ -157,16 +157,38 @@ def has_run(job: Job) -> bool:
     Members that are missing from such a gang are replaced one by one; any other is undone whole
     where it cannot be whole.
     """
-    return _stood(job, _RAN)
+    return _stood(job.status, _RAN)
 
 
-def _stood(job: Job, states: Container[str]) -> bool:
+def admission_time(status: JobStatus) -> float | None:
+    """Return when the job's run was admitted, None if it has not been.
+
+    A run whose status has no such time, as that of another operator, counts from its start.
+    """
+    gang = status.gang
+    if gang is not None and gang.admission_time is not None:
+        return gang.admission_time
+    return status.start_time if _stood(status, _RAN) else None
+
+
+def run_time(status: JobStatus) -> float | None:
+    """Return when the job's run was admitted, None if it has not been.
+
+    A finished job has no gang: for it, when it last began to run, else when it started.
+    """
+    if not status.finished:
+        return admission_time(status)
+    ran = status.condition("Running")
+    return status.start_time if ran is None else ran.transitioned
+
+
+def _stood(status: JobStatus, states: Container[str]) -> bool:
     """Say whether the gang came so far.
 
     The condition Running does not tell where there is a verdict: one pod may be enough for it.
     Without one the job ran under an operator or a flag that knew no gangs, and its pods stay.
     """
-    gang, status = job.status.gang, job.status
+    gang = status.gang
     if gang is None:
         return status.is_true("Running") or status.is_true("Restarting")
     return gang.state in states

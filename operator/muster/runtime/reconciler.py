@@ -39,7 +39,7 @@ from muster.controller.model import (
     SetStatus,
 )
 from muster.frameworks.base import Framework
-from muster.gang import GangBackend
+from muster.gang import GangBackend, standing
 from muster.kube.certificates import ssh_keys
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
 from muster.kube.events import EventRecorder, job_reference, reference
@@ -568,8 +568,10 @@ class Reconciler:
         That a job had pods is known from them, too: its status may not have been written. Of those
         that a pass made before it was cut short nothing may have been seen.
         """
+        # Other schedulers get the pods before the first status is written.
+        status, embedded = job.status, self._backend.embedded
         had_pods = (
-            job.status.start_time is not None
+            (standing.admission_time(status) is not None if embedded else bool(status.conditions))
             or self._store.jobs.revision(job.key) > 0
             or job.key in self._cut_short
         )

@@ -19,6 +19,7 @@ from muster.api.status import JobStatus
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
+from muster.gang import standing
 from muster.kube.collection import EVERYWHERE, Collection
 
 
@@ -63,7 +64,7 @@ _AWAITED: Final = frozenset(GangPhase) - {GangPhase.QUEUED, GangPhase.WAITING}
 
 
 def _apart(read: JobStatus) -> Sequence[object]:
-    """Return a status without what it says of a gang that waits, and that there is a job.
+    """Return a status without what it says of a gang that waits, and since when there is a job.
 
     Nor messages of conditions: in a copy of MultiKueue's the newest repeats the verdict's.
     """
@@ -72,7 +73,7 @@ def _apart(read: JobStatus) -> Sequence[object]:
     conditions = tuple(replace(c, message="") for c in read.conditions if c.type != created)
     # Without a word of its gang a job counts as whole by its conditions.
     tacit = gang is None and bool(conditions)
-    return replace(read, gang=None, conditions=conditions), state, tacit
+    return replace(read, gang=None, conditions=conditions, start_time=None), state, tacit
 
 
 def _entry(framework: Framework, document: Json) -> _JobEntry:
@@ -226,7 +227,7 @@ class Jobs:
             job = load(entry.framework, entry.document, *self._site)
             entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
             # One that became invalid while it ran goes on, as its templates say.
-            if job.problems and job.status.start_time is None:
+            if job.problems and standing.admission_time(job.status) is None:
                 _lighten(entry, entry.job)
         return entry.job
 
