@@ -134,8 +134,8 @@ def test_the_template_is_copied_and_never_changed():
     assert told == [("Warning", text)]
 
 
-def test_the_environment_comes_last_and_wins():
-    """Our variable replaces the user's of that name, only in the framework's container."""
+def test_framework_environment_comes_first_and_wins():
+    """A variable of the framework replaces the template's, only in the framework's container."""
     mine = [{"name": "TF_CONFIG", "value": "mine"}, {"name": "A", "value": "$(B)"}]
     role = role_of({"env": mine}, replicas=2)
     role["template"]["spec"]["containers"] += [
@@ -144,11 +144,13 @@ def test_the_environment_comes_last_and_wins():
     ]
     world = World(tfjob(Worker=role)).settle()
     first, second, third = world.pod("mnist-worker-1")["spec"]["containers"]
-    assert [entry["name"] for entry in first["env"]] == ["A", "TF_CONFIG"]
-    assert first["env"][0]["value"] == "$(B)"
-    assert first["env"][1]["value"] != "mine"
+    assert [entry["name"] for entry in first["env"]] == ["TF_CONFIG", "A"]
+    assert first["env"][0]["value"] != "mine"
+    assert first["env"][1]["value"] == "$(B)"
     assert second["env"] == mine
     assert "env" not in third
+    (said,) = [emit for emit in world.said if emit.reason == "EnvironmentOverwritten"]
+    assert said.message.startswith("Muster sets TF_CONFIG in each pod")
 
 
 PORTS = [

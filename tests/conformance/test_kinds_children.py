@@ -7,7 +7,7 @@ import pytest
 
 from muster.controller.model import Context, Create
 from muster.frameworks.base import Waiting
-from support.apiserver.memory import World, of_kind
+from support.apiserver.memory import World, copied, of_kind
 
 OWN_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
 
@@ -147,8 +147,38 @@ def test_every_container_is_told(kind):
     pod["initContainers"] = [{"name": "first", "image": "i"}]
     world = World(document).settle()
     main, sidecar = world.pod("mnist-worker-0")["spec"]["containers"]
-    assert sidecar["env"] == [{"name": "A", "value": "$(B)"}, *main["env"]]
+    assert sidecar["env"] == [*main["env"], {"name": "A", "value": "$(B)"}]
     assert "env" not in world.pod("mnist-worker-0")["spec"]["initContainers"][0]
+
+
+MINE = [
+    {"name": "URL", "value": "tcp://$(MASTER_ADDR):$(MASTER_PORT)"},
+    {"name": "MASTER_PORT", "value": "29500"},
+    {"name": "RANK", "value": "7"},
+    {"name": "PYTHONUNBUFFERED", "value": "1"},
+]
+
+
+def test_overwritten_variables_are_named_once():
+    """One Warning names each variable of the templates that the framework sets to another value.
+
+    The framework's variables come first, so that references to them are expanded.
+    """
+    document = of_kind("PyTorchJob", Master=1, Worker=2)
+    for replica in document["spec"]["pytorchReplicaSpecs"].values():
+        template = copied(replica["template"])
+        template["spec"]["containers"][0]["env"] = MINE
+        replica["template"] = template
+    world = World(document).settle().settle()
+    listed = [name for name, _ in environment(world, "mnist-worker-1")]
+    assert max(map(listed.index, ("MASTER_ADDR", "MASTER_PORT"))) < listed.index("URL")
+    assert len(listed) == len(set(listed))
+    assert dict(environment(world, "mnist-worker-1"))["MASTER_PORT"] == "23456"
+    (said,) = [emit for emit in world.said if emit.reason == "EnvironmentOverwritten"]
+    assert said.type == "Warning"
+    assert said.message == (
+        "Muster sets MASTER_PORT, RANK in each pod; their values in the pod templates are ignored"
+    )
 
 
 class TestPyTorch:

@@ -247,11 +247,12 @@ def test_the_launchers_environment_leaves_what_its_author_set():
     gpu = GPU["template"]["spec"]["containers"][0]
     made = world("v1", launcher=role(container={**gpu, "env": mine}))
     assert environment(made.pod(LAUNCHER)["spec"]["containers"][0]) == [
-        ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
         ("OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"),
         ("OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"),
         ("I_MPI_HYDRA_BOOTSTRAP_EXEC", "/etc/mpi/kubexec.sh"),
+        ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
     ]
+    assert "EnvironmentOverwritten" not in made.reasons()
 
 
 def test_defaults():

@@ -214,6 +214,7 @@ class Event(StrEnum):
     FINALIZERS_IGNORED = "FinalizersIgnored"
     RESTART_IGNORED = "RestartIgnored"
     LAUNCHER_NOT_BOUND = "LauncherNotBound"
+    ENVIRONMENT_OVERWRITTEN = "EnvironmentOverwritten"
     AUTOSCALER_IGNORED = "AutoscalerIgnored"
     DEPRECATED_FIELD = "DeprecatedField"
     PRIORITY_CLASS_NOT_FOUND = Reason.PRIORITY_CLASS_NOT_FOUND.value

@@ -195,7 +195,7 @@ def pod_builder(
         spec=_placeless(whole) if allocated else whole,
         containers=containers,
         entries=environment.entries,
-        targets=_targets(containers, environment.container),
+        targets=environment.targets(containers),
         ports=tuple(_service_ports(framework, ported.get("ports") or ())),
         masters=frozenset(
             index
@@ -244,17 +244,11 @@ def wanted_pods(job: Job) -> Iterator[WantedPod]:
             yield WantedPod(name, replica.role, index, replica.template)
 
 
-def _targets(containers: tuple[Json, ...], name: str | None) -> frozenset[int]:
-    if name is None:
-        return frozenset(range(len(containers)))
-    found = (i for i, container in enumerate(containers) if container.get("name") == name)
-    return frozenset(list(found)[:1])
-
-
 def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:
-    # The operator's entries win: a TF_CONFIG out of a template would be that of another job.
+    # The operator's entries win: a TF_CONFIG out of a template would be that of another job. They
+    # come first, as the kubelet expands references to earlier entries only.
     kept = [entry for entry in container.get("env") or () if entry.get("name") not in own]
-    return {**container, "env": [*kept, *entries]}
+    return {**container, "env": [*entries, *kept]}
 
 
 def _placeless(spec: Json) -> Json:

@@ -204,6 +204,13 @@ class Environment:
     container: str | None = None
     """Only the first container of that name gets them; None: every container."""
 
+    def targets(self, containers: Sequence[Json]) -> frozenset[int]:
+        """Return the positions of the containers that get them."""
+        if self.container is None:
+            return frozenset(range(len(containers)))
+        found = (i for i, each in enumerate(containers) if each.get("name") == self.container)
+        return frozenset(list(found)[:1])
+
 
 NO_ENVIRONMENT = Environment(entries=lambda _index: ())
 

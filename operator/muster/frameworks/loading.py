@@ -85,7 +85,7 @@ def load(
     excess = tuple(_too_many_replicas(framework, job, max_replicas))
     try:
         found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain, excess))
-        own = () if found else (*framework.spec.notices(job), *_autoscaler(framework, job))
+        own = () if found else tuple(_own_notices(framework, job, domain))
     except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
         found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
     if excess:
@@ -96,6 +96,29 @@ def load(
 
 def _ignored(reason: names.Event, messages: Iterable[str]) -> Iterator[Notice]:
     return (Notice("Warning", reason, message) for message in messages)
+
+
+def _own_notices(framework: Framework, job: Job, domain: str) -> Iterator[Notice]:
+    yield from framework.spec.notices(job)
+    yield from _autoscaler(framework, job)
+    listed = ", ".join(dict.fromkeys(_overwritten(framework, job, domain)))
+    if listed:
+        text_ = f"Muster sets {listed} in each pod; their values in the pod templates are ignored"
+        yield Notice("Warning", names.Event.ENVIRONMENT_OVERWRITTEN, text_)
+
+
+def _overwritten(framework: Framework, job: Job, domain: str) -> Iterator[str]:
+    """Yield the variables of the templates that get another value in the pods."""
+    for replica in job.replicas:
+        containers = replica.template["spec"]["containers"]
+        if not any(container.get("env") for container in containers):
+            continue
+        environment = framework.pods.environment(job, replica, domain)
+        # The first pod of a role may have variables that the others have not.
+        entries = {e["name"]: e for index in (1, 0) for e in environment.entries(index)}
+        for index in environment.targets(containers):
+            written = containers[index].get("env") or ()
+            yield from (e["name"] for e in written if entries.get(e["name"], e) != e)
 
 
 def _autoscaler(framework: Framework, job: Job) -> Iterator[Notice]:
