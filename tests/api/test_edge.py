@@ -43,3 +43,18 @@ def test_a_stored_document_says_what_is_wanted_whatever_was_added(there, wanted,
 def test_what_the_server_has_left_out_is_told_by_its_path(there, wanted, paths):
     """Another value is an answer, too; none is a field that was dropped."""
     assert list(edge.dropped(there, wanted)) == paths
+
+
+@pytest.mark.parametrize(
+    ("stored", "written", "found"),
+    [
+        ({}, {"a": 1}, {"a": 1}),
+        ({"a": 2}, {"a": 1}, {}),
+        ({"a": {"b": 1}}, {"a": {"b": 2, "c": {"d": 3}}}, {"a": {"c": {"d": 3}}}),
+        ({}, {"a": None}, {}),
+    ],
+)
+def test_missing_fields_complete_what_was_stored(stored, written, found):
+    """What the server has dropped is found, and merged with the rest again."""
+    assert edge.missing(stored, written) == found
+    assert edge.missing(edge.merged(stored, found), written) == {}

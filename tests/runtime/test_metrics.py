@@ -258,6 +258,16 @@ def test_probes_say_what_is_wrong():
     served(story, probes=Probes(lambda: said["unready"], lambda: said["unwell"]))
 
 
+def test_ready_process_reports_warnings():
+    """A warning stands in a line of its own and leaves the process ready."""
+
+    async def story(ask):
+        assert await ask("health", "/readyz") == (200, "ok\nfields are dropped\n")
+        assert await ask("health", "/healthz") == (200, "ok\n")
+
+    served(story, probes=Probes(str, str, lambda: "fields are dropped"))
+
+
 def test_metrics_for_those_who_may_read_them():
     """Over TLS, by their token."""
 

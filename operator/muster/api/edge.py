@@ -128,6 +128,29 @@ def dropped(there: Any, wanted: Any, at: str = "") -> Iterator[str]:
             yield from dropped(one, value, f"{at}[{index}]")
 
 
+def missing(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that were written and are not in what was stored, nested as they were."""
+    found: dict[str, Any] = {}
+    for key, value in wanted.items():
+        if key not in there:
+            if value is not None:  # a merge patch removes the field
+                found[key] = value
+        elif inner := missing(mapping(there[key]), mapping(value)):
+            found[key] = inner
+    return found
+
+
+def merged(there: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with the fields of another that it does not have itself."""
+    found = dict(there)
+    for key, value in more.items():
+        if key not in found:
+            found[key] = value
+        elif isinstance(found[key], dict):
+            found[key] = merged(found[key], mapping(value))
+    return found
+
+
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON merge patch that turns one document into the other."""
     # A null takes a key away; a merge patch has no other word for that.

@@ -208,6 +208,7 @@ class Event(StrEnum):
     NODE_OUTAGE_ENDED = "NodeOutageEnded"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
     GROUP_FIELD_DROPPED = "GroupFieldDropped"
+    STATUS_FIELD_DROPPED = "StatusFieldDropped"
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"

@@ -240,6 +240,13 @@ def of_dropped(kind: str, name: str, paths: Mapping[str, str]) -> Emit:
     return warning(names.Event.GROUP_FIELD_DROPPED, text, once=True, about=f"{kind}/{listed}")
 
 
+def of_unstored(kind: str, fields: Iterable[str]) -> Emit:
+    """Return the event that the API server drops fields of a job's status, once per job."""
+    text = f"The CRD of {kind} lacks the status fields {', '.join(fields)}. Muster keeps them in "
+    text += "memory, and loses them when it restarts. Apply the CRDs of this version of Muster"
+    return warning(names.Event.STATUS_FIELD_DROPPED, text, once=True, about=f"{kind}/status")
+
+
 def of_abnormal_pods(scope: Scope, gang: Verdict | None) -> Iterator[Emit]:
     """Yield why containers of living pods ended badly or do not start, or why a pod waits.
 

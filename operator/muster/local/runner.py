@@ -79,7 +79,9 @@ class Runner:
     async def _readiness(self) -> str:
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                return (await fetch(f"http://{LOOPBACK}:{self.health}/readyz")).strip()
+                answer = await fetch(f"http://{LOOPBACK}:{self.health}/readyz")
+                # Warnings follow in further lines.
+                return answer.partition("\n")[0]
         except ApiError as error:
             return error.message.strip()
         except BROKEN:

@@ -163,7 +163,7 @@ class Operator:
                 metrics.Addresses(
                     settings.metrics_bind, settings.health_bind, settings.debug_bind
                 ),
-                metrics.Probes(self._unready, self._unwell),
+                metrics.Probes(self._unready, self._unwell, lambda: self.reconciler.unstored),
                 {} if self.loop is None else self.loop.decision_log.pages,
                 TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
             )

@@ -222,6 +222,8 @@ class Probes:
     """Why the process cannot work at present."""
     unwell: Callable[[], str]
     """Why it should begin anew."""
+    warning: Callable[[], str] = str
+    """What /readyz reports of a process that works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ async def serve(
 
     health = [
         web.get("/healthz", _probe(probes.unwell)),
-        web.get("/readyz", _probe(probes.unready)),
+        web.get("/readyz", _probe(probes.unready, probes.warning)),
     ]
     routes: dict[str, list[web.RouteDef]] = {}
     for address, shown in ((addresses.metrics, [web.get("/metrics", show)]),
@@ -278,10 +280,14 @@ async def serve(
     return runners
 
 
-def _probe(ask: Callable[[], str]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _probe(
+    ask: Callable[[], str], warning: Callable[[], str] = str
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_request: web.Request) -> web.Response:
         problem = ask()
-        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+        lines = filter(None, (problem or "ok", warning()))
+        text = "".join(f"{line}\n" for line in lines)
+        return web.Response(text=text, status=503 if problem else 200)
 
     return answer
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from muster import frameworks
 from muster.allocator import binder
@@ -142,6 +142,8 @@ class Reconciler:
         self._groups = {api.kind for api in backend.apis}.union(backend.companions)
         self._dropped: dict[str, frozenset[str]] = {}
         """Kind of a group -> fields of its spec that the server left out when they last came."""
+        self._unstored: dict[str, frozenset[str]] = {}
+        """Kind of jobs -> fields of its status that the server left out when they last came."""
         # The allocator inside needs no group object to place the pods.
         late = (
             {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
@@ -536,7 +538,29 @@ class Reconciler:
             self._store.jobs.forget(job.key, job.uid)
             return False
         self._store.put(stored)
+        self._keep_unstored(job, patch, mapping(stored.get("status")))
         return True
+
+    def _keep_unstored(self, job: Job, sent: Json, stored: Mapping[str, Any]) -> None:
+        """Keep the fields of a status that the API server has dropped, and report them."""
+        fields = edge.missing(stored, sent)
+        self._store.jobs.keep_unstored(job, fields)
+        known = self._unstored.get(job.kind, frozenset())
+        found = frozenset(_names(fields, stored))
+        kept = frozenset(name for name in known if name.partition(".")[0] not in sent)
+        self._unstored[job.kind] = kept | found
+        if not found:
+            return
+        told = events.of_unstored(job.kind, sorted(found))
+        if not found <= known:
+            log.warning("%s: %s", job.key, told.message)
+        self._record(job, [told])
+
+    @property
+    def unstored(self) -> str:
+        """Which fields of which jobs' status the API server drops, empty if none."""
+        found = (events.of_unstored(kind, sorted(n)) for kind, n in self._unstored.items() if n)
+        return "; ".join(each.message for each in found)
 
     async def _not_understood(self, key: str, uid: str, error: Exception) -> None:
         """Say on a job that its pass met an error which nobody expected."""
@@ -663,6 +687,17 @@ async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping
             values = (base64.b64encode(value).decode() for value in made)
             return dict(zip(part.keys, values, strict=True))
     return {}
+
+
+def _names(fields: Json, stored: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of dropped fields; a nested one is its outermost and its innermost key."""
+    for key, value in fields.items():
+        yield from (f"{key}.{name}" for name in _leaves(value)) if key in stored else (key,)
+
+
+def _leaves(value: Json) -> Iterator[str]:
+    for key, inner in value.items():
+        yield from _leaves(inner) if isinstance(inner, dict) else (key,)
 
 
 def _taken(actions: deque[Action]) -> Iterator[Action]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ class _JobEntry:
     framework: Framework
     document: Json
     job: Job | None = None
+    unstored: Json = field(default_factory=dict)
+    """Fields of its status that were written and that the API server does not store."""
 
     @property
     def uid(self) -> str:
@@ -38,14 +40,21 @@ class _JobEntry:
         metadata = self.document["metadata"]
         return f"{self.framework.kind}/{metadata['namespace']}/{metadata['name']}"
 
+    @property
+    def status(self) -> JobStatus:
+        """The job's status as it was written last."""
+        stored = edge.mapping(self.document.get("status"))
+        return status.read(edge.merged(stored, self.unstored) if self.unstored else stored)
+
     def follow(self, before: _JobEntry) -> bool:
         """Take over what was read of the job before, if no more than its status has changed.
 
         Say whether not even that has, but for words about the job's wait.
         """
+        self.unstored = before.unstored
         if before.job is None or self._ask() != before._ask():
             return False
-        read = status.read(self.document.get("status"))
+        read = self.status
         self.job = replace(before.job, status=read)
         # What was read refers to parts of that very spec: beside the new one it would be kept
         # twice.
@@ -184,7 +193,7 @@ class Jobs:
         if after is None:
             del self._jobs[key], self._arrivals[key], self._news[key]
         else:
-            idle = before is not None and after.follow(before)
+            idle = before is not None and after.uid == before.uid and after.follow(before)
             self._jobs[key] = after
             self._note(key)
             # A job that changes keeps its place among those of its second.
@@ -225,6 +234,8 @@ class Jobs:
             return None
         if entry.job is None:
             job = load(entry.framework, entry.document, *self._site)
+            if entry.unstored:
+                job = replace(job, status=entry.status)
             entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
             # One that became invalid while it ran goes on, as its templates say.
             if job.problems and standing.admission_time(job.status) is None:
@@ -246,6 +257,21 @@ class Jobs:
         """Return the job's document as it was last seen, or None."""
         entry = self._jobs.get(key)
         return entry.document if entry is not None else None
+
+    def keep_unstored(self, job: Job, fields: Json) -> None:
+        """Remember the fields of the job's status that the API server does not store."""
+        # Without `state` a job looks like one that another operator left. Its TTL counts from its
+        # completion all the same.
+        fields = {key: value for key, value in fields.items() if key != "takenOverTime"}
+        entry = self._jobs.get(job.key)
+        if entry is None or entry.uid != job.uid or entry.unstored == fields:
+            return
+        entry.unstored = fields or {}
+        if entry.job is not None:
+            entry.job = replace(entry.job, status=entry.status)
+        self._note(job.key)
+        self._enqueue(job.key)
+        self._trigger()
 
     def refuse(self, job: Job, refusal: Refusal) -> None:
         """Remember that the server refused a child of this generation of a job that is there."""
