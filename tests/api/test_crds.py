@@ -105,10 +105,10 @@ def test_old_tfjob_versions_keep_their_old_default(documents: dict[str, dict[str
     }
 
 
-def test_only_v2beta1_of_mpijobs_has_the_defaults_by_which_it_is_known(
+def test_each_version_of_mpijobs_has_the_default_by_which_it_is_known(
     documents: dict[str, dict[str, Any]],
 ) -> None:
-    """What is stored, and read by v1, says which of the two a job came as."""
+    """Whichever version a job was sent to is applied first, and the other adds only what lacks."""
     schemas = versions(documents["kubeflow.org_mpijobs.yaml"])
     defaults = {
         name: {
@@ -119,8 +119,9 @@ def test_only_v2beta1_of_mpijobs_has_the_defaults_by_which_it_is_known(
         for name, schema in schemas.items()
     }
     assert defaults == {
-        "v1": {},
+        "v1": {"mpiVersion": "v1"},
         "v2beta1": {
+            "mpiVersion": "v2beta1",
             "slotsPerWorker": 1,
             "runLauncherAsWorker": False,
             "sshAuthMountPath": "/root/.ssh",

@@ -526,6 +526,7 @@ def test_one_that_waits_makes_no_launcher_while_it_is_suspended():
         ("v2beta1", "v1", "kubeflow.org/v1"),
         ("v1", "v2beta1", "kubeflow.org/v2beta1"),
         ("v1", ["?"], "kubeflow.org/v1"),
+        ("v2beta1", ["?"], "kubeflow.org/v2beta1"),
     ],
 )
 def test_which_of_the_two_a_job_is(version, kept, wanted):
@@ -534,4 +535,53 @@ def test_which_of_the_two_a_job_is(version, kept, wanted):
     if kept:
         document["status"] = {"mpiVersion": kept}
     job = load(FRAMEWORKS["MPIJob"], document)
+    assert job.api_version == of(job).api_version == wanted
+
+
+OWNED = {"f:spec": {"f:mpiReplicaSpecs": {".": {}, "f:Worker": {}}}}
+APPLIED = {"f:spec": {"f:mpiReplicaSpecs": {"f:Worker": {}}}}
+PATCHED = {"f:spec": {"f:mpiReplicaSpecs": {"f:Worker": {"f:replicas": {}}}}}
+NEW, OLD = "kubeflow.org/v2beta1", "kubeflow.org/v1"
+
+
+def entry(version, fields, operation="Update", **more):
+    """Return an entry of managedFields."""
+    return {"apiVersion": version, "fieldsV1": fields, "operation": operation, **more}
+
+
+@pytest.mark.parametrize(
+    ("field", "implementation", "managed", "operators", "wanted"),
+    [
+        ("v1", None, (), (), OLD),
+        ("v2beta1", None, (), (), NEW),
+        ("v2beta1", "OpenMPI", (entry(OLD, OWNED),), (), NEW),
+        # A job of v1 that a webhook of v2beta1 has seen.
+        ("v1", "OpenMPI", (entry(OLD, OWNED),), (), OLD),
+        # One of v2beta1 that was stored before the field existed.
+        ("v1", "OpenMPI", (entry(NEW, OWNED),), (), NEW),
+        ("v1", "OpenMPI", (entry(NEW, APPLIED, "Apply"),), (), NEW),
+        ("v1", "OpenMPI", (entry(NEW, OWNED), entry(OLD, PATCHED)), (), NEW),
+        ("v1", "OpenMPI", (), ("mpi-operator",), NEW),
+        ("v1", None, (entry(NEW, OWNED),), ("mpi-operator",), OLD),
+        ("v1", "OpenMPI", (), ("mpijob-controller",), OLD),
+        ("v1", "OpenMPI", (), (), OLD),
+        # Another client may change a job through any version.
+        ("v1", "OpenMPI", (entry(OLD, OWNED), entry(NEW, PATCHED)), (), OLD),
+        ("v1", "OpenMPI", (entry(OLD, APPLIED, "Apply"), entry(NEW, PATCHED)), (), OLD),
+        ("v1", "OpenMPI", (entry(NEW, PATCHED),), (), NEW),
+        ("v1", "OpenMPI", (entry(NEW, {"f:spec": {"f:runPolicy": {}}}),), (), OLD),
+        ("v1", "OpenMPI", (entry(NEW, OWNED, subresource="status"),), (), OLD),
+        # CRDs of others have no such field; only v2beta1 of theirs has an implementation.
+        (None, "OpenMPI", (), (), NEW),
+        (None, None, (), (), OLD),
+        ("v1", "OpenMPI", ("?", {"fieldsV1": 5, "apiVersion": NEW}), (), OLD),
+    ],
+)
+def test_version_of_mpijob_without_status(field, implementation, managed, operators, wanted):
+    """The field decides, except where the API server may have filled it in for a stored job."""
+    document = mpijob("v1")
+    given = {"mpiVersion": field, "mpiImplementation": implementation}
+    document["spec"] |= given
+    document["metadata"]["managedFields"] = list(managed)
+    job = load(FRAMEWORKS["MPIJob"], document, operators=operators)
     assert job.api_version == of(job).api_version == wanted

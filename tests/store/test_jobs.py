@@ -8,12 +8,16 @@ import json
 
 import pytest
 
+from muster import gang
 from muster.api import names
 from muster.api.status import read as read_status
 from muster.frameworks import FRAMEWORKS
 from muster.store.jobs import Jobs
+from muster.store.store import Store
 from support.apiserver.memory import World, tfjob
 from support.builders import recorded_jobs
+from support.builders.mpijobs import mpijob
+from support.builders.objects import reference
 
 LONG = "x" * 50_000
 ENDED = {"conditions": [{"type": "Succeeded", "status": "True"}], "state": "Succeeded"}
@@ -223,3 +227,37 @@ def test_message_of_condition_asks_for_no_cycle():
     later["status"]["conditions"][-1]["message"] = "resumed. Waiting: 2 short"
     jobs.show("TFJob", later, False)
     assert not cycles
+
+
+def old_mpijob(**metadata):
+    """Return a job of v2beta1 that was stored before the field existed, as it is read now."""
+    document = mpijob("v2beta1")
+    document["spec"]["mpiVersion"] = "v1"
+    document["metadata"] |= {"uid": "job-uid", "resourceVersion": "1", **metadata}
+    return document
+
+
+def test_managed_fields_decide_the_version_before_they_are_dropped():
+    """What decides is read with the document; the managed fields themselves are not kept."""
+    fields = {"f:spec": {"f:mpiReplicaSpecs": {".": {}}}}
+    entry = {"apiVersion": "kubeflow.org/v2beta1", "fieldsV1": fields, "operation": "Update"}
+    jobs, key = show(old_mpijob(managedFields=[entry]))
+    assert jobs.get(key).api_version == "kubeflow.org/v2beta1"
+    assert "managedFields" not in jobs.find(key)["metadata"]
+
+
+@pytest.mark.parametrize("operator", ["mpi-operator", "mpijob-controller"])
+@pytest.mark.parametrize("kind", ["Pod", "Service"])
+def test_children_decide_the_version_without_managed_fields(kind, operator):
+    """A backup may have restored the job without them."""
+    store = Store(gang.EMBEDDED, [FRAMEWORKS["MPIJob"]])
+    owner = reference(kind="MPIJob", api_version="kubeflow.org/v2beta1")
+    metadata = {"name": "mnist-worker-0", "namespace": "team", "uid": "c", "resourceVersion": "2"}
+    metadata |= {"labels": {names.OPERATOR_NAME: operator}, "ownerReferences": [owner]}
+    child = {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+    child["spec"] = {"containers": [{"name": "c", "image": "i"}]} if kind == "Pod" else {}
+    store.put(child)
+    store.put(old_mpijob())
+    job = store.jobs.get("MPIJob/team/mnist")
+    version = "v2beta1" if operator == "mpi-operator" else "v1"
+    assert job.api_version == f"kubeflow.org/{version}"

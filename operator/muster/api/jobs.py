@@ -215,10 +215,12 @@ class MPIJobSpec(JobSpec):
     """An MPI job: a launcher that reaches its workers by kubectl (v1) or by SSH (v2beta1)."""
 
     # The fields of both versions in one model: both are served under one name and stored as v1,
-    # which keeps every field and adds no default, so nothing is lost on the way from one to the
-    # other. That v2beta1 alone gives `mpiImplementation` a default shows which of the two a
-    # stored job means.
+    # which keeps every field, so nothing is lost on the way from one to the other. Each version
+    # sets `mpiVersion` to its own name by default; the first one that a new job meets decides.
 
+    mpi_version: Literal["v1", "v2beta1"] | None = Field(
+        None, description="How launcher and workers communicate; default: as apiVersion."
+    )
     mpi_replica_specs: dict[str, ReplicaSpec] = Field(
         max_length=16, description="Launcher, Worker."
     )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -360,8 +360,9 @@ class Framework:
     """Values that managedBy may have, where those are not all that the kind knows."""
     variants: tuple[Framework, ...] = ()
     """Further sets of rules of the same kind."""
-    choose: Callable[[Mapping[str, Any]], str] | None = None
-    """(document) -> the version by whose rules the job is read; None: there is no choice."""
+    choose: Callable[[Mapping[str, Any], Container[str]], str] | None = None
+    """(document, operators that made its children) -> the version by whose rules the job is read;
+    None: there is no choice."""
 
     @property
     def kind(self) -> str:
@@ -399,11 +400,14 @@ class Framework:
         """Values that managedBy may have; under the first one Muster is in charge."""
         return self.own_managers or self.api.managers
 
-    def chosen(self, document: Mapping[str, Any]) -> Framework:
-        """Return the rules by which a job of this kind is read."""
+    def chosen(self, document: Mapping[str, Any], operators: Container[str] = ()) -> Framework:
+        """Return the rules by which a job of this kind is read.
+
+        `operators`: those that made children of the job.
+        """
         if self.choose is None:
             return self
-        return self.of_version(f"{names.GROUP}/{self.choose(document)}")
+        return self.of_version(f"{names.GROUP}/{self.choose(document, operators)}")
 
     def of_version(self, api_version: str) -> Framework:
         """Return the rules of that version, else these."""

@@ -6,7 +6,7 @@ Keys are normalised, old fields folded in, defaults applied. Each breach says wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -45,6 +45,7 @@ def load(
     home: str = "",
     shared_above: int = SHARED_ABOVE,
     max_replicas: int = MAX_REPLICAS,
+    operators: Container[str] = (),
 ) -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
 
@@ -52,9 +53,10 @@ def load(
     out. `domain` is the operator's cluster domain, `home` its own namespace, in which no job may
     be; empty where it runs in none. `shared_above` is the most pods that each carry what all must
     know. A job of more than `max_replicas` pods has a problem and 0 replicas of each role.
+    `operators`: those that made children of the job.
     """
     raw = mapping(document)
-    framework = framework.chosen(raw)
+    framework = framework.chosen(raw, operators)
     meta, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     policy, overruled = fold(framework.api.old_policy, spec)
     roles = mapping(spec.get(framework.spec_field))

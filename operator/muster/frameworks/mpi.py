@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from muster.api import jobs, names
-from muster.api.edge import integer, mapping, text
+from muster.api.edge import integer, mapping, sequence, text
 from muster.api.jobs import Kind, Rule
 from muster.api.model import Job, Json, PodView, Replica
 
@@ -17,7 +17,10 @@ TYPES: Final = (LAUNCHER, WORKER)
 V1: Final = "v1"
 V2BETA1: Final = "v2beta1"
 VERSION: Final = "mpiVersion"
-"""The field of the status that keeps which of the two a job is."""
+"""The field of the status that keeps which of the two a job is, and that of the spec which each
+version sets to its own name by default."""
+OPERATOR: Final = "mpi-operator"
+"""The operator that handled jobs of v2beta1 before."""
 IMPLEMENTATION: Final = "mpiImplementation"
 """The field of the spec that only v2beta1 gives a default."""
 ROOT_SSH: Final = "/root/.ssh"
@@ -35,9 +38,11 @@ _IS_V1: Final = (
 """The start of a rule that says nothing of v1, nor before the first look: nothing runs then.
 
 It goes by the new status alone, as to write it changes nothing of what the rule is about."""
+_NEW_V1: Final = "!has({0}.mpiVersion) || {0}.mpiVersion != 'v2beta1' || "
+"""The start of a rule for new jobs that says nothing of v1."""
 _OF_V2BETA1: Final = (
     Rule(
-        "!has({0}.mpiImplementation) || !has({0}.mpiReplicaSpecs) || {0}.mpiReplicaSpecs.all(t, "
+        f"{_NEW_V1}!has({{0}}.mpiReplicaSpecs) || {{0}}.mpiReplicaSpecs.all(t, "
         "t.lowerAscii() != 'worker' || "
         "(has({0}.mpiReplicaSpecs[t].replicas) && {0}.mpiReplicaSpecs[t].replicas > 0))",
         "Worker must be at least 1; set replicas or leave Worker out",
@@ -45,20 +50,21 @@ _OF_V2BETA1: Final = (
         creation=True,
     ),
     Rule(
-        "!has({0}.mpiImplementation) || !has({0}.mpiReplicaSpecs) || {0}.mpiReplicaSpecs.all(t, "
+        f"{_NEW_V1}!has({{0}}.mpiReplicaSpecs) || {{0}}.mpiReplicaSpecs.all(t, "
         "!has({0}.mpiReplicaSpecs[t].restartPolicy) "
         "|| {0}.mpiReplicaSpecs[t].restartPolicy in ['Never', 'OnFailure'])",
         "restartPolicy must be Never or OnFailure",
         creation=True,
     ),
     Rule(
-        "!has({0}.mpiImplementation) || !has({0}.runPolicy) || !has({0}.runPolicy.managedBy) "
+        f"{_NEW_V1}!has({{0}}.runPolicy) || !has({{0}}.runPolicy.managedBy) "
         "|| {0}.runPolicy.managedBy != 'kubeflow.org/training-operator'",
         "runPolicy.managedBy must be kubeflow.org/mpi-operator or kueue.x-k8s.io/multikueue",
         creation=True,
     ),
     Rule(
-        "has({0}.mpiImplementation) || !has({0}.runPolicy) || !has({0}.runPolicy.managedBy) "
+        "(has({0}.mpiVersion) && {0}.mpiVersion == 'v2beta1') || !has({0}.runPolicy) "
+        "|| !has({0}.runPolicy.managedBy) "
         "|| {0}.runPolicy.managedBy != 'kubeflow.org/mpi-operator'",
         "runPolicy.managedBy must be kubeflow.org/training-operator or kueue.x-k8s.io/multikueue",
         creation=True,
@@ -102,25 +108,54 @@ KIND: Final = Kind(
     ),
     scaled=WORKER,
     defaults={
+        V1: {VERSION: V1},
         V2BETA1: {
+            VERSION: V2BETA1,
             "slotsPerWorker": 1,
             "runLauncherAsWorker": False,
             "sshAuthMountPath": ROOT_SSH,
             "launcherCreationPolicy": "AtStartup",
             IMPLEMENTATION: "OpenMPI",
-        }
+        },
     },
     old_policy=("cleanPodPolicy",),
 )
 
 
-def version(document: Mapping[str, Any]) -> str:
-    """Return which MPIJob this is: what its status keeps, else by who gave it its defaults."""
+def version(document: Mapping[str, Any], operators: Container[str] = ()) -> str:
+    """Return which MPIJob this is: what its status keeps, else what its spec says.
+
+    A webhook of v2beta1 adds the defaults of v2beta1 to a job of v1. And the API server adds the
+    defaults of v1, the stored version, to each job that was stored before the field existed: then
+    its writer decides, or its children. `operators`: those that made children of the job.
+    """
     kept = text(mapping(document.get("status")).get(VERSION))
     if kept in KIND.versions:
         return kept
-    newer = mapping(document.get("spec")).get(IMPLEMENTATION) is not None
-    return V2BETA1 if newer else V1
+    spec = mapping(document.get("spec"))
+    written, newer = text(spec.get(VERSION)), spec.get(IMPLEMENTATION) is not None
+    if written == V2BETA1 or (newer and written != V1):
+        return V2BETA1
+    inherited = newer and (_is_of_v2beta1(document) or OPERATOR in operators)
+    return V2BETA1 if inherited else V1
+
+
+def _is_of_v2beta1(document: Mapping[str, Any]) -> bool:
+    """Return whether the job was written as v2beta1, by the managed fields of its roles.
+
+    An update of fields inside the roles, as Kueue's, may go through either version. It counts only
+    if no entry shows the creator of the roles.
+    """
+    whole: set[object] = set()
+    parts: set[object] = set()
+    for entry in map(mapping, sequence(mapping(document.get("metadata")).get("managedFields"))):
+        fields = mapping(mapping(entry.get("fieldsV1")).get("f:spec"))
+        if f"f:{KIND.spec_field}" not in fields or entry.get("subresource"):
+            continue
+        owned = mapping(fields[f"f:{KIND.spec_field}"])
+        applied = entry.get("operation") == "Apply" or not owned or "." in owned
+        (whole if applied else parts).add(entry.get("apiVersion"))
+    return f"{names.GROUP}/{V2BETA1}" in (whole or parts)
 
 
 def slots(job: Job) -> int:

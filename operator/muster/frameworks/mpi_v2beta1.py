@@ -298,7 +298,7 @@ MPI_V2BETA1: Final = base.Framework(
     own_version=mpi.V2BETA1,
     own_managers=(names.MANAGED_BY_MPI_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
     operator=base.Operator(
-        "mpi-operator",
+        mpi.OPERATOR,
         metric="mpi",
         own_metrics="mpi_operator",
         recorder="mpi-job-controller",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from muster.api import names
 from muster.api.model import BatchView, Job, ObjectView, PodView
 from muster.api.owner import Owner
 
@@ -79,6 +80,13 @@ class Children:
         own = {n: v for (k, n), v in there.items() if k == kind}
         taken = (self._all.get((kind, job.namespace, name)) for name in wanted if name not in own)
         return (*own.values(), *(child for child in taken if child is not None))
+
+    def operators(self, job: Owner) -> frozenset[str]:
+        """Return the operators that made children of the job, by the label of these."""
+        pods = (*self._pods_of.get(job, {}).values(), *self._made(job))
+        children: tuple[PodView | ObjectView, ...] = (*pods, *self._of.get(job, {}).values())
+        found = (child.labels.get(names.OPERATOR_NAME) for child in children)
+        return frozenset(filter(None, found))
 
     def pod_changed(self, before: PodView | None, after: PodView | None) -> None:
         """Take in a change of a pod; None stands for absent."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +39,13 @@ class _JobEntry:
     def key(self) -> str:
         metadata = self.document["metadata"]
         return f"{self.framework.kind}/{metadata['namespace']}/{metadata['name']}"
+
+    @property
+    def owner(self) -> Owner:
+        """The job as its children name it."""
+        metadata = self.document["metadata"]
+        kind = self.framework.kind
+        return Owner(metadata["namespace"], names.GROUP, kind, metadata["name"], self.uid)
 
     @property
     def status(self) -> JobStatus:
@@ -91,7 +98,8 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
     lean = {"metadata": _without_history(document["metadata"])}
     if status.read(document.get("status")).finished:
         lean["spec"] = _without_templates(framework, document.get("spec"))
-    return _JobEntry(framework, {**given, **document, **lean})
+    # Chosen here, because the managed fields, which may decide, are not kept.
+    return _JobEntry(framework.chosen(document), {**given, **document, **lean})
 
 
 def _without_history(metadata: Json) -> Json:
@@ -136,6 +144,11 @@ def _lighten(entry: _JobEntry, job: Job) -> None:
     entry.job = replace(job, replicas=tuple(replace(r, template=t) for r, t in replicas))
 
 
+def _no_operators(_job: Owner) -> Container[str]:
+    """Return nothing: the children of jobs are not known."""
+    return ()
+
+
 _MOMENTS: Final = 1_000_000
 _MOMENT: Final = 1 / _MOMENTS
 """The server tells the second in which a job was created: those of one file, that is. Which of
@@ -159,6 +172,7 @@ class Jobs:
         namespaces: Sequence[str] = EVERYWHERE,
         shared_above: int = SHARED_ABOVE,
         max_replicas: int = MAX_REPLICAS,
+        operators: Callable[[Owner], Container[str]] = _no_operators,
     ) -> None:
         self.collections = {
             kind: Collection(partial(_entry, framework), self._changed, namespaces)
@@ -166,6 +180,8 @@ class Jobs:
         }
         """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
+        self._operators = operators
+        """Returns the operators that made children of a job."""
         self._site = domain, home, shared_above, max_replicas
         """How jobs are read here, as `load` has it."""
         self.forgotten: Callable[[Owner], None] = lambda _job: None
@@ -223,9 +239,8 @@ class Jobs:
     def _end(self, key: str, entry: _JobEntry) -> None:
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
-        kind, namespace, name = key.split("/")
-        self.forgotten(Owner(namespace, names.GROUP, kind, name, entry.uid))
-        self.ended(entry.framework, namespace)
+        self.forgotten(entry.owner)
+        self.ended(entry.framework, entry.owner.namespace)
 
     def get(self, key: str) -> Job | None:
         """Return the job, parsed and with its defaults, or None."""
@@ -233,7 +248,9 @@ class Jobs:
         if entry is None:
             return None
         if entry.job is None:
-            job = load(entry.framework, entry.document, *self._site)
+            made_by = self._operators(entry.owner) if entry.framework.choose else ()
+            job = load(entry.framework, entry.document, *self._site, made_by)
+            entry.framework = entry.framework.of_version(job.api_version)
             if entry.unstored:
                 job = replace(job, status=entry.status)
             entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)

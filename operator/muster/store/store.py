@@ -103,6 +103,7 @@ class Store:
         self._unreadable = callbacks.unreadable
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
+        self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
         self.jobs = Jobs(
             self.frameworks,
             self._enqueue,
@@ -112,6 +113,7 @@ class Store:
             self.namespaces,
             shared_above,
             max_replicas,
+            self.children.operators,
         )
         self.columns = ClusterColumns()
         self.away = AwayNodes(lost_after, lost_share)
@@ -136,7 +138,6 @@ class Store:
         self.podgroups = PodGroups(
             self.groups, self.namespaces, self.foreign, self._trigger, self._unreadable
         )
-        self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
         self.jobs.forgotten = self.children.job_ended
         self.collections: dict[str, Collection[Any]] = {
             **self.jobs.collections,

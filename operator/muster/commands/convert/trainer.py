@@ -549,6 +549,7 @@ def _processes(spec: Fields) -> int | None:
 
 def _mpi(spec: Fields, *, leads: bool | None) -> Json:
     """Return the part of mlPolicy that is MPI's own."""
+    spec.take("mpiVersion", str)  # a runtime of Trainer supports SSH only
     implementation = spec.take("mpiImplementation", str)
     if implementation not in (None, "OpenMPI"):
         spec.lose("mpiImplementation", *REASONS_BACK["spec.mpiImplementation"])
