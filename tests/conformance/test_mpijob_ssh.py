@@ -561,3 +561,23 @@ def test_the_clock_of_a_launcher_does_not_run_while_its_gang_waits(limit, shown)
     assert made.names() == ["mnist-worker-0"]
     made.extra["placements"] = {"mnist-worker-1": "n1", "mnist-launcher": "n0"}
     assert made.settle().names("Job") == ["mnist-launcher"]
+
+
+VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
+
+
+@pytest.mark.parametrize(
+    ("version", "backend", "policy", "expected"),
+    [
+        ("v2beta1", gang.VOLCANO, {}, "research"),
+        ("v2beta1", gang.VOLCANO, {"queue": "batch"}, "batch"),
+        ("v2beta1", gang.KUBE_BATCH, {}, "default"),
+        ("v1", gang.VOLCANO, {}, "default"),
+    ],
+)
+def test_annotation_names_the_queue_of_volcano(version, backend, policy, expected):
+    """Only mpi-operator reads the annotation, and only where Volcano starts the gang."""
+    document = mpijob(version, policy={"schedulingPolicy": policy})
+    document["metadata"]["annotations"] = {VOLCANO_QUEUE: "research"}
+    made = World(document, backend=backend, secrets=SECRETS).settle()
+    assert made.objects["PodGroup", "mnist"]["spec"]["queue"] == expected

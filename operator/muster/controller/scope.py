@@ -91,6 +91,7 @@ def scope_of(
         operator_name=framework.operator.name,
         priorities=context.priorities,
         default_queue=context.default_queue,
+        volcano_queue=observed.job.annotations.get(framework.gang.volcano_queue, ""),
         max_schedule_timeout=context.max_schedule_timeout,
         queues=context.queues,
         api_version=context.group_api_version,

@@ -334,6 +334,8 @@ class Gang:
     """How many if the user does not say; None: every pod."""
     later: Callable[[Job], frozenset[str]] = lambda _job: frozenset()
     """(job) -> types whose pods are created once all others are ready."""
+    volcano_queue: str = ""
+    """The annotation that names the queue of Volcano; empty: only the job's policy does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,5 +365,5 @@ MPI_V2BETA1: Final = base.Framework(
         check=_check,
         notices=_notices,
     ),
-    gang=base.Gang(later=_later),
+    gang=base.Gang(later=_later, volcano_queue=names.VOLCANO_QUEUE),
 )

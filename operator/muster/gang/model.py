@@ -40,6 +40,8 @@ class GangFacts:
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Value of each PriorityClass that exists."""
     default_queue: str = names.DEFAULT_QUEUE
+    volcano_queue: str = ""
+    """Queue of Volcano that the job's annotation names; its policy goes before."""
     max_schedule_timeout: float = math.inf
     """Seconds that scheduleTimeoutSeconds counts at most under the embedded allocator."""
     queues: Mapping[str, str] | None = None

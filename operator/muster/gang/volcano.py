@@ -7,7 +7,7 @@ from muster.api import names
 from muster.api.model import GroupView, Job, Replica
 from muster.api.reasons import GangPhase, Reason
 from muster.gang import base, demand
-from muster.gang.model import Field, GroupApi, Link, Permission
+from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission
 from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, READ, group_api
 
 _GROUP, _VERSION = names.VOLCANO_API.split("/")
@@ -19,6 +19,11 @@ _SILENCE = "Volcano has not admitted the group to its queue yet"
 def _mark(job: Job, replica: Replica) -> Link:
     name = names.flat(job.name)
     return Link(annotations={names.GROUP_NAME: name, names.VOLCANO_TASK: replica.role})
+
+
+def _queue(job: Job, facts: GangFacts) -> str:
+    """Return the job's queue: that of its policy, of its annotation, or the operator's default."""
+    return job.run_policy.scheduling.queue or facts.volcano_queue or facts.default_queue
 
 
 def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
@@ -77,7 +82,7 @@ VOLCANO = base.GangBackend(
             MIN_MEMBER,
             Field("minTaskMember", demand.leasts, lent=True),
             Field("minResources", demand.resources, "minResources"),
-            Field("queue", demand.queue, "queue", kept=True),
+            Field("queue", _queue, "queue", kept=True),
             PRIORITY,
         ),
     ),
