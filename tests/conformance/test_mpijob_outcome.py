@@ -7,6 +7,7 @@ import pytest
 
 from muster.api import edge
 from muster.frameworks import FRAMEWORKS, load, of
+from support.apiserver.memory import copied
 from support.builders.mpijobs import LAUNCHER, mpijob, role, world
 
 # v1: phase of the launcher; phases of the workers; restart policies; conditions beside Created.
@@ -585,3 +586,66 @@ def test_version_of_mpijob_without_status(field, implementation, managed, operat
     document["metadata"]["managedFields"] = list(managed)
     job = load(FRAMEWORKS["MPIJob"], document, operators=operators)
     assert job.api_version == of(job).api_version == wanted
+
+
+def edited(made, role="Launcher", **container):
+    """Change fields of the role's container."""
+    specs = made.job["spec"]["mpiReplicaSpecs"]
+    template = copied(specs[role]["template"])
+    template["spec"]["containers"][0] |= container
+    made.edit(mpiReplicaSpecs={**specs, role: {**specs[role], "template": template}})
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_suspended_launcher_with_changed_template_is_recreated(ran):
+    """A batch Job keeps its template, except for what resuming copies."""
+    made = world("v2beta1", policy={} if ran else {"suspend": True})
+    if ran:
+        made.launch()
+        made.settle()
+        made.edit(runPolicy={"suspend": True})
+        made.settle()
+        made.reap()
+    edited(made, image="new")
+    before = made.objects["Job", LAUNCHER]
+    made.edit(runPolicy={"suspend": False})
+    made.settle()
+    batch = made.objects["Job", LAUNCHER]
+    assert batch["metadata"]["uid"] != before["metadata"]["uid"]
+    assert batch["spec"]["template"]["spec"]["containers"][0]["image"] == "new"
+    assert not batch["spec"].get("suspend")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}},
+        {"spec": {"nodeSelector": {"zone": "a"}, "tolerations": [], "schedulingGates": []}},
+    ],
+)
+def test_suspended_launcher_with_copied_fields_is_resumed(change):
+    """Resuming copies labels, annotations, node selector, tolerations and gates."""
+    made = world("v2beta1", policy={"suspend": True})
+    before = made.objects["Job", LAUNCHER]["metadata"]["uid"]
+    template = made.job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
+    template["metadata"] = change.get("metadata", template["metadata"])
+    template["spec"] |= change.get("spec", {})
+    made.edit(runPolicy={"suspend": False})
+    made.settle()
+    assert made.objects["Job", LAUNCHER]["metadata"]["uid"] == before
+
+
+def test_suspended_launcher_with_pods_is_resumed_as_it_is():
+    """Its failed pods, and their logs, belong to it."""
+    made = world("v2beta1")
+    pod = made.launch(phase="Failed")
+    made.settle()
+    failed = made.pod(pod)
+    made.edit(runPolicy={"suspend": True})
+    made.settle()
+    made.objects["Pod", pod] = failed  # a batch Job keeps the pods that have ended
+    edited(made, image="new")
+    before = made.objects["Job", LAUNCHER]["metadata"]["uid"]
+    made.edit(runPolicy={"suspend": False})
+    made.settle()
+    assert made.objects["Job", LAUNCHER]["metadata"]["uid"] == before

@@ -257,3 +257,18 @@ def test_failed_worker_under_never_is_not_waited_for(place: Api) -> None:
     assert "reason" not in verdict(job)
     assert condition(job, "Running") == "True"
     assert uids(place.pods("ring")) == before
+
+
+def test_launcher_that_was_edited_while_suspended_runs_the_new_template(place: Api) -> None:
+    """Its batch Job is created again, because the API server lets nobody change its template."""
+    add_nodes(place, {"cpu": "8"})
+    place.create(mpijob("edited", "v2beta1", run="forever", runPolicy={"suspend": True}))
+    first = place.wait("Job", lambda found: found.get("edited-launcher"))
+    roles = place.get(KIND, "edited")["spec"]["mpiReplicaSpecs"]
+    for replica in roles.values():
+        replica["template"]["spec"]["containers"][0]["image"] = "mpi:2"
+    place.patch(KIND, "edited", {"spec": {"mpiReplicaSpecs": roles}})
+    place.patch(KIND, "edited", {"spec": {"runPolicy": {"suspend": False}}})
+    pods = place.wait_pods(3, "Running", "edited")
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"mpi:2"}
+    assert place.get("Job", "edited-launcher")["metadata"]["uid"] != first["metadata"]["uid"]

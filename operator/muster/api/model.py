@@ -343,6 +343,8 @@ class BatchView(ObjectView):
     """nodeSelector of its template."""
     scheduler: str = ""
     """schedulerName of its template; empty: it says none."""
+    template_hash: str = ""
+    """By its annotation: of the template that it was created from; empty: not known."""
 
     @property
     def as_owner(self) -> Owner:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from muster.api import names
-from muster.api.model import BatchView
+from muster.api.model import BatchView, Json
 from muster.controller import pods, policies
 from muster.controller.model import Action, Create, Patch
 from muster.controller.scope import Scope
-from muster.controller.templates import PodBuilder
+from muster.controller.templates import COPIED_ON_RESUME, PodBuilder
 
 
 def own(scope: Scope) -> tuple[BatchView, ...]:
@@ -51,19 +51,33 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
         batch = held.get(builder.name(0)) if builder.replica.batch else None
         if batch is None or not pods.may_create_place(scope, builder, 0):
             continue
-        template = builder.batch_job()["spec"]["template"]
-        if _scheduler(batch.scheduler) != _scheduler(template["spec"].get("schedulerName")):
-            # Of another gang scheduler's time, which cannot be changed: it would never be placed.
+        wanted = builder.batch_job()
+        template = wanted["spec"]["template"]
+        if _is_outdated(scope, batch, wanted):
+            # It cannot be changed: the next pass creates it again.
             yield pods.delete(batch)
             continue
         if batch.started:
             # Only one that has never started may change its template.
             yield _patch(batch, {"status": {"startTime": None}}, "status")
-        spec = {key: template["spec"].get(key) for key in _DIRECTIVES}
+        spec = {key: template["spec"].get(key) for key in COPIED_ON_RESUME}
         # A merge keeps what it does not name.
         spec["nodeSelector"] = dict.fromkeys(batch.selector) | (spec["nodeSelector"] or {})
         change = {"template": {"metadata": template["metadata"], "spec": spec}, "suspend": False}
         yield _patch(batch, {"spec": change})
+
+
+def _is_outdated(scope: Scope, batch: BatchView, wanted: Json) -> bool:
+    """Return whether a suspended batch Job has another template, which it cannot change.
+
+    One that has pods keeps them and their logs, unless no scheduler would place its next pod.
+    """
+    spec = wanted["spec"]["template"]["spec"]
+    if _scheduler(batch.scheduler) != _scheduler(spec.get("schedulerName")):
+        return True
+    has_pods = any(pod.owner == batch.as_owner for pod in scope.observed.pods)
+    current = wanted["metadata"]["annotations"][names.TEMPLATE_HASH]
+    return not has_pods and batch.template_hash != current
 
 
 def expiries(scope: Scope) -> Iterator[Action]:
@@ -87,7 +101,3 @@ def _patch(batch: BatchView, body: dict[str, object], subresource: str = "") -> 
     return Patch(
         names.BATCH_API, batch.kind, batch.namespace, batch.name, batch.uid, body, subresource
     )
-
-
-_DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
-"""Of a suspended batch Job's pod spec only these may change."""

@@ -7,6 +7,8 @@ never changed afterwards.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -103,6 +105,7 @@ class PodBuilder:
         pod = self.pod(0)
         inherited = ("labels", "annotations")
         metadata = {key: pod["metadata"][key] for key in inherited if key in pod["metadata"]}
+        template = {"metadata": metadata, "spec": pod["spec"]}
         return {
             "apiVersion": names.BATCH_API,
             "kind": names.BATCH_JOB,
@@ -110,12 +113,13 @@ class PodBuilder:
                 "name": self.name(0),
                 "namespace": self.job.namespace,
                 "labels": {**self.identity, names.APP: names.flat(self.job.name)},
+                "annotations": {names.TEMPLATE_HASH: _template_hash(template)},
                 "ownerReferences": self.metadata["ownerReferences"],
             },
             "spec": {
                 **self.batch,
                 **({"suspend": True} if suspend else {}),
-                "template": {"metadata": metadata, "spec": pod["spec"]},
+                "template": template,
             },
         }
 
@@ -242,6 +246,16 @@ def wanted_pods(job: Job) -> Iterator[WantedPod]:
         for index in range(replica.replicas):
             name = replica.pod_name(job.name, index)
             yield WantedPod(name, replica.role, index, replica.template)
+
+
+COPIED_ON_RESUME: Final = ("nodeSelector", "tolerations", "schedulingGates")
+"""Of a suspended batch Job's pod spec only these may change."""
+
+
+def _template_hash(template: Json) -> str:
+    """Return a hash of what no batch Job can change of its template."""
+    spec = {k: value for k, value in template["spec"].items() if k not in COPIED_ON_RESUME}
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:

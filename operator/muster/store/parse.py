@@ -214,6 +214,7 @@ def batch(document: Json) -> BatchView:
         ttl=spec.get("ttlSecondsAfterFinished"),
         selector=tasks.selector(spec.get("template") or {}),
         scheduler=edge.text(((spec.get("template") or {}).get("spec") or {}).get("schedulerName")),
+        template_hash=edge.text((metadata.get("annotations") or {}).get(names.TEMPLATE_HASH)),
     )
 
 
