@@ -189,14 +189,16 @@ def _render(args: argparse.Namespace) -> int:
     render = importlib.import_module("muster.commands.render")
     try:
         chosen = flags.parse(args.rest, os.environ)
-        made, problems = render.render(args.filename, chosen, args.namespace)
+        made = render.render(args.filename, chosen, args.namespace)
     except (FlagError, render.UnreadableError) as error:
         output.complain(str(error), "muster render: ")
         return 2
-    output.write(made or "")
-    for problem in problems:
+    output.write(made.text)
+    for warning in made.warnings:
+        output.complain(warning, "warning: ")
+    for problem in made.problems:
         output.complain(problem, "")
-    return int(bool(problems))
+    return int(bool(made.problems))
 
 
 def _convert(args: argparse.Namespace) -> int:

@@ -248,6 +248,18 @@ def test_a_file_without_jobs(capsys, tmp_path, text, said):
     assert said in capsys.readouterr().err
 
 
+def test_ignored_annotation_is_a_warning(capsys, tmp_path):
+    """The job is rendered, with code 0."""
+    document = tfjob(Worker=1)
+    document["metadata"]["annotations"] = {"muster.kubeflow.org/restrat": "gang"}
+    path = written(tmp_path, document)
+    assert cli.main(["render", "-f", path]) == 0
+    shown = capsys.readouterr()
+    assert "kind: Pod" in shown.out
+    assert shown.err.startswith(f"warning: {path}: TFJob mnist: annotation muster.kubeflow.org/r")
+    assert "did you mean muster.kubeflow.org/restart?" in shown.err
+
+
 def test_unknown_flags_are_no_flags_of_other_commands(capsys):
     """`render` takes the operator's flags, the others do not."""
     assert cli.main(["render", "-f", "x.yaml", "--gang-schedulr-name=x"]) == 2

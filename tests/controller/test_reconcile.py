@@ -357,6 +357,14 @@ def test_notices_come_once_per_generation(reason, policy, spec):
     assert world.reasons().count(reason) == 2
 
 
+def test_misspelt_annotation_is_an_event():
+    """The author learns why it has no effect."""
+    document = tfjob()
+    document["metadata"]["annotations"] = {"muster.kubeflow.org/restrat": "gang"}
+    world = World(document).settle()
+    assert world.reasons().count("AnnotationIgnored") == 1
+
+
 def test_another_scheduler_is_told_of_once_per_job():
     """Not of each generation: nothing about it can be overlooked."""
     container = {"name": "tensorflow", "image": "i"}

@@ -138,9 +138,10 @@ class TestASeventhKind:
         """Pods, services and group, under the names and labels of all kinds."""
         file = tmp_path / "job.yaml"
         file.write_text(yaml.safe_dump(document))
-        text, wrong = render.render([str(file)], Settings())
+        rendered = render.render([str(file)], Settings())
+        text, wrong = rendered.text, rendered.problems
         made = [d for d in yaml.safe_load_all(text) if d["kind"] == "Pod"]
-        assert wrong == []
+        assert wrong == ()
         assert [pod["metadata"]["name"] for pod in made] == ["train-player-0", "train-player-1"]
         (owner,) = made[0]["metadata"]["ownerReferences"]
         assert owner["kind"] == "ToyJob"

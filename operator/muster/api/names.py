@@ -8,6 +8,7 @@ here once. Closed sets are `StrEnum`s, so that a misspelt member is an error of 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -87,6 +88,24 @@ TOPOLOGY_REQUIRED: Final = "muster.kubeflow.org/topology-required"
 TOPOLOGY_PREFERRED: Final = "muster.kubeflow.org/topology-preferred"
 TOPOLOGY_SLICE_REQUIRED: Final = "muster.kubeflow.org/topology-slice-required"
 TOPOLOGY_SLICE_SIZE: Final = "muster.kubeflow.org/topology-slice-size"
+OWN_PREFIX: Final = "muster.kubeflow.org/"
+TEMPLATE_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    TOPOLOGY_REQUIRED: (),
+    TOPOLOGY_PREFERRED: (),
+    TOPOLOGY_SLICE_REQUIRED: (),
+    TOPOLOGY_SLICE_SIZE: (),
+}
+"""Annotations of pod templates -> their values; none listed: the value is checked elsewhere."""
+JOB_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    RESTART: (RESTART_GANG,),
+    ESTIMATED_SECONDS: (),
+    REPLACE_UNREACHABLE: (REPLACE_BY_FORCE,),
+    SHARED_ENVIRONMENT: (INLINE, ALWAYS),
+    SERVICE: (),
+    MIN_AVAILABLE: (),
+    **TEMPLATE_ANNOTATIONS,
+}
+"""The same of jobs."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.
@@ -214,6 +233,7 @@ class Event(StrEnum):
     STATUS_FIELD_DROPPED = "StatusFieldDropped"
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
+    ANNOTATION_IGNORED = "AnnotationIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
     FINALIZERS_IGNORED = "FinalizersIgnored"
     RESTART_IGNORED = "RestartIgnored"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,13 +41,26 @@ class UnreadableError(Exception):
     """The file is no YAML, or there is none."""
 
 
-def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tuple[str, list[str]]:
-    """Return what the jobs of these files become, as YAML, and what is wrong with them.
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What the jobs of some files become."""
 
-    `-` is standard input. Raises UnreadableError.
+    text: str
+    """YAML."""
+    problems: tuple[str, ...] = ()
+    """Why jobs cannot run."""
+    warnings: tuple[str, ...] = ()
+    """What of jobs is ignored; the operator emits events about it."""
+
+
+def render(files: Sequence[str], settings: Settings, namespace: str = "") -> Rendered:
+    """Return what the jobs of these files become; `-` is standard input.
+
+    Raises UnreadableError.
     """
     made: list[Json] = []
     wrong: list[str] = []
+    ignored: list[str] = []
     for file in files:
         for document in documents(file):
             framework = frameworks.FRAMEWORKS.get(text(document.get("kind")))
@@ -58,6 +71,8 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
             limits = settings.cluster_domain, settings.max_replicas_per_job
             found = tuple(problems(framework, whole, *limits))
             wrong += (f"{name}: {problem}" for problem in found)
+            notices = load(framework, whole, settings.cluster_domain).notices
+            ignored += (f"{name}: {each.message}" for each in notices if each.type == "Warning")
             if not found:
                 given = settings.backend, context_of(settings), settings.shared_above
                 made += objects(framework, whole, *given)
@@ -65,7 +80,8 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
         raise UnreadableError(
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
         )
-    return yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99), wrong
+    text_ = yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99) if made else ""
+    return Rendered(text_, tuple(wrong), tuple(ignored))
 
 
 def problems(

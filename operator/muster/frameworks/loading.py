@@ -23,7 +23,7 @@ from muster.api.model import (
     RunPolicy,
     SchedulingPolicy,
 )
-from muster.frameworks import sizes
+from muster.frameworks import misspelt, sizes
 from muster.frameworks.base import Framework, beyond, unsupported
 
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
@@ -93,7 +93,8 @@ def load(
     if excess:
         # Whatever enumerates the pods of a job must find none: the number has no bound.
         job = replace(job, replicas=tuple(replace(role, replicas=0) for role in job.replicas))
-    return replace(job, problems=found, notices=(*job.notices, *own))
+    told = (*job.notices, *own, *misspelt.notices(job))
+    return replace(job, problems=found, notices=told)
 
 
 def _ignored(reason: names.Event, messages: Iterable[str]) -> Iterator[Notice]:
