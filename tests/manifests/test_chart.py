@@ -213,6 +213,7 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         ({"leaderElection": {"enabled": False}}, "replicas: more than one need leaderElection"),
         ({"certManager": ON}, "webhook.enabled has to be set too"),
         ({"dashboard": ON, "gangScheduler": "none"}, "gangScheduler has to be embedded"),
+        ({"schedulerPluginsName": "mine"}, "schedulerPluginsName: it needs gangScheduler: s"),
         ({"schedulerOnly": True, "namespaces": ["a"]}, "the scheduler alone knows no jobs"),
         ({"schedulerOnly": True, "mpi": {"kubectlDeliveryImage": "a"}}, "knows no jobs"),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels: app.kubernetes.io/name is"),
@@ -288,13 +289,21 @@ def test_a_release_may_have_any_namespace() -> None:
         assert "muster-system" not in str(found)
 
 
-def test_any_other_gang_scheduler_is_an_instance_of_scheduler_plugins() -> None:
-    """As the flag says."""
-    assert "--gang-scheduler-name=mine" in arguments({"gangScheduler": "mine"})
+def test_schema_accepts_the_gang_schedulers_and_no_other() -> None:
+    """A misspelt name would get the permissions of scheduler-plugins."""
+    whole = json.loads((FOLDER / "values.schema.json").read_text())
+    choices = whole["properties"]["gangScheduler"]
+    assert choices == {"enum": list(BACKENDS)}
+    assert not {"Volcano", "volcanoo", "mine", ""} & set(choices["enum"])
+
+
+def test_instance_of_scheduler_plugins_may_have_another_name() -> None:
+    """The operator gets its name, and the permissions for scheduler-plugins."""
+    values = {"gangScheduler": "scheduler-plugins", "schedulerPluginsName": "mine"}
+    assert "--gang-scheduler-name=mine" in arguments(values)
     plugins = keyed(objects({"gangScheduler": "scheduler-plugins"}))
-    found = keyed(objects({"gangScheduler": "mine"}))
     role = ("rbac.authorization.k8s.io/v1", "ClusterRole", "", "muster-gang")
-    assert found[role] == plugins[role]
+    assert keyed(objects(values))[role] == plugins[role]
 
 
 ODD = ["123", "on", "null", "1e3"]
@@ -307,10 +316,11 @@ def test_names_are_texts(odd: str) -> None:
     values = {
         **CHOICES["cert-manager"][1], **CHOICES["around"][1], "namespaces": [odd, "team-a"],
         "priorityClassName": odd, "defaultQueue": {"create": True, "name": odd},
-        "imagePullSecrets": [{"name": odd}], "gangScheduler": odd,
+        "imagePullSecrets": [{"name": odd}], "gangScheduler": "scheduler-plugins",
+        "schedulerPluginsName": odd,
         "mpi": {"kubectlDeliveryImage": "a: b"},
     }  # fmt: skip
-    page = {"dashboard": ON, "gangScheduler": "embedded"}
+    page = {"dashboard": ON, "gangScheduler": "embedded", "schedulerPluginsName": ""}
     found = objects(values, odd) + objects({**values, **page}, odd)
     named = [d for one in found for d in (one["metadata"], *one.get("subjects", ()))]
     assert {d["namespace"] for d in named if "namespace" in d} == {odd, "team-a"}

@@ -22,13 +22,11 @@ app.kubernetes.io/component: operator
 {{- end -}}
 {{- end -}}
 
-{{/* Folder of the component: a scheduler that is none of ours is an instance of scheduler-plugins. */}}
+{{/* Folder of the component. */}}
 {{- define "muster.component" -}}
 {{- if .Values.schedulerOnly -}}
 scheduler
-{{- else if has .Values.gangScheduler (list "embedded" "volcano" "scheduler-plugins" "kube-batch" "kubernetes" "none") -}}
-{{- .Values.gangScheduler -}}
 {{- else -}}
-scheduler-plugins
+{{- .Values.gangScheduler -}}
 {{- end -}}
 {{- end -}}
