@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from muster import cli, gang
+from muster.api import manifest
 from muster.commands import render
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, load
@@ -48,6 +49,19 @@ def test_every_example_becomes_a_gang_of_its_pods(capsys, example, backend):
     else:
         assert found["ConfigMap"] == len(jobs)
     assert bool(found["PodGroup"] + found["PodDisruptionBudget"]) == (backend != "none")
+
+
+def test_examples_have_no_name_twice():
+    """The whole folder is applied at once: no example changes an object of another.
+
+    Jobs of different kinds have different names, too: pods are named by their jobs.
+    """
+    found = [d for path in EXAMPLES for d in manifest.documents(path.read_bytes())]
+    names = Counter(
+        ("job" if each["kind"] in FRAMEWORKS else each["kind"], each["metadata"]["name"])
+        for each in found
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_what_it_prints_is_what_the_operator_creates():

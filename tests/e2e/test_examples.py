@@ -327,8 +327,8 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-ps-worker-gpu": ps_worker_gpu,
     "tfjob-exit-code": exit_code,
     "tfjob-queue-priority": queue_priority,
-    "tfjob-queue-of-a-team": together("train", 2),
-    "tfjob-queue-tree": together("train", 2),
+    "tfjob-queue-of-a-team": together("train-in-team", 2),
+    "tfjob-queue-tree": together("train-in-speech", 2),
     "tfjob-never-fits": never_fits,
     "tfjob-gang-restart": gang_restart,
     "tfjob-suspend": suspended,
@@ -380,6 +380,19 @@ def params(names: Iterable[str]) -> list[Any]:
 def test_every_example_is_tested() -> None:
     """A new example brings a line in the table above."""
     assert {path.stem for path in EXAMPLES} == set(SAYS)
+
+
+def test_folder_of_examples_is_applied_at_once(api: Api) -> None:
+    """`kubectl apply -f examples/` creates each object once: no example changes another."""
+    folder = ("-n", api.namespace, "-f", str(EXAMPLES[0].parent))
+    try:
+        lines = api.kubectl("apply", *folder).splitlines()
+        assert len(lines) == len(set(lines))
+        assert {line.rpartition(" ")[2] for line in lines} == {"created"}
+        again = api.kubectl("apply", *folder).splitlines()
+        assert {line.rpartition(" ")[2] for line in again} == {"unchanged"}
+    finally:
+        api.kubectl("delete", *folder)
 
 
 @pytest.fixture(scope="module")
