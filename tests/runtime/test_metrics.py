@@ -160,6 +160,26 @@ def test_a_job_ends_once_whoever_deleted_it():
     assert shown(metrics)[f"training_operator_jobs_deleted_total{labels}"] == 2
 
 
+@pytest.mark.parametrize(
+    ("manager", "count"),
+    [(None, 1), ("kubeflow.org/training-operator", 1), ("kueue.x-k8s.io/multikueue", 0)],
+)
+@pytest.mark.parametrize("read", [True, False])
+def test_deleted_job_of_another_controller_is_not_counted(manager, count, read):
+    """Whether the job was parsed before or not, and also with a deletion timestamp."""
+    metrics = Metrics()
+    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: None)
+    jobs.ended = metrics.ended
+    document = tfjob(policy={"managedBy": manager} if manager else {})
+    document["metadata"] |= {"resourceVersion": "1", "uid": "a"}
+    document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    jobs.show("TFJob", document, gone=False)
+    assert not read or len(list(jobs)) == 1
+    jobs.show("TFJob", document, gone=True)
+    labels = '{framework="tensorflow",job_namespace="team"}'
+    assert shown(metrics).get(f"training_operator_jobs_deleted_total{labels}", 0) == count
+
+
 def port():
     """Return a port that nobody listens on."""
     with socket.socket() as made:

@@ -19,9 +19,14 @@ LONG_RUN: Final = 600.0
 """Seconds after which a gang that still runs has run well, so that its pauses begin anew."""
 
 
+def manages(job: Job, framework: Framework) -> bool:
+    """Return whether this operator manages the job: `managedBy` is unset or names it."""
+    return job.run_policy.managed_by in (None, framework.managers[0])
+
+
 def is_ours(job: Job, framework: Framework) -> bool:
-    """Say whether the job is to be reconciled at all: nobody else is named as its manager."""
-    return not job.deleting and job.run_policy.managed_by in (None, framework.managers[0])
+    """Return whether Muster reconciles the job: it manages the job, which is not being deleted."""
+    return not job.deleting and manages(job, framework)
 
 
 def backoff_reached(

@@ -16,6 +16,7 @@ from muster.api.model import SHARED_ABOVE, Job, Json
 from muster.api.owner import Owner
 from muster.api.reasons import GangPhase
 from muster.api.status import JobStatus
+from muster.controller import policies
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
@@ -187,7 +188,7 @@ class Jobs:
         self.forgotten: Callable[[Owner], None] = lambda _job: None
         """Called for every job that is gone, so that what is kept for it goes with it."""
         self.ended: Callable[[Framework, str], None] = _ignore
-        """Called for every job that is gone: by which rules it was read, and its namespace."""
+        """Called for every removed job that this operator manages: its row and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
         self._arrivals: dict[str, int] = {}
         self._numbers = itertools.count()
@@ -240,7 +241,10 @@ class Jobs:
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
         self.forgotten(entry.owner)
-        self.ended(entry.framework, entry.owner.namespace)
+        # A job that was never parsed is parsed now: managedBy decides.
+        job = entry.job or load(entry.framework, entry.document, *self._site)
+        if policies.manages(job, entry.framework.of_version(job.api_version)):
+            self.ended(entry.framework, entry.owner.namespace)
 
     def get(self, key: str) -> Job | None:
         """Return the job, parsed and with its defaults, or None."""
