@@ -62,10 +62,11 @@ class Hall:
 
 
 @asynccontextmanager
-async def served(encrypted):
+async def served(encrypted, answer=None):
     """Serve; give the hall. What takes long ends the test."""
     hall = Hall(encrypted)
-    server = await serving.start("127.0.0.1:0", [web.get("/", hall.answer)], hall.tls)
+    routes = [web.get("/", answer or hall.answer)]
+    server = await serving.start("127.0.0.1:0", routes, hall.tls)
     hall.port = server.addresses[0][1]
     try:
         async with asyncio.timeout(60.0):
@@ -109,6 +110,23 @@ def test_a_crowd_keeps_nobody_out_who_has_few(encrypted, monkeypatch):
                 assert await asks(visitor) == b"HTTP/1.1 200 OK\r\n"
 
     asyncio.run(story())
+
+
+@ENCRYPTED
+def test_write_buffer_of_a_connection_is_limited(encrypted):
+    """The default of asyncio for TLS is 512 KiB, which 256 connections multiply."""
+    limits = []
+
+    async def answer(request):
+        limits.append(request.transport.get_write_buffer_limits()[1])
+        return web.Response()
+
+    async def story():
+        async with served(encrypted, answer) as hall:
+            await asks(await hall.come())
+
+    asyncio.run(story())
+    assert limits == [serving.WRITE_BUFFER_BYTES]
 
 
 @ENCRYPTED

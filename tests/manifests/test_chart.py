@@ -473,6 +473,23 @@ def test_the_page_is_reached_where_the_operator_serves_it() -> None:
     assert way["from"] == [{"namespaceSelector": {"matchLabels": {"dashboard": "enabled"}}}]
 
 
+def test_webhook_port_is_admitted_only_with_the_webhook_and_from_its_peers() -> None:
+    """The NetworkPolicy has no rule for a port that the operator does not serve."""
+    peers = [{"ipBlock": {"cidr": "192.0.2.0/28"}}]
+    for values, expected in (
+        ({}, []),
+        ({"webhook": ON}, [{"ports": [{"port": "admission"}]}]),
+        (
+            {"webhook": ON, "networkPolicy": {"webhookFrom": peers}},
+            [{"ports": [{"port": "admission"}], "from": peers}],
+        ),
+    ):
+        found = keyed(objects(values))
+        policy = found["networking.k8s.io/v1", "NetworkPolicy", "muster-system", "muster"]
+        rules = [r for r in policy["spec"]["ingress"] if {"port": "metrics"} not in r["ports"]]
+        assert rules == expected
+
+
 def test_the_dashboard_is_that_of_the_manifests() -> None:
     """Grafana's sidecar finds it by its label."""
     (found,) = (d for d in objects({"grafanaDashboard": ON}) if d["kind"] == "ConfigMap")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import io
 import json
@@ -13,6 +14,7 @@ import threading
 
 import aiohttp
 import pytest
+from pydantic_core import to_json
 
 from muster.frameworks import FRAMEWORKS
 from muster.kube.certificates import PairFiles, self_signed
@@ -78,6 +80,47 @@ def test_what_is_no_job_of_ours_is_let_in(more):
 @pytest.mark.parametrize("question", [None, [], {}, {"request": 1}, {"request": {"uid": 5}}])
 def test_what_is_no_question_gets_no_answer(question):
     """Whoever sent it."""
+    with pytest.raises(ValueError, match="no AdmissionReview"):
+        answer(question, FRAMEWORKS, "")
+
+
+HOSTILE_TEXT = "\x01\u202e" * 100_000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"object": tfjob(**{f"{HOSTILE_TEXT}{role}": 1 for role in range(5)})},
+        {"object": BAD, "oldObject": BAD, "operation": "UPDATE"},
+        {
+            "object": tfjob(
+                Worker=1, annotations={f"muster.kubeflow.org/{n}": "x" for n in range(9999)}
+            )
+        },
+    ],
+)
+def test_response_to_hostile_review_is_at_most_4_kib(more):
+    """The problems and warnings of a job are shortened to the limit of a response."""
+    document = {**BAD, "spec": {"tfReplicaSpecs": {f"{HOSTILE_TEXT}{n}": {} for n in range(9)}}}
+    for review_of in (more, {**more, "object": document}):
+        question = review(None, **review_of)
+        question["request"]["uid"] = "\x01" * webhook.MAX_UID_CHARS
+        response = webhook.answer(question, FRAMEWORKS, "")
+        assert len(to_json(response)) <= 4096
+
+
+def test_message_beyond_the_limit_is_shortened_and_keeps_its_beginning():
+    """A rejection with a long message still states the first problem."""
+    roles = {f"{'x' * 1000}{n}": {"replicas": -1} for n in range(20)}
+    document = {**BAD, "spec": {"tfReplicaSpecs": roles}}
+    message = said(review(document))["status"]["message"]
+    assert message.startswith("spec.tfReplicaSpecs")
+    assert message.endswith("...")
+
+
+def test_review_with_a_long_uid_is_no_review():
+    """The uid is returned to the sender, so its length is limited."""
+    question = {"request": {"uid": "u" * 10_000, "kind": TFJOB}}
     with pytest.raises(ValueError, match="no AdmissionReview"):
         answer(question, FRAMEWORKS, "")
 
@@ -183,6 +226,33 @@ def test_there_are_never_more_at_once_than_a_few(tmp_path, unused_tcp_port, monk
         assert (await ask(json.dumps(review(tfjob()))))[0] == 503
         assert {status for status, _ in await asyncio.gather(*slow)} == {408}
         assert (await ask(json.dumps(review(tfjob()))))[0] == 200
+
+    tell(tmp_path, unused_tcp_port, story)
+
+
+def test_client_that_never_reads_responses_is_disconnected(tmp_path, unused_tcp_port, monkeypatch):
+    """One timeout covers reading a request and writing its response."""
+    monkeypatch.setattr(webhook, "PATIENCE", 0.5)
+    body = json.dumps(review({**BAD, "spec": {"tfReplicaSpecs": {"x" * 3000: {}}}})).encode()
+    request = b"POST /v HTTP/1.1\r\nHost: me\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+
+    async def story(ask):
+        assert (await ask(body))[0] == 200
+        # The kernel stores little for this client, and the client's transport reads nothing.
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", unused_tcp_port))
+        _, writer = await asyncio.open_connection(sock=raw, ssl=tls, server_hostname="x")
+        writer.transport.pause_reading()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(request)
+                await writer.drain()
+        writer.transport.abort()
+        assert (await ask(body))[0] == 200
 
     tell(tmp_path, unused_tcp_port, story)
 

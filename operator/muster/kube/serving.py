@@ -33,6 +33,8 @@ PATIENCE: Final = 10.0
 IDLE: Final = 100.0
 """Seconds in which it has to ask again: clients in Go, which would be hurt if it ended just then,
 end it after 90."""
+WRITE_BUFFER_BYTES: Final = 64 * 2**10
+"""Unsent bytes of a connection after which its handler waits: for TLS, asyncio stores 512 KiB."""
 SILENCE: Final = 60.0
 """Seconds between two lines of the log on a crowd."""
 
@@ -183,6 +185,7 @@ class _Visit(asyncio.Protocol):
 
     def _hand_on(self, transport: asyncio.Transport) -> None:
         early, self._early = self._early, None
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.http.connection_made(transport)
         for data in early or ():
             self.http.data_received(data)

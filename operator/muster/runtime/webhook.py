@@ -8,6 +8,7 @@ allocator's loop does not wait for any of them.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +32,14 @@ LARGEST: Final = 3 * 2**20
 MOST: Final = 64
 """Questions that are read and answered at once; who asks beyond it is told to come again."""
 PATIENCE: Final = 10.0
-"""Seconds in which a question must have come in."""
+"""Seconds for reading one request and writing its response."""
+MAX_RESPONSE_BYTES: Final = 4096
+"""Length of an AdmissionReview that is returned."""
+MAX_UID_CHARS: Final = 64
+"""Length of a request's uid: the API server's uids have 36 characters."""
+MAX_MESSAGE_BYTES: Final = 1536
+"""Length of the message of a rejection, and of all warnings together."""
+MAX_WARNINGS: Final = 8
 GOODBYE: Final = 0.1
 """Seconds in which connections that are open say good-bye."""
 INVALID: Final = 422
@@ -91,17 +99,27 @@ class Endpoint:
         if self._asking >= MOST:
             return web.Response(status=503, headers={"Retry-After": "1"})
         self._asking += 1
+        response = None
         try:
             async with asyncio.timeout(PATIENCE):
-                question = from_json(await request.read())
-            body = to_json(answer(question, self._frameworks, *self._site))
+                response = await self._response(request)
+                await response.prepare(request)
+                await response.write_eof()
         except TimeoutError:
-            return web.Response(status=408)
-        except ValueError as error:
-            return web.Response(status=400, text=f"{error}\n")
+            if response is None:
+                return web.Response(status=408)
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             self._asking -= 1
-        return web.Response(body=body, content_type="application/json")
+        return response
+
+    async def _response(self, request: web.Request) -> web.Response:
+        try:
+            review = answer(from_json(await request.read()), self._frameworks, *self._site)
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        return web.Response(body=to_json(review), content_type="application/json")
 
 
 async def _done(work: Callable[[], None]) -> None:
@@ -128,11 +146,11 @@ def answer(
 ) -> Json:
     """Return the AdmissionReview that answers another. Raises ValueError if that is none.
 
-    What is no job of these kinds is let in.
+    What is no job of these kinds is let in. The result has at most MAX_RESPONSE_BYTES as JSON.
     """
     asked = mapping(mapping(question).get("request"))
     uid = text(asked.get("uid"))
-    if not uid:
+    if not uid or len(uid) > MAX_UID_CHARS:
         raise ValueError("no AdmissionReview")
     said: Json = {"uid": uid, "allowed": True}
     kind = mapping(asked.get("kind"))
@@ -142,9 +160,22 @@ def answer(
         new, old = asked.get("object"), asked.get("oldObject")
         ruling = loading.review(row, new, old, domain, home, max_replicas)
         if ruling.warnings:
-            said["warnings"] = list(ruling.warnings)
+            warnings = ruling.warnings[:MAX_WARNINGS]
+            max_bytes = MAX_MESSAGE_BYTES // len(warnings)
+            said["warnings"] = [_shortened(each, max_bytes) for each in warnings]
         if ruling.problems:
-            message = "; ".join(map(str, ruling.problems))
+            message = _shortened("; ".join(map(str, ruling.problems)), MAX_MESSAGE_BYTES)
             said |= {"allowed": False, "status": {"message": message, "code": INVALID}}
     version = "admission.k8s.io/v1"
     return {"apiVersion": version, "kind": "AdmissionReview", "response": said}
+
+
+def _shortened(message: str, max_bytes: int) -> str:
+    """Return a message whose JSON has at most `max_bytes`; the end of a longer one is left out."""
+    start = message[:max_bytes]
+    if start == message and len(to_json(message)) <= max_bytes:
+        return message
+    shorter = bisect.bisect_right(
+        range(len(start) + 1), max_bytes, key=lambda length: len(to_json(start[:length] + "..."))
+    )
+    return start[: shorter - 1] + "..."
