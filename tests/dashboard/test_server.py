@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import aiohttp
 import pytest
@@ -36,7 +37,7 @@ async def served(hall, guard=None):
     try:
         async with aiohttp.ClientSession() as session:
 
-            def ask(path, token="", body=None, **headers):
+            def ask(path, token="", body=None, session=session, **headers):
                 sent = headers | ({"Authorization": f"Bearer {token}"} if token else {})
                 method = "GET" if body is None else "POST"
                 return session.request(method, f"{base}{path}", data=body, headers=sent)
@@ -267,6 +268,78 @@ def test_pages_are_so_many_at_the_most(monkeypatch):
                 assert first.status == 200
                 async with ask(f"/api/events?from={version}") as second:
                     assert second.status == 503
+
+    asyncio.run(story())
+
+
+async def follow(ask, token=""):
+    """Return a stream of differences that a viewer opens."""
+    async with ask("/api/view", token) as answer:
+        version = (await answer.json())["version"]
+    stream = await ask(f"/api/events?from={version}", token)
+    assert stream.status == 200
+    return stream
+
+
+async def is_replaced(stream):
+    """Return whether the server ended a stream in favor of a newer one."""
+    async with asyncio.timeout(20):
+        return (await event(stream))["event"] == "replaced"
+
+
+def test_fifth_stream_of_a_viewer_ends_its_oldest():
+    """A viewer has 4 streams; those of other viewers continue."""
+    server = Server(tenant={"ranking"}, admin={"*"})
+
+    async def story():
+        hall = Hall()
+        async with served(hall, Guard(server)) as ask:
+            other = await follow(ask, "admin")
+            own = [await follow(ask, "tenant") for _ in range(dashboard.MOST_OF_VIEWER + 2)]
+            assert [await is_replaced(stream) for stream in own[:2]] == [True, True]
+            hall.seen = sample_clusters.without(SEEN, CHURN)
+            for stream in (other, *own[2:]):
+                assert "data" in await event(stream)
+                stream.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("token", ["", "shared"])
+def test_streams_of_a_shared_token_are_counted_by_address(token):
+    """Without authentication or with one token for all, addresses tell viewers apart."""
+
+    async def story():
+        hall, guard = Hall(), Guard(Server(shared={"*"})) if token else None
+        async with served(hall, guard) as ask, AsyncExitStack() as stack:
+            connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+            away = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+            first = await follow(ask, token)
+            far = partial(ask, session=away)
+            others = [await follow(far, token) for _ in range(dashboard.MOST_OF_VIEWER + 1)]
+            assert await is_replaced(others[0])
+            hall.seen = sample_clusters.without(SEEN, CHURN)
+            for stream in (first, *others[1:]):
+                assert "data" in await event(stream)
+                stream.close()
+
+    asyncio.run(story())
+
+
+def test_viewer_with_many_addresses_leaves_streams_to_other_viewers(monkeypatch):
+    """At the limit of all streams, the oldest of the user with the most ends."""
+    monkeypatch.setattr(dashboard, "MOST", 3)
+    server = Server(tenant={"ranking"}, admin={"*"})
+
+    async def story():
+        async with served(Hall(), Guard(server)) as ask:
+            own = [await follow(ask, "tenant") for _ in range(3)]
+            other = await follow(ask, "admin")
+            assert await is_replaced(own[0])
+            async with ask("/api/events?from=", "tenant") as answer:
+                assert answer.status == 503
+            for stream in (*own, other):
+                stream.close()
 
     asyncio.run(story())
 

@@ -15,7 +15,7 @@ import logging
 import math
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -60,6 +60,8 @@ KEPT: Final = 32
 KEPT_BYTES: Final = 4 * 2**20
 MOST: Final = 64
 """Pages that are open at once."""
+MOST_OF_VIEWER: Final = 4
+"""Streams of one user from one address; the next one ends the oldest."""
 MOST_GROUPS: Final = 16
 """Of different rights."""
 SILENCE: Final = 15.0
@@ -188,6 +190,22 @@ class _Group:
         return self.whole
 
 
+@dataclass(eq=False, slots=True)
+class _Stream:
+    """A page that receives differences."""
+
+    username: str
+    """Empty without authentication."""
+    address: str
+    replaced: bool = False
+    """Whether a newer stream has its place."""
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The viewer: a user with a token that several persons share has one per address."""
+        return self.username, self.address
+
+
 class Dashboard:
     """Answers for the page."""
 
@@ -202,7 +220,8 @@ class Dashboard:
         self._looking: asyncio.Task[None] | None = None
         self._making, self._telling = asyncio.Lock(), asyncio.Lock()
         self._groups: dict[frozenset[str] | None, _Group] = {}
-        self._pages = 0
+        self._streams: list[_Stream] = []
+        """The oldest first."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._secret = secrets.token_bytes(16)
         self._began = secrets.token_hex(4)
@@ -239,20 +258,47 @@ class Dashboard:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send differences for as long as the page is open."""
         group = await self._group(request)
-        if self._pages >= MOST:
-            raise web.HTTPServiceUnavailable(text="too many pages are open\n")
+        stream = self._opened(await self._username(request), request.remote or "")
         at = self._known(request)
         response = web.StreamResponse(headers={**HEADERS, "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
-        self._pages += 1
         try:
             await response.prepare(request)
-            await self._follow(request, response, group, at)
+            await self._follow(request, response, group, at, stream)
         except (ConnectionError, TimeoutError):
             pass
         finally:
-            self._pages -= 1
+            if not stream.replaced:
+                self._streams.remove(stream)
         return response
+
+    async def _username(self, request: web.Request) -> str:
+        if self._guard is None:
+            return ""
+        viewer = await self._guard.viewer(request.headers.get("Authorization", ""))
+        return viewer.username
+
+    def _opened(self, username: str, address: str) -> _Stream:
+        """Return a new stream, which replaces an old one if there are too many.
+
+        Raises HTTPServiceUnavailable if no user has clearly more streams than this one.
+        """
+        stream = _Stream(username, address)
+        own = [each for each in self._streams if each.owner == stream.owner]
+        if len(own) >= MOST_OF_VIEWER:
+            self._replace(own[0])
+        elif len(self._streams) >= MOST:
+            counts = Counter(each.username or each.address for each in self._streams)
+            ((user, most),) = counts.most_common(1)
+            if most <= counts[username or address] + 1:
+                raise web.HTTPServiceUnavailable(text="too many pages are open\n")
+            self._replace(next(s for s in self._streams if user == (s.username or s.address)))
+        self._streams.append(stream)
+        return stream
+
+    def _replace(self, stream: _Stream) -> None:
+        self._streams.remove(stream)
+        stream.replaced = True
 
     def _known(self, request: web.Request) -> int:
         """Return the number up to which who asks knows all; -1: he knows nothing of this."""
@@ -261,10 +307,18 @@ class Dashboard:
         return int(number) if known else -1
 
     async def _follow(
-        self, request: web.Request, response: web.StreamResponse, group: _Group, at: int
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        group: _Group,
+        at: int,
+        stream: _Stream,
     ) -> None:
         said = time.monotonic()
         while request.transport is not None and not request.transport.is_closing():
+            if stream.replaced:
+                await _send(response, b"event: replaced\ndata: {}\n\n")
+                return
             found = group.since(at)
             if found is None or not await self._still(request, group):
                 await _send(response, b"event: again\ndata: {}\n\n")

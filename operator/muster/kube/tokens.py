@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
-from muster.api.edge import mapping
+from muster.api.edge import mapping, text
 from muster.api.model import Json
 from muster.kube.client import NOT_WRITTEN, Kube
 from muster.kube.flowcontrol import PriorityLevel
@@ -128,6 +128,11 @@ class Viewer:
         self._may = dict.fromkeys(refused, False)
         """By namespace, the answers that are oldest first; empty: all of them."""
         self._asking = asyncio.Lock()
+
+    @property
+    def username(self) -> str:
+        """The name of the user, which all tokens of the user share."""
+        return text(self._user.get("user"))
 
     def anew(self, user: Json) -> Viewer:
         """Return the same a minute later.

@@ -664,11 +664,15 @@ async function follow() {
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) return;
+    if (done) return true;
     rest += value;
     const events = rest.split("\n\n");
     rest = events.pop();
-    for (const event of events) if (!take(event)) { reader.cancel(); return; }
+    for (const event of events) {
+      // A new attempt would end another page of this viewer.
+      if (event.startsWith("event: replaced")) { reader.cancel(); return false; }
+      if (!take(event)) { reader.cancel(); return true; }
+    }
   }
 }
 function take(event) {
@@ -713,7 +717,7 @@ async function run() {
     let pause = 1500;
     try {
       await begin();
-      await follow();
+      if (!await follow()) { pulse("too many pages are open: reload to follow this one", "lost"); return; }
       pause = 200;
     } catch (error) {
       pulse(error.status ? error.message : "connection lost, trying again", "lost");
