@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a gang is whole, was whole, or is broken."""
 
+from dataclasses import replace
+
 import pytest
 
 from muster.api.reasons import GangPhase
@@ -51,6 +53,27 @@ def test_minimum(asked, facts, minimum):
     Shows S15.
     """
     assert standing.minimum(five(min_available=asked), facts) == minimum
+
+
+@pytest.mark.parametrize(
+    ("state", "started_with", "by_kind", "minimum"),
+    [
+        (GangPhase.RUNNING, 2, 5, 2),
+        (GangPhase.DEGRADED, 4, 2, 4),
+        (GangPhase.RUNNING, 9, 2, 5),
+        (GangPhase.RUNNING, 0, 2, 2),
+        (GangPhase.RUNNING, 2, None, 5),
+        (GangPhase.QUEUED, 2, 3, 3),
+        (GangPhase.RELEASED, 2, 3, 3),
+    ],
+)
+def test_minimum_of_a_running_gang_stays_as_it_started(state, started_with, by_kind, minimum):
+    """A new number of the kind's rule counts from the next start on."""
+    status = JobStatus(gang=Verdict("muster", state, min_member=started_with))
+    job = replace(five(), status=status)
+    assert standing.minimum(job, GangFacts("op", minimum=by_kind)) == minimum
+    asked = replace(five(min_available=3), status=status)
+    assert standing.minimum(asked, GangFacts("op", minimum=by_kind)) == 3
 
 
 @pytest.mark.parametrize(

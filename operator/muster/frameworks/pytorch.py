@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -18,6 +19,9 @@ from muster.frameworks.master_worker import MASTER, WORKER
 
 _PER_KIND: Final = ("auto", "cpu", "gpu")
 _BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
+_NNODES: Final = re.compile(r"""(?<![\w-])--?nnodes(?![\w-])[=\s]*["']?([^\s"';&|)]*)""")
+"""torchrun's option, as an argument of its own or inside a shell script, and its value."""
+_NODE_RANGE: Final = re.compile("([0-9]{1,9}):[0-9]{1,9}")
 
 
 def _processes(job: Job) -> str:
@@ -114,14 +118,35 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
 
 
 def _minimum(job: Job) -> int | None:
-    """Return how many pods an elastic job needs: its master and the fewest workers."""
+    """Return how many pods an elastic job needs: its master and the fewest workers.
+
+    It needs all of its pods if a command fixes the number of nodes or states it unreadably, and
+    never more pods than are wanted at present.
+    """
     policy = master_worker.elastic(job)
     if policy is None:
         return None
-    workers, least = job.replica(WORKER), master_worker.span(job, policy)[0]
-    present = workers.replicas if workers else 0
-    # Never more workers than are wanted at present, who may be fewer than the policy's least.
-    return job.total - present + min(least, present)
+    workers = job.replica(WORKER)
+    others = job.total - (workers.replicas if workers else 0)
+    needs = [_fewest_nodes(replica) for replica in job.replicas]
+    stated = [job.total if need is None else need for need in needs]
+    return min(max(master_worker.span(job, policy)[0] + others, *stated), job.total)
+
+
+def _fewest_nodes(replica: Replica) -> int | None:
+    """Return the minimum of the last `--nnodes` of the role, 0 if its command has none.
+
+    Return None if the option is no range: a number, or a value that is known only in the pod.
+    """
+    if not sequence(mapping(replica.template.get("spec")).get("containers")):
+        return 0  # an invalid job
+    container = base.framework_container(PYTORCH, replica.template)
+    words = (*sequence(container.get("command")), *sequence(container.get("args")))
+    values = _NNODES.findall(" ".join(map(text, words)))
+    if not values:
+        return 0
+    nodes = _NODE_RANGE.fullmatch(values[-1])
+    return int(nodes[1]) if nodes else None
 
 
 def _validate(job: Job, _domain: str) -> Sequence[Problem]:

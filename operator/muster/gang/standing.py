@@ -32,17 +32,26 @@ def minimum(job: Job, facts: GangFacts) -> int:
     The user's minAvailable holds to the letter, also when it is 0 or larger than the job, else
     the rule of the job's kind, else every pod. Pods that cannot exist yet (`facts.later`), and
     those that failed for good (`facts.unreplaced`), are taken off a number that counts them, and
-    off no other.
+    off no other. A gang that runs keeps the number that the kind's rule gave when it started.
     """
     most = job.total - facts.later - sum(facts.unreplaced.values())
     asked = job.run_policy.scheduling.min_available
     if job.run_policy.scheduling.leasts:
         asked = sum(leasts(job, facts.unreplaced).values())
-    least = facts.minimum if asked is None else asked
+    least = _of_kind(job, facts) if asked is None else asked
     if least is None:
         return most
     # A minimum that counts pods which cannot run at the same time would never be reached.
     return min(least, most) if least <= job.total else least
+
+
+def _of_kind(job: Job, facts: GangFacts) -> int | None:
+    """Return the minimum by the rule of the job's kind, None if that is every pod."""
+    gang = job.status.gang
+    if facts.minimum is None or gang is None or not gang.min_member or not has_run(job):
+        return facts.minimum
+    # The pods that run were created for that number. An edit or a new rule reaches the next ones.
+    return min(gang.min_member, job.total)
 
 
 def leasts(job: Job, unreplaced: Mapping[str, int]) -> Mapping[str, int]:
