@@ -168,16 +168,30 @@ def test_what_is_sent():
     play(story)
 
 
-DENIED = (
-    (403, "Forbidden", 'admission webhook "a" denied the request: no', 2.0),
-    (422, "Invalid", "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", 10.0),
-    (403, "Forbidden", 'pods "p" is forbidden: violates PodSecurity "restricted:latest"', 2.0),
+FORBIDDEN = 'pods "p" is forbidden: '
+NO_ACCOUNT = 'error looking up service account team/none: serviceaccount "none" not found'
+REJECTED = (
+    (403, "Forbidden", 'admission webhook "a" denied the request: no'),
+    (422, "Invalid", "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"),
+    (403, "Forbidden", FORBIDDEN + 'violates PodSecurity "restricted:latest"'),
+    (
+        403,
+        "Forbidden",
+        FORBIDDEN + "minimum memory usage per Container is 64Mi, but request is 10Mi",
+    ),
+    (403, "Forbidden", FORBIDDEN + NO_ACCOUNT),
+    (403, "Forbidden", FORBIDDEN + "no PriorityClass with name high was found"),
+    (403, "Forbidden", FORBIDDEN + "failed quota: q: must specify limits.cpu"),
+    (400, "BadRequest", "Pod in version v1 cannot be handled as a Pod: unknown field"),
+    (404, "NotFound", 'runtimeclasses.node.k8s.io "gvisor" not found'),
+    (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"),
+    (422, "Invalid", 'Pod "p" is invalid: spec.containers[0].ports: Invalid value: 99999'),
 )
 
 
-@pytest.mark.parametrize(("code", "reason", "message", "pause"), DENIED)
-def test_what_a_policy_refuses(code, reason, message, pause):
-    """The job is told, nothing is placed, and it is tried again after the usual pause."""
+@pytest.mark.parametrize(("code", "reason", "message"), REJECTED)
+def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
+    """No pod of the gang is placed, and the API server is asked again after ten seconds."""
 
     def admit(_pod):
         raise ApiError(code, reason, message, None)
@@ -189,7 +203,7 @@ def test_what_a_policy_refuses(code, reason, message, pause):
         found = s.refusal()
         assert (found.kind, found.name) == ("Pod", "mnist-worker-0")
         assert (found.message, found.reason, found.blocks_pods) == (message, reason, True)
-        assert found.until - time.time() == pytest.approx(pause, abs=1.0)
+        assert found.until - time.time() == pytest.approx(10.0, abs=1.0)
         s.create(name="alike")
         await s.until(lambda: s.refusal("TFJob/team/alike"))
         await s.cycles(2)
@@ -202,7 +216,7 @@ def test_what_a_policy_refuses(code, reason, message, pause):
 
 def test_a_policy_that_changes_its_mind(monkeypatch):
     """After the pause, which grows, the gang is placed."""
-    monkeypatch.setattr(dryrun, "after_refusal", lambda _code: Backoff(0.2, 1.0))
+    monkeypatch.setattr(dryrun, "after_refusal", lambda *_of: Backoff(0.2, 1.0))
     seen = []
 
     def admit(pod):
@@ -247,6 +261,14 @@ def broken(_pod):
         raising(400, "BadRequest", 'admission webhook "a" does not support dry run'),
         raising(403, "Forbidden", 'pods "p" is forbidden: exceeded quota: few'),
         raising(403, "Forbidden", 'pods is forbidden: User "muster" cannot create resource'),
+        raising(401, "Unauthorized", "Unauthorized"),
+        raising(
+            403,
+            "Forbidden",
+            "unable to create new content in namespace team because it is being terminated",
+        ),
+        raising(404, "NotFound", 'namespaces "team" not found'),
+        raising(404, "NotFound", "the server could not find the requested resource"),
         raising(409, "AlreadyExists", 'pods "mnist-worker-0" already exists'),
         raising(500, "InternalError", 'failed calling webhook "a"'),
         broken,
@@ -394,7 +416,10 @@ CHANGES = {
     "limits": {"kind": "LimitRange", "spec": {"limits": []}},
     "runtime": {"kind": "RuntimeClass", "handler": "h"},
     "space": {"kind": "Namespace"},
+    "class": {"kind": "PriorityClass", "value": 5},
+    "quota": {"kind": "ResourceQuota", "spec": {"hard": {"limits.cpu": "90"}}},
 }
+NAMESPACED = ("limits", "quota")
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -412,7 +437,7 @@ def test_what_changes_admission_is_asked_about_again(change):
         assert len(s.server.asked) == 1
         s.server.admit = with_spec(nodeSelector={"disk": "hdd"})
         metadata = {"name": "team", "namespace": "team"}
-        if change != "limits":
+        if change not in NAMESPACED:
             del metadata["namespace"]
         s.put({"metadata": metadata, **CHANGES[change]})
         await s.cycles(2)
@@ -421,6 +446,83 @@ def test_what_changes_admission_is_asked_about_again(change):
         assert shape.selector in ((("disk", "hdd"),), (("disk", "ssd"),))
         held = s.loop.gangs.memory(KEY).input.roles[0].held
         assert [node for _, node in held] == ["n2", "n2"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_rejected_gang_is_tried_at_once_when_admission_changes(change):
+    """The gang is placed without the rest of its back-off."""
+
+    async def story(s):
+        s.server.admit = raising(403, "Forbidden", FORBIDDEN + NO_ACCOUNT)
+        s.create()
+        await s.until(s.refusal)
+        s.server.admit = lambda pod: pod
+        metadata = {"name": "team"} | ({"namespace": "team"} if change in NAMESPACED else {})
+        s.put({"metadata": metadata, **CHANGES[change]})
+        await s.until(s.placements)
+        assert len(s.server.asked) == 2
+
+    play(story)
+
+
+def test_rejected_gang_waits_while_other_namespaces_and_used_quotas_change():
+    """Objects of another namespace, and the pods counted by a quota, change no answer."""
+
+    def quota(used, namespace="team"):
+        metadata = {"name": "q", "namespace": namespace}
+        hard = {"hard": {"pods": "9"}}
+        return {
+            "kind": "ResourceQuota",
+            "metadata": metadata,
+            "spec": hard,
+            "status": {**hard, "used": {"pods": used}},
+        }
+
+    async def story(s):
+        s.put(quota("1"))
+        s.server.admit = raising(422, "Invalid", "no")
+        s.create()
+        await s.until(s.refusal)
+        s.put(quota("2"))
+        s.put(quota("1", "other"))
+        await s.cycles(2)
+        assert len(s.server.asked) == 1
+        assert s.refusal()
+
+    play(story)
+
+
+def test_rejection_is_void_when_admission_changed_meanwhile():
+    """The change may have removed the cause, so the API server is asked again at once."""
+
+    async def story(s):
+        def admit(pod):
+            if len(s.server.asked) > 1:
+                return pod
+            s.put({"metadata": {"name": "high"}, **CHANGES["class"]})
+            raise ApiError(403, "Forbidden", FORBIDDEN + "no PriorityClass", None)
+
+        s.server.admit = admit
+        s.create()
+        await s.until(s.placements)
+        assert s.refusal() is None
+
+    play(story)
+
+
+@pytest.mark.parametrize(("reason", "asked"), [("CreationRefused", 1), ("Blocked", 0)])
+def test_blocked_job_is_tried_again_unless_another_object_blocks_it(reason, asked):
+    """A rejected pod has a back-off; the end of another object is the controller's to find."""
+
+    async def story(s):
+        document = s.create()
+        gang = {"state": "Waiting", "scheduler": "muster", "reason": reason}
+        document["status"] = {"state": "Blocked", "gang": gang}
+        s.put(document)
+        await s.cycles(2)
+        assert len(s.server.asked) == asked
 
     play(story)
 

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from muster.api.backoff import Backoff
+from muster.api.backoff import Backoff, after_refusal
 
 
 def test_they_double_up_to_the_last() -> None:
@@ -31,3 +31,25 @@ def test_a_year_of_failures_is_no_failure_of_its_own() -> None:
 def test_the_factor_is_free() -> None:
     """Two is the usual one."""
     assert Backoff(1.0, 60.0, factor=3.0).pause(3) == 9.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "message", "pauses"),
+    [
+        ("Pod", 400, "bad", [10, 20, 300]),
+        ("Pod", 403, "no service account", [10, 20, 300]),
+        ("Pod", 404, "not found", [10, 20, 300]),
+        ("Pod", 413, "too large", [10, 20, 300]),
+        ("Pod", 422, "invalid", [10, 20, 300]),
+        ("PodGroup", 422, "invalid", [10, 20, 300]),
+        ("Pod", 403, 'pods "p" is forbidden: exceeded quota: q', [2, 4, 60]),
+        ("Pod", 500, "failed calling webhook", [2, 4, 60]),
+        ("PodGroup", 403, "no", [2, 4, 60]),
+    ],
+)
+def test_pause_after_a_refusal_is_longer_for_rejected_pods(
+    kind: str, code: int, message: str, pauses: list[int]
+) -> None:
+    """A rejected pod costs a start of its gang, a full quota becomes free as other pods end."""
+    backoff = after_refusal(kind, code, message)
+    assert [backoff.pause(n) for n in (1, 2, 20)] == pauses

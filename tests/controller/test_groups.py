@@ -501,7 +501,8 @@ class TestRefusal:
         assert world.names("PodGroup") == ["mnist"]
         assert world.status["gang"]["reason"] == reason
         assert world.status["gang"]["message"] == message
-        assert world.status["state"] == "Queued"
+        blocked = reason == "CreationRefused"
+        assert world.status["state"] == ("Blocked" if blocked else "Queued")
         assert world.requeue == START + 5
         told = [e for e in world.said if e.reason == "FailedCreatePod"]
         assert (told[0].type, told[0].message) == ("Warning", f"Error creating: {message}")
@@ -589,14 +590,16 @@ class TestRefusal:
         world.now = START + 5
         assert len(world.settle().names("Service")) == 2
 
-    def test_an_invalid_template_is_tried_again_when_the_time_is_up(self):
-        """Invalid with the server's words, nothing left behind: a policy may have said so."""
+    def test_gang_with_a_rejected_pod_is_blocked_until_the_next_attempt(self):
+        """The state is Blocked with the API server's message, and no pod of the gang is left."""
         text = 'Pod "mnist-worker-1" is invalid: spec.containers[0].ports: Invalid value: 99999'
         world = self.half(message=text, reason="Invalid").settle()
         assert not world.names()
-        assert world.status["state"] == "Invalid"
+        assert world.status["state"] == "Blocked"
         assert world.status["reason"] == text
-        assert world.reasons().count("TFJobFailedValidation") == 1
+        assert world.status["gang"]["reason"] == "CreationRefused"
+        assert "FailedCreatePod" in world.reasons()
+        assert not {"TFJobFailedValidation", "ErrResourceExists"} & set(world.reasons())
         assert world.requeue == START + 5
         assert not [a for a in world.decide() if isinstance(a, Create | SetStatus)]
         world.now = START + 5
@@ -626,7 +629,8 @@ def test_a_running_job_whose_new_template_is_invalid_goes_on_counting():
     world.extra["refusal"] = refusal("bad", reason="Invalid")
     world.settle()
     assert world.names() == ["mnist-worker-0"]
-    assert (world.status["state"], world.counts()) == ("Invalid", (1, 0, 0))
+    assert (world.status["state"], world.counts()) == ("Running", (1, 0, 0))
+    assert world.status["reason"] == "bad"
     assert world.requeue == START + 5
     world.end("mnist-worker-0")
     assert world.settle().status["state"] == "Succeeded"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -36,8 +35,6 @@ PATIENCE: Final = 2.0
 """Seconds for which one gang waits: webhooks may take their time."""
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
-_POLICY: Final = re.compile(r"denied (the )?request|violates PodSecurity")
-"""What policies and webhooks say; what else refuses a pod may be otherwise when it is created."""
 
 
 class PodTrials:
@@ -90,6 +87,10 @@ class PodTrials:
         finally:
             del self._under_way[ask.key]
             askers = self._askers.pop(ask.key)
+        if answer.under != self._store.dry_runs.changes(ask.job.namespace):
+            # The change may have removed the reason of a refusal.
+            self._trigger()
+            return
         self._store.dry_runs.put(ask.key, answer)
         for asker in askers.values():
             self._tell(asker, answer)
@@ -104,7 +105,9 @@ class PodTrials:
                 stored = await self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT)
             answer = dryrun.shown(sent, stored, now)
         except ApiError as error:
-            if _POLICY.search(error.message):
+            # Without the operator's permission nothing is known about the pod. The client
+            # reports the missing permission.
+            if dryrun.is_rejected(error.code, error.message) and not error.unpermitted:
                 return replace(self._refusal(ask.key, error, time.time()), under=under)
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
         except NOT_WRITTEN as error:
@@ -122,7 +125,7 @@ class PodTrials:
         if len(self._refused) >= dryrun.MOST:
             self._refused.clear()
         times = self._refused[key] = self._refused.get(key, 0) + 1
-        until = now + after_refusal(error.code).pause(times)
+        until = now + after_refusal("Pod", error.code, error.message).pause(times)
         return Answer(until, refused=error.message, reason=error.reason)
 
     def _tell(self, ask: Ask, answer: Answer) -> None:

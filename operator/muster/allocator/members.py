@@ -420,7 +420,7 @@ class JobMembers(_Kind):
             known = before.answers
             if not self._lacking(job):
                 return known
-        may_ask = may_ask and job.status.state != names.JobState.BLOCKED
+        may_ask = may_ask and not _has_conflict(job)
         for replica, key in self._keys_of(job, of):
             role = replica.role
             answer = self._store.dry_runs.get(key, now, known.get(role))
@@ -547,8 +547,7 @@ def job_facts(
     late = sum(place not in pods for place in template.late)
     gives_up = settings.on_hold_expired in GIVES_UP
     timeout = rules.timeout(job.run_policy.scheduling.schedule_timeout_seconds)
-    blocked = job.status.state == names.JobState.BLOCKED
-    blocked_until = math.inf if blocked else policies.restart_due(job) or 0.0
+    blocked_until = math.inf if _has_conflict(job) else policies.restart_due(job) or 0.0
     return GangFacts(
         uid=job.uid,
         # What its status says moves none of its places: of hundreds of jobs that come in at once
@@ -593,6 +592,16 @@ def job_facts(
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=blocked_until,
     )
+
+
+def _has_conflict(job: Job) -> bool:
+    """Return whether the job is Blocked until its controller finds otherwise.
+
+    A job that is Blocked by a refusal is tried again: the refusal has a time of its own.
+    """
+    gang = job.status.gang
+    refused = gang is not None and gang.reason == Reason.CREATION_REFUSED
+    return job.status.state == names.JobState.BLOCKED and not refused
 
 
 def _without(template: Template, failed: frozenset[str]) -> Template:

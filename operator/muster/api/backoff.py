@@ -37,11 +37,17 @@ class Backoff:
 
 AFTER_REFUSAL: Final = Backoff(2.0, 60.0)
 """Seconds between two tries of what the API server refuses."""
-_AFTER_INVALID: Final = Backoff(10.0, 300.0)
-"""The same for what is called invalid: a policy may say that, and be changed as any other."""
+_AFTER_REJECTION: Final = Backoff(10.0, 300.0)
+"""Seconds between two attempts to create an object that admission rejects, now at least."""
 _INVALID: Final = 422
+REJECTED: Final = frozenset({400, 403, 404, 413, _INVALID})
+"""HTTP status codes of a creation that the same object gets again until something changes."""
+QUOTA: Final = "exceeded quota"
+"""Part of the API server's message for a full ResourceQuota: its code is a plain 403."""
 
 
-def after_refusal(code: int) -> Backoff:
-    """Return the pauses between two tries of what the API server refuses with that code."""
-    return _AFTER_INVALID if code == _INVALID else AFTER_REFUSAL
+def after_refusal(kind: str, code: int, message: str) -> Backoff:
+    """Return the back-off between two attempts to create an object that was refused."""
+    # Attempts to create a gang start and end pods, a full quota gets free as other pods end.
+    rejected = kind == "Pod" and code in REJECTED and QUOTA not in message
+    return _AFTER_REJECTION if rejected or code == _INVALID else AFTER_REFUSAL

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic_core import from_json, to_json
 
+from muster.api.backoff import QUOTA, REJECTED
 from muster.api.model import Json
 from muster.api.podtemplate import LISTS
 from muster.cluster.pods import CLAIM, PER_POD, UNSUPPORTED_VOLUMES
@@ -23,9 +25,19 @@ MOST: Final = 1024
 """Answers that are kept; the oldest go."""
 LARGEST: Final = 32 * 1024
 """Bytes of what is kept of a pod: of a larger one nothing is."""
+_UNDECIDED: Final = re.compile(
+    f"{QUOTA}|does not support dry run|is being terminated|could not find the requested resource"
+    '|page not found|^namespaces "[^"]*" not found'
+)
+"""Messages of refusals that say nothing about the pod: it may be accepted when it is created."""
 _OF_CONTAINERS: Final = ("resources", "ports", "restartPolicy")
 _OF_VOLUMES: Final = (CLAIM, "ephemeral", *UNSUPPORTED_VOLUMES)
 """What counts for where a pod can be, and for quotas."""
+
+
+def is_rejected(code: int, message: str) -> bool:
+    """Return whether an error of a dry run means that no such pod can be created."""
+    return code in REJECTED and not _UNDECIDED.search(message)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +51,7 @@ class Answer:
     with: JSON, a fraction of what it takes read. Empty: nobody can tell, so that the template
     counts."""
     refused: str = ""
-    """Why a policy takes no such pod."""
+    """Message of the API server or of a policy that rejects such pods."""
     reason: str = ""
     """`Forbidden`, `Invalid` …, if it was refused."""
     under: int = 0

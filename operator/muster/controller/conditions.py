@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
+from muster.api.backoff import QUOTA
 from muster.api.model import Job
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus
@@ -216,9 +217,24 @@ def running(scope: Scope) -> JobStatus:
     after = replace(before, conditions=conditions)
     if after.finished:
         after = replace(ended(after, _end(scope, steps)), gang=None)
-    elif scope.refusal is not None and scope.refusal.invalid:
-        return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
-    return replace(after, state=state(after))
+        return replace(after, state=state(after))
+    return _of_refusal(scope, replace(after, state=state(after)))
+
+
+def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
+    """Return the status with the refusal of an object of the job, if one is in force.
+
+    A refused pod blocks a job that has not run. It changes no state of a job that runs.
+    """
+    refusal = scope.refusal
+    if refusal is None or (refusal.kind == "Pod" and QUOTA in refusal.message):
+        return after
+    if refusal.kind != "Pod":
+        invalid = replace(after, state=names.JobState.INVALID, reason=refusal.message)
+        return invalid if refusal.invalid else after
+    starts = not (gangstatus.exists(scope) or gangstatus.has_run(scope))
+    blocked = names.JobState.BLOCKED if starts else after.state
+    return replace(after, state=blocked, reason=refusal.message)
 
 
 def has_succeeded(scope: Scope) -> bool:

@@ -205,8 +205,13 @@ def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
         yield of_validation(scope, after.reason)
     elif after.reason == scope.lacking:
         yield warning(names.Event.PERMISSION_MISSING, after.reason)
-    elif after.state == names.JobState.BLOCKED:
+    elif after.state == names.JobState.BLOCKED and not _is_refused(scope, after):
         yield warning(names.Event.ERR_RESOURCE_EXISTS, after.reason)
+
+
+def _is_refused(scope: Scope, after: JobStatus) -> bool:
+    """Return whether a refused pod blocks the job: `of_refusal` reports it."""
+    return scope.refusal is not None and scope.refusal.message == after.reason
 
 
 def of_refusal(scope: Scope) -> Iterator[Emit]:

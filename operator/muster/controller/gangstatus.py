@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
+from muster.api.backoff import QUOTA
 from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import JobStatus, ReplicaStatus, Verdict
@@ -187,7 +188,7 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         message = scope.hindrance.message
         # The API server's words: its answer is a plain 403 that has no reason of its own for
         # quotas.
-        quota = "exceeded quota" in message
+        quota = QUOTA in message
         reason = Reason.EXCEEDS_RESOURCE_QUOTA if quota else Reason.CREATION_REFUSED
     elif pods := names_in_use(scope):
         reason, message = Reason.NAMES_IN_USE, _in_use(pods)

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names, owner
-from muster.api.backoff import AFTER_REFUSAL, Backoff, after_refusal
+from muster.api.backoff import AFTER_REFUSAL, REJECTED, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.status import Verdict
@@ -53,7 +53,7 @@ from muster.store.store import Store
 from muster.store.takeover import Takeover
 
 log = logging.getLogger(__name__)
-REFUSED = frozenset({400, 403, 404, 422, 500})
+REFUSED = frozenset({*REJECTED, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
 SOON = Backoff(0.05, 5.0)
@@ -470,7 +470,8 @@ class Reconciler:
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         kind, name = named = _named(document)
-        pause = after_refusal(error.code).pause(self._count(job.key, named))
+        backoff = after_refusal(kind, error.code, error.message)
+        pause = backoff.pause(self._count(job.key, named))
         self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)

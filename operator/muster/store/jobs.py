@@ -318,6 +318,14 @@ class Jobs:
             return None
         return refusal
 
+    def retry_refused(self, namespace: str) -> None:
+        """Drop the refusals of the namespace's jobs, of all jobs if it is empty."""
+        for key in list(self._refusals):
+            if not namespace or key.split("/")[1] == namespace:
+                del self._refusals[key]
+                self._note(key)
+                self._enqueue(key)
+
     def key_of(self, owner: Owner | None) -> str | None:
         """Return the key of the job that is meant, or None if there is no such job."""
         if owner is None or owner.group != names.GROUP:

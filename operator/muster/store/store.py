@@ -397,7 +397,7 @@ class Store:
             self.columns.space_changed(before[0], None)
         space = after or before
         if space is not None and before != after:
-            self.dry_runs.changed(space[0])
+            self._admission_changed(space[0])
             self._trigger()
 
     def _storage_changed(self, before: Stored | None, after: Stored | None) -> None:
@@ -407,19 +407,23 @@ class Store:
 
     def _quota_changed(self, before: QuotaView | None, after: QuotaView | None) -> None:
         self.quotas.quota_changed(before, after)
+        view = after or before
+        # `used` changes with every pod of the namespace.
+        if view is not None and _limits(before) != _limits(after):
+            self._admission_changed(view.namespace)
         self._trigger()
 
     def _limits_changed(self, before: LimitView | None, after: LimitView | None) -> None:
         self.quotas.limits_changed(before, after)
         view = after or before
         if view is not None and before != after:
-            self.dry_runs.changed(view.namespace)
+            self._admission_changed(view.namespace)
         self._trigger()
 
     def _runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
         self.quotas.runtime_changed(before, after)
         if before != after:
-            self.dry_runs.changed()
+            self._admission_changed()
         self._trigger()
 
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:
@@ -438,7 +442,22 @@ class Store:
         kept = {name: each for name, each in self.classes.items() if name not in gone}
         self.classes = kept if after is None else {**kept, after.name: after}
         self.priorities = {name: each.value for name, each in self.classes.items()}
+        if before != after:
+            self._admission_changed()
         self._trigger()
+
+    def _admission_changed(self, namespace: str = "") -> None:
+        """Record a change of objects that admission reads; empty: in any namespace.
+
+        Pods that were refused may be accepted now.
+        """
+        self.dry_runs.changed(namespace)
+        self.jobs.retry_refused(namespace)
+
+
+def _limits(quota: QuotaView | None) -> object:
+    """Return what a quota allows, None without a quota."""
+    return None if quota is None else (quota.terms, quota.hard)
 
 
 def _least_priority(document: Json, _why: Unreadable) -> PriorityClass:
