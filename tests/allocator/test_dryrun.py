@@ -417,9 +417,10 @@ CHANGES = {
     "runtime": {"kind": "RuntimeClass", "handler": "h"},
     "space": {"kind": "Namespace"},
     "class": {"kind": "PriorityClass", "value": 5},
+    "account": {"kind": "ServiceAccount"},
     "quota": {"kind": "ResourceQuota", "spec": {"hard": {"limits.cpu": "90"}}},
 }
-NAMESPACED = ("limits", "quota")
+NAMESPACED = ("account", "limits", "quota")
 
 
 @pytest.mark.parametrize("change", CHANGES)

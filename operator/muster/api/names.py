@@ -27,6 +27,7 @@ BATCH_API: Final = "batch/v1"
 BATCH_JOB: Final = "Job"
 CSI_NODE: Final = "CSINode"
 RUNTIME_CLASS: Final = "RuntimeClass"
+SERVICE_ACCOUNT: Final = "ServiceAccount"
 RBAC_API: Final = "rbac.authorization.k8s.io/v1"
 
 # Labels of children.

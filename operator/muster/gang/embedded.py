@@ -61,6 +61,12 @@ EMBEDDED = base.GangBackend(
             everywhere=True,
             purpose="what a RuntimeClass adds to its pods",
         ),
+        names.SERVICE_ACCOUNT: Permission(
+            "",
+            "serviceaccounts",
+            READ,
+            purpose="whether a ServiceAccount that pods need was created",
+        ),
     },
     # A claim that waits for its first consumer gets a volume, or the annotation with its node.
     delayed_binding=(

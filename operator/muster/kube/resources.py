@@ -51,6 +51,7 @@ RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=Fal
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
 LIMIT_RANGES = Resource("", "v1", "limitranges")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
@@ -70,6 +71,7 @@ OF_KIND = {
     "PriorityClass": PRIORITY_CLASSES,
     "ResourceQuota": RESOURCE_QUOTAS,
     "LimitRange": LIMIT_RANGES,
+    names.SERVICE_ACCOUNT: SERVICE_ACCOUNTS,
     "Queue": QUEUES,
     "PodDisruptionBudget": BUDGETS,
     names.AUTOSCALER: AUTOSCALERS,

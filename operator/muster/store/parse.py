@@ -161,6 +161,12 @@ def unread_space(
     return document["metadata"]["name"], {}, {}
 
 
+def account(document: Json, _why: object = None) -> tuple[str, str, str]:
+    """Return namespace, name and uid of a ServiceAccount."""
+    metadata = document["metadata"]
+    return metadata["namespace"], metadata["name"], metadata["uid"]
+
+
 def child_of(kind: str) -> Callable[[Json], ObjectView]:
     """Return the parser of a job's children; list items do not carry their kind."""
     return partial(child, kind)

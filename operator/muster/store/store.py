@@ -262,6 +262,7 @@ class Store:
             "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
             "ResourceQuota": (quota.parse_quota, cautious.quota, self._quota_changed, spaces),
             "LimitRange": (quota.parse_limits, cautious.limits, self._limits_changed, spaces),
+            names.SERVICE_ACCOUNT: (parse.account, parse.account, self._account_changed, spaces),
             names.RUNTIME_CLASS: (
                 runtimeclass.parse,
                 cautious.runtime,
@@ -419,6 +420,14 @@ class Store:
         if view is not None and before != after:
             self._admission_changed(view.namespace)
         self._trigger()
+
+    def _account_changed(
+        self, before: tuple[str, str, str] | None, after: tuple[str, str, str] | None
+    ) -> None:
+        account = after or before
+        if account is not None and before != after:
+            self._admission_changed(account[0])
+            self._trigger()
 
     def _runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
         self.quotas.runtime_changed(before, after)

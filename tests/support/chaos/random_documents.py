@@ -28,6 +28,7 @@ BUILT_IN = {
     "PersistentVolume": ("v1", "V1PersistentVolume"),
     "ResourceQuota": ("v1", "V1ResourceQuota"),
     "LimitRange": ("v1", "V1LimitRange"),
+    "ServiceAccount": ("v1", "V1ServiceAccount"),
     "StorageClass": ("storage.k8s.io/v1", "V1StorageClass"),
     "CSINode": ("storage.k8s.io/v1", "V1CSINode"),
     "PriorityClass": ("scheduling.k8s.io/v1", "V1PriorityClass"),
