@@ -14,7 +14,10 @@ from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.cluster import dryrun as answers
 from muster.controller.model import Context
+from muster.frameworks import load
+from muster.frameworks.mpi_v1 import MPI_V1
 from muster.kube.client import ApiError
+from support.apiserver.memory import of_kind
 from support.rehearsal import allocator_loop
 from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence
 
@@ -212,6 +215,18 @@ def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
         assert len(s.server.asked) == 1
 
     play(story)
+
+
+@pytest.mark.parametrize(
+    ("account", "rejected"), [("mnist-launcher", False), ("mnist-launcher-2", True)]
+)
+def test_missing_service_account_that_the_controller_creates_rejects_no_pod(account, rejected):
+    """The dry run of an MPIJob's launcher may come before its ServiceAccount."""
+    document = of_kind("MPIJob", Launcher=1, Worker=1)
+    job = load(MPI_V1, {**document, "apiVersion": "kubeflow.org/v1"})
+    text = f'error looking up service account team/{account}: serviceaccount "{account}" not found'
+    error = ApiError(403, "Forbidden", FORBIDDEN + text, None)
+    assert dryrun.is_rejected(job, error) is rejected
 
 
 def test_a_policy_that_changes_its_mind(monkeypatch):

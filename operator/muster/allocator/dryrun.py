@@ -18,7 +18,7 @@ from muster import frameworks
 from muster.allocator.background import Background
 from muster.allocator.members import Ask
 from muster.api.backoff import after_refusal
-from muster.api.model import Json
+from muster.api.model import Job, Json
 from muster.cluster import dryrun
 from muster.cluster.dryrun import Answer, Key
 from muster.controller import templates
@@ -35,6 +35,17 @@ PATIENCE: Final = 2.0
 """Seconds for which one gang waits: webhooks may take their time."""
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
+
+
+def is_rejected(job: Job, error: ApiError) -> bool:
+    """Return whether an error of a dry run keeps the pods of the job from being created."""
+    # Without the operator's permission nothing is known about the pod. The client reports the
+    # missing permission.
+    if error.unpermitted or not dryrun.is_rejected(error.code, error.message):
+        return False
+    # The controller creates the job's own ServiceAccount before the pods.
+    made = (part.name(job) for part in frameworks.of(job).companions)
+    return not any(f'"{name}" not found' in error.message for name in made)
 
 
 class PodTrials:
@@ -105,9 +116,7 @@ class PodTrials:
                 stored = await self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT)
             answer = dryrun.shown(sent, stored, now)
         except ApiError as error:
-            # Without the operator's permission nothing is known about the pod. The client
-            # reports the missing permission.
-            if dryrun.is_rejected(error.code, error.message) and not error.unpermitted:
+            if is_rejected(ask.job, error):
                 return replace(self._refusal(ask.key, error, time.time()), under=under)
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
         except NOT_WRITTEN as error:
