@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.cluster import gangs
 from muster.cluster.quota import (
     Admission,
     QuotaBook,
@@ -14,7 +15,9 @@ from muster.cluster.quota import (
     parse_quota,
     views_of,
 )
+from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Quota
+from support.apiserver.memory import of_kind
 
 
 def quota(*, name="few", hard=None, used=None, **spec):
@@ -185,6 +188,28 @@ def test_pods_that_would_be_refused(views, ranges, pod, says):
     assert (found.sentence if found else "")[: len(says)] == says
     assert bool(found) is bool(says)
     assert found is None or not found.reason.ever_possible
+
+
+@pytest.mark.parametrize(
+    ("kinds", "limited"), [((), False), (("Pod", "X"), False), (("Pod", "Container"), True)]
+)
+def test_limit_range_for_containers_bounds_added_containers(kinds, limited):
+    """A LimitRange for pods or claims says nothing about a single container."""
+    ranges = [limits(kind, min={"cpu": "1"}) for kind in kinds]
+    assert Admission(ranges=ranges).limits_containers is limited
+
+
+def test_added_container_is_no_obstacle_under_a_limit_range():
+    """Workers whose own container reaches the minimum are not refused for Muster's container."""
+    admission = Admission(ranges=[limits(min={"cpu": "1"})])
+    document = of_kind("PyTorchJob", Master=1, Worker=1)
+    for role in document["spec"]["pytorchReplicaSpecs"].values():
+        (container,) = role["template"]["spec"]["containers"]
+        container["resources"] = {"requests": {"cpu": "2"}}
+    job = load(FRAMEWORKS["PyTorchJob"], document)
+    made = gangs.templates(job, limited=admission.limits_containers)["Worker"]
+    assert [c["name"] for c in made["spec"]["initContainers"]] == ["init-pytorch"]
+    assert admission.obstacle("worker", made, admission.admitted(made)) is None
 
 
 def test_the_book():

@@ -7,7 +7,7 @@ import pytest
 
 from muster import gang
 from muster.controller.model import Context
-from muster.frameworks.base import RESTRICTED, Waiting
+from muster.frameworks.base import Waiting
 from support.apiserver.memory import World
 from support.builders.mpijobs import LAUNCHER, environment, mpijob, role, world
 
@@ -222,7 +222,10 @@ def test_the_launcher():
             ],
             "volumeMounts": mounts,
             "resources": {"limits": AMOUNTS, "requests": AMOUNTS},
-            "securityContext": RESTRICTED,
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            },
         }
     ]
     (container,) = spec["containers"]

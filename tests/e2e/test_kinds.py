@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from muster.frameworks.base import RESTRICTED
 from support.builders.job_kinds import SORTS
 from support.e2e.harness import (
     Api,
@@ -28,6 +27,12 @@ pytestmark = pytest.mark.e2e
 
 OVERLAY = "mpi"
 LIFE = [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 def started(api: Api, **fields: str) -> None:

@@ -10,16 +10,18 @@ import pytest
 
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting, init_containers
+from muster.frameworks.mpi_v1 import MPI_V1
+from muster.frameworks.pytorch import PYTORCH
 from muster.kube.auth import ConfigurationError
 from muster.runtime import app
 from muster.settings import Settings
 from support.builders.objects import make_job, make_replica
 
-RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
+DROPPED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RUNS_AS = {
+    "runAsGroup": 7,
     "runAsNonRoot": True,
-    "runAsUser": 65532,
+    "runAsUser": 0,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 TEMPLATE = """
@@ -43,7 +45,7 @@ def test_the_built_in_container_to_the_letter():
             "limits": {"cpu": "100m", "memory": "20Mi"},
             "requests": {"cpu": "50m", "memory": "10Mi"},
         },
-        "securityContext": RESTRICTED,
+        "securityContext": DROPPED,
     }
     for part in ("seq 100", "$look mnist-master-0", "exit 0", "sleep 2", "exit 1"):
         assert part in script
@@ -94,18 +96,67 @@ def test_without_a_flag_no_other_image_is_needed(flag, own, wanted):
     assert (made["image"], made["imagePullPolicy"]) == wanted
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob"])
-def test_every_added_container_passes_pod_security_restricted(kind):
-    """In a namespace that demands it, a job fails by nothing that its author did not write."""
-    framework = FRAMEWORKS[kind]
-    roles = tuple(make_replica(type=type_) for type_ in framework.api.types)
+CONTAINERS = {"PyTorchJob": (PYTORCH, "pytorch"), "MPIJob": (MPI_V1, "mpi")}
+
+
+def added(kind, waiting=None, **container):
+    """Return the containers that are added to a job whose framework container is like this."""
+    framework, name = CONTAINERS[kind]
+    sidecar = {"name": "sidecar", "securityContext": {"runAsUser": 9}}
+    own = {"name": name, "image": "train:1", **container}
+    listed = [sidecar, own] if kind == "PyTorchJob" else [own, sidecar]
+    template = {"spec": {"containers": listed}}
+    roles = tuple(make_replica(type=t, template=template) for t in framework.api.types)
     job = make_job(kind=kind, replicas=roles)
-    added = [
-        container
+    return [
+        made
         for replica in job.replicas
-        for container in framework.pods.init_containers(job, replica, Waiting())
+        for made in framework.pods.init_containers(job, replica, waiting or Waiting())
     ]
-    assert [container["securityContext"] for container in added] == [RESTRICTED]
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        (None, DROPPED),
+        ({}, DROPPED),
+        (RUNS_AS, {**DROPPED, **RUNS_AS}),
+        ({"runAsUser": 1000, "runAsGroup": None}, {**DROPPED, "runAsUser": 1000}),
+        ({"privileged": True, "capabilities": {"add": ["SYS_ADMIN"]}}, DROPPED),
+        ({"allowPrivilegeEscalation": True, "readOnlyRootFilesystem": True}, DROPPED),
+    ],
+)
+def test_added_container_runs_as_the_framework_container(kind, own, wanted):
+    """Admission that accepts the framework container's user accepts the added container's."""
+    (made,) = added(kind, **({} if own is None else {"securityContext": own}))
+    assert made["securityContext"] == wanted
+
+
+GPU = {"nvidia.com/gpu": 8, "hugepages-2Mi": "4Mi"}
+AMOUNTS = {"cpu": "2", "memory": "4Gi", "ephemeral-storage": "1Gi"}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize(
+    ("resources", "wanted"),
+    [
+        (None, {}),
+        ({"limits": GPU, "requests": None}, {}),
+        ({"limits": {**AMOUNTS, **GPU}}, {"limits": AMOUNTS}),
+        (
+            {"limits": {**GPU, "memory": "4Gi"}, "requests": {"cpu": "1"}},
+            {"limits": {"memory": "4Gi"}, "requests": {"cpu": "1"}},
+        ),
+    ],
+)
+def test_added_container_has_the_framework_resources_under_a_limit_range(kind, resources, wanted):
+    """A minimum that the framework container reaches is reached, and no devices are requested."""
+    (made,) = added(kind, Waiting(limited=True), resources=resources)
+    assert made["resources"] == wanted
+    (made,) = added(kind, resources=resources)
+    assert {"cpu", "memory"} <= made["resources"]["limits"].keys()
+    assert "nvidia.com/gpu" not in made["resources"]["limits"]
 
 
 def test_a_template_replaces_it():

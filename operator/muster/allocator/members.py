@@ -455,7 +455,7 @@ class JobMembers(_Kind):
         charges: dict[str, Mapping[str, int]] = {}
         obstacle: Refusal | None = None
         free: list[Replica] = []
-        templates = gangs.templates(job, rules.priorities)
+        templates = gangs.templates(job, rules.priorities, limited=admission.limits_containers)
         for replica in job.replicas:
             role, written, answer = (
                 replica.role,

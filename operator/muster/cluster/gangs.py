@@ -345,12 +345,13 @@ def restarts(job: Job) -> bool:
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
-def templates(job: Job, classes: Container[str] = ()) -> dict[str, Json]:
+def templates(job: Job, classes: Container[str] = (), *, limited: bool = False) -> dict[str, Json]:
     """Return the template of each role as its pods are sent to the API server, by type.
 
-    `classes`: the PriorityClasses that exist.
+    `classes`: the PriorityClasses that exist. `limited`: a LimitRange bounds the namespace's
+    containers.
     """
-    return {r.type: _whole(job, r, classes) for r in job.replicas}
+    return {r.type: _whole(job, r, classes, Waiting(limited=limited)) for r in job.replicas}
 
 
 def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
@@ -375,11 +376,11 @@ def _bare(template: Json) -> Json:
     return {**template, "metadata": {"labels": metadata.get("labels") or {}}}
 
 
-def _whole(job: Job, replica: Replica, classes: Container[str]) -> Json:
+def _whole(job: Job, replica: Replica, classes: Container[str], waiting: Waiting) -> Json:
     """Return a role's template with the init containers and the class that its pods get."""
     spec = replica.template.get("spec") or {}
     more: Json = {}
-    if init := frameworks.of(job).pods.init_containers(job, replica, Waiting()):
+    if init := frameworks.of(job).pods.init_containers(job, replica, waiting):
         more["initContainers"] = [*(spec.get("initContainers") or ()), *init]
     if named := demand.pod_class(job, replica, classes):
         more["priorityClassName"] = named

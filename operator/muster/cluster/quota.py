@@ -99,9 +99,17 @@ class Admission:
         """
         return runtimeclass.applied(self._defaulted(template), self.runtimes)
 
-    def _defaulted(self, template: Json) -> Json:
+    @property
+    def limits_containers(self) -> bool:
+        """Whether a LimitRange bounds single containers."""
+        return bool(self._of_containers())
+
+    def _of_containers(self) -> list[Json]:
         listed = (item for view in self.ranges for item in view.items)
-        items = [item for item in listed if item.get("type") == "Container"]
+        return [item for item in listed if item.get("type") == "Container"]
+
+    def _defaulted(self, template: Json) -> Json:
+        items = self._of_containers()
         if not items:
             return template
         spec = template.get("spec") or {}

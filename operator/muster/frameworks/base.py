@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from muster.api import manifest, names
+from muster.api.edge import mapping
 from muster.api.jobs import Kind
 from muster.api.manifest import ManifestError
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
@@ -31,32 +32,58 @@ class Waiting:
     """Brings kubectl to launchers that need it."""
     policy: str = "IfNotPresent"
     """When the image is pulled."""
+    limited: bool = False
+    """Whether a LimitRange bounds the containers of the namespace."""
 
 
-RESTRICTED: Final[Json] = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "runAsNonRoot": True,
-    "runAsUser": 65532,  # the images' own user is root
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-"""The security context of added containers: all that Pod Security asks of them anywhere."""
+_RUNS_AS: Final = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
+_ORDINARY: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+def init_containers(
+    name: str, waiting: Waiting, address: str, listening: Json | None = None
+) -> tuple[Json, ...]:
+    """Return the init containers of a pod that waits for that address.
+
+    `name` is that of the built-in one, `listening` the container that the framework runs in.
+    Raises ValueError with a sentence if the template is no list of containers.
+    """
+    if not waiting.template:
+        made = _built_in(name, waiting.image, waiting.policy, waiting.tries, address)
+        return (as_framework(made, listening or {}, waiting),)
+    return _from_template(waiting.template, waiting.image, waiting.tries, address)
+
+
+def as_framework(added: Json, listening: Json, waiting: Waiting) -> Json:
+    """Return an added init container that admission accepts where it accepts the framework's.
+
+    The container runs as the same user. Where a LimitRange bounds containers, it has the same
+    requests and limits, without extended resources.
+    """
+    context = mapping(listening.get("securityContext"))
+    runs_as = {key: context[key] for key in _RUNS_AS if context.get(key) is not None}
+    dropped = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    secured = {**added, "securityContext": {**dropped, **runs_as}}
+    return {**secured, "resources": _ordinary(listening)} if waiting.limited else secured
+
+
+def _ordinary(container: Json) -> Json:
+    resources = mapping(container.get("resources"))
+    parts = {part: mapping(resources.get(part)) for part in ("limits", "requests")}
+    return {
+        part: {name: amounts[name] for name in _ORDINARY if name in amounts}
+        for part, amounts in parts.items()
+        if not amounts.keys().isdisjoint(_ORDINARY)
+    }
 
 
 @lru_cache(maxsize=4096)
-def init_containers(name: str, waiting: Waiting, address: str) -> tuple[Json, ...]:
-    """Return the init containers of a pod that waits for that address.
-
-    `name` is that of the built-in one. Raises ValueError with a sentence if the template is no
-    list of containers.
-    """
-    if not waiting.template:
-        return (_built_in(name, waiting, address),)
-    text = waiting.template
+def _from_template(template: str, image: str, tries: int, address: str) -> tuple[Json, ...]:
+    text = template
     values = (
         ("MasterAddr", address),
-        ("InitContainerImage", waiting.image),
-        ("MaxTries", waiting.tries),
+        ("InitContainerImage", image),
+        ("MaxTries", tries),
     )
     for placeholder, value in values:
         text = text.replace(f"{{{{.{placeholder}}}}}", str(value))
@@ -72,24 +99,24 @@ def init_containers(name: str, waiting: Waiting, address: str) -> tuple[Json, ..
     return tuple(made)
 
 
-def _built_in(name: str, waiting: Waiting, address: str) -> Json:
+@lru_cache(maxsize=4096)
+def _built_in(name: str, image: str, policy: str, tries: int, address: str) -> Json:
     # Whatever the image has to look names up with; the program itself may know better than none.
     tool = (
         "if command -v getent; then look='getent hosts'; "
         "elif command -v nslookup; then look=nslookup; else exit 0; fi"
     )
-    rounds = f"for round in $(seq {waiting.tries})"
+    rounds = f"for round in $(seq {tries})"
     script = f"{tool}; {rounds}; do $look {address} && exit 0; sleep 2; done; exit 1"
     return {
         "name": name,
-        "image": waiting.image,
-        "imagePullPolicy": waiting.policy,
+        "image": image,
+        "imagePullPolicy": policy,
         "command": ["sh", "-c", script],
         "resources": {
             "limits": {"cpu": "100m", "memory": "20Mi"},
             "requests": {"cpu": "50m", "memory": "10Mi"},
         },
-        "securityContext": RESTRICTED,
     }
 
 

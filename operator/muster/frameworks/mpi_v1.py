@@ -122,23 +122,22 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
     if replica.type != LAUNCHER:
         return ()
     amounts = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
-    return (
-        {
-            "name": "kubectl-delivery",
-            "image": waiting.delivery_image,
-            "imagePullPolicy": "IfNotPresent",
-            "env": [
-                base.variable("TARGET_DIR", _KUBECTL_PATH),
-                base.variable("NAMESPACE", job.namespace),
-            ],
-            "volumeMounts": [
-                {"name": _KUBECTL, "mountPath": _KUBECTL_PATH},
-                {"name": mpi.CONFIG, "mountPath": mpi.MOUNT},
-            ],
-            "resources": {"limits": amounts, "requests": amounts},
-            "securityContext": base.RESTRICTED,
-        },
-    )
+    delivery = {
+        "name": "kubectl-delivery",
+        "image": waiting.delivery_image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            base.variable("TARGET_DIR", _KUBECTL_PATH),
+            base.variable("NAMESPACE", job.namespace),
+        ],
+        "volumeMounts": [
+            {"name": _KUBECTL, "mountPath": _KUBECTL_PATH},
+            {"name": mpi.CONFIG, "mountPath": mpi.MOUNT},
+        ],
+        "resources": {"limits": amounts, "requests": amounts},
+    }
+    own = base.framework_container(MPI_V1, replica.template)
+    return (base.as_framework(delivery, own, waiting),)
 
 
 def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:

@@ -104,12 +104,13 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
     """Return what lets workers wait until the master's name resolves."""
     if replica.type != WORKER or job.replica(MASTER) is None:
         return ()
+    own = base.framework_container(PYTORCH, replica.template)
     if not waiting.image:
         # It is pulled in any case, and whoever lets the program in has let it in.
-        own = base.framework_container(PYTORCH, replica.template)
         policy = text(own.get("imagePullPolicy")) or waiting.policy
         waiting = replace(waiting, image=text(own.get("image")), policy=policy)
-    return base.init_containers("init-pytorch", waiting, master_worker.first_of(job, MASTER))
+    address = master_worker.first_of(job, MASTER)
+    return base.init_containers("init-pytorch", waiting, address, own)
 
 
 def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:

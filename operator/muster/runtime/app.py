@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from muster import frameworks
@@ -368,10 +369,11 @@ class Operator:
         if lost:
             rows = (row for row in frameworks.rows() if row.kind in self.store.frameworks)
             lacking = {row.operator.name: lost for row in rows}
+        limited = self.store.quotas.admission(namespace).limits_containers
         missing = self.backend.cure if self.store.groups.missing else ""
         return Context(
             cluster_domain=self.settings.cluster_domain,
-            waiting=self.waiting,
+            waiting=replace(self.waiting, limited=limited),
             placement=self.settings.placement,
             default_queue=self.settings.default_queue,
             max_schedule_timeout=self.settings.max_schedule_timeout,
