@@ -122,6 +122,14 @@ def test_a_gang_that_fits():
     ]
 
 
+def test_more_pods_of_a_gang_on_nodes_fit():
+    """A gang that runs does not start now: only what it lacks is to be placed."""
+    roles = [make_role(replicas=2, held=[(0, "n1"), (1, "n1")], cpu=1)]
+    gang = make_gang(key="TFJob/team/a", min_member=2, roles=roles, admitted=True)
+    lines = told(gang, key="TFJob/team/a", nodes=[make_node()])
+    assert lines[:2] == ["TFJob/team/a: placed, 2 pods on nodes", "  2 more pod(s) fit now"]
+
+
 def test_extras_that_wait():
     """A gang with its minimum fits, and what keeps the others is told."""
     gang = make_gang(key="TFJob/team/a", min_member=2, roles=[make_role(replicas=3, cpu=4)])

@@ -229,6 +229,7 @@ class TestVerdict:
         world.extra = {"placements": dict.fromkeys(FOUR, "n1"), "verdict": PLACED}
         world.settle()
         assert world.status["gang"]["summary"] == "2/4 running, 2 more wait"
+        assert world.status["gang"]["placed"] == 4
         world.start()
         world.settle()
         assert world.status["gang"] == {
@@ -241,6 +242,20 @@ class TestVerdict:
             "summary": "4/4 running",
             "admissionTime": format_time(START),
         }
+
+    @pytest.mark.parametrize(("on_nodes", "running"), [(2, 2), (3, 2), (3, 3)])
+    def test_placed_members_of_a_running_gang_are_those_on_nodes(self, on_nodes, running):
+        """Members above the minimum that wait for a node are not counted."""
+        policy = {"schedulingPolicy": {"minAvailable": 2}}
+        given = dict.fromkeys(FOUR[:on_nodes], "n1")
+        document = tfjob(Worker=4, policy=policy)
+        world = embedded(document=document, placements=given, verdict=PLACED)
+        world.step()
+        for name in FOUR[:running]:
+            world.start(name)
+        gang = world.settle().status["gang"]
+        assert (gang["state"], gang["placed"], gang["minMember"]) == ("Running", on_nodes, 2)
+        assert gang["summary"] == f"{running}/4 running"
 
     @pytest.mark.parametrize("runs", [True, False], ids=["running", "placed"])
     def test_growth_that_is_refused(self, runs):

@@ -429,7 +429,12 @@ def _start(verdict: Verdict, foretold: float | None) -> str:
 def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str) -> Iterator[str]:
     verdict = decision.verdict
     if fits(decision):
-        yield f"{gang.key}: fits now, {verdict.placed} of {verdict.total} pods"
+        if _held(gang):
+            yield f"{gang.key}: placed, {_size(gang)}"
+            if decision.placements:
+                yield f"  {len(decision.placements)} more pod(s) fit now"
+        else:
+            yield f"{gang.key}: fits now, {verdict.placed} of {verdict.total} pods"
         given = [(_name(gang, p.role, p.index), p.node) for p in decision.placements]
         yield from _places(recording, gang, [*_held(gang), *given])
         if verdict.reason:

@@ -297,7 +297,7 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     # What runs says more than any verdict, which was made before.
     if ready >= needed:
         text = f"{ready}/{scope.job.total} running" + (f", {failed} failed" if failed else "")
-        return _calm(whole, GangPhase.RUNNING, total, text)
+        return _calm(whole, GangPhase.RUNNING, max(placed, ready), text)
     stays = last.state != GangPhase.RELEASED
     if has_run(scope) and (standing.ran(last) or (ready and stays)):
         return _partly(scope, last, total)
@@ -325,7 +325,8 @@ def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:
     ending = sum(standing.is_ending(member.pod) for member in going)
     least = standing.needed(last.min_member)
     if last.ready >= least:
-        return _growing(last, GangPhase.RUNNING, total, last.ready)
+        growing = _growing(last, GangPhase.RUNNING, total, last.ready)
+        return replace(growing, placed=max(_placed(scope), last.ready))
     if last.ready and last.ready + ending >= least:
         text = f"{last.ready}/{total} running, {ending} ending"
         return _calm(last, GangPhase.RUNNING, last.ready, text)
