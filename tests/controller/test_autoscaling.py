@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from muster.controller.model import Create, Delete, Patch
-from support.apiserver.memory import World, of_kind
+from muster import gang
+from muster.controller.model import Create, Delete, Patch, Refusal
+from support.apiserver.memory import START, World, of_kind
 
 CPU = {
     "type": "Resource",
@@ -129,6 +130,37 @@ def test_a_finished_job_is_not_scaled_any_more(code):
     assert world.status["completionTime"]
     assert len(world.names()) == 2
     assert not world.of(KEY[0])
+
+
+HPA_REFUSED = Refusal("HorizontalPodAutoscaler", "mnist", "Invalid", "no metrics", START + 300)
+
+
+def test_refused_autoscaler_keeps_nothing_else_from_being_created():
+    """The gang runs with its services, and only the autoscaler waits for the next attempt."""
+    world = World(scaled())
+    world.extra["autoscaler_refusal"] = HPA_REFUSED
+    world.settle()
+    assert len(world.names()) == len(world.names("Service")) == 2
+    assert "FailedCreateHorizontalPodAutoscaler" in world.reasons()
+    world.start()
+    world.settle()
+    assert (world.status["state"], world.status.get("reason", "")) == ("Running", "")
+    assert not world.of(KEY[0])
+    assert world.requeue == START + 300
+    world.now = START + 300
+    assert world.settle().of(KEY[0])
+
+
+def test_refused_autoscaler_leaves_the_refusal_of_another_object():
+    """State and reason are those of the other object, whichever was refused last."""
+    world = World(scaled(), backend=gang.VOLCANO)
+    text = 'PodGroup "mnist" is invalid: spec.queue'
+    refused = Refusal("PodGroup", "mnist", "Invalid", text, START + 10)
+    world.extra |= {"autoscaler_refusal": HPA_REFUSED, "refusal": refused}
+    world.settle()
+    assert (world.status["state"], world.status["reason"]) == ("Invalid", text)
+    assert not world.names()
+    assert world.requeue == START + 10
 
 
 def test_somebody_elses_autoscaler_blocks():

@@ -346,6 +346,25 @@ def test_a_refusal_is_tried_ever_more_rarely_whatever_else_can_be_made(story):
     assert round(story.store.jobs.refusal(job, 0.0).until - time.time()) == 10
 
 
+def test_refusals_of_an_autoscaler_do_not_delay_attempts_of_other_objects(story):
+    """Each has a back-off of its own."""
+    scaler = create("mnist", "HorizontalPodAutoscaler")
+    story.server.refuses["create", "horizontalpodautoscalers/mnist"] = 422
+    story.server.refuses["create", "pods/one"] = 422
+    for _ in range(4):
+        story.go(scaler)
+    story.go(create("one"))
+    jobs = story.store.jobs
+    job = jobs.get(KEY)
+    assert round(jobs.refusal(job, 0.0).until - time.time()) == 10
+    assert round(jobs.refusal(job, 0.0, of_autoscaler=True).until - time.time()) == 80
+    story.server.refuses.clear()
+    story.go(scaler)
+    story.server.refuses["create", "horizontalpodautoscalers/mnist"] = 422
+    story.go(scaler)
+    assert round(jobs.refusal(job, 0.0, of_autoscaler=True).until - time.time()) == 10
+
+
 def test_a_job_that_took_the_name_of_another_is_not_held_up_by_what_that_was_refused(story):
     """Deleted and applied again between two passes: whoever mended it is not to wait for it."""
     story.server.refuses["create", "pods/one"] = 500

@@ -282,6 +282,21 @@ def test_a_refusal_that_comes_after_the_job_has_gone(story):
     assert story.store.jobs.refusal(story.job, 0.0) is None
 
 
+def test_refusal_of_an_autoscaler_replaces_no_other_refusal(story):
+    """Each ends by its own time, and both with the job."""
+    jobs, job = story.store.jobs, story.job
+    pod = Refusal("Pod", W0, "Forbidden", "no", 10.0)
+    scaler = Refusal("HorizontalPodAutoscaler", "mnist", "Invalid", "bad", 20.0)
+    jobs.refuse(job, pod)
+    jobs.refuse(job, scaler)
+    assert jobs.refusal(job, 0.0) == pod
+    assert jobs.refusal(job, 0.0, of_autoscaler=True) == scaler
+    assert jobs.refusal(job, 15.0) is None
+    assert jobs.refusal(job, 15.0, of_autoscaler=True) == scaler
+    story.store.gone("TFJob", "team", "mnist", "job-uid")
+    assert not jobs._refusals
+
+
 def test_other_objects_of_the_job(story):
     """Of one kind, by owner and by name; another owner's is seen where its name is wanted."""
     story.object("Service", W0)

@@ -134,7 +134,7 @@ def autoscaler_writes(scope: Scope) -> Iterator[Action]:
     if document is None:
         yield from autoscaler_removal(scope)
     elif not scope.observed.autoscalers:
-        if scope.refusal is None:
+        if scope.autoscaler_refusal is None:
             yield Create(document)
     else:
         spec = document["spec"]

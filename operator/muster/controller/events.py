@@ -216,10 +216,10 @@ def _is_refused(scope: Scope, after: JobStatus) -> bool:
 
 def of_refusal(scope: Scope) -> Iterator[Emit]:
     """Yield why the server did not take an object."""
-    refusal = scope.refusal
-    if refusal is not None:
-        reason = _REFUSED.get(refusal.kind, f"FailedCreate{refusal.kind}")
-        yield warning(reason, f"Error creating: {refusal.message}", once=True)
+    for refusal in (scope.refusal, scope.autoscaler_refusal):
+        if refusal is not None:
+            reason = _REFUSED.get(refusal.kind, f"FailedCreate{refusal.kind}")
+            yield warning(reason, f"Error creating: {refusal.message}", once=True)
 
 
 def of_failed_deletion(action: Delete, error: str) -> Emit:

@@ -6,16 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-from muster.api import names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
 from muster.api.reasons import Reason
 from muster.api.status import Verdict
 from muster.frameworks.base import Waiting
-
-_FOLLOWERS: Final = frozenset({"Service", names.AUTOSCALER})
-"""Kinds of children that pods do not wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,7 @@ class Refusal:
     @property
     def blocks_pods(self) -> bool:
         """Whether it keeps the job's pods from being created; what can follow them does not."""
-        return self.kind not in _FOLLOWERS
+        return self.kind != "Service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +89,8 @@ class Observed:
     verdict: Verdict | None = None
     """The embedded allocator's latest verdict on the gang, None if it has not looked yet."""
     refusal: Refusal | None = None
+    autoscaler_refusal: Refusal | None = None
+    """The refusal of the HorizontalPodAutoscaler, which nothing else waits for."""
     loses_at: float | None = None
     """When the next of the pods counts as lost, if its node stays away."""
     replacing: frozenset[str] = frozenset()

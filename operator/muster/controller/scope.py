@@ -51,7 +51,14 @@ class Scope:
     @property
     def refusal(self) -> Refusal | None:
         """The server's refusal, as long as it holds."""
-        refusal = self.observed.refusal
+        return self._in_force(self.observed.refusal)
+
+    @property
+    def autoscaler_refusal(self) -> Refusal | None:
+        """The server's refusal of the HorizontalPodAutoscaler, as long as it holds."""
+        return self._in_force(self.observed.autoscaler_refusal)
+
+    def _in_force(self, refusal: Refusal | None) -> Refusal | None:
         return refusal if refusal is not None and self.now < refusal.until else None
 
     @property
@@ -62,7 +69,8 @@ class Scope:
     @property
     def retry(self) -> float | None:
         """When what was refused may be tried again."""
-        return None if self.refusal is None else self.refusal.until
+        refusals = (self.refusal, self.autoscaler_refusal)
+        return min((each.until for each in refusals if each is not None), default=None)
 
     @property
     def hindrance(self) -> Refusal | None:

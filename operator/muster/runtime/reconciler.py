@@ -132,8 +132,9 @@ class Reconciler:
         """By job: of which one all that is kept here by its key."""
         self._under_way: dict[str, Haste] = {}
         """By job: what makes its pass hurry."""
-        self._retries: dict[str, tuple[_Named, int]] = {}
-        """By job: what was refused last, and how often in a row something was."""
+        self._retries: dict[tuple[str, bool], tuple[_Named, int]] = {}
+        """By job: what was refused last, and how often in a row something was. The autoscaler, on
+        which nothing else depends, has a count of its own."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
         self._strangers = Strangers(kube, backend.companions)
@@ -233,7 +234,8 @@ class Reconciler:
     def _forget(self, key: str) -> None:
         """Drop what is kept of a job that is gone."""
         self._uids.pop(key, None)
-        self._retries.pop(key, None)
+        for of_autoscaler in (False, True):
+            self._retries.pop((key, of_autoscaler), None)
         self._cut_short.pop(key, None)
         self._strangers.forget(key)
         self._unwatched.forget(key)
@@ -290,8 +292,8 @@ class Reconciler:
         again = max(0.0, again)
         if turn.refused:
             return min(again, self._told(turn))
-        if self._retries.get(job.key, _NEVER)[0] == CHANGES:
-            del self._retries[job.key]
+        if self._retries.get((job.key, False), _NEVER)[0] == CHANGES:
+            del self._retries[job.key, False]
         return None if again == math.inf else again
 
     def _soon(self, key: str) -> float:
@@ -346,14 +348,17 @@ class Reconciler:
             return False
         # What else can be made of the job says nothing: it is made anew with each try.
         made = {_named(action.doc) for action in batch if isinstance(action, Create)}
-        if self._retries.get(turn.job.key, _NEVER)[0] in made:
-            del self._retries[turn.job.key]
+        for of_autoscaler in (False, True):
+            slot = turn.job.key, of_autoscaler
+            if self._retries.get(slot, _NEVER)[0] in made:
+                del self._retries[slot]
         return True
 
     def _count(self, key: str, what: _Named) -> int:
         """Take in that the server refuses something for a job; return how often in a row now."""
-        count = self._retries.get(key, _NEVER)[1] + 1
-        self._retries[key] = what, count
+        slot = key, what[0] == names.AUTOSCALER
+        count = self._retries.get(slot, _NEVER)[1] + 1
+        self._retries[slot] = what, count
         return count
 
     async def _one(self, turn: _Turn, action: Action, refused: asyncio.Event) -> bool:

@@ -192,7 +192,8 @@ class Jobs:
         self._jobs: dict[str, _JobEntry] = {}
         self._arrivals: dict[str, int] = {}
         self._numbers = itertools.count()
-        self._refusals: dict[str, tuple[int, Refusal]] = {}
+        self._refusals: dict[tuple[str, bool], tuple[int, Refusal]] = {}
+        """By job, and whether it is about the autoscaler, which nothing else waits for."""
         self._revisions: dict[str, int] = {}
         self._creating: set[str] = set()
         self._news: dict[str, int] = {}
@@ -238,7 +239,8 @@ class Jobs:
         self.collections[kind].discard(namespace, name, uid)
 
     def _end(self, key: str, entry: _JobEntry) -> None:
-        self._refusals.pop(key, None)
+        for of_autoscaler in (False, True):
+            self._refusals.pop((key, of_autoscaler), None)
         self._revisions.pop(key, None)
         self.forgotten(entry.owner)
         # A job that was never parsed is parsed now: managedBy decides.
@@ -299,30 +301,31 @@ class Jobs:
         # A request may be answered after the job has gone: what is remembered goes with a job, and
         # would stay for ever without one.
         if self._is_there(job.key, job.uid):
-            self._refusals[job.key] = (job.generation, refusal)
+            of_autoscaler = refusal.kind == names.AUTOSCALER
+            self._refusals[job.key, of_autoscaler] = (job.generation, refusal)
             self._note(job.key)
             self._enqueue(job.key)
             self._trigger()
 
-    def refusal(self, job: Job, now: float) -> Refusal | None:
-        """Return the refusal that is in force, if any.
+    def refusal(self, job: Job, now: float, *, of_autoscaler: bool = False) -> Refusal | None:
+        """Return the refusal that is in force, if any: of the autoscaler, or of other objects.
 
         It is over when its time is up, and before with the next generation of the job.
         """
-        generation, refusal = self._refusals.get(job.key, (0, None))
+        generation, refusal = self._refusals.get((job.key, of_autoscaler), (0, None))
         if refusal is None:
             return None
         if generation != job.generation or now >= refusal.until:
-            del self._refusals[job.key]
+            del self._refusals[job.key, of_autoscaler]
             self._note(job.key)
             return None
         return refusal
 
     def retry_refused(self, namespace: str) -> None:
         """Drop the refusals of the namespace's jobs, of all jobs if it is empty."""
-        for key in list(self._refusals):
+        for key, of_autoscaler in list(self._refusals):
             if not namespace or key.split("/")[1] == namespace:
-                del self._refusals[key]
+                del self._refusals[key, of_autoscaler]
                 self._note(key)
                 self._enqueue(key)
 

@@ -58,6 +58,7 @@ def observe(
         autoscalers=children(names.AUTOSCALER, scalers),
         group=store.group(job),
         refusal=store.jobs.refusal(job, now),
+        autoscaler_refusal=store.jobs.refusal(job, now, of_autoscaler=True),
     )
 
 
