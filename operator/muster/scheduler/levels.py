@@ -16,7 +16,7 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler.domains import Domains
 from muster.scheduler.hooks import Demand, Slicing
-from muster.scheduler.model import PodSet, Refusal, Topology
+from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -70,6 +70,16 @@ class Party:
             if self.has(tasks.pod_set):
                 home += nodes
         return home
+
+    def allows(self, nodes: BoolArray) -> bool:
+        """Return whether (N,) nodes lie in one domain of the required level, if one is required.
+
+        Levels do not always nest: a rack may lie in two zones, or have nodes without a zone.
+        """
+        if not self.asked.required:
+            return True
+        inside = self.levels[-1].domains.domain[nodes]
+        return len(inside) > 0 and inside[0] >= 0 and bool((inside == inside[0]).all())
 
     def has(self, pod_set: PodSet) -> bool:
         """Say whether the pod set is one of its own."""

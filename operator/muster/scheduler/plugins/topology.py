@@ -21,7 +21,7 @@ from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.domains import Domains, Room
 from muster.scheduler.hooks import Demand, Hooks, Parsed, Region, Slicing, switch
-from muster.scheduler.levels import Level, Levels, Party
+from muster.scheduler.levels import Levels, Party
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.slices import usable
@@ -121,7 +121,8 @@ def _places(session: Session, party: Party, most: int = 1) -> Iterator[BoolArray
     """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal."""
     home = party.home(session)
     if party.levels:
-        yield from _around(party.levels, home) if home else _fitting(session, party, most)
+        fitting = filter(party.allows, _fitting(session, party, most))
+        yield from _around(party, home) if home else fitting
     if not party.asked.required:
         yield None
 
@@ -143,12 +144,14 @@ def _hold(
     return True
 
 
-def _around(levels: Sequence[Level], home: Sequence[int]) -> Iterator[BoolArray]:
+def _around(party: Party, home: Sequence[int]) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
     # Members that are there settle it: in their own domain first, at the narrowest level that has
     # room.
-    for level in levels:
-        yield level.domains.around(home)
+    *narrower, widest = (level.domains.around(home) for level in party.levels)
+    yield from filter(party.allows, narrower)
+    # Members may run in two domains of it already, and their peers return to either.
+    yield widest
 
 
 def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
