@@ -31,6 +31,7 @@ OURS, THEIRS = "muster.kubeflow.org/topology-", "kueue.x-k8s.io/podset-"
             },
             Asked("zone", required=True, slice_level="rack", slice_size=4),
         ),
+        ({f"{OURS}required": "none"}, Asked(exempt=True)),
         ({f"{OURS}slice-required": "nvlink"}, None),
         ({f"{OURS}slice-required": "nvlink", f"{OURS}slice-size": "0"}, None),
         ({f"{OURS}required": ""}, None),

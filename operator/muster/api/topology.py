@@ -19,6 +19,8 @@ _SIZES: Final = (names.TOPOLOGY_SLICE_SIZE, names.KUEUE_SLICE_SIZE)
 _ALL: Final = (*_REQUIRED, *_PREFERRED, *_SLICES, *_SIZES)
 _ONE_OF: Final = ((*_REQUIRED, *_PREFERRED), _SLICES, _SIZES)
 """Of each of these one may be given."""
+EXEMPT: Final = "none"
+"""The value of `topology-required` on a role that its job's topology does not constrain."""
 _LABEL = re.compile(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
@@ -36,6 +38,8 @@ class Asked(NamedTuple):
     """The label of which one value must hold each slice; empty: there are none."""
     slice_size: int = 0
     """How many consecutive ranks are a slice."""
+    exempt: bool = False
+    """The topology of the job, and that of the policy, do not apply."""
 
 
 def asked(annotations: Mapping[str, Any], *, kueue: bool = False) -> Asked | None:
@@ -54,6 +58,8 @@ def asked(annotations: Mapping[str, Any], *, kueue: bool = False) -> Asked | Non
     )
     required, preferred, level = map(_label, (required, preferred, level))
     slices = (level, edge.count(size)) if level and edge.count(size) else ("", 0)
+    if required == EXEMPT:
+        return Asked(slice_level=slices[0], slice_size=slices[1], exempt=True)
     found = Asked(required or preferred, bool(required), *slices)
     return None if found == Asked() else found
 

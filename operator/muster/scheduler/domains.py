@@ -39,6 +39,10 @@ class Domains:
         sums = np.bincount(self._bins, values, self.size + 1)[1:]
         return sums.astype(np.float64)
 
+    def inside(self, nodes: BoolArray) -> Domains:
+        """Return the domains without the nodes that are not among these (N,)."""
+        return Domains(np.where(nodes, self.domain, -1), self.size)
+
     def around(self, nodes: Sequence[int]) -> BoolArray:
         """Return (N,) the nodes of the domains in which these nodes are."""
         own = self.domain[nodes]

@@ -2,7 +2,8 @@
 """The levels that the labels of nodes make, and which roles of a gang are to lie together there.
 
 A level is a node label, a domain the nodes with one value of it. A party are the roles of a gang
-that one request is about: each role that says for itself where it lies, and all others together.
+that one constraint applies to: the job's constraint applies to all roles that are not exempt, that
+of a role to this role in addition, and that of the policy to roles without any other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from muster.scheduler.state import GangState
 
 LISTED: Final = 8
 """How many known labels are named to whom asked for another one."""
-_Key = tuple[str, Topology] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +47,7 @@ class Party:
     levels: Sequence[Level]
     """From the narrowest to the widest; none is wider than one that is required."""
     role: str | None
-    """Which role it is that asks for itself; None: all that do not."""
+    """The role whose own constraint it is; None: that of the job or of the policy."""
     slicing: Slicing | None = None
     """How it is cut, if it asks for slices."""
 
@@ -103,7 +103,7 @@ class Levels:
             self.default = Topology(labels[-1])
 
     def parties(self, gang: GangState) -> Sequence[Party]:
-        """Return the parties of a gang that ask for anything, the roles in their order."""
+        """Return the parties of a gang: that of the job first, then the roles in their order."""
         # By state, not by gang: a look ahead has states of its own with other placements.
         known = self._parties.get(id(gang))
         if known is None:
@@ -111,17 +111,23 @@ class Levels:
         return known[1]
 
     def _made(self, gang: GangState) -> Sequence[Party]:
-        spec, found = gang.spec, dict[_Key, list[PodSet]]()
-        together = spec.topology or self.default
+        spec = gang.spec
         if not (self._session.snapshot.topologies and spec.lies):
-            return () if together is None else [self._party(gang, spec.pod_sets, together, None)]
+            whole = [] if self.default is None else [(self.default, None)]
+            return [self._party(gang, spec.pod_sets, asked, role) for asked, role in whole]
+        found = dict[tuple[Topology, str | None], list[PodSet]]()
+        if spec.topology is not None:
+            found[spec.topology, None] = [p for p in spec.pod_sets if not _is_exempt(p)]
         for pod_set in spec.pod_sets:
             own = pod_set.topology
-            found.setdefault(None if own is None else (pod_set.role, own), []).append(pod_set)
+            if own is not None:
+                found.setdefault((own, pod_set.role), []).append(pod_set)
+            elif spec.topology is None and self.default is not None:
+                found.setdefault((self.default, None), []).append(pod_set)
         return [
-            self._party(gang, pod_sets, asked, key[0] if key else None)
-            for key, pod_sets in found.items()
-            if (asked := key[1] if key else together) is not None
+            self._party(gang, pod_sets, asked, role)
+            for (asked, role), pod_sets in found.items()
+            if pod_sets and (asked.level or asked.slice_level)
         ]
 
     def _party(
@@ -130,7 +136,9 @@ class Levels:
         levels = self._tried.get(asked)
         if levels is None:
             levels = self._tried[asked] = self._around(asked)
-        slicing = self._slicing(pod_sets, asked) if asked.slice_size else None
+        # The slices of a role replace those of its job.
+        sliced = [p for p in pod_sets if role is not None or not _has_slices(p)]
+        slicing = self._slicing(sliced, asked) if asked.slice_size and sliced else None
         return Party(gang, pod_sets, asked, levels, role, slicing)
 
     def is_own(self, party: Party) -> bool:
@@ -182,6 +190,14 @@ class Levels:
         """The labels of nodes."""
         labels = self._session.snapshot.nodes.labels
         return self._session.remember("labels", lambda: sorted(set().union(*labels)))
+
+
+def _is_exempt(pod_set: PodSet) -> bool:
+    return pod_set.topology is not None and pod_set.topology.exempt
+
+
+def _has_slices(pod_set: PodSet) -> bool:
+    return pod_set.topology is not None and pod_set.topology.slice_size > 0
 
 
 def _read(session: Session, label: str) -> Level:

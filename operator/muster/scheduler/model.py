@@ -249,6 +249,8 @@ class Topology:
     """The label of which one value must hold each slice; empty: there are no slices."""
     slice_size: int = 0
     """How many consecutive ranks are a slice."""
+    exempt: bool = False
+    """The topology of the gang, and that of the policy, do not apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +287,7 @@ class PodSet:
     absent: frozenset[int] = frozenset()
     """Indices of waiting tasks whose pods are still to be created, and to be charged."""
     topology: Topology | None = None
-    """Where the role is to lie, for itself; None: with the rest of its gang."""
+    """A constraint of the role, in addition to that of its gang; None: there is none."""
 
     @property
     def total(self) -> int:
@@ -357,7 +359,7 @@ class Gang:
     shuns: frozenset[str] = frozenset()
     """Nodes that may be at fault: its missing members go there only if no other will do."""
     topology: Topology | None = None
-    """Where its roles that say nothing are to lie, together; None: as the policy has it."""
+    """The constraint of all roles that are not exempt, together; None: the policy decides."""
     effort: int = 0
     """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED

@@ -156,3 +156,30 @@ def test_what_is_preferred_by_several_roles_keeps_nobody_out():
     decision = run(nodes=nodes, gangs=[make_gang(roles=roles)])["team/a"]
     assert len({p.node for p in decision.placements if p.role == "c"}) == 1
     assert len(decision.placements) == 11
+
+
+def test_slices_of_job_with_topology_of_role_hold_both():
+    """The slices of a job go through a role that requires one rack for itself."""
+    nodes = [
+        make_node(name=f"{rack}{nvlink}{i}", cpu=1, labels={"rack": rack, "nvlink": rack + nvlink})
+        for rack, nvlink, count in (("r", "x", 3), ("r", "y", 1), ("s", "x", 2), ("s", "y", 2))
+        for i in range(count)
+    ]
+    gang = make_gang(
+        topology=Topology(slice_level="nvlink", slice_size=2),
+        roles=[make_role(replicas=4, cpu=1, topology=Topology("rack", required=True))],
+    )
+    found = nodes_of(run(nodes=nodes, gangs=[gang])["team/a"])
+    assert [found[f"worker-{i}"][:2] for i in range(4)] == ["sx", "sx", "sy", "sy"]
+
+
+def test_slices_of_role_replace_slices_of_job():
+    """A role with its own slices is not cut into those of its job."""
+    nodes = [make_node(name=f"n{i}", cpu=1, labels={"nvlink": f"{i // 3}"}) for i in range(6)]
+    own = Topology(slice_level="nvlink", slice_size=3)
+    gang = make_gang(
+        topology=Topology(slice_level="nvlink", slice_size=4),
+        roles=[make_role(replicas=6, cpu=1, topology=own)],
+    )
+    found = nodes_of(run(nodes=nodes, gangs=[gang])["team/a"])
+    assert {found[f"worker-{i}"] for i in range(3)} in ({"n0", "n1", "n2"}, {"n3", "n4", "n5"})

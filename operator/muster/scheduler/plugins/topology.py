@@ -76,11 +76,12 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         return _together(session, gang, parties) if parties else None
 
     def numbering(gang: GangState, pod_set: PodSet) -> Sequence[IntArray] | None:
-        for party in levels.parties(gang):
-            # Slices are placed in the order of their ranks.
-            own = levels.is_own(party) and party.slicing is None
-            if party.has(pod_set) and (ranks or own):
-                return [level.domains.domain for level in reversed(party.levels)]
+        # The party of the role itself decides, which is behind that of its job.
+        parties = [party for party in levels.parties(gang) if party.has(pod_set)]
+        # Slices are placed in the order of their ranks.
+        sliced = any(party.slicing and party.slicing.has(pod_set) for party in parties)
+        if parties and (ranks or (levels.is_own(parties[-1]) and not sliced)):
+            return [level.domains.domain for level in reversed(parties[-1].levels)]
         return None
 
     return Hooks(
@@ -99,14 +100,12 @@ def _together(
     if len(parties) > 1 and gang.need:
         parties = [party for party in parties if any(count for _, count in party.demand)]
     if len(parties) == 1:
-        (shapes,) = (None if party.role is None else party.shapes for party in parties)
+        shapes = None if len(parties[0].pod_sets) == len(gang.spec.pod_sets) else parties[0].shapes
         for nodes in _places(session, parties[0]):
             yield () if nodes is None else (Region(nodes, shapes),)
         return
     own = [party.shapes for party in parties]
-    places = (_places(session, party, len(parties)) for party in parties)
-    several = (itertools.islice(each, PLACES) for each in places)
-    looked = itertools.islice(itertools.product(*several), LOOKS)
+    looked = itertools.islice(_combinations(session, parties), LOOKS)
     fitting = (chosen for chosen in looked if _hold(session, gang, parties, chosen))
     for chosen in itertools.islice(fitting, COMBINATIONS):
         parts = zip(chosen, own, strict=True)
@@ -117,11 +116,34 @@ def _together(
         yield from _together(session, gang, strict) if strict else ((),)
 
 
-def _places(session: Session, party: Party, most: int = 1) -> Iterator[BoolArray | None]:
-    """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal."""
+def _combinations(
+    session: Session, parties: Sequence[Party]
+) -> Iterator[Sequence[BoolArray | None]]:
+    """Yield places of all parties, those of roles inside the place of their job."""
+    job, *roles = parties
+
+    def several(party: Party, outer: BoolArray | None) -> Iterator[BoolArray | None]:
+        return itertools.islice(_places(session, party, len(parties), outer), PLACES)
+
+    if not any(job.has(role.pod_sets[0]) for role in roles):
+        yield from itertools.product(*(several(party, None) for party in parties))
+        return
+    for outer in several(job, None):
+        # An exempt role is not confined to the place of its job.
+        inner = (several(role, outer if job.has(role.pod_sets[0]) else None) for role in roles)
+        yield from ((outer, *chosen) for chosen in itertools.product(*inner))
+
+
+def _places(
+    session: Session, party: Party, most: int = 1, outer: BoolArray | None = None
+) -> Iterator[BoolArray | None]:
+    """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal.
+
+    `outer`: (N,) the only nodes that count; None: all.
+    """
     home = party.home(session)
     if party.levels:
-        fitting = filter(party.allows, _fitting(session, party, most))
+        fitting = filter(party.allows, _fitting(session, party, most, outer))
         yield from _around(party, home) if home else fitting
     if not party.asked.required:
         yield None
@@ -137,7 +159,9 @@ def _hold(
             common.setdefault(nodes.tobytes(), (nodes, []))[1].append(party)
     for nodes, several in common.values():
         if len(several) > 1:
-            demand = [part for party in several for part in party.demand]
+            # A role is part of its job as well.
+            parts = {id(tasks): (tasks, n) for party in several for tasks, n in party.demand}
+            demand = list(parts.values())
             one = Domains(np.where(nodes, 0, -1), 1)
             if Room.now(session, gang).share(demand, one, nodes)[0] < 1:
                 return False
@@ -154,7 +178,9 @@ def _around(party: Party, home: Sequence[int]) -> Iterator[BoolArray]:
     yield widest
 
 
-def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
+def _fitting(
+    session: Session, party: Party, most: int, outer: BoolArray | None
+) -> Iterator[BoolArray]:
     """Yield where the party may fit: in one domain, or in few narrow ones within a wider one.
 
     Few of the widest will do, too, where it need not lie in one. `most`: of equal domains.
@@ -162,6 +188,8 @@ def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
     across = not party.asked.required
     gang, levels = party.gang, [level.domains for level in party.levels]
+    if outer is not None:
+        levels = [level.inside(outer) for level in levels]
     room, demand = _in_slices(party, Room.now(session, gang))
 
     def share(level: Domains, nodes: BoolArray | None) -> FloatArray:
@@ -196,6 +224,8 @@ def _in_slices(party: Party, room: Room) -> tuple[Room, Demand]:
     if party.slicing is None or len(demand) != 1:
         return room, demand
     ((tasks, count),) = demand
+    if not party.slicing.has(tasks.pod_set):
+        return room, demand
     shape, whole = tasks.pod_set.shape, count // party.slicing.length * party.slicing.length
     capacity = {**room.capacity, shape: usable(party.slicing, room.capacity[shape])}
     return (Room(capacity, room.free), [(tasks, whole)]) if whole else (room, demand)
@@ -276,6 +306,7 @@ def _no_domain(party: Party) -> str:
 def _whole_slices(party: Party, slicing: Slicing, room: Room) -> tuple[int, int] | None:
     """Return for how many whole slices there is room, and of how many; None: of several roles."""
     demand = [(tasks, count) for tasks, count in party.demand if count]
+    demand = [(tasks, count) for tasks, count in demand if slicing.has(tasks.pod_set)]
     if len(demand) != 1:
         return None
     ((tasks, count),) = demand
