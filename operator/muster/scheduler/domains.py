@@ -17,7 +17,7 @@ from muster.scheduler.capacity import ALL, slots
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, FloatArray, IntArray
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState
+from muster.scheduler.state import GangState, PodSetState
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +111,20 @@ class Room:
             parts.append(domains.sums(free) / wanted[column])
         least: FloatArray = np.minimum.reduce(parts)
         return least
+
+    def fitting(
+        self, tasks: Iterable[PodSetState], domains: Domains, nodes: BoolArray | None = None
+    ) -> FloatArray:
+        """Return (D,) how many of the tasks fit into each domain at most, in any mix.
+
+        Only these (N,) nodes count; None: all.
+        """
+        counts = np.zeros(domains.size)
+        for each in tasks:
+            capacity = self.capacity[each.pod_set.shape]
+            sums = domains.sums(capacity if nodes is None else capacity * nodes)
+            counts += np.minimum(sums, each.coming)
+        return counts
 
     def differing(
         self, gang: GangState, domains: Domains, chosen: Sequence[int], most: int = 1

@@ -19,7 +19,7 @@ from muster.scheduler.domains import Domains
 from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState
+from muster.scheduler.state import GangState, PodSetState
 
 LISTED: Final = 8
 """How many known labels are named to whom asked for another one."""
@@ -55,6 +55,11 @@ class Party:
     def demand(self) -> Demand:
         """What of it would make the gang just whole."""
         return [(tasks, count) for tasks, count in self.gang.demand() if self.has(tasks.pod_set)]
+
+    @property
+    def tasks(self) -> Sequence[PodSetState]:
+        """What of it has no node."""
+        return [tasks for tasks in self.gang.tasks if self.has(tasks.pod_set)]
 
     @property
     def shapes(self) -> frozenset[int]:

@@ -248,6 +248,17 @@ class GangState:
             demand.append((tasks, own + more))
         return demand
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether different mixes of its roles can make up its minimum."""
+        return 0 < self.need < sum(tasks.coming for tasks in self.tasks)
+
+    def minimum_of(self, own: Sequence[PodSetState]) -> int:
+        """Return the number of these tasks in the mix that has the fewest of them."""
+        others = sum(tasks.coming for tasks in self.tasks if tasks not in own)
+        lacks, roles = self.lacks(), {tasks.pod_set.role for tasks in own}
+        return max(self.need - others, sum(lacks.get(role, 0) for role in roles))
+
     def lacking(self) -> FloatArray:
         """Return (R,) what the gang would take to be just whole."""
         zero = np.zeros(len(self.allocated))

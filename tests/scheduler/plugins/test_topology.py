@@ -183,3 +183,16 @@ def test_slices_of_role_replace_slices_of_job():
     )
     found = nodes_of(run(nodes=nodes, gangs=[gang])["team/a"])
     assert {found[f"worker-{i}"] for i in range(3)} in ({"n0", "n1", "n2"}, {"n3", "n4", "n5"})
+
+
+def test_tasks_that_stand_in_stay_in_their_required_domain():
+    """A role that is not part of the first mix keeps to one rack when it completes the gang."""
+    nodes = [make_node(name=f"n{i}", gpu=2, labels={"rack": f"{i // 2}"}) for i in range(4)]
+    own = Topology("rack", required=True)
+    roles = [
+        make_role(role="big", replicas=4, gpu=4, topology=own),
+        make_role(role="small", replicas=6, gpu=1, topology=own),
+    ]
+    gang = make_gang(roles=roles, min_member=4)
+    found = nodes_of(run(nodes=nodes, gangs=[gang])["team/a"])
+    assert set(found.values()) in ({"n0", "n1"}, {"n2", "n3"})

@@ -25,7 +25,7 @@ from muster.scheduler.levels import Levels, Party
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.slices import usable
-from muster.scheduler.state import GangState
+from muster.scheduler.state import GangState, PodSetState
 
 TRIES: Final = 4
 """How many of the tightest domains of a level are tried for a gang that may lie in several."""
@@ -98,7 +98,12 @@ def _together(
 ) -> Iterator[Sequence[Region]]:
     """Yield where to try each party of the gang, which may have a domain in common."""
     if len(parties) > 1 and gang.need:
-        parties = [party for party in parties if any(count for _, count in party.demand)]
+        # Tasks that are not part of the first mix can stand in for others, and stay confined.
+        parties = [
+            party
+            for party in parties
+            if any(count for _, count in party.demand) or (party.asked.required and party.tasks)
+        ]
     if len(parties) == 1:
         shapes = None if len(parties[0].pod_sets) == len(gang.spec.pod_sets) else parties[0].shapes
         for nodes in _places(session, parties[0]):
@@ -162,8 +167,10 @@ def _hold(
             # A role is part of its job as well.
             parts = {id(tasks): (tasks, n) for party in several for tasks, n in party.demand}
             demand = list(parts.values())
-            one = Domains(np.where(nodes, 0, -1), 1)
-            if Room.now(session, gang).share(demand, one, nodes)[0] < 1:
+            one, room = Domains(np.where(nodes, 0, -1), 1), Room.now(session, gang)
+            tasks = list({id(t): t for party in several for t in party.tasks}.values())
+            fits = room.share(demand, one, nodes)[0] >= 1
+            if not fits and not _fits_in_a_mix(gang, tasks, room.fitting(tasks, one)).any():
                 return False
     return True
 
@@ -195,7 +202,7 @@ def _fitting(
     def share(level: Domains, nodes: BoolArray | None) -> FloatArray:
         return room.share(demand, level, nodes)
 
-    for i, level in enumerate(levels):
+    for i, level in enumerate(levels if any(count for _, count in demand) else ()):
         held = share(level, None)
         # The tightest first, so that larger domains stay whole for larger gangs.
         order = np.argsort(held, kind="stable")
@@ -207,6 +214,36 @@ def _fitting(
             yield whole
     if across:
         yield from _few(levels, np.ones(len(levels[0].domain), np.bool_), share)
+    elif party.slicing is None:
+        for level in levels:
+            yield from _for_other_mixes(party, room, level, share(level, None), most)
+
+
+def _for_other_mixes(
+    party: Party, room: Room, level: Domains, share: FloatArray, most: int
+) -> Iterator[BoolArray]:
+    """Yield the domains that hold another mix of roles than the first, if the gang is elastic.
+
+    `share`: (D,) as `Room.share`, of the first mix.
+    """
+    fitting = room.fitting(party.tasks, level)
+    possible = _fits_in_a_mix(party.gang, party.tasks, fitting)
+    if any(count for _, count in party.demand):
+        possible &= share < 1
+    # The tightest first. If the gang can do without the party, a few of the emptiest are enough.
+    spare = party.gang.minimum_of(party.tasks) <= 0
+    order = np.argsort(-fitting if spare else fitting, kind="stable")
+    found = room.differing(party.gang, level, order[possible[order]].tolist(), most)
+    for d in itertools.islice(found, TRIES if spare else None):
+        yield level.domain == d
+
+
+def _fits_in_a_mix(
+    gang: GangState, tasks: Sequence[PodSetState], fitting: FloatArray
+) -> BoolArray:
+    """Return (D,) where so many of these tasks may suffice, in any mix; False if there is one."""
+    possible: BoolArray = (fitting >= gang.minimum_of(tasks)) & gang.is_elastic
+    return possible
 
 
 def _ends(domains: Iterable[int]) -> Iterator[int]:
@@ -267,7 +304,12 @@ def _refusals(session: Session, levels: Levels, gang: GangState) -> Iterator[Ref
             continue
         room, level = Room.empty(session, gang), party.levels[-1]
         share = room.share(party.demand, level.domains, level.domains.domain >= 0)
-        if not (share >= 1).any():
+        tasks = party.tasks
+        fits = (share >= 1).any() or (
+            gang.is_elastic
+            and _fits_in_a_mix(gang, tasks, room.fitting(tasks, level.domains)).any()
+        )
+        if not fits:
             whose = f'no domain of the node label "{level.label}" could hold {_who(party)}'
             best = _best(session, party, room, share) if levels.is_own(party) else ""
             yield Refusal(Reason.EXCEEDS_CLUSTER, f"{whose}, even empty{best}")
