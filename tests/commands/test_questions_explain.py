@@ -29,6 +29,7 @@ def test_a_gang_that_waits():
     assert told(HELD, waits, key="TFJob/team/second", pods=PODS) == [
         "TFJob/team/second: waiting, not now: NotEnoughResources",
         "  2/2 tasks in gang unschedulable: 0/1 nodes are available, 1 insufficient cpu",
+        "  0/2 placed: 0 of 2 workers fit; 1 more node with 4 free cpu is needed",
         "  lacks 3 cpu for the whole gang",
         "  1 of 1 nodes: insufficient cpu",
         "  6 cpu held by TFJob/team/first",
@@ -36,6 +37,23 @@ def test_a_gang_that_waits():
         "  position 1 in queue default",
         "  starts: unknown",
     ]
+
+
+def test_holders_on_nodes_that_gang_cannot_use_are_left_out():
+    """Only holders on nodes that a member could use are named as blockers."""
+    nodes = [make_node(name="n1"), make_node(name="n2", labels={"pool": "b"})]
+    pods = [*PODS, make_pod(name="b", node="n2", cpu=7)]
+    waits = make_gang(roles=[make_role(replicas=1, cpu=2, nodeSelector={"pool": "b"})])
+    lines = told(HELD, waits, key="team/a", nodes=nodes, pods=pods)
+    assert [line for line in lines if "held by" in line] == ["  7 cpu held by pods of others"]
+
+
+def test_gang_that_never_fits_has_no_holders():
+    """No pod blocks a gang that no node could hold."""
+    waits = make_gang(roles=[make_role(replicas=1, cpu=9)])
+    lines = told(HELD, waits, key="team/a", pods=PODS)
+    assert "impossible as things are" in lines[0]
+    assert not any("held by" in line for line in lines)
 
 
 @pytest.mark.parametrize(

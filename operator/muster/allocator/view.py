@@ -276,9 +276,6 @@ def _helps(decision: Decision) -> Iterator[str]:
         yield "nothing is to be done: nodes are kept for it"
     if not verdict.ever_possible:
         yield "no wait will do: the job or the cluster must change"
-        return
-    for resource, lack in verdict.shortage.items():
-        yield f"{quantity.format(resource, lack)} more {resource} would do, where it can use them"
 
 
 def _waiting(verdict: Verdict) -> bool:

@@ -146,6 +146,18 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     return next((_MISSING[t.link] for t in shape.ties if _lacks(t, node)), "")
 
 
+def selected(shape: PodShape) -> Mapping[str, frozenset[str]]:
+    """Return the node labels that the shape requires, each with the values that it accepts.
+
+    Terms of a node affinity are alternatives, so they count only if there is exactly one.
+    """
+    found = {key: frozenset({value}) for key, value in shape.selector}
+    for one in shape.affinity[0].labels if shape.affinity and len(shape.affinity) == 1 else ():
+        if one.operator == "In":
+            found[one.key] = frozenset(one.values) & found.get(one.key, frozenset(one.values))
+    return found
+
+
 def counts(shape: PodShape, term: PodAffinityTerm, node: NodeView) -> bool:
     """Say whether the policies of a spread constraint let pods on the node count."""
     if term.honours_affinity and not _selected(shape, node):

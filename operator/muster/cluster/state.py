@@ -15,7 +15,7 @@ from muster.api.reasons import Reason
 from muster.cluster import queuetree
 from muster.cluster.gangs import GangInput
 from muster.cluster.hostports import HostPorts
-from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
+from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary, selected
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.queues import FLAT, QueueInput, QueueShape
@@ -709,6 +709,7 @@ class ClusterColumns:
                 preferred=None if row.preferred is None else row.preferred[slots],
                 ports=source.ports,
                 unsupported=source.unsupported,
+                selected=selected(source),
             )
         terms = self._affinity.terms(id_)
         if source.stored:

@@ -6,7 +6,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -443,7 +450,7 @@ def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str
     possible = "not now" if verdict.ever_possible else "impossible as things are"
     yield f"{gang.key}: {str(verdict.state).lower()}, {possible}: {verdict.reason}"
     yield f"  {verdict.message}"
-    yield from _obstacles(recording, verdict)
+    yield from _obstacles(recording, gang, verdict)
     if gang.leasts:
         listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
         yield f"  at the least together: {listed}"
@@ -468,26 +475,46 @@ def _costs(recording: Recording, decision: Decision) -> Iterator[str]:
         yield f"  would evict {pod} from {eviction.node} ({eviction.action})"
 
 
-def _obstacles(recording: Recording, verdict: Verdict) -> Iterator[str]:
+def _obstacles(recording: Recording, gang: GangInput, verdict: Verdict) -> Iterator[str]:
+    if verdict.shortage:
+        yield f"  {verdict.summary}"
     for resource, lack in verdict.shortage.items():
         yield f"  lacks {quantity.format(resource, lack)} {resource} for the whole gang"
     for text, count in verdict.ruled_out.items():
         yield f"  {count} of {len(recording.nodes)} nodes: {text}"
-    for resource in view.short(verdict.shortage, verdict.ruled_out):
-        for who, amount in holders(recording, resource)[:HOLDERS]:
+    # No pod blocks a gang that never fits.
+    named = view.short(verdict.shortage, verdict.ruled_out) if verdict.ever_possible else ()
+    nodes = usable_nodes(recording, gang.key) if named else frozenset()
+    for resource in named:
+        for who, amount in holders(recording, resource, nodes)[:HOLDERS]:
             yield f"  {quantity.format(resource, amount)} {resource} held by {who}"
 
 
-def holders(recording: Recording, resource: str) -> list[tuple[str, int]]:
-    """Return the gangs that use a resource with their amounts, the largest first.
+def usable_nodes(recording: Recording, key: str) -> frozenset[str]:
+    """Return the nodes that a member of the gang could use if no pod ran there."""
+    snapshot = recording.snapshot()
+    names, allocatable = snapshot.nodes.names, snapshot.nodes.allocatable
+    found: set[str] = set()
+    for pod_set in next(gang for gang in snapshot.gangs if gang.key == key).pod_sets:
+        if pod_set.waiting or pod_set.returning:
+            shape = snapshot.shapes[pod_set.shape]
+            usable = (shape.barred == 0) & (allocatable >= shape.request).all(axis=1)
+            found.update(name for name, each in zip(names, usable.tolist(), strict=True) if each)
+    return frozenset(found)
+
+
+def holders(recording: Recording, resource: str, nodes: Collection[str]) -> list[tuple[str, int]]:
+    """Return the gangs that use a resource of these nodes with their amounts, the largest first.
 
     Pods outside of gangs are one entry.
     """
     held: Counter[str] = Counter()
     for gang in recording.gangs:
         for role in gang.roles:
-            held[gang.key] += len(role.held) * dict(role.shape.requests).get(resource, 0)
-    used = sum(dict(pod.requests).get(resource, 0) for pod in recording.pods)
+            count = sum(node in nodes for _, node in role.held)
+            held[gang.key] += count * dict(role.shape.requests).get(resource, 0)
+    pods = (pod for pod in recording.pods if pod.node in nodes)
+    used = sum(dict(pod.requests).get(resource, 0) for pod in pods)
     held[OTHERS] = used - sum(held.values())
     found = [(who, amount) for who, amount in held.items() if amount > 0]
     return sorted(found, key=lambda item: (-item[1], item[0]))

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,8 @@ OVER: Final = "node(s) held more than they have"
 FEW: Final = 8
 """So many shapes are looked at node by node, however many of the nodes are equal."""
 
+VALUES: Final = 8
+"""The maximum number of values of a label in a message."""
 _BYTES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
 _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
@@ -108,10 +111,17 @@ def _told(
     if reason is None:
         reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
     count = next((count for pod_set, count in demand if pod_set is tasks), 0) or tasks.left
+    missing = count - int(session.fit(tasks, kept=True).capacity.sum())
+    if reason.ever_possible and missing > 0:
+        # Sums are too small where what is free lies in parts that hold no member.
+        parts = {r: _missing_for(session, tasks, missing, r) for r in found.lacking}
+        most = {r: max(short.get(r, 0), parts.get(r, 0)) for r in (*short, *parts)}
+        short = {r: value for r, value in most.items() if value}
     if not short:
-        lacking = max(count - int(session.fit(tasks, kept=True).capacity.sum()), 1)
-        short = {r: lacking * _asked(session, tasks, r) for r in found.lacking}
+        short = {r: max(missing, 1) * _asked(session, tasks, r) for r in found.lacking}
     sentence = found.sentence(len(session.snapshot.nodes.names))
+    if reason is Reason.NO_MATCHING_NODE and (unknown := _unknown_labels(session, tasks)):
+        sentence = f"{sentence}; {unknown}"
     refusal = Refusal(reason, sentence, found.counts)
     return refusal, _summary(session, tasks, count, reason, found), short
 
@@ -378,15 +388,16 @@ def _summary(
 ) -> str:
     if reason is Reason.NO_MATCHING_NODE or not found.lacking:
         texts = sorted(found.texts.items(), key=lambda item: (-item[1], item[0]))
-        return "; ".join(f"{nodes} {text}" for text, nodes in texts[:2]) or "there are no nodes"
+        short = [f"{nodes} {text}" for text, nodes in texts[:2]]
+        unknown = _unknown_labels(session, tasks) if reason is Reason.NO_MATCHING_NODE else ""
+        return "; ".join(filter(None, (*short, unknown))) or "there are no nodes"
     resource, nodes = max(found.lacking.items(), key=_prominence)
     column = session.snapshot.resources.index(resource)
     suits = session.barred(tasks.pod_set.shape)[0] == 0
     each = amount(resource, _asked(session, tasks, resource))
     if reason.ever_possible:
-        free = int(session.room.free(ALL)[:, column][suits].max())
-        most = f"largest free {amount(resource, max(free, 0))}"
-    elif reason is Reason.NO_NODE_LARGE_ENOUGH:
+        return _members_that_fit(session, tasks, count, found)
+    if reason is Reason.NO_NODE_LARGE_ENOUGH:
         largest = session.snapshot.nodes.allocatable[:, column][suits].max()
         most = f"largest node {amount(resource, int(largest))}"
     else:
@@ -394,6 +405,60 @@ def _summary(
         most = f"all nodes together {amount(resource, int(total))}"
     lack = "node lacks" if nodes == 1 else "nodes lack"
     return f"{nodes} {lack} {resource} (need {count}×{each}, {most})"  # noqa: RUF001
+
+
+def _unknown_labels(session: Session, tasks: PodSetState) -> str:
+    """Return which labels that the tasks select no node has, and the values that nodes have."""
+    parts = []
+    for label, accepted in sorted(tasks.shape.selected.items()):
+        values = session.remember(("values", label), partial(_values, session, label))
+        if not accepted.isdisjoint(values) or not session.snapshot.nodes.labels:
+            continue
+        listed = ", ".join(values[:VALUES]) or "none"
+        more = f" and {len(values) - VALUES} more" if len(values) > VALUES else ""
+        wanted = " or ".join(sorted(accepted)[:VALUES])
+        parts.append(f"no node has the label {label}={wanted} (existing values: {listed}{more})")
+    return "; ".join(parts[:2])
+
+
+def _values(session: Session, label: str) -> Sequence[str]:
+    found = {labels.get(label) for labels in session.snapshot.nodes.labels}
+    return sorted(value for value in found if value is not None)
+
+
+def _missing_for(session: Session, tasks: PodSetState, count: int, resource: str) -> int:
+    """Return how much of the resource must become free for so many more of the tasks."""
+    suits = np.flatnonzero(session.barred(tasks.pod_set.shape)[0] == 0)
+    column, request = session.snapshot.resources.index(resource), tasks.shape.request
+    fitting = session.fit(tasks, kept=True).capacity[suits]
+    larger = slots(session.snapshot.nodes.allocatable[suits], request) > fitting
+    each = int(request[column])
+    free = np.maximum(session.room.free(suits)[:, column], 0)
+    # The next member on a node can use what is free there, the ones after it cannot.
+    first = np.sort(np.maximum(each - (free - fitting * each), 0)[larger])[:count]
+    return int(first.sum()) + (count - len(first)) * each
+
+
+def _members_that_fit(session: Session, tasks: PodSetState, count: int, found: Obstacles) -> str:
+    """Return how many of the tasks fit, and which nodes would hold the others."""
+    role = tasks.pod_set.role or "pod"
+    roles = role if count == 1 or role.endswith("s") else f"{role}s"
+    fitting = min(int(session.fit(tasks, kept=True).capacity.sum()), count)
+    fits = f"{fitting} of {count} {roles} {'fits' if fitting == 1 or count == 1 else 'fit'}"
+    missing = count - fitting
+    if not missing:
+        return f"{fits}, but not together with the other pods of the gang"
+    suits = session.barred(tasks.pod_set.shape)[0] == 0
+    each = slots(session.snapshot.nodes.allocatable[suits], tasks.shape.request).max()
+    alone = tasks.shape.tied or bool(tasks.shape.ports)
+    most = min(1 if alone else max(int(each), 1), missing)
+    nodes = -(-missing // most)
+    amounts = " and ".join(
+        f"{amount(resource, most * _asked(session, tasks, resource))} free {resource}"
+        for resource, _ in sorted(found.lacking.items(), key=_prominence, reverse=True)
+    )
+    needed = "node with {} is needed" if nodes == 1 else "nodes with {} are needed"
+    return f"{fits}; {nodes} more {needed.format(amounts)}"
 
 
 def _prominence(item: tuple[str, int]) -> tuple[int, bool, str]:

@@ -226,6 +226,8 @@ class Shape:
     """In the order in which they are served."""
     drivers: tuple[Driver, ...] = ()
     """Of its tasks' volumes; those of which a node takes only so many."""
+    selected: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Node label -> the values of which a node must have one."""
     refusal: Refusal | None = None
     """Why its tasks cannot be placed anywhere at present."""
     unsupported: str = ""
