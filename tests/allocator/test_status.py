@@ -153,3 +153,11 @@ def test_no_group_waits_for_the_write_of_another(monkeypatch):
         running.cancel()
 
     asyncio.run(story())
+
+
+def test_saturated_capability_is_reported_in_queue_status():
+    """The status of a queue names a capability that is above the maximum."""
+    server = Server()
+    server.show("a", capability={"memory": "16Pi"})
+    problem = "capability[memory]: 16Pi is above the maximum of 8Pi, which applies"
+    assert written(server)["a"]["problem"] == problem

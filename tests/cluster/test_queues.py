@@ -47,6 +47,17 @@ def decided(gangs, queues, *, spaces=None, cpus=4, used=0, source=None):
     return {decision.gang: decision for decision in found}
 
 
+def test_capability_above_limit_saturates_and_is_reported():
+    """A capability beyond 8 PiB becomes 8 PiB, and the queue records a message."""
+    found = queue(capability={"memory": "16Pi", "cpu": "100"}, guarantee={"storage": "9Pi"})
+    assert found.capability == {"memory": 2**53, "cpu": 100_000}
+    assert found.saturated == (
+        "capability[memory]: 16Pi is above the maximum of 8Pi, which applies",
+        "guarantee[storage]: 9Pi is above the maximum of 8Pi, which applies",
+    )
+    assert queue(capability={"memory": "8Pi"}).saturated == ()
+
+
 SELECTED = {"matchLabels": {"team": "research"}}
 
 

@@ -130,7 +130,8 @@ def standing(queue: QueueInput, settled: Settled | None) -> Json:
     if settled is not None and settled.problem:
         # Its last shape stays there, for whoever comes after this process.
         return {"problem": settled.problem}
-    return {"problem": None, "shape": shape_document(queue.shape) or None}
+    problem = "; ".join(queue.saturated) or None
+    return {"problem": problem, "shape": shape_document(queue.shape) or None}
 
 
 def _texts(amounts: Mapping[str, int]) -> Json:

@@ -281,7 +281,8 @@ class QueueStatus(Model):
     """What the queue holds and is due, and its groups, counted by phase; all with its parts."""
 
     problem: str | None = Field(
-        None, description="Why it does not stand in the tree as its spec says, but as before."
+        None,
+        description="Why an amount of its spec, or its place in the tree, does not apply.",
     )
     shape: QueueShape | None = Field(
         None, description="The last that its spec said of the tree and that could be had."

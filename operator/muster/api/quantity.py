@@ -99,6 +99,11 @@ def units(resource: str, quantity: str | float) -> int:
     return amount
 
 
+def is_above_limit(resource: str, quantity: str | float) -> bool:
+    """Return whether `units` reduces the amount to LIMIT. Raises ValueError as `parse` does."""
+    return parse(quantity) * (1 if in_bytes(resource) else 1000) > LIMIT
+
+
 def _reckoned(quantity: str | float, *, thousandths: bool) -> int:
     value = parse(quantity) * (1000 if thousandths else 1)
     if value < 0:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -58,6 +58,8 @@ class QueueInput:
     """The classes of the gangs that it lets in; none: all."""
     reclaimable: bool = True
     """Other queues get back what it holds above its due."""
+    saturated: tuple[str, ...] = ()
+    """Messages on amounts that are larger than the scheduler can count."""
     shape: QueueShape = FLAT
     """As its object asks."""
     kept: QueueShape = FLAT
@@ -70,6 +72,8 @@ class QueueInput:
     """What it had used by its status, and when."""
 
 
+MAX_AMOUNT_CHARS: Final = 32
+"""The maximum length of a quantity in a message."""
 MOST_WEIGHT: Final = 2**31 - 1
 MOST_SECONDS: Final = 2**31 - 1
 
@@ -93,6 +97,7 @@ def parse_queue(document: Json) -> QueueInput:
         min_runtime=float(edge.within(spec.get("minRuntimeSeconds"), 0, MOST_SECONDS)),
         priority_classes=_classes(spec.get("priorityClassNames")),
         reclaimable=spec.get("reclaimable") is not False,
+        saturated=tuple(_saturated(spec)),
         shape=_shape(spec),
         kept=kept(document),
         used=_used(document),
@@ -116,6 +121,15 @@ def shape_document(shape: QueueShape) -> Json:
 
 _AMOUNTS: Final = ("guarantee", "deserved", "borrowingLimit", "lendingLimit")
 """Keys in a document, in the order of a shape's fields."""
+
+
+def _saturated(spec: Json) -> Iterator[str]:
+    for key in ("capability", *_AMOUNTS):
+        for resource, text in edge.mapping(spec.get(key)).items():
+            if isinstance(text, str | int | float) and quantity.is_above_limit(resource, text):
+                most = quantity.format(resource, quantity.LIMIT)
+                shown = str(text)[:MAX_AMOUNT_CHARS]
+                yield f"{key}[{resource}]: {shown} is above the maximum of {most}, which applies"
 
 
 def _shape(document: Mapping[str, Any]) -> QueueShape:
