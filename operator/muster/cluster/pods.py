@@ -11,7 +11,7 @@ from muster.api import edge, names, podtemplate
 from muster.api.model import Json
 from muster.cluster import selectors
 from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
-from muster.scheduler.model import HostPort, Link
+from muster.scheduler.model import RESOURCE_CLAIMS, HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]
 """(resource, amount) in the units of `api.quantity`, sorted by name, the pod slot left out."""
@@ -370,7 +370,7 @@ def _asked(name: str, spec: Json) -> Scratch:
 
 def _unsupported(spec: Json, terms: Iterable[PodAffinityTerm]) -> str:
     if spec.get("resourceClaims"):
-        return "resourceClaims"
+        return RESOURCE_CLAIMS
     for path, error in podtemplate.too_many_terms(spec):
         return f"spec.{path}: {error}"
     for volume in spec.get("volumes") or ():

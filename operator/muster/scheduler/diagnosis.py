@@ -16,6 +16,7 @@ from muster.scheduler.capacity import ALL, Some, slots
 from muster.scheduler.model import (
     BASE_RESOURCES,
     PODS,
+    RESOURCE_CLAIMS,
     BoolArray,
     FloatArray,
     Gang,
@@ -36,6 +37,10 @@ FEW: Final = 8
 VALUES: Final = 8
 """The maximum number of values of a label in a message."""
 _BYTES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
+_BY_DRA: Final = (
+    "devices are allocated by DRA, use --gang-scheduler-name=kubernetes "
+    "(Kubernetes 1.36 or later) or none"
+)
 _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -271,9 +276,10 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
             return tasks.shape.refusal
         if tasks.shape.unsupported:
             sentence = f"{tasks.pod_set.role or 'a pod'} uses {tasks.shape.unsupported}"
-            return Refusal(
-                Reason.UNSUPPORTED_CONSTRAINT, f"{sentence}, which is not supported yet"
-            )
+            sentence = f"{sentence}, which is not supported yet"
+            if tasks.shape.unsupported == RESOURCE_CLAIMS:
+                sentence = f"{sentence}: {_BY_DRA}"
+            return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
     kept_out = None if gang.queue.free else _kept_out(gang, gang.queue)

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from muster.api.reasons import QueuePhase, Reason
 
+RESOURCE_CLAIMS: Final = "resourceClaims"
+"""The constraint of pods that request devices by ResourceClaims."""
 ENDLESS: Final = int(np.iinfo(np.int64).max // 4)
 """More volumes than anybody has."""
 
