@@ -21,7 +21,7 @@ from support.e2e.harness import PATIENCE, Api, Json, Operators, StartOperator, a
 from support.e2e.jobs_in_flight import in_flight, parts, work
 from support.e2e.mpijobs import mpijob
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 KIND, NEW = "MPIJob", "MPIJob-v2beta1"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
