@@ -523,7 +523,9 @@ class ShapeRow:
     """Which nodes suit one pod shape, and how well they meet its preferences, by slot."""
 
     def __init__(self, shape: PodShape, nodes: NodeColumns) -> None:
-        self.shape = shape
+        # Of the terms about other pods only the keys matter here, and many terms have the same.
+        ties = {(tie.link, tie.key): tie for tie in shape.ties if tie.link in _MISSING}
+        self.shape = shape = replace(shape, ties=tuple(ties.values()))
         self.texts: list[str] = []
         rows = len(nodes.allocatable)
         self.barred: CodeArray = np.zeros(rows, np.int16)

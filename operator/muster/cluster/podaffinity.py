@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import Final
 
 import numpy as np
 
 from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
+from muster.cluster.podindex import Answer, PodIndex, TermIndex
 from muster.cluster.pods import PodShape, PodUse
 from muster.cluster.selectors import Identity, Labels, PodAffinityTerm, Selection, chosen
 from muster.scheduler.affinity import AffinityState
@@ -22,15 +24,8 @@ from muster.scheduler.model import AffinityTerm, BoolArray, Gang, IntArray, Link
 
 IDLE: Final = 64
 """How many questions that nobody asks at present are kept up to date."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Which pods count: those in all of the selections."""
-
-    who: tuple[Selection, ...]
-    staying: bool = False
-    """Pods that are being deleted do not count."""
+Question = tuple[Selection, ...]
+"""The pods that all of the selections match."""
 
 
 @dataclass(slots=True)
@@ -43,9 +38,15 @@ class TermCounts:
     """Term by which pods keep others away -> how many such pods a node has."""
     going: dict[PodAffinityTerm, Counter[str]] = field(default_factory=dict)
     """As `holders`, of pods that are being deleted."""
-    ending: int = 0
-    """How many pods are being deleted."""
-    _answers: dict[Question, Counter[str]] = field(default_factory=dict)
+    held: TermIndex = field(default_factory=TermIndex)
+    """The terms of `holders`."""
+    changes: int = 0
+    """Grows with every term that `holders` gains or loses."""
+    space_changes: int = 0
+    """Grows with every change of a namespace's labels."""
+    _pods: PodIndex | None = None
+    """None: no question was asked since the last index was dropped."""
+    _answers: dict[Question, Answer] = field(default_factory=dict)
 
     def matches(self, selection: Selection, identity: Identity) -> bool:
         """Say whether a pod is meant by the selection."""
@@ -60,24 +61,36 @@ class TermCounts:
 
     def put(self, use: PodUse, sign: int) -> None:
         """Count a pod that came to its node (sign 1), or went (-1)."""
-        self.ending += sign * use.deleting
-        # One that goes still keeps others away until it has gone; ahead it is taken off.
-        for table in (self.holders, self.going) if use.deleting else (self.holders,):
-            for term in use.apart:
-                hostports.count(table, term, use.node, sign)
-        for question, answer in self._answers.items():
-            if self._counts(question, use):
-                answer[use.node] += sign
+        for term in use.apart:
+            self._hold(term, use.node, sign)
+            # One that goes still keeps others away until it has gone; ahead it is taken off.
+            if use.deleting:
+                hostports.count(self.going, term, use.node, sign)
+        if self._pods is not None:
+            self._pods.put(use, sign)
+            if self._pods.is_stale:
+                self._pods = None
+                self._answers.clear()
 
-    def ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
-        """Return node -> how many of the pods count; `pods` is read for a new question only."""
-        answer = self._answers.pop(question, None)
-        # Pods outnumber what changes between two cycles by far: `put` keeps the answer right from
-        # here on.
-        if answer is None:
-            answer = Counter(use.node for use in pods if self._counts(question, use))
+    def _hold(self, term: PodAffinityTerm, node: str, sign: int) -> None:
+        known = term in self.holders
+        hostports.count(self.holders, term, node, sign)
+        if known != (term in self.holders):
+            (self.held.remove if known else self.held.add)(term)
+            self.changes += 1
+
+    def ask(self, question: Question, pods: Iterable[PodUse]) -> Answer:
+        """Return the number of pods that match; `pods` are read if there is no index of them."""
+        if self._pods is None:
+            self._pods = PodIndex(pods, self.spaces)
+        answer = self._pods.ask(question, self._answers.pop(question, None))
         self._answers[question] = answer  # the last one is the youngest
         return answer
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Node -> its number in answers."""
+        return {} if self._pods is None else self._pods.numbers
 
     def forget(self, asked: int) -> None:
         """Drop old questions; so many have been asked of late."""
@@ -86,22 +99,23 @@ class TermCounts:
 
     def space_changed(self, name: str, labels: Labels | None) -> None:
         """Take in a namespace's labels; None: it is gone."""
+        if self.spaces.get(name) == labels:
+            return
         if labels is None:
             self.spaces.pop(name, None)
         else:
             self.spaces[name] = labels
+        self.space_changes += 1
+        if self._pods is not None:
+            self._pods.spaces_changed()
         # Its pods are in or out of these answers all at once; to count anew is simpler and rare.
         for question in list(self._answers):
-            if any(who.spaces for who in question.who):
+            if any(who.spaces for who in question):
                 del self._answers[question]
 
-    def _counts(self, question: Question, use: PodUse) -> bool:
-        if question.staying and use.deleting:
-            return False
-        identity = Identity(use.namespace, use.labels)
-        return all(self.matches(selection, identity) for selection in question.who)
 
-
+MAX_COMPARISONS: Final = 64
+"""Maximum number of terms that a pod that comes is compared with, to see if others may start."""
 Profile = frozenset[PodAffinityTerm]
 """The terms, of whatever pods, that are about the pods of a role."""
 TEXTS: Final = {
@@ -121,8 +135,11 @@ class PodAffinity:
         self._nodes = nodes
         self._domains: dict[str, tuple[IntArray, int]] = {}
         self._zeros: IntArray = np.zeros(0, np.int64)
-        self._index: dict[tuple[str, str], list[PodAffinityTerm]] = {}
-        self._loose: list[PodAffinityTerm] = []
+        self._profiles = Profiles(self.counts)
+        self._places: tuple[Mapping[str, int], Mapping[str, int], IntArray] = {}, {}, _NOBODY
+        """The numbers and positions of nodes, and the position of the node of each number."""
+        self._kept: dict[PodAffinityTerm, AffinityTerm] = {}
+        """What terms of other pods came to in this cycle."""
         self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = 0
@@ -146,31 +163,18 @@ class PodAffinity:
     def idle(self) -> None:
         """Take in that no term concerns anybody at present."""
         self._made.clear()
-
-    def index_terms(self, shapes: Iterable[PodShape]) -> None:
-        """Index the terms of these shapes, and of pods on nodes, by a label that they ask for."""
-        ties = {term for shape in shapes for term in shape.ties}
-        self._index, self._loose = {}, []
-        for term in [*ties, *(term for term in self.counts.holders if term not in ties)]:
-            # Nearly all terms ask for one value of one label: most pods are met with a look-up
-            # instead of one comparison per term.
-            equal = next((e for e in term.who.pods or () if e.operator == "In"), None)
-            if equal is None:
-                self._loose.append(term)
-            else:
-                for value in equal.values:
-                    self._index.setdefault((equal.key, value), []).append(term)
+        self._profiles = Profiles(self.counts)
 
     def is_friend(self, identity: Identity) -> bool:
         """Say whether pods that waited at the last look may start where such a one has come."""
-        return any(term.link in _FRIENDS for term in self.profile(identity))
-
-    def profile(self, identity: Identity) -> Profile:
-        """Return the terms that are about such pods."""
-        found = list(self._loose)
-        for label in identity.labels.items():
-            found += self._index.get(label, ())
-        return frozenset(term for term in found if self.counts.matches(term.who, identity))
+        candidates = self._profiles.waiting.candidates(identity)
+        found = (term for term in candidates if term.link in _FRIENDS)
+        # A cycle that nothing comes of does no harm, but a comparison with each of many terms
+        # does, as it is made for each pod that comes.
+        return any(
+            count == MAX_COMPARISONS or self.counts.matches(term.who, identity)
+            for count, term in enumerate(found)
+        )
 
     def resolve(
         self,
@@ -194,11 +198,13 @@ class PodAffinity:
         ]
         # Of pods that are on nodes `holders` has those terms that count; more are asked about only
         # by who waits, or may be moved.
-        self.index_terms(
-            shape
-            for gang, own in paired
-            for pod_set, shape in own
-            if _waits(pod_set) or (movable and gang.movable)
+        self._profiles.follow(
+            [
+                shape
+                for gang, own in paired
+                for pod_set, shape in own
+                if _waits(pod_set) or (movable and gang.movable)
+            ]
         )
         before, self._made = self._made, {}
         for gang, own in paired:
@@ -206,7 +212,7 @@ class PodAffinity:
             for i, (pod_set, shape) in enumerate(own):
                 # What pods that run mean to those that wait counts if they are evicted.
                 if _waits(pod_set) or pod_set.held:
-                    profile = self.profile(shape.identity)
+                    profile = self._profiles.of(shape)
                     id_ = id_of(shape, profile)
                     known[id_] = shape, profile
                     ids[i] = id_
@@ -245,6 +251,7 @@ class PodAffinity:
             for term in shape.ties:
                 owners.setdefault(term, []).append(id_)
         self._asked = 0
+        self._kept.clear()
         for id_ in wanted:
             shape, profile = known[id_]
             own = self._own(shape, profile, meant, pods)
@@ -261,8 +268,8 @@ class PodAffinity:
         """Say whether the pods on the nodes let one of that shape go there at this moment."""
         if not shape.ties and not self.counts.holders:
             return True
-        self.index_terms([shape])
-        profile = self.profile(shape.identity)
+        profile = self._profiles.once(shape)
+        self._kept.clear()
         terms = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
         allowed = AffinityState({0: terms}).open(0)
         _, index, _ = self._nodes.order()
@@ -287,10 +294,9 @@ class PodAffinity:
             counted = counting[_policies(term)] if term.link is Link.EVEN else None
             domain, size = self._domain(term.key)
             weight, going = term.weight or 1, None
-            counts = self._sum(found.there, domain, size, counted, weight)
-            if found.staying is not None:
-                # What goes is what is missing among those that stay.
-                going = counts - self._sum(found.staying, domain, size, counted, weight)
+            counts = self._sum(self._at(found.there), domain, size, counted, weight)
+            if found.going is not None:
+                going = self._sum(self._at(found.going), domain, size, counted, weight)
             yield AffinityTerm(
                 link=term.link,
                 domain=domain,
@@ -316,32 +322,40 @@ class PodAffinity:
         even = parts[0].link is Link.EVEN
         # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
         if even and not parts[0].who.pods:
-            return _Company({}, None, frozenset(), itself)
-        there, staying = self._ask(Question(who, staying=even), pods), None
-        if self.counts.ending and not even:
-            staying = self._ask(Question(who, staying=True), pods)
-        friends = frozenset.intersection(*(frozenset(meant.get(part, ())) for part in parts))
-        return _Company(there, staying, friends, itself)
-
-    def _ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
+            return _Company(_NOBODY, None, frozenset(), itself)
         self._asked += 1
-        return self.counts.ask(question, pods)
+        answer = self.counts.ask(who, pods)
+        there, going = answer.there, answer.going if answer.going.any() else None
+        if even and going is not None:
+            there = there.copy()
+            there[: len(going)] -= going
+        friends = frozenset.intersection(*(frozenset(meant.get(part, ())) for part in parts))
+        return _Company(there, None if even else going, friends, itself)
 
     def _kept_away(
         self, profile: Profile, owners: Mapping[PodAffinityTerm, Sequence[int]]
     ) -> Iterator[AffinityTerm]:
         """Yield the terms that terms of other pods make."""
         for term in profile:
-            holders: Mapping[str, int] = self.counts.holders.get(term, {})
             # Anti-affinity is the one term that binds in both directions: it is asked of pods that
             # run already, and of those that this cycle may place before.
-            if term.link is Link.APART and (holders or owners.get(term)):
-                domain, size = self._domain(term.key)
-                counts = self._sum(holders, domain, size, None)
-                adds = dict.fromkeys(owners.get(term, ()), 1)
-                leaving = self.counts.going.get(term)
-                going = None if leaving is None else self._sum(leaving, domain, size, None)
-                yield AffinityTerm(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
+            if term.link is Link.APART and (term in self.counts.holders or owners.get(term)):
+                if term not in self._kept:
+                    self._kept[term] = self._keep_away(term, owners.get(term, ()))
+                yield self._kept[term]
+
+    def _keep_away(self, term: PodAffinityTerm, owners: Iterable[int]) -> AffinityTerm:
+        domain, size = self._domain(term.key)
+        holders: Mapping[str, int] = self.counts.holders.get(term, {})
+        leaving = self.counts.going.get(term)
+        return AffinityTerm(
+            Link.APART,
+            domain,
+            self._sum(self._named(holders), domain, size, None),
+            KEPT_AWAY,
+            dict.fromkeys(owners, 1),
+            going=None if leaving is None else self._sum(self._named(leaving), domain, size, None),
+        )
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
         """Return (N,) the number of the label's value on each node, and how many there are."""
@@ -379,23 +393,39 @@ class PodAffinity:
             self._judged[key] = np.array(judged, np.bool_)
         return self._judged[key]
 
+    def _named(self, by_node: Mapping[str, int]) -> _Places:
+        """Return positions of nodes, and the amounts there, by the names of the nodes."""
+        _, index, _ = self._nodes.order()
+        found = [(index[node], amount) for node, amount in by_node.items() if node in index]
+        nodes, amounts = zip(*found, strict=True) if found else ((), ())
+        return np.array(nodes, np.int64), np.array(amounts, np.int64)
+
+    def _at(self, by_number: IntArray) -> _Places:
+        """Return the same by the numbers that nodes have in answers."""
+        numbers, (_, index, _) = self.counts.numbers, self._nodes.order()
+        of, known, places = self._places
+        if of is not numbers or known is not index or len(places) != len(numbers):
+            places = np.array([index.get(node, -1) for node in numbers], np.int64)
+            self._places = numbers, index, places
+        found = np.flatnonzero(by_number)
+        found = found[places[found] >= 0]
+        return places[found], by_number[found]
+
     def _sum(
         self,
-        by_node: Mapping[str, int],
+        places: _Places,
         domain: IntArray,
         size: int,
         counted: BoolArray | None,
         weight: int = 1,
     ) -> IntArray:
-        if not by_node:
-            return self._nothing(size)
-        _, index, _ = self._nodes.order()
-        places = [(index[node], amount) for node, amount in by_node.items() if node in index]
-        nodes = np.array([node for node, _ in places], np.int64)
-        amounts = np.array([amount * weight for _, amount in places], np.int64)
+        """Return (D,) the sum of the amounts in each domain, times the weight."""
+        nodes, amounts = places
         real = domain[nodes] >= 0 if counted is None else (domain[nodes] >= 0) & counted[nodes]
+        if not real.any():
+            return self._nothing(size)
         sums = np.zeros(size, np.int64)
-        np.add.at(sums, domain[nodes][real], amounts[real])
+        np.add.at(sums, domain[nodes][real], amounts[real] * weight)
         return sums
 
     def _nothing(self, size: int) -> IntArray:
@@ -411,10 +441,10 @@ class PodAffinity:
 class _Company:
     """Who counts for a term."""
 
-    there: Mapping[str, int]
-    """Node -> how many of them are on it."""
-    staying: Mapping[str, int] | None
-    """The same without those that are ending; None: there are none, or they do not count."""
+    there: IntArray
+    """By the number of a node: how many of them are on it."""
+    going: IntArray | None
+    """Those of them that are ending; None: there are none, or they do not count."""
     friends: frozenset[int]
     """Shapes whose own placements in this cycle change the counts."""
     itself: int
@@ -433,4 +463,70 @@ def _waits(pod_set: PodSet) -> bool:
     return bool(pod_set.waiting or pod_set.returning)
 
 
+class Profiles:
+    """The terms that select the pods of shapes.
+
+    A shape is compared with a term once, however many cycles both of them are there.
+    """
+
+    def __init__(self, counts: TermCounts) -> None:
+        self.waiting = TermIndex()
+        """The terms of shapes that waited, or could be moved, when the last cycle began."""
+        self._counts = counts
+        self._shapes: Sequence[PodShape] = ()
+        self._own: dict[PodAffinityTerm, None] = {}
+        self._terms: dict[PodAffinityTerm, None] = {}
+        """All terms that the profiles are made of: of shapes, and of pods on nodes."""
+        self._changes = -1, -1
+        self._of: dict[int, tuple[PodShape, Profile]] = {}
+        """By the identity of the shape, which is kept for that."""
+        self._before: dict[int, tuple[PodShape, Profile]] = {}
+
+    def follow(self, shapes: Sequence[PodShape]) -> None:
+        """Update the profiles for the terms of these shapes, and of pods on nodes as they are."""
+        # Of shapes that are gone no cycle asks any more.
+        self._before, self._of = self._of, {}
+        changes = self._counts.changes, self._counts.space_changes
+        same = len(shapes) == len(self._shapes) and all(map(is_, shapes, self._shapes))
+        if same and changes == self._changes:
+            return
+        own = dict.fromkeys(term for shape in shapes for term in shape.ties)
+        for term in self._own.keys() - own.keys():
+            self.waiting.remove(term)
+        for term in own.keys() - self._own.keys():
+            self.waiting.add(term)
+        terms = own | dict.fromkeys(self._counts.holders)
+        added, removed = terms.keys() - self._terms.keys(), self._terms.keys() - terms.keys()
+        if changes[1] != self._changes[1]:
+            self._before.clear()
+        elif added or removed:
+            new = TermIndex(added)
+            for id_, (shape, profile) in self._before.items():
+                more = self._matching(new, shape.identity)
+                self._before[id_] = shape, frozenset((profile - removed).union(more))
+        self._shapes, self._own, self._terms, self._changes = shapes, own, terms, changes
+
+    def of(self, shape: PodShape) -> Profile:
+        """Return the terms that select such pods, as of the last `follow`."""
+        known = self._of.get(id(shape)) or self._before.get(id(shape))
+        if known is None:
+            indices = (self.waiting, self._counts.held)
+            found = (term for each in indices for term in self._matching(each, shape.identity))
+            known = shape, frozenset(found)
+        self._of[id(shape)] = known
+        return known[1]
+
+    def _matching(self, index: TermIndex, identity: Identity) -> Iterator[PodAffinityTerm]:
+        matches = self._counts.matches
+        return (term for term in index.candidates(identity) if matches(term.who, identity))
+
+    def once(self, shape: PodShape) -> Profile:
+        """Return the terms of the shape itself, and of pods on nodes as they are, that do."""
+        own = (term for term in shape.ties if self._counts.matches(term.who, shape.identity))
+        return frozenset((*own, *self._matching(self._counts.held, shape.identity)))
+
+
+_Places = tuple[IntArray, IntArray]
+"""Positions of nodes, and an amount at each."""
+_NOBODY: Final[IntArray] = np.zeros(0, np.int64)
 _FRIENDS: Final = (Link.NEAR, Link.EVEN)

@@ -189,14 +189,21 @@ def expression(doc: Json) -> Expression:
     return Expression(doc["key"], doc["operator"], tuple(doc.get("values") or ()))
 
 
+LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 _INTEGER: Final = re.compile(r"0*([0-9]{1,19})")
 """A sign makes a number no label value, and a term with such a value holds nowhere; nor does one
 with a number that 64 bits do not hold."""
 
 
 def chosen(selector: Iterable[Expression], labels: Labels) -> bool:
-    """Say whether all requirements hold for these labels."""
-    return all(meets(expression, labels) for expression in selector)
+    """Say whether all requirements of a label selector hold for these labels.
+
+    Operators of node selectors alone, such as Gt, hold for none, as in Kubernetes.
+    """
+    return all(
+        expression.operator in LABEL_OPERATORS and meets(expression, labels)
+        for expression in selector
+    )
 
 
 def meets(expression: Expression, labels: Mapping[str, str]) -> bool:

@@ -208,6 +208,8 @@ class ClusterColumns:
         self._affinity = PodAffinity(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
         self._last_shape = 0
+        self._plain: dict[int, int] = {}
+        """Shape that has a profile -> the same one without."""
         self._rows: dict[int, ShapeRow] = {}
         self._frozen: dict[int, Shape] = {}
         self._gangs: dict[str, _Known] = {}
@@ -606,6 +608,8 @@ class ClusterColumns:
         if id_ is None:
             self._last_shape += 1
             id_ = self._shapes[shape, profile] = self._last_shape
+            if profile:
+                self._plain[id_] = self._shape_id(shape, frozenset(()))
         return id_
 
     def _queues(
@@ -696,12 +700,13 @@ class ClusterColumns:
         return limits
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
-        row = self._row(id_, source)
-        # By node alone, so that it holds until a node changes, however many pods come and go.
-        frozen = self._frozen.get(id_)
+        # By node alone, so that it holds until a node changes, however many pods come and go, and
+        # whatever terms they have about pods of the shape.
+        plain = self._plain.get(id_, id_)
+        row, frozen = self._row(plain, source), self._frozen.get(plain)
         _, index, slots = self._nodes.order()
         if frozen is None:
-            frozen = self._frozen[id_] = Shape(
+            frozen = self._frozen[plain] = Shape(
                 request=self._vocabulary.request(source.requests),
                 load=np.array(source.load, np.int64),
                 barred=row.barred[slots],
@@ -742,6 +747,7 @@ class ClusterColumns:
             }
             living |= wanted.keys()
             self._shapes = {s: id_ for s, id_ in self._shapes.items() if id_ in living}
+            self._plain = {id_: plain for id_, plain in self._plain.items() if id_ in living}
 
 
 _OF_ROLES: Final = {one.name for one in fields(RoleInput)} - {"shape"}
