@@ -340,6 +340,76 @@ def test_pod_that_comes_asks_for_a_cycle_where_many_terms_may_select_it():
     assert lets_start(MAX_COMPARISONS + 1, "a")
 
 
+def test_terms_of_one_kind_and_topology_key_make_one_term():
+    """Counts and weights are added up; terms with another key or kind stay apart."""
+
+    def about(app, key="zone"):
+        return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+
+    def preferred(*weights):
+        terms = zip("abc", weights, strict=False)
+        return [{"weight": w, "podAffinityTerm": about(app)} for app, w in terms]
+
+    template = make_template(
+        labels={"app": "a"},
+        affinity={
+            "podAntiAffinity": {
+                REQUIRED: [about("b"), about("c"), about("c", "host")],
+                PREFERRED: preferred(5),
+            },
+            "podAffinity": {PREFERRED: preferred(10, 3, 1)},
+        },
+    )
+    columns = make_columns(
+        nodes=NODES,
+        pods=[
+            pod(name="a", node="n0"),
+            pod(name="b", node="n0", labels={"app": "b"}),
+            pod(name="c", node="n3", labels={"app": "c"}),
+            pod(name="d", node="n2", labels={"app": "c"}, deleting=True),
+        ],
+    )
+    gang = make_gang(roles=[make_role(replicas=2, template=template)])
+    snapshot = assemble(columns, [gang], [make_queue()], 0.0)
+    ((id_, shape),) = snapshot.shapes.items()
+    zone, host, soft = shape.affinity
+    assert (zone.link, zone.counts.tolist(), zone.going.tolist()) == (Link.APART, [1, 2], [0, 1])
+    assert (host.link, host.counts.tolist()) == (Link.APART, [0])
+    # By zone: a counts 10 - 5, b 3, c 1 each.
+    assert (soft.link, soft.counts.tolist(), soft.going.tolist()) == (Link.FOND, [8, 2], [0, 1])
+    assert (zone.adds, soft.adds) == ({}, {id_: 5})
+
+
+def test_required_affinity_makes_one_term_for_each_topology_key():
+    """Pods count that match all terms, so that terms with one key are identical."""
+    near = [
+        {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+        for key, labels in (("zone", {"app": "a"}), ("zone", {"x": "y"}), ("host", {"app": "a"}))
+    ]
+    columns = make_columns(nodes=NODES, pods=[pod(node="n2", labels={"app": "a", "x": "y"})])
+    found = terms(columns, affinity={"podAffinity": {REQUIRED: near}})
+    assert [(t.link, t.counts.tolist()) for t in found] == [(Link.NEAR, [0, 1]), (Link.NEAR, [0])]
+
+
+def test_terms_of_other_pods_make_one_term_for_each_topology_key():
+    """However many terms of how many pods exclude a shape."""
+    hermits = [
+        pod(
+            name=f"h{i}",
+            node=node,
+            labels={},
+            affinity=affinity(
+                "podAntiAffinity",
+                labelSelector={"matchExpressions": [
+                    {"key": "app", "operator": "In", "values": ["a", f"x{i}"]}]},
+            ),
+        )
+        for i, node in enumerate(("n0", "n2", "n3"))
+    ]  # fmt: skip
+    (term,) = terms(make_columns(nodes=NODES, pods=hermits))
+    assert (term.link, term.counts.tolist()) == (Link.APART, [1, 2])
+
+
 def test_term_about_others_does_not_evaluate_the_nodes_again():
     """What a shape asks of nodes is the same whatever terms other pods have about its pods."""
     nodes = [make_node(name=f"n{i}", labels={"zone": f"z{i}"}) for i in range(200)]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from unittest import mock
 
-from builders_scheduler import make_pod
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from muster.cluster.podindex import LabelIndex, TermIndex
 from muster.cluster.pods import parse_use
 from muster.cluster.selectors import Expression, Identity, PodAffinityTerm, Selection, chosen
 from muster.scheduler.model import Link
+from support.builders.scheduler import make_pod
 
 VALUES = ("x", "y", "5", "")
 LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(VALUES))

@@ -138,7 +138,7 @@ class PodAffinity:
         self._profiles = Profiles(self.counts)
         self._places: tuple[Mapping[str, int], Mapping[str, int], IntArray] = {}, {}, _NOBODY
         """The numbers and positions of nodes, and the position of the node of each number."""
-        self._kept: dict[PodAffinityTerm, AffinityTerm] = {}
+        self._kept: dict[Profile, tuple[AffinityTerm, ...]] = {}
         """What terms of other pods came to in this cycle."""
         self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
@@ -167,13 +167,11 @@ class PodAffinity:
 
     def is_friend(self, identity: Identity) -> bool:
         """Say whether pods that waited at the last look may start where such a one has come."""
-        candidates = self._profiles.waiting.candidates(identity)
-        found = (term for term in candidates if term.link in _FRIENDS)
         # A cycle that nothing comes of does no harm, but a comparison with each of many terms
         # does, as it is made for each pod that comes.
         return any(
             count == MAX_COMPARISONS or self.counts.matches(term.who, identity)
-            for count, term in enumerate(found)
+            for count, term in enumerate(self._profiles.friends.candidates(identity))
         )
 
     def resolve(
@@ -245,11 +243,15 @@ class PodAffinity:
     ) -> None:
         meant: dict[PodAffinityTerm, list[int]] = {}
         owners: dict[PodAffinityTerm, list[int]] = {}
+        ids_of: dict[Profile, list[int]] = {}
         for id_, (shape, profile) in known.items():
-            for term in profile:
-                meant.setdefault(term, []).append(id_)
+            ids_of.setdefault(profile, []).append(id_)
             for term in shape.ties:
                 owners.setdefault(term, []).append(id_)
+        # Shapes of one profile are gathered first: many terms may be about many shapes.
+        for profile, ids in ids_of.items():
+            for term in profile:
+                meant.setdefault(term, []).extend(ids)
         self._asked = 0
         self._kept.clear()
         for id_ in wanted:
@@ -282,32 +284,38 @@ class PodAffinity:
         meant: Mapping[PodAffinityTerm, Sequence[int]],
         pods: Iterable[PodUse],
     ) -> Iterator[AffinityTerm]:
-        """Yield the terms that the shape's own terms make."""
+        """Yield the terms that the shape's own terms make.
+
+        Terms of one kind with one topology key make one, except for topology spread constraints.
+        """
+        groups: dict[object, list[PodAffinityTerm]] = {}
+        for term in shape.ties:
+            group = term if term.link is Link.EVEN else (term.link, term.key)
+            groups.setdefault(group, []).append(term)
         near = tuple(term for term in shape.ties if term.link is Link.NEAR)
         # kube-scheduler counts a pod for required affinity only if it matches all terms of the
         # incoming pod, for the other kinds each term by itself.
         company = self._company(near, profile, meant, pods) if near else None
         counting = dict(self._counting([t for t in shape.ties if t.link is Link.EVEN], shape))
-        for term in shape.ties:
-            alone = company if term.link is Link.NEAR else None
-            found = alone or self._company((term,), profile, meant, pods)
+        for term, *more in groups.values():
+            found = company if company is not None and term.link is Link.NEAR else None
+            if found is None:
+                each = [self._company((one,), profile, meant, pods) for one in (term, *more)]
+                found = _together(each, [one.weight or 1 for one in (term, *more)])
             counted = counting[_policies(term)] if term.link is Link.EVEN else None
             domain, size = self._domain(term.key)
-            weight, going = term.weight or 1, None
-            counts = self._sum(self._at(found.there), domain, size, counted, weight)
-            if found.going is not None:
-                going = self._sum(self._at(found.going), domain, size, counted, weight)
+            going = found.going
             yield AffinityTerm(
                 link=term.link,
                 domain=domain,
-                counts=counts,
+                counts=self._sum(self._at(found.there), domain, size, counted),
                 text=TEXTS[term.link],
-                adds=dict.fromkeys(found.friends, weight),
+                adds=found.adds,
                 itself=found.itself,
                 counted=counted,
                 skew=term.skew,
                 least_domains=term.least_domains,
-                going=going,
+                going=None if going is None else self._sum(self._at(going), domain, size, counted),
             )
 
     def _company(
@@ -322,7 +330,7 @@ class PodAffinity:
         even = parts[0].link is Link.EVEN
         # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
         if even and not parts[0].who.pods:
-            return _Company(_NOBODY, None, frozenset(), itself)
+            return _Company(_NOBODY, None, {}, itself)
         self._asked += 1
         answer = self.counts.ask(who, pods)
         there, going = answer.there, answer.going if answer.going.any() else None
@@ -330,31 +338,43 @@ class PodAffinity:
             there = there.copy()
             there[: len(going)] -= going
         friends = frozenset.intersection(*(frozenset(meant.get(part, ())) for part in parts))
-        return _Company(there, None if even else going, friends, itself)
+        return _Company(there, None if even else going, dict.fromkeys(friends, 1), itself)
 
     def _kept_away(
         self, profile: Profile, owners: Mapping[PodAffinityTerm, Sequence[int]]
-    ) -> Iterator[AffinityTerm]:
-        """Yield the terms that terms of other pods make."""
-        for term in profile:
-            # Anti-affinity is the one term that binds in both directions: it is asked of pods that
-            # run already, and of those that this cycle may place before.
-            if term.link is Link.APART and (term in self.counts.holders or owners.get(term)):
-                if term not in self._kept:
-                    self._kept[term] = self._keep_away(term, owners.get(term, ()))
-                yield self._kept[term]
+    ) -> tuple[AffinityTerm, ...]:
+        """Return what the terms of other pods make, one for each topology key."""
+        if profile not in self._kept:
+            by_key: dict[str, list[PodAffinityTerm]] = {}
+            for term in profile:
+                # Anti-affinity is the one term that binds in both directions: it is asked of pods
+                # that run already, and of those that this cycle may place before.
+                if term.link is Link.APART and (term in self.counts.holders or term in owners):
+                    by_key.setdefault(term.key, []).append(term)
+            self._kept[profile] = tuple(
+                self._keep_away(key, by_key[key], owners) for key in sorted(by_key)
+            )
+        return self._kept[profile]
 
-    def _keep_away(self, term: PodAffinityTerm, owners: Iterable[int]) -> AffinityTerm:
-        domain, size = self._domain(term.key)
-        holders: Mapping[str, int] = self.counts.holders.get(term, {})
-        leaving = self.counts.going.get(term)
+    def _keep_away(
+        self,
+        key: str,
+        terms: Iterable[PodAffinityTerm],
+        owners: Mapping[PodAffinityTerm, Iterable[int]],
+    ) -> AffinityTerm:
+        domain, size = self._domain(key)
+        holders, leaving, adds = Counter[str](), Counter[str](), Counter[int]()
+        for term in terms:
+            holders.update(self.counts.holders.get(term, {}))
+            leaving.update(self.counts.going.get(term, {}))
+            adds.update(owners.get(term, ()))
         return AffinityTerm(
             Link.APART,
             domain,
             self._sum(self._named(holders), domain, size, None),
             KEPT_AWAY,
-            dict.fromkeys(owners, 1),
-            going=None if leaving is None else self._sum(self._named(leaving), domain, size, None),
+            adds,
+            going=self._sum(self._named(leaving), domain, size, None) if leaving else None,
         )
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
@@ -417,15 +437,14 @@ class PodAffinity:
         domain: IntArray,
         size: int,
         counted: BoolArray | None,
-        weight: int = 1,
     ) -> IntArray:
-        """Return (D,) the sum of the amounts in each domain, times the weight."""
+        """Return (D,) the sum of the amounts in each domain."""
         nodes, amounts = places
         real = domain[nodes] >= 0 if counted is None else (domain[nodes] >= 0) & counted[nodes]
         if not real.any():
             return self._nothing(size)
         sums = np.zeros(size, np.int64)
-        np.add.at(sums, domain[nodes][real], amounts[real] * weight)
+        np.add.at(sums, domain[nodes][real], amounts[real])
         return sums
 
     def _nothing(self, size: int) -> IntArray:
@@ -445,9 +464,30 @@ class _Company:
     """By the number of a node: how many of them are on it."""
     going: IntArray | None
     """Those of them that are ending; None: there are none, or they do not count."""
-    friends: frozenset[int]
-    """Shapes whose own placements in this cycle change the counts."""
+    adds: Mapping[int, int]
+    """Shapes whose own placements in this cycle change the counts, and by how much."""
     itself: int
+
+
+def _together(each: Sequence[_Company], weights: Sequence[int]) -> _Company:
+    """Return what counts for terms of which each counts by itself, with its weight."""
+    if len(each) == 1 and weights[0] == 1:
+        return each[0]
+    adds = Counter[int]()
+    for one, weight in zip(each, weights, strict=True):
+        for id_, amount in one.adds.items():
+            adds[id_] += amount * weight
+    going = [(one.going, w) for one, w in zip(each, weights, strict=True) if one.going is not None]
+    there = _weighed([(one.there, w) for one, w in zip(each, weights, strict=True)])
+    return _Company(there, _weighed(going) if going else None, adds, each[0].itself)
+
+
+def _weighed(parts: Sequence[tuple[IntArray, int]]) -> IntArray:
+    """Return the sum of the amounts, each times its weight; some may be shorter than others."""
+    total = np.zeros(max(len(amounts) for amounts, _ in parts), np.int64)
+    for amounts, weight in parts:
+        total[: len(amounts)] += amounts * weight
+    return total
 
 
 def _policies(term: PodAffinityTerm) -> tuple[bool, bool]:
@@ -470,8 +510,11 @@ class Profiles:
     """
 
     def __init__(self, counts: TermCounts) -> None:
-        self.waiting = TermIndex()
-        """The terms of shapes that waited, or could be moved, when the last cycle began."""
+        self.friends = TermIndex()
+        """The terms of shapes that waited, or could be moved, when the last cycle began, by which
+        pods that come let others start."""
+        self._rivals = TermIndex()
+        """Their other terms."""
         self._counts = counts
         self._shapes: Sequence[PodShape] = ()
         self._own: dict[PodAffinityTerm, None] = {}
@@ -492,9 +535,9 @@ class Profiles:
             return
         own = dict.fromkeys(term for shape in shapes for term in shape.ties)
         for term in self._own.keys() - own.keys():
-            self.waiting.remove(term)
+            self._index(term).remove(term)
         for term in own.keys() - self._own.keys():
-            self.waiting.add(term)
+            self._index(term).add(term)
         terms = own | dict.fromkeys(self._counts.holders)
         added, removed = terms.keys() - self._terms.keys(), self._terms.keys() - terms.keys()
         if changes[1] != self._changes[1]:
@@ -510,11 +553,14 @@ class Profiles:
         """Return the terms that select such pods, as of the last `follow`."""
         known = self._of.get(id(shape)) or self._before.get(id(shape))
         if known is None:
-            indices = (self.waiting, self._counts.held)
+            indices = (self.friends, self._rivals, self._counts.held)
             found = (term for each in indices for term in self._matching(each, shape.identity))
             known = shape, frozenset(found)
         self._of[id(shape)] = known
         return known[1]
+
+    def _index(self, term: PodAffinityTerm) -> TermIndex:
+        return self.friends if term.link in _FRIENDS else self._rivals
 
     def _matching(self, index: TermIndex, identity: Identity) -> Iterator[PodAffinityTerm]:
         matches = self._counts.matches
