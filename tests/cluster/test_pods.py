@@ -279,6 +279,15 @@ def test_volumes_that_each_pod_has_for_itself():
     assert there.use("team", "w", "n1").mounts == (("team", "w-tmp"),)
 
 
+def test_values_of_a_requirement_are_a_set():
+    """A requirement with thousands of values is one look-up on each node."""
+    values = [f"n{i}" for i in range(5000)]
+    term = pods.term({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]})
+    assert term.labels[0].values == frozenset(values)
+    assert nodes.holds(term, nodes.parse_node(make_node(labels={"a": "n4999"})))
+    assert not nodes.holds(term, nodes.parse_node(make_node(labels={"a": "n5000"})))
+
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 HOSTNAME = "kubernetes.io/hostname"
@@ -356,7 +365,7 @@ def test_running_pod_with_1500_anti_affinity_terms_is_read_cautiously():
     terms = pod_terms(1499, namespaces=["a"]) + pod_terms(1, namespaces=["b"])
     pod = make_pod(namespace="odd", **of_affinity("podAntiAffinity", REQUIRED, terms))
     use = pods.parse_use(pod)
-    assert [term.who.pods[0].values for term in use.apart[:64]] == [(f"a{i}",) for i in range(64)]
+    assert [term.who.pods[0].values for term in use.apart[:64]] == [{f"a{i}"} for i in range(64)]
     assert [(t.link, t.key, t.who) for t in use.apart[64:]] == [
         (Link.APART, key, Selection(frozenset({"a", "b"}), None, ())) for key in (HOSTNAME, "zone")
     ]

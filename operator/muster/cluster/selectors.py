@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from muster.api import edge, podtemplate
-from muster.api.model import Json
+from muster.api.model import Json, gather
 from muster.api.podtemplate import ANTI_AFFINITY
 from muster.scheduler.model import Link
 
@@ -30,7 +31,8 @@ class Expression:
 
     key: str
     operator: str
-    values: tuple[str, ...] = ()
+    values: frozenset[str] = frozenset()
+    """A set: one requirement may have thousands, and is compared with every node."""
 
 
 Selector = tuple[Expression, ...] | None
@@ -165,7 +167,7 @@ def _with_keys(selector: Selector, term: Json, identity: Identity) -> Selector:
         (term.get("mismatchLabelKeys"), "NotIn"),
     )
     more = tuple(
-        Expression(key, operator, (identity.labels[key],))
+        Expression(key, operator, frozenset({identity.labels[key]}))
         for keys, operator in kinds
         for key in keys or ()
         if key in identity.labels
@@ -179,14 +181,20 @@ def selector(doc: Json | None) -> Selector:
         return None
     plain = sorted((doc.get("matchLabels") or {}).items())
     return (
-        *(Expression(key, "In", (value,)) for key, value in plain),
+        *(_equal(key, value) for key, value in plain),
         *map(expression, doc.get("matchExpressions") or ()),
     )
 
 
+@lru_cache(maxsize=4096)
+def _equal(key: str, value: str) -> Expression:
+    """Return the requirement that a label has that value, the same object for many pods."""
+    return Expression(key, "In", frozenset({value}))
+
+
 def expression(doc: Json) -> Expression:
     """Return one requirement."""
-    return Expression(doc["key"], doc["operator"], tuple(doc.get("values") or ()))
+    return Expression(doc["key"], doc["operator"], gather(doc.get("values") or ()))
 
 
 LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
@@ -212,21 +220,21 @@ def meets(expression: Expression, labels: Mapping[str, str]) -> bool:
     return _OPERATORS.get(expression.operator, _never)(value, expression.values)
 
 
-def _never(_value: str | None, _values: tuple[str, ...]) -> bool:
+def _never(_value: str | None, _values: frozenset[str]) -> bool:
     return False
 
 
-def _greater(value: str | None, values: tuple[str, ...], sign: int) -> bool:
+def _greater(value: str | None, values: frozenset[str], sign: int) -> bool:
     if value is None or len(values) != 1:
         return False
-    one, other = _INTEGER.fullmatch(value), _INTEGER.fullmatch(values[0])
+    one, other = _INTEGER.fullmatch(value), _INTEGER.fullmatch(next(iter(values)))
     if one is None or other is None:
         return False
     there, bound = int(one[1]), int(other[1])
     return (there - bound) * sign > 0 and max(there, bound) < 2**63
 
 
-_OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+_OPERATORS: Final[Mapping[str, Callable[[str | None, frozenset[str]], bool]]] = {
     "In": lambda value, values: value in values,
     "NotIn": lambda value, values: value not in values,
     "Exists": lambda value, _: value is not None,
