@@ -387,6 +387,15 @@ def test_pod_with_1500_terms_is_reported_once(story):
     assert story.store.unreadable() == {}
 
 
+def test_job_with_1500_terms_reaches_no_cycle(story):
+    """The job is Invalid before its terms are compared with any pod or node."""
+    affinity = shy_pod(1500)["spec"]["affinity"]
+    story.job("odd", "odd", template={"spec": {"affinity": affinity}})
+    assert story.gangs.inputs(story.settings, NOW) == []
+    assert len(story.victim().placements) == 2
+    story.passes()
+
+
 def test_pod_of_muster_with_1500_terms_waits_with_the_reason(story):
     """A pod whose terms are not all read gets no node, and other gangs are placed."""
     pod = shy_pod(1500, node="")
