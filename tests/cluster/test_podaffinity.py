@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.cluster import podindex, pods
+from muster.cluster import nodes, podindex, pods
 from muster.cluster.assemble import assemble
 from muster.cluster.podaffinity import IDLE, MAX_COMPARISONS, TermCounts
 from muster.cluster.selectors import Identity, Selection
@@ -408,6 +408,20 @@ def test_terms_of_other_pods_make_one_term_for_each_topology_key():
     ]  # fmt: skip
     (term,) = terms(make_columns(nodes=NODES, pods=hermits))
     assert (term.link, term.counts.tolist()) == (Link.APART, [1, 2])
+
+
+def test_topology_keys_that_no_node_has_share_their_domains():
+    """A template may name hundreds of keys, each of which would be as long as the cluster."""
+    near = [{"topologyKey": f"k{i}", "labelSelector": {}} for i in range(64)]
+    columns = make_columns(nodes=NODES)
+    found = terms(columns, affinity={"podAffinity": {REQUIRED: near}})
+    assert len(found) == 64
+    assert len({id(term.domain) for term in found}) == 1
+    assert found[0].domain.tolist() == [-1] * 4
+    columns.node_changed(None, nodes.parse_node(make_node(name="n4", labels={"k0": "x"})))
+    found = terms(columns, affinity={"podAffinity": {REQUIRED: near}})
+    known = [(term.domain >= 0).tolist() for term in found[:2]]
+    assert known == [[False] * 4 + [True], [False] * 5]
 
 
 def test_term_about_others_does_not_evaluate_the_nodes_again():

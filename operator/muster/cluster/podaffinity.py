@@ -134,6 +134,9 @@ class PodAffinity:
         self.counts: Final = TermCounts()
         self._nodes = nodes
         self._domains: dict[str, tuple[IntArray, int]] = {}
+        """By label. No node has the empty label."""
+        self._keys: frozenset[str] = frozenset()
+        """The labels that any node has, where there are domains."""
         self._zeros: IntArray = np.zeros(0, np.int64)
         self._profiles = Profiles(self.counts)
         self._places: tuple[Mapping[str, int], Mapping[str, int], IntArray] = {}, {}, _NOBODY
@@ -379,7 +382,14 @@ class PodAffinity:
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
         """Return (N,) the number of the label's value on each node, and how many there are."""
+        if not self._domains:
+            views = self._nodes.views.values()
+            self._keys = frozenset(label for view in views for label in view.labels)
+            self._domains[""] = np.full(len(views), -1, np.int64), 1
         if key not in self._domains:
+            # Users invent keys: those that no node has share one array.
+            if key not in self._keys:
+                return self._domains[""]
             names, _, _ = self._nodes.order()
             values = [self._nodes.views[name].labels.get(key) for name in names]
             numbers = {value: i for i, value in enumerate(dict.fromkeys(values) if values else ())}

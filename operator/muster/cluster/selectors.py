@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from muster.api import edge, podtemplate
-from muster.api.model import Json, gather
+from muster.api.model import Json
 from muster.api.podtemplate import ANTI_AFFINITY
 from muster.scheduler.model import Link
 
@@ -194,7 +194,7 @@ def _equal(key: str, value: str) -> Expression:
 
 def expression(doc: Json) -> Expression:
     """Return one requirement."""
-    return Expression(doc["key"], doc["operator"], gather(doc.get("values") or ()))
+    return Expression(doc["key"], doc["operator"], frozenset(doc.get("values") or ()))
 
 
 LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from muster.api import quantity
-from muster.api.model import Json, gather
+from muster.api.model import Json
 from muster.cluster.nodes import NodeView, holds
 from muster.cluster.pods import Term, term
 from muster.cluster.selectors import Expression, Labels, Selector, chosen, selector
@@ -226,7 +226,7 @@ def parse_class(doc: Json) -> ClassView:
     """Return what is needed of a storage class."""
     listed = [t.get("matchLabelExpressions") or () for t in doc.get("allowedTopologies") or ()]
     topologies = tuple(
-        Term(tuple(Expression(e["key"], "In", gather(e.get("values") or ())) for e in part))
+        Term(tuple(Expression(e["key"], "In", frozenset(e.get("values") or ())) for e in part))
         for part in listed
     )
     provisioner, notes = doc.get("provisioner") or "", doc["metadata"].get("annotations") or {}
