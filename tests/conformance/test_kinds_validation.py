@@ -42,6 +42,24 @@ TABLE = {
         {},
         "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
     ),
+    "V11 JAX": (
+        JAX,
+        {"Worker": 0},
+        {},
+        "spec.jaxReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
+    ),
+    "V11 Paddle": (
+        PADDLE,
+        {"Worker": 0},
+        {},
+        "spec.paddleReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
+    ),
+    "V11 Paddle servers": (
+        PADDLE,
+        {"Master": 0, "Worker": 0},
+        {},
+        "spec.paddleReplicaSpecs[Master].replicas: Forbidden: must be at least 1",
+    ),
     "V12": (
         XGBOOST,
         {"Worker": 1},

@@ -227,11 +227,10 @@ class TestSuspend:
             world.end(name)
         assert world.settle().conditions == ["Created T", "Running F", "Suspended T"]
 
-    def test_one_without_pods_has_not_succeeded(self):
-        """All of none have ended well."""
-        role = {"replicas": 0}
-        world = World(tfjob(policy={"suspend": True}, Worker=role)).settle()
-        assert world.conditions == ["Created T", "Suspended T"]
+    def test_job_without_pods_is_invalid(self):
+        """0 replicas of the role that decides are no success, also while the job is suspended."""
+        world = World(tfjob(policy={"suspend": True}, Worker={"replicas": 0})).settle()
+        assert (world.conditions, world.status["state"]) == ([], "Invalid")
 
 
 class TestBackoff:

@@ -273,8 +273,8 @@ def test_an_invalid_job_that_never_ran_only_says_so():
 class TestBlocked:
     """Something that is not the job's own fault keeps it from being looked after."""
 
-    def test_nothing_goes_that_could_not_come_back(self):
-        """Neither what is too many, nor what has failed."""
+    def test_wanted_pods_of_a_blocked_job_are_not_replaced(self):
+        """A failed pod stays, as it could not be created again; surplus is deleted."""
         world = running(restarts="OnFailure")
         world.context = NO_RIGHTS
         world.end("mnist-worker-0", 1)
@@ -282,7 +282,8 @@ class TestBlocked:
         world.edit()
         world.writes.clear()
         world.settle()
-        assert made_or_ended(world) == []
+        assert [action.name for action in made_or_ended(world)] == ["mnist-worker-1"] * 2
+        assert world.pod("mnist-worker-0")["status"]["phase"] == "Failed"
         assert world.status["state"] == "Blocked"
 
     def test_nothing_goes_while_the_gang_scheduler_is_missing(self):

@@ -324,6 +324,26 @@ MISTAKES_OF_KINDS = [
         },
         "minReplicas must not be larger than maxReplicas",
     ),
+    (
+        "PaddleJob",
+        {"paddleReplicaSpecs": {"worker": {**WORKER, "replicas": 0}}},
+        "Worker must be at least 1",
+    ),
+    (
+        "PaddleJob",
+        {"paddleReplicaSpecs": {"Master": {**WORKER, "replicas": 0}, "Worker": WORKER}},
+        "Master must be at least 1",
+    ),
+    (
+        "TFJob",
+        {"tfReplicaSpecs": {"PS": WORKER, "Worker": {**WORKER, "replicas": 0}}},
+        "Worker must be at least 1",
+    ),
+    (
+        "JAXJob",
+        {"jaxReplicaSpecs": {"Worker": {**WORKER, "replicas": 0}}},
+        "Worker must be at least 1",
+    ),
     ("JAXJob", {"jaxReplicaSpecs": {"Master": ONE}}, "write one of Worker"),
     ("JAXJob", {"jaxReplicaSpecs": None}, "spec.jaxReplicaSpecs: Required value"),
 ]
@@ -531,7 +551,7 @@ def test_scaling_is_validated(api: Api, kind: str) -> None:
     if created["kind"] == "MPIJob":
         api.patch(kind, name, {"status": {"mpiVersion": "v2beta1"}}, "status")
         assert "Worker must be at least 1" in scaled(api, kind, name, 0)
-    if created["kind"] == "PyTorchJob":
+    elif created["kind"] != "PaddleJob":  # with a master its workers do not decide
         assert "Worker must be at least 1" in scaled(api, kind, name, 0)
     long = 1 + 10 ** (61 - len(name) - len("worker"))
     assert "no more than 63 characters" in scaled(api, kind, name, long)

@@ -247,11 +247,11 @@ class Cluster(World):
         """Ask for another number of workers."""
         field = self.framework.spec_field
         roles = self.job["spec"][field]
-        if self.job["kind"] in (
-            "PyTorchJob",
-            "MPIJob",
-        ):  # one worker at least, or none in its spec
-            replicas = max(replicas, 1)
+        # One worker at least, or none in its spec: workers decide unless there is a master.
+        led = self.job["kind"] in ("TFJob", "PaddleJob", "XGBoostJob") and {"Chief", "Master"} & {
+            *roles
+        }
+        replicas = replicas if led else max(replicas, 1)
         workers = roles.get("Worker", role())
         self.edit(**{field: {**roles, "Worker": {**workers, "replicas": replicas}}})
 

@@ -153,14 +153,14 @@ def config_writes(scope: Scope) -> Iterator[Action]:
 def removals(scope: Scope) -> Iterator[Delete]:
     """Yield the deletions of pods that are not wanted, or are to be replaced.
 
-    None while the gang scheduler is missing: nothing that goes could be made again.
+    While the gang scheduler is missing nothing is replaced: it could not be created again.
     """
+    yield from deletions(scope.roster.surplus)
     if scope.backend.apis and scope.context.missing:
-        return iter(())
+        return
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     fates = (PodFate.COUNTED, PodFate.LOST, PodFate.PEER_LOST)
-    replaced = (member.pod for member in scope.roster.having(*fates))
-    return deletions((*replaced, *scope.roster.surplus))
+    yield from deletions(member.pod for member in scope.roster.having(*fates))
 
 
 def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:

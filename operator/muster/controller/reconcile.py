@@ -94,7 +94,10 @@ def _finished(scope: Scope) -> Iterator[Action]:
         yield Delete(job.api_version, job.kind, job.namespace, job.name, job.uid)
         yield events.normal(names.Event.SUCCESSFUL_DELETE_JOB, f"Deleted job: {job.name}")
         return
-    ended = [pod for pod in scope.roster.own if not policies.keeps(job, pod)]
+    # Surplus that has not ended would run forever. What an invalid job wants is not known.
+    surplus = () if job.problems else scope.roster.surplus
+    running = {pod.uid for pod in surplus if not pod.terminal}
+    ended = [pod for pod in scope.roster.own if pod.uid in running or not policies.keeps(job, pod)]
     # A batch Job stays with the logs of its pods that have ended, as with mpi-operator.
     doomed = [pod for pod in ended if pod.kind != names.BATCH_JOB]
     if len(doomed) < len(ended):
@@ -171,11 +174,13 @@ def _running(scope: Scope) -> Iterator[Action]:
         return
     problems = _problems(scope)
     obstacle = problems or scope.lacking or pods.conflict(scope)
-    # While something is in the way nothing that goes could be made again: it all stays.
+    # While something is in the way no wanted pod is deleted: it could not be created again.
     if obstacle:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
         after = replace(after, gang=gangstatus.blocked(scope, after.gang, obstacle))
         after = _told(after, state, obstacle)
+        if not problems:
+            yield from _surplus(scope)
     else:
         # Made before they are handed on, as `begun` looks at them: the status then says at once
         # what they start.
@@ -245,6 +250,13 @@ def _children(scope: Scope) -> Iterator[Action]:
     )
     # Last: whoever refuses a label keeps nothing else from being done.
     yield from (*writes, *events.of_writes(writes), *pods.labellings(scope, builders))
+
+
+def _surplus(scope: Scope) -> Iterator[Action]:
+    """Yield the deletion of the pods that the job does not want."""
+    deletes = list(pods.teardown(scope, scope.roster.surplus, lonely_services=False))
+    yield from deletes
+    yield from events.of_writes(deletes)
 
 
 def _undo(scope: Scope) -> Iterator[Action]:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from muster.api import jobs
 from muster.api.jobs import Kind
-from muster.api.model import Job, Replica
+from muster.api.model import Job, Problem, Replica
 from muster.frameworks import base, master_worker
 
 
@@ -21,6 +22,10 @@ def _environment(job: Job, _replica: Replica, _domain: str) -> base.Environment:
     return base.Environment(entries=lambda index: (*common, base.variable("PROCESS_ID", index)))
 
 
+def _validate(job: Job, _domain: str) -> Iterator[Problem]:
+    return base.has_pods(JAX, master_worker.deciding(job))
+
+
 JAX: Final = base.Framework(
     api=Kind(
         name="JAXJob",
@@ -29,6 +34,7 @@ JAX: Final = base.Framework(
         spec=jobs.JAXJobSpec,
         spec_field="jaxReplicaSpecs",
         types=(master_worker.WORKER,),
+        rules=(base.at_least_one(master_worker.WORKER, "jaxReplicaSpecs"),),
         changes=(jobs.names_that_fit("jaxReplicaSpecs"),),
         scaled=master_worker.WORKER,
     ),
@@ -36,4 +42,5 @@ JAX: Final = base.Framework(
     roles=base.Roles(restart_policy="Never", is_master=master_worker.master_or_first),
     pods=base.Pods(container="jax", port_name="jaxjob-port", port=6666, environment=_environment),
     life=base.Life(outcome=master_worker.outcome, selectors=True),
+    spec=base.Spec(validate=_validate),
 )

@@ -46,6 +46,11 @@ def master_or_first(job: Job, replica: Replica, index: int) -> bool:
     return index == 0
 
 
+def deciding(job: Job) -> Replica | None:
+    """Return the role whose end is the end of the job: the master, else the workers."""
+    return job.replica(MASTER) or job.replica(WORKER)
+
+
 def outcome(job: Job, seen: Progress, *, one_is_enough: bool = False) -> Sequence[Outcome]:
     """Return the conditions of a job that its master decides, else its workers together.
 
@@ -72,16 +77,15 @@ def failure(job: Job, seen: Progress, excused: frozenset[str]) -> Iterator[Outco
 
 
 def _progress(job: Job, seen: Progress, *, one_is_enough: bool) -> Iterator[Outcome]:
-    master = job.replica(MASTER)
-    deciding = master or job.replica(WORKER)
-    if deciding is None:
+    role = deciding(job)
+    if role is None:
         return
-    count = seen.counts[deciding.type]
-    done = count.succeeded >= deciding.replicas
-    if done or (master is None and one_is_enough and count.succeeded):
-        yield succeeded(job, alone=master is None)
+    alone, count = role.type != MASTER, seen.counts[role.type]
+    done = count.succeeded >= role.replicas
+    if done or (alone and one_is_enough and count.succeeded):
+        yield succeeded(job, alone=alone)
     elif count.active:
-        yield running(job, alone=master is None)
+        yield running(job, alone=alone)
 
 
 def running(job: Job, *, alone: bool) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.api import jobs, names
 from muster.api.jobs import Kind
-from muster.api.model import Job, Json, Notice, Replica
+from muster.api.model import Job, Json, Notice, Problem, Replica
 from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER
 
@@ -50,6 +50,11 @@ def _notices(job: Job) -> Iterator[Notice]:
         yield Notice("Normal", names.Event.SCHEDULING_POLICY_IGNORED, text)
 
 
+def _validate(job: Job, _domain: str) -> Iterator[Problem]:
+    yield from base.has_pods(PADDLE, master_worker.deciding(job))
+    yield from master_worker.of_span(job)
+
+
 PADDLE: Final = base.Framework(
     api=Kind(
         name="PaddleJob",
@@ -58,7 +63,11 @@ PADDLE: Final = base.Framework(
         spec=jobs.PaddleJobSpec,
         spec_field="paddleReplicaSpecs",
         types=(MASTER, WORKER),
-        rules=(master_worker.MIN_UP_TO_MAX,),
+        rules=(
+            master_worker.MIN_UP_TO_MAX,
+            base.at_least_one(MASTER, "paddleReplicaSpecs"),
+            base.at_least_one(WORKER, "paddleReplicaSpecs", unless=(MASTER,)),
+        ),
         changes=(jobs.names_that_fit("paddleReplicaSpecs"),),
         scaled=WORKER,
     ),
@@ -74,7 +83,7 @@ PADDLE: Final = base.Framework(
     life=base.Life(outcome=master_worker.outcome, selectors=True),
     spec=base.Spec(
         options={"elasticPolicy": None},
-        validate=lambda job, _domain: master_worker.of_span(job),
+        validate=_validate,
         notices=_notices,
     ),
     autoscaler=master_worker.autoscaler,

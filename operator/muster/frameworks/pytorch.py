@@ -197,12 +197,7 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
 
 
 _RULES: Final = (
-    Rule(
-        "{0}.all(t, t.lowerAscii() != 'worker' || !has({0}[t].replicas) || {0}[t].replicas > 0)",
-        "Worker must be at least 1; set replicas or leave Worker out",
-        at="pytorchReplicaSpecs",
-        reason="FieldValueForbidden",
-    ),
+    base.at_least_one(WORKER, "pytorchReplicaSpecs"),
     Rule(
         "{0} in ['auto', 'cpu', 'gpu'] || {0}.matches('^[0-9]+$')",
         "write auto, cpu, gpu or a number in quotes",

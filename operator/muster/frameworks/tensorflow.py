@@ -120,13 +120,18 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     return (*steps, base.Outcome(base.End.FAILED, f"{text} failed."))
 
 
+def _deciding(job: Job) -> Sequence[Replica]:
+    """Return the roles whose end is the end of the job: the chiefs, else the workers."""
+    masters = [role for role in job.replicas if role.type in _MASTERS]
+    return masters or [role for role in job.replicas if role.type == "Worker"]
+
+
 def _progress(job: Job, seen: base.Progress) -> Iterator[base.Outcome]:
-    """Yield what the deciding roles say: the chiefs if there are any, else the workers."""
-    masters = [r for r in job.replicas if r.type in _MASTERS]
-    for replica in masters or [r for r in job.replicas if r.type == "Worker"]:
-        count = seen.counts[replica.type]
+    """Yield the progress of the deciding roles."""
+    for replica in _deciding(job):
+        count, alone = seen.counts[replica.type], replica.type not in _MASTERS
         done = count.succeeded >= replica.replicas
-        if done or (not masters and _first_worker_decides(job, seen.pods)):
+        if done or (alone and _first_worker_decides(job, seen.pods)):
             yield base.Outcome(
                 base.End.SUCCEEDED, f"TFJob {job.namespace}/{job.name} successfully completed."
             )
@@ -144,7 +149,9 @@ def _first_worker_decides(job: Job, pods: Sequence[PodView]) -> bool:
 
 
 def _validate(job: Job, domain: str) -> Sequence[Problem]:
-    return (*_one_chief(job), *_known_policy(job), *_variable_fits(job, domain))
+    workers = (role for role in _deciding(job) if role.type == "Worker")
+    empty = base.has_pods(TENSORFLOW, next(workers, None))
+    return (*_one_chief(job), *empty, *_known_policy(job), *_variable_fits(job, domain))
 
 
 def _one_chief(job: Job) -> Iterator[Problem]:
@@ -190,6 +197,7 @@ TENSORFLOW: Final = base.Framework(
         types=("Chief", "Master", "PS", "Worker", "Evaluator"),
         versions=("v1", *_OLD_VERSIONS),
         single=_MASTERS,
+        rules=(base.at_least_one("Worker", "tfReplicaSpecs", unless=_MASTERS),),
         defaults={version: {"cleanPodPolicy": "Running"} for version in _OLD_VERSIONS},
         old_policy=(
             "cleanPodPolicy",
