@@ -12,6 +12,7 @@ from support.builders.mpijobs import LAUNCHER, mpijob, role, world
 
 # v1: phase of the launcher; phases of the workers; restart policies; conditions beside Created.
 EVICTED = ("Failed", None, "Evicted")
+SHUT_DOWN = ("Failed", None, "Terminated")
 LED_BY_A_POD = {
     "L1 all run": ("Running", ["Running"] * 2, ("Never", "OnFailure", "ExitCode"), ["Running T"]),
     "L2 a worker waits": ("Running", ["Running", "Pending"], ("Never",), ["Running T"]),
@@ -266,14 +267,20 @@ def test_v6_failed_worker_under_never_stays_and_is_counted():
     assert made.pod("mnist-worker-0")["metadata"]["uid"] == failed
 
 
-@pytest.mark.parametrize("state", ["Failed", ("Failed", None, "Terminated")])
-def test_v6_failed_worker_under_on_failure_is_replaced(state):
-    """Only the failed pod: launcher and other workers keep theirs, and the job runs again."""
+@pytest.mark.parametrize(
+    ("state", "condition", "restarts"),
+    [("Failed", "Restarting T", {"restarts": 1}), (SHUT_DOWN, "Running T", {})],
+)
+def test_v6_failed_worker_under_on_failure_is_replaced(state, condition, restarts):
+    """Only the failed pod: launcher and other workers keep theirs, and the job runs again.
+
+    Only a failure of the program is a restart.
+    """
     made = led("Running", "Running", worker=role(policy="OnFailure"))
     before = {name: o["metadata"]["uid"] for (_, name), o in made.objects.items()}
     become(made, "mnist-worker-0", state)
     made.settle()
-    assert made.conditions == ["Created T", "Restarting T"]
+    assert made.conditions == ["Created T", condition]
     after = {name: o["metadata"]["uid"] for (_, name), o in made.objects.items()}
     assert {name for name in before if after[name] != before[name]} == {"mnist-worker-0"}
     made.start("mnist-worker-0")
@@ -281,7 +288,7 @@ def test_v6_failed_worker_under_on_failure_is_replaced(state):
     assert made.conditions == ["Created T", "Running T"]
     assert made.status["replicaStatuses"]["Worker"] == {
         "active": 2,
-        "restarts": 1,
+        **restarts,
         "selector": made.status["replicaStatuses"]["Worker"]["selector"],
     }
 

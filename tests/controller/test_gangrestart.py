@@ -66,6 +66,19 @@ def test_peers_of_lost_member_restart_with_it():
     assert any("restart because it lost members" in said.message for said in world.said)
 
 
+def test_member_on_a_node_that_shuts_down_is_a_loss():
+    """The gang restarts as a whole, but neither counted nor before all members fit."""
+    world = running()
+    world.end(LOST, None, reason="Terminated")
+    world.step()
+    assert deleted(world) == []
+    world.extra["placements"] = {LOST: "n3"}
+    assert deleted(world) == ["mnist-worker-0", "mnist-worker-1"]
+    world.step()
+    assert "restarts" not in world.status["replicaStatuses"]["Worker"]
+    assert "restartsInARow" not in world.status
+
+
 def test_lost_member_of_other_jobs_is_replaced_alone():
     """Without the annotation the peers keep running."""
     world = running(restart="pod")

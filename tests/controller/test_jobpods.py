@@ -91,6 +91,50 @@ def test_failed_pod_is_replaced_by_policy(name, kind, policy, end):
     assert (member.fate in replacing) is replaced
 
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
+
+
+@pytest.mark.parametrize("policy", RESTARTS)
+@pytest.mark.parametrize(
+    ("reason", "conditions", "counts"),
+    [
+        ("Terminated", (), False),
+        ("NodeShutdown", (), False),
+        ("Preempting", (), False),
+        ("Evicted", (), True),
+        ("Evicted", (DISRUPTED,), False),
+        ("Evicted", ({**DISRUPTED, "status": "False"},), True),
+        ("", (DISRUPTED,), False),
+        ("DeadlineExceeded", (), True),
+        ("", (), True),
+    ],
+)
+def test_only_failures_of_the_program_count_as_restarts(policy, reason, conditions, counts):
+    """A node that shuts down or lacks resources costs a job nothing of its backoffLimit."""
+    document = tfjob(Worker={"replicas": 2, "restartPolicy": policy}, policy={"backoffLimit": 2})
+    made = World(document).settle()
+    for _ in range(2):
+        made.start()
+        made.settle()
+        made.end("mnist-worker-1", None, reason=reason)
+        made.pod("mnist-worker-1")["status"]["conditions"] = list(conditions)
+        failed_uid = made.pod("mnist-worker-1")["metadata"]["uid"]
+        made.settle()
+        assert made.pod("mnist-worker-1")["metadata"]["uid"] != failed_uid or counts
+    assert ("Failed T" in made.conditions) is counts
+    assert made.status["replicaStatuses"]["Worker"].get("restarts", 0) == (2 if counts else 0)
+
+
+def test_disruption_under_never_fails_the_job():
+    """The author's policy forbids a replacement, whatever ended the pod."""
+    made = World(tfjob(Worker=2)).settle()
+    made.start()
+    made.settle()
+    made.end("mnist-worker-1", None, reason="Terminated")
+    made.settle()
+    assert "Failed T" in made.conditions
+
+
 @pytest.mark.parametrize("change", [{"deleting": True}, {"lost": True}, {"fenced": True}])
 def test_failed_pod_that_goes_is_not_counted(change):
     """The replica of a deleted or lost pod is filled again, whatever the restart policy."""

@@ -239,6 +239,8 @@ class PodView:
     reason: str = ""
     """`status.reason`, e.g. Evicted, OutOfcpu."""
     message: str = ""
+    disrupted: bool = False
+    """It has the condition DisruptionTarget."""
     doubt: tuple[str, str] = ("", "")
     """Reason and message of its newest condition that is not True, until it has containers."""
     ends: tuple[ContainerEnd, ...] = ()

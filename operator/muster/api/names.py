@@ -275,6 +275,11 @@ EVICTED: Final = "Evicted"
 """`status.reason` of a pod that its node threw out, or refused as it is UNDER_PRESSURE."""
 UNDER_PRESSURE: Final = "The node had condition: "
 """Is in `status.message` of a pod that never ran."""
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""Condition of a pod that is ended for a reason outside of its program."""
+DISRUPTIONS: Final = frozenset({"Terminated", "NodeShutdown", "Preempting"})
+"""`status.reason` of pods that a kubelet ends because its node shuts down, or for a critical pod.
+Kubelets before Kubernetes 1.26 set no condition beside it."""
 
 SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 """A pattern of the names of objects such as Queues."""

@@ -44,7 +44,7 @@ class PodFate(Enum):
     """Its node does not answer: nobody knows whether it runs, so that it keeps its place."""
     LOST = auto()
     """It never had its chance (refused by its node, taken by the scheduler), or has lost it with
-    its node: replaced, and counted nowhere."""
+    its node, which may shut down: replaced, and counted nowhere."""
     PEER_LOST = auto()
     """It runs, but its gang lost a member and restarts as a whole: replaced, and not counted."""
     COUNTED = auto()
@@ -354,7 +354,7 @@ def _fate_at_its_end(pod: PodView) -> PodFate:
 
 def _fate_of_failure(job: Job, framework: Framework, replica: Replica, pod: PodView) -> PodFate:
     if is_replaced(job, framework, replica, pod):
-        return PodFate.RESTARTS
+        return PodFate.LOST if disrupted(pod) else PodFate.RESTARTS
     return PodFate.PERMANENT if _is_permanent(framework, replica, pod) else PodFate.STAYS
 
 
@@ -420,3 +420,12 @@ def refused(pod: PodView) -> bool:
     # message tells them apart.
     pressed = pod.reason == names.EVICTED and names.UNDER_PRESSURE in pod.message
     return pressed or pod.reason.startswith(names.OUT_OF) or pod.reason in names.LOST_RACES
+
+
+def disrupted(pod: PodView) -> bool:
+    """Return whether a failed pod was ended by neither its program nor a policy of its author.
+
+    A node that shuts down or lacks resources ends it, or another controller. A pod above its own
+    limit of ephemeral storage is evicted without the condition.
+    """
+    return pod.phase == "Failed" and (pod.disrupted or pod.reason in names.DISRUPTIONS)

@@ -82,6 +82,7 @@ def pod(document: Json) -> PodView:
         node=spec.get("nodeName") or "",
         created=epoch(metadata.get("creationTimestamp") or ""),
         ready=_is_true(status.get("conditions") or (), "Ready"),
+        disrupted=_is_true(status.get("conditions") or (), names.DISRUPTION_TARGET),
         restarts=_restarts(containers) + _restarts(first),
         reason=status.get("reason") or "",
         message=status.get("message") or _unscheduled(status.get("conditions") or ()),
