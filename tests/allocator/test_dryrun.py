@@ -103,6 +103,20 @@ def test_a_node_selector_that_admission_adds():
     play(story)
 
 
+def test_completed_index_asks_for_no_dry_run():
+    """Nothing is to be created of a role whose missing pod has succeeded."""
+
+    async def story(s):
+        done = {"replicaStatuses": {"Worker": {"succeeded": 1, "completedIndexes": "0"}}}
+        document = {**s.create(age=60), "status": done}
+        s.worker(1, node="n1", phase="Running")
+        s.put(document)
+        await s.cycles(2)
+        assert s.asks("team") == []
+
+    play(story)
+
+
 def test_a_sidecar_that_admission_adds():
     """There is room for it, too."""
 

@@ -14,7 +14,7 @@ from muster.allocator.members import GangSettings, Template, Version
 from muster.allocator.tracker import Assumed, Leaving, Retry
 from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
-from muster.api.status import Condition, JobStatus, Verdict
+from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.cluster import gangs, queues
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
@@ -140,6 +140,19 @@ class TestTasks:
     def test_a_pod_in_every_state(self, pod, expected):
         """Where the task of the first worker is counted."""
         assert lists(see(pod)) == expected
+
+    @pytest.mark.parametrize(
+        "pods",
+        [(), (worker(0, phase="Failed", reason="UnexpectedAdmissionError", node="n1"),),
+         (worker(0, phase="Succeeded", node="n1", lost=True),)],
+        ids=["removed", "rejected", "lost"],
+    )  # fmt: skip
+    def test_completed_index_has_done_its_work(self, pods):
+        """The index wants no node and is ready, whatever happened to its pod."""
+        done = JobStatus(replicas={"Worker": ReplicaStatus(completed=frozenset({0, 7}))})
+        job = make_job(replicas=[workers()], status=done)
+        assert lists(see(*pods, job=job)) == ([1, 2], [], [], (0, 1))
+        assert facts_of(pods, job).ready == 1
 
     def test_promises_are_held(self):
         """A promise counts as a node, also while the pod before it is still there."""

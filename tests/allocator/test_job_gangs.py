@@ -801,8 +801,8 @@ class TestRelease:
         assert (gang.refusal, gang.admitted, gang.hold_until) == (None, False, None)
         assert list(gang.roles[0].waiting) == [0, 1, 2]
 
-    def test_members_that_have_done_their_work_stay(self, restarting):
-        """Only the others are taken away; nobody is evicted, as it makes room for nobody."""
+    def test_succeeded_members_of_a_released_collective_run_again(self, restarting):
+        """Only running members are evicted, and no member starts before the others are removed."""
         restarting.pod(W0, phase="Succeeded")
         restarting.pod(W1, phase="Failed")
         restarting.look()
@@ -810,9 +810,11 @@ class TestRelease:
         restarting.look(tracker.ANNOUNCING)
         assert evicted(restarting) == {W2: None}
         restarting.gone(W2)
+        assert restarting.look().refusal is NOT_NOW
+        restarting.gone(W0)
         gang = restarting.look()
         assert gang.refusal is None
-        assert gang.roles[0].succeeded == 1
+        assert list(gang.roles[0].waiting) == [0, 2]
 
 
 def test_of_a_job_that_was_taken_over_half_all_goes_on():

@@ -259,6 +259,28 @@ def test_a_gang_that_makes_room_rests(remade):
     assert tracker.step(step.memory, empty, 10.0).input.refusal is None
 
 
+@pytest.mark.parametrize("collective", [True, False])
+def test_released_collective_waits_for_removal_of_succeeded_pods(collective):
+    """The next run of a collective places all members again, also those that succeeded."""
+    done = pod("a", phase="Succeeded")
+    fields = {"released": True, "collective": collective}
+    facts = facts_of(done, pod("b", node="n1"), **fields)
+    memory = tracker.giving_back(
+        started(facts), facts, frozenset({"b"}), Departure(CAUSE, 0.0), 5.0
+    ).memory
+    memory = tracker.step(memory, facts_of(done, revision=2, **fields), 6.0).memory
+    assert memory.released is collective
+    assert not tracker.step(memory, facts_of(revision=3, **fields), 7.0).memory.released
+
+
+def test_released_collective_stays_released_after_a_restart_of_the_operator():
+    """Pods that succeeded before the release are not counted for the next run."""
+    going = frozenset({"a"})
+    facts = facts_of(pod("a", phase="Succeeded"), going=going, released=True, collective=True)
+    assert tracker.begin(facts).released
+    assert started(facts).released
+
+
 def waits_until(memory, facts, eta, now):
     """Return what is remembered once the gang was looked at, and told to start at that time."""
     memory = tracker.step(memory, facts, now).memory

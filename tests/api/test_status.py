@@ -23,7 +23,14 @@ conditions = st.builds(
     times,
 )
 replicas = st.builds(
-    ReplicaStatus, counts, counts, counts, counts, words, st.lists(words, max_size=2).map(tuple)
+    ReplicaStatus,
+    counts,
+    counts,
+    counts,
+    counts,
+    words,
+    st.lists(words, max_size=2).map(tuple),
+    st.frozensets(counts),
 )
 verdicts = st.builds(
     Verdict,

@@ -278,6 +278,23 @@ def test_a_pod_whose_answer_was_lost_is_not_made_again_for_a_job_that_is_gone(st
     assert story.go(create("one"))[1] == [("create", "pods/one")]
 
 
+def test_pod_of_index_that_is_completed_by_now_is_not_created(monkeypatch):
+    """The watch may not have shown yet that the status lists its index."""
+    story = Story(monkeypatch, gang.EMBEDDED)
+    placed = {"scheduler": "muster", "state": "Running"}
+    started = {"gang": {**placed, "admissionTime": "2026-01-01T00:00:00Z"}}
+    story.show(2, status=started)
+    done = {"replicaStatuses": {"Worker": {"succeeded": 1, "completedIndexes": "0"}}}
+    document = story.server.job
+    story.server.job = {
+        **document,
+        "metadata": {**document["metadata"], "resourceVersion": "3"},
+        "status": {**started, **done},
+    }
+    assert story.go(create("mnist-worker-0"))[1] == []
+    assert story.go(create("mnist-worker-1"))[1] == [("create", "pods/mnist-worker-1")]
+
+
 def test_nor_is_it_by_the_pass_after_one_that_was_cut_short(story):
     """All its tries were in vain, as far as anybody here knows."""
     story.server.refuses["create", "pods/one"] = 504

@@ -442,8 +442,12 @@ class JobMembers(_Kind):
 
     def _lacking(self, job: Job) -> Mapping[str, int]:
         """Return role -> index of its first pod that is not there, of those that lack any."""
-        source = job.uid, job.generation, self._store.jobs.revision(job.key)
-        return self._lacks.get(job.key, source, lambda: _lacking(job, self._store.own_pods(job)))
+        done = tuple(counted.completed for counted in job.status.replicas.values())
+        source = job.uid, job.generation, self._store.jobs.revision(job.key), done
+        return self._lacks.get(job.key, source, lambda: _lacking(job, self._own_pods(job)))
+
+    def _own_pods(self, job: Job) -> Mapping[str, PodView]:
+        return jobpods.with_completed(job, frameworks.of(job), self._store.own_pods(job))
 
     def _keys_of(self, job: Job, of: Version) -> Keys:
         return self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
@@ -534,8 +538,9 @@ def job_facts(
     revision: int,
 ) -> GangFacts:
     """Return what is known of the gang of a job; `pods` are its own by place."""
-    rules, written = settings.rules, job.status.gang
-    failed = jobpods.unreplaced(job, frameworks.of(job), pods)
+    rules, written, framework = settings.rules, job.status.gang, frameworks.of(job)
+    pods = jobpods.with_completed(job, framework, pods)
+    failed = jobpods.unreplaced(job, framework, pods)
     unreplaced = {role: len(places) for role, places in failed.items()} or {}
     template = _without(template, frozenset().union(*failed.values()))
     here = template.tasks
@@ -574,6 +579,7 @@ def job_facts(
             if pod.scheduler_name and pod.scheduler_name not in rules.scheduler_names
         ),
         was_whole=standing.was_admitted(job),
+        collective=framework.life.collective(job),
         youngest=_youngest(counted),
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,
@@ -581,7 +587,7 @@ def job_facts(
         written=written,
         owed=written is not None and written.state == GangPhase.RESERVED,
         released=written is not None and written.state == GangPhase.RELEASED,
-        going=_going(pods, written),
+        going=_going(pods, written, collective=framework.life.collective(job)),
         unplaced=None if here else verdict.foreign(job, blank),
         discreet=settings.hide_others,
         hold=settings.member_hold,
@@ -637,12 +643,17 @@ def _had(job: Job, late: int, rules: GangRules, unreplaced: Mapping[str, int]) -
     return max(0, full - grown)
 
 
-def _going(pods: Mapping[str, PodView], written: Verdict | None) -> frozenset[str]:
-    """Return the places of the pods that an earlier process was taking away, with all the gang."""
+def _going(
+    pods: Mapping[str, PodView], written: Verdict | None, *, collective: bool = False
+) -> frozenset[str]:
+    """Return the places of the pods that an earlier process was taking away, with all the gang.
+
+    `collective`: pods that succeeded as well.
+    """
     if written is None or written.state != GangPhase.RELEASED or written.since is None:
         return frozenset()
     # Those that came after it was written are of the gang's next life.
-    there = ((p, pod) for p, pod in pods.items() if not pod.terminal)
+    there = ((p, pod) for p, pod in pods.items() if not standing.is_over(pod, again=collective))
     return frozenset(place for place, pod in there if pod.created <= written.since)
 
 

@@ -34,7 +34,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import jobpods
-from muster.gang.standing import has_node, is_placed
+from muster.gang.standing import has_node, is_over, is_placed
 from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
 
@@ -122,6 +122,8 @@ class GangFacts:
     """Places of pods that name another scheduler: they are neither bound nor evicted here."""
     was_whole: bool = False
     """What is written of it is about a gang that had all its nodes."""
+    collective: bool = False
+    """After a release its pods that succeeded run again with the others."""
     youngest: float | None = None
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
@@ -759,7 +761,8 @@ def _follow_release(turn: _Turn) -> bool:
     # What comes now was on its way when the gang was released: it must go as well. And as long as
     # the old status is there, a process after this one would take the gang for a whole one.
     there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
-    over = all(pod.terminal for pod in there) and not facts.was_whole
+    ended = all(is_over(pod, again=facts.collective) for pod in there)
+    over = ended and not facts.was_whole
     turn.remember(leaving={} if over else _all_leave(turn, memory.cause))
     return over
 

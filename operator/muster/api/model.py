@@ -297,6 +297,11 @@ class PodView:
         return next((e.exit_code for e in self.ends if e.container == container), None)
 
     @property
+    def removed(self) -> bool:
+        """Whether it stands for a pod that succeeded and was removed since."""
+        return not self.uid
+
+    @property
     def terminal(self) -> bool:
         """Say whether the pod has ended and holds no resources."""
         return self.phase in ("Succeeded", "Failed")

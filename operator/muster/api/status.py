@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
-from muster.api import names
+from muster.api import indexes, names
 from muster.api.edge import format_time, mapping, parse_time
 
 
@@ -98,6 +98,14 @@ Moment = Annotated[
     _UNLESS_NONE,
 ]
 Name = Annotated[str, Field(strict=True, min_length=1), WithJsonSchema({"type": "string"})]
+Indexes = Annotated[
+    frozenset[int],
+    PlainValidator(indexes.parse),
+    PlainSerializer(indexes.dump),
+    WithJsonSchema({"type": "string"}),
+    _Else(frozenset()),
+    _UNLESS_EMPTY,
+]
 
 
 def _like(**also: Mapping[str, object]) -> ConfigDict:
@@ -144,6 +152,14 @@ class ReplicaStatus:
         Texts, Field(description="uids of pods that restarts counts and that are not gone yet.")
     ] = ()
     """Only these may be deleted, so that a crash between the two writes loses no restart."""
+    completed: Annotated[
+        Indexes,
+        Field(
+            alias="completedIndexes",
+            description="Indexes that have succeeded in this run, as in a batch/v1 Job: 0-3,7. "
+            "They are not created again before the next run.",
+        ),
+    ] = frozenset()
 
 
 SIGNALLED: Final = 128

@@ -13,7 +13,7 @@ from muster.api import names
 from muster.api.backoff import QUOTA
 from muster.api.model import Job
 from muster.api.reasons import GangPhase, Reason
-from muster.api.status import Condition, JobStatus, ReplicaStatus
+from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.controller import failures, gangstatus, policies
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate, is_old
@@ -103,27 +103,49 @@ def counts(
     """Count the pods of every role, and add the restarts that this pass finds to those before.
 
     A pod that is being deleted, was refused by its node or is being replaced while it runs
-    counts nowhere; a failed pod counts as failed until it is gone.
+    counts nowhere; a failed pod counts as failed until it is gone. Within a run neither `restarts`
+    nor `succeeded` of the wanted indexes decreases, also if the job is edited.
     """
-    fresh = to_restart(job, roster)
+    fresh = to_restart(job, framework, roster)
     # Uids of pods that are gone are dropped: the list would grow with every restart of a long job.
     present = {pod.uid for pod in roster.own}
     going = {uid for uids in fresh.values() for uid in uids}
-    tally = Counter(_column(member, going) for member in roster.members)
+    tally: Counter[tuple[str, str]] = Counter()
+    done: defaultdict[str, set[int]] = defaultdict(set)
+    for member in roster.members:
+        type_, phase = _column(member, going)
+        tally[type_, phase] += 1
+        if phase == "Succeeded":
+            done[type_].add(member.index)
     failures = Counter({m.replica.type: m.pod.failures for m in roster.members})
     result: dict[str, ReplicaStatus] = {}
     for replica in job.replicas:
         old = before.get(replica.type, ReplicaStatus())
         known = tuple(uid for uid in old.restarted if uid in present)
+        completed = old.completed | done[replica.type]
         result[replica.type] = ReplicaStatus(
             active=tally[replica.type, "Running"],
-            succeeded=tally[replica.type, "Succeeded"],
+            succeeded=sum(index < replica.replicas for index in completed),
             failed=tally[replica.type, "Failed"] if not replica.batch else failures[replica.type],
             restarts=old.restarts + new_restarts(job, roster, replica.type),
             selector=selector(job, framework, replica.role) if framework.life.selectors else "",
             restarted=(*known, *fresh.get(replica.type, ())),
+            completed=completed,
         )
+    # A role that an edit left out may come back in the same run.
+    for type_ in framework.api.types:
+        old = before.get(type_, ReplicaStatus())
+        if type_ not in result and (old.restarts or old.completed):
+            result[type_] = ReplicaStatus(restarts=old.restarts, completed=old.completed)
     return result
+
+
+def _of_new_run(counted: Mapping[str, ReplicaStatus]) -> Mapping[str, ReplicaStatus]:
+    """Return the counts without the indexes that succeeded: the next run creates them again."""
+    return {
+        type_: replace(replica, succeeded=0, completed=frozenset())
+        for type_, replica in counted.items()
+    }
 
 
 def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
@@ -135,14 +157,20 @@ def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
     return type_, phase
 
 
-def to_restart(job: Job, roster: JobPods) -> Mapping[str, tuple[str, ...]]:
+def to_restart(job: Job, framework: Framework, roster: JobPods) -> Mapping[str, tuple[str, ...]]:
     """Return by type the uids of the pods whose replacement starts in this pass."""
     failed = roster.having(PodFate.RESTARTS)
-    leaving = failed
+    leaving, collective = failed, framework.life.collective(job)
     if failed and job.restarts_whole:
         # With all that still run: an all-reduce does not survive one of its ranks, so all begin
         # anew.
-        leaving = tuple(m for m in roster.members if m.fate not in _GOING)
+        leaving = tuple(
+            m
+            for m in roster.members
+            if m.fate not in _GOING
+            and not m.pod.removed
+            and (collective or m.pod.phase != "Succeeded")
+        )
     by_type: defaultdict[str, list[str]] = defaultdict(list)
     for member in leaving:
         by_type[member.replica.type].append(member.pod.uid)
@@ -197,6 +225,10 @@ def running(scope: Scope) -> JobStatus:
     """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
     before = _resumed(scope)
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
+    gang, steps = gangstatus.verdict(scope, counted), _steps(scope, counted)
+    succeeds = any(step.end is End.SUCCEEDED for step in steps)
+    if not succeeds and (scope.run_ended or _run_ends(scope, gang)):
+        counted = _of_new_run(counted)
     if before.start_time is None:
         before = replace(before, start_time=_whole(scope.now))
     first = failures.first_failure(scope, before)
@@ -205,11 +237,10 @@ def running(scope: Scope) -> JobStatus:
         replicas=counted,
         restarts_in_a_row=_in_a_row(scope, before),
         first_failure=first,
-        gang=gangstatus.verdict(scope, counted),
+        gang=gang,
         reason=_kept_from_starting(scope) or _awaited(scope) or str(first or ""),
         observed_generation=scope.job.generation,
     )
-    steps = _steps(scope, counted)
     conditions = with_conditions(before.conditions, _changes(scope, before, steps))
     if scope.roster.having(PodFate.RESTARTS) and scope.job.restarts_whole:
         # The pause before the gang is made anew counts from its last failure.
@@ -237,9 +268,18 @@ def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
     return replace(after, state=blocked, reason=refusal.message)
 
 
+def _run_ends(scope: Scope, gang: Verdict | None) -> bool:
+    """Return whether all members of a collective start again, those that succeeded as well."""
+    if not scope.framework.life.collective(scope.job):
+        return False
+    restarts = scope.job.restarts_whole and scope.roster.having(PodFate.RESTARTS)
+    return bool(restarts) or (gang is not None and gang.state == GangPhase.RELEASED)
+
+
 def has_succeeded(scope: Scope) -> bool:
     """Say whether the pods that decide have ended well, though the status need not say so yet."""
-    well = any(m.pod.phase == "Succeeded" for m in scope.roster.having(PodFate.STAYS))
+    there = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.removed)
+    well = any(pod.phase == "Succeeded" for pod in there)
     return well and running(scope).is_true(names.Condition.SUCCEEDED)
 
 
@@ -352,10 +392,13 @@ def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
     """
     running = Counter(pod.role for pod in scope.roster.own if pod.phase == "Running")
     found = {t: ReplicaStatus() for t in scope.framework.api.types if running[t.lower()]}
-    return {
+    held = {
         type_: replace(counted, active=running[type_.lower()], restarted=())
         for type_, counted in {**found, **scope.job.status.replicas}.items()
     }
+    if not scope.framework.life.collective(scope.job):
+        return held
+    return {type_: replace(counted, completed=frozenset()) for type_, counted in held.items()}
 
 
 def _whole(seconds: float) -> float:
@@ -372,7 +415,8 @@ def _created(scope: Scope) -> Condition:
 def _resumed(scope: Scope) -> JobStatus:
     """Return the status with Created set, and a suspension ended that is over.
 
-    A resumed job starts with a clean sheet: its restarts count from 0 again.
+    A resumed job starts with a clean sheet: its restarts count from 0 again. Only jobs that are no
+    collective keep their completed indexes.
     """
     job, before = scope.job, scope.job.status
     conditions = with_condition(before.conditions, _created(scope))
@@ -381,11 +425,12 @@ def _resumed(scope: Scope) -> JobStatus:
     reason = names.reason(job.kind, names.Suffix.RESUMED)
     message = scope.framework.life.wording.of(scope.framework.life.wording.resumed, job)
     resumed = condition(names.Condition.SUSPENDED, reason, message, scope.now, "False")
+    done = {t: counted.completed for t, counted in before.replicas.items() if counted.completed}
     return replace(
         before,
         conditions=with_condition(conditions, resumed),
         start_time=None,
-        replicas={},
+        replicas={t: ReplicaStatus(completed=completed) for t, completed in done.items()},
         restarts_in_a_row=0,
         first_failure=None,
     )

@@ -5,6 +5,9 @@ A rank of a collective that is replaced alone finds peers that hang. With the an
 `muster.kubeflow.org/restart: gang` the peers of a lost member are therefore replaced together with
 it. Container exits of such a gang are counted restarts (`conditions.to_restart`); losses are not
 counted, and there is no back-off.
+
+A restart, a release and a resume begin a new run. If the pods of the job form one collective, it
+has all of them: what succeeded in the run before is replaced as well.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from muster.api import names
+from muster.api.reasons import GangPhase
 from muster.controller import gangstatus
 from muster.controller.jobpods import Member, PodFate
 from muster.controller.model import Emit
@@ -20,12 +24,13 @@ from muster.controller.scope import Scope
 from muster.gang import standing
 
 
-def with_peers_of_lost(scope: Scope) -> Scope:
-    """Return the scope, with the fate PEER_LOST for the running peers of a lost member.
+def with_replaced_members(scope: Scope) -> Scope:
+    """Return the scope, with what a gang that starts again replaces beside its missing members.
 
-    Nothing changes before the missing members have their nodes: the peers are deleted only if the
-    whole gang can start again.
+    Running peers of a lost member have the fate PEER_LOST. Nothing happens to them before the
+    missing members have their nodes: they are deleted only if the whole gang can start again.
     """
+    scope = replace(scope, run_ended=_run_has_ended(scope))
     peers = [m for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running"]
     if not (peers and scope.job.restarts_whole and _lost_members_fit(scope)):
         return scope
@@ -37,18 +42,35 @@ def _replaced(member: Member) -> Member:
     return replace(member, fate=PodFate.PEER_LOST)
 
 
-def _lost_members_fit(scope: Scope) -> bool:
-    """Return whether the gang lost members that it needs, and all of these can be created now."""
-    roster = scope.roster
-    away = roster.having(PodFate.GOES, PodFate.UNREACHABLE, PodFate.RESTARTS, PodFate.COUNTED)
+def _run_has_ended(scope: Scope) -> bool:
+    """Return whether members of a collective that succeeded have to run again."""
+    if not scope.framework.life.collective(scope.job):
+        return False
+    gang = scope.job.status.gang
+    released = gang is not None and gang.state == GangPhase.RELEASED
+    return released or (scope.job.restarts_whole and _lost_members(scope))
+
+
+def _lost_members(scope: Scope) -> bool:
+    """Return whether the gang lost members that it needs."""
+    away = (PodFate.GOES, PodFate.UNREACHABLE, PodFate.RESTARTS, PodFate.COUNTED)
     # A terminating member belongs to the gang until it is removed. Failed members restart the
     # gang in their own way.
-    if away or not gangstatus.has_run(scope) or gangstatus.exists(scope):
+    waits = bool(scope.roster.having(*away)) or not gangstatus.has_run(scope)
+    return not (waits or gangstatus.exists(scope))
+
+
+def _lost_members_fit(scope: Scope) -> bool:
+    """Return whether the gang lost members that it needs, and all of these can be created now."""
+    if not _lost_members(scope):
         return False
-    placements, replaced = scope.observed.placements, roster.having(PodFate.LOST)
+    roster, placements = scope.roster, scope.observed.placements
+    # Those that succeeded need nodes as well, and have none before they are removed.
+    if scope.rerun:
+        return False
     if placements is None:
         return True
-    lost = {member.pod.name for member in replaced}
+    lost = {member.pod.name for member in roster.having(PodFate.LOST)}
     free = sum(name in lost or name not in roster.names for name in placements)
     return gangstatus.existing(scope) + free >= standing.needed(gangstatus.kept(scope))
 

@@ -36,7 +36,7 @@ def look_again(scope: Scope) -> float | None:
     if scope.context.missing:
         return None
     return scope.backend.look_again(
-        scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
+        scope.observed.group, scope.job, scope.group_facts, _members(scope), scope.now
     )
 
 
@@ -253,7 +253,7 @@ def _scheduler(scope: Scope) -> str:
 def _foreign(scope: Scope) -> Verdict | None:
     """Return what a foreign scheduler says; its last verdict holds until there is another."""
     found = scope.backend.verdict(
-        scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
+        scope.observed.group, scope.job, scope.group_facts, _members(scope), scope.now
     )
     return found or _last_verdict(scope) or _first_placed(scope)
 

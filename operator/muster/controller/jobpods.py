@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
@@ -84,12 +84,15 @@ class JobPods:
     names: frozenset[str]
     """Every name that is taken."""
     places: frozenset[tuple[str, int]]
-    """Every (role, index) that has a pod."""
+    """Every (role, index) that has a pod, or is completed."""
+    removed: Mapping[str, int]
+    """Role -> completed indexes that have no succeeded pod any more."""
 
     @property
     def own(self) -> tuple[PodView, ...]:
         """All pods that the job controls."""
-        return (*(member.pod for member in self.members), *self.surplus, *self.strays)
+        members = (member.pod for member in self.members if not member.pod.removed)
+        return (*members, *self.surplus, *self.strays)
 
     def having(self, *fates: PodFate) -> tuple[Member, ...]:
         """Return the members with one of these fates."""
@@ -115,8 +118,9 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
     unwanted = [pod for pod in own if pod.uid not in chosen]
     strays = {pod.uid: pod for pod in unwanted if not _is_understood(framework, pod)}
     orphans, foreign, leftovers = _sort_others(observed, framework, others)
+    members = _members(observed, framework, kept)
     return JobPods(
-        members=_members(observed, framework, kept),
+        members=members,
         surplus=tuple(pod for pod in unwanted if pod.uid not in strays),
         strays=tuple(strays.values()),
         orphans=orphans,
@@ -124,7 +128,8 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
         leftovers=leftovers,
         names=frozenset(pod.name for pod in observed.pods)
         | frozenset(batch.name for batch in observed.batches),
-        places=frozenset(kept),
+        places=frozenset((member.replica.role, member.index) for member in members),
+        removed=_removed(job, kept),
     )
 
 
@@ -314,12 +319,72 @@ def _members(
     for replica in observed.job.replicas:
         before = observed.job.status.replicas.get(replica.type, ReplicaStatus())
         counted = frozenset(before.restarted)
-        for index in indices[replica.role]:
-            pod = kept[replica.role, index]
-            lost = pod.uid in observed.replacing
-            fate = _fate(observed.job, framework, replica, pod, lost=lost, counted=counted)
-            members.append(Member(pod, replica, index, fate))
+        for index in sorted({*indices[replica.role], *_completed_of(observed.job, replica)}):
+            pod = kept.get((replica.role, index))
+            if index in before.completed:
+                done = _completed(observed.job, framework, replica, index, pod)
+                members.append(Member(done, replica, index, PodFate.STAYS))
+            elif pod is not None:
+                lost = pod.uid in observed.replacing
+                fate = _fate(observed.job, framework, replica, pod, lost=lost, counted=counted)
+                members.append(Member(pod, replica, index, fate))
     return tuple(members)
+
+
+def _removed(job: Job, kept: Mapping[tuple[str, int], PodView]) -> Mapping[str, int]:
+    """Return role -> completed indexes that have no succeeded pod any more."""
+    found = {}
+    for replica in job.replicas:
+        pods = (kept.get((replica.role, index)) for index in _completed_of(job, replica))
+        count = sum(pod is None or pod.phase != "Succeeded" for pod in pods)
+        if count:
+            found[replica.role] = count
+    return found
+
+
+def _completed_of(job: Job, replica: Replica) -> Iterator[int]:
+    """Yield the indexes of a role that have succeeded in this run and are wanted."""
+    before = job.status.replicas.get(replica.type)
+    return (i for i in (before.completed if before else ()) if i < replica.replicas)
+
+
+def with_completed(
+    job: Job, framework: Framework, pods: Mapping[str, PodView]
+) -> Mapping[str, PodView]:
+    """Return the job's pods by name, each completed index as a pod that succeeded."""
+    done = {
+        name: _completed(job, framework, replica, index, pods.get(name))
+        for replica in job.replicas
+        for index in _completed_of(job, replica)
+        for name in (replica.pod_name(job.name, index),)
+    }
+    return {**pods, **done} if done else pods
+
+
+def _completed(
+    job: Job, framework: Framework, replica: Replica, index: int, pod: PodView | None
+) -> PodView:
+    """Return the succeeded pod of a completed index, whatever happened to it since.
+
+    It may be removed, its node may be lost, and a kubelet that restarts may turn a pod that
+    succeeded into one that failed.
+    """
+    if pod is None:
+        return PodView(
+            namespace=job.namespace,
+            name=replica.pod_name(job.name, index),
+            uid="",
+            owner=job.as_owner,
+            role=replica.role,
+            index=framework.roles.first(job) + index if replica.numbered else None,
+            phase="Succeeded",
+            deleting=False,
+            node="",
+            created=0.0,
+        )
+    if pod.phase == "Succeeded" and not (pod.lost or pod.unreachable):
+        return pod
+    return replace(pod, phase="Succeeded", reason="", lost=False, unreachable=False)
 
 
 def _fate(

@@ -48,13 +48,13 @@ def is_patched(scope: Scope, group: GroupView) -> bool:
 
 def writes(scope: Scope) -> Iterator[Action]:
     """Yield what brings the group object to what it should be."""
-    group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.facts)
+    group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.group_facts)
     if wanted is None:
         yield from removal(scope)
     elif scope.context.missing:
         return
     elif group is None:
-        yield from _creations(scope, *scope.backend.before(scope.job, scope.facts), wanted)
+        yield from _creations(scope, *scope.backend.before(scope.job, scope.group_facts), wanted)
     elif not group.deleting and not of_another(scope):
         # Fields that this cluster's CRD prunes would else differ for ever, and be written in every
         # pass.
@@ -86,7 +86,7 @@ def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action
     if taken:
         if not is_lent(scope, group):
             # What is there and says something else is made anew.
-            yield from _creations(scope, *scope.backend.before(scope.job, scope.facts))
+            yield from _creations(scope, *scope.backend.before(scope.job, scope.group_facts))
         yield _patch(group, taken)
     if fixed and scope.fresh:
         text = "The group cannot change while pods exist; the new value applies after a restart"

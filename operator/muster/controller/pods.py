@@ -113,7 +113,8 @@ def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Pat
     bare = set()
     for member in scope.roster.members:
         pod, builder = member.pod, builders[member.replica.role]
-        lacking = builder.unmarked(pod.index, pod.labels) if pod.kind == "Pod" else {}
+        made_here = pod.kind == "Pod" and not pod.removed
+        lacking = builder.unmarked(pod.index, pod.labels) if made_here else {}
         if lacking and not pod.deleting:
             bare.add(pod.name)
             yield _labelled(pod, lacking, {})
@@ -160,7 +161,8 @@ def removals(scope: Scope) -> Iterator[Delete]:
         return
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     fates = (PodFate.COUNTED, PodFate.LOST, PodFate.PEER_LOST)
-    yield from deletions(member.pod for member in scope.roster.having(*fates))
+    replaced = (*scope.roster.having(*fates), *scope.rerun)
+    yield from deletions(member.pod for member in replaced if not member.pod.removed)
 
 
 def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
@@ -268,7 +270,7 @@ def may_create(scope: Scope) -> bool:
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
     possible = scope.hindrance is None and podgroup.ready_for_pods(scope)
     # Lost members start together with the peers that are replaced.
-    restarts = bool(scope.roster.having(PodFate.PEER_LOST))
+    restarts = bool(scope.roster.having(PodFate.PEER_LOST)) or bool(scope.rerun)
     waits = restarts or bool(gangstatus.names_in_use(scope)) or _misled(scope)
     return rested and possible and not waits
 

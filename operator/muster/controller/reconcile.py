@@ -69,7 +69,7 @@ def reconcile(
     if job.problems:
         observed = replace(observed, job=meaning.of_invalid(observed, framework))
     scope = scope_of(observed, framework, backend, context)
-    scope = gangrestart.with_peers_of_lost(scope)
+    scope = gangrestart.with_replaced_members(scope)
     if job.status.finished:
         return list(_finished(scope))
     # What runs is not taken down for an edit that nobody understands.

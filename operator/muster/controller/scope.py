@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from muster.api.model import GroupView, Job, ObjectView
-from muster.controller.jobpods import JobPods, job_pods, unreplaced
+from muster.controller.jobpods import JobPods, Member, job_pods, unreplaced
 from muster.controller.model import Context, Observed, Refusal
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, GangFacts, standing
@@ -23,6 +24,8 @@ class Scope:
     context: Context
     roster: JobPods
     facts: GangFacts
+    run_ended: bool = False
+    """The gang starts again, and members that succeeded are replaced with the others."""
 
     @property
     def job(self) -> Job:
@@ -42,6 +45,18 @@ class Scope:
     def minimum(self) -> int:
         """How many pods must run together."""
         return standing.minimum(self.job, self.facts)
+
+    @property
+    def rerun(self) -> tuple[Member, ...]:
+        """Members that succeeded in a run that has ended: the next one creates them again."""
+        done = (member for member in self.roster.members if member.pod.phase == "Succeeded")
+        return tuple(done) if self.run_ended else ()
+
+    @property
+    def group_facts(self) -> GangFacts:
+        """What a gang scheduler that counts pods goes by: completed indexes may have none."""
+        gone = Counter(self.facts.unreplaced) + Counter(self.roster.removed)
+        return self.facts if self.backend.embedded else replace(self.facts, unreplaced=gone)
 
     @property
     def schedulers(self) -> tuple[str, ...]:

@@ -344,6 +344,9 @@ class Life:
     """The conditions to set, in order; success is decided before failure and ends the list."""
     fails_with: Callable[[Job, Replica, PodView], bool] = lambda _job, _replica, _pod: False
     """(job, role, its failed pod) -> whether the job fails, whatever the role's restart policy."""
+    collective: Callable[[Job], bool] = lambda _job: True
+    """Do the pods of a job form one collective? Then a new run creates all of them, also those
+    whose index succeeded in the run before."""
     limits_itself: bool = False
     """Do its batch Jobs keep to the backoff limit, the deadline and the TTL?"""
     selectors: bool = False

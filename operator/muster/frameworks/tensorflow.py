@@ -106,6 +106,12 @@ def _is_master(job: Job, replica: Replica, index: int) -> bool:
     return replica.type == "Worker" and index == 0
 
 
+def _is_collective(job: Job) -> bool:
+    """Return whether the workers depend on each other: neither servers nor single workers."""
+    servers = job.replica("PS")
+    return not (job.options["enableDynamicWorker"] or (servers and servers.replicas))
+
+
 def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     steps = tuple(_progress(job, seen))
     if any(step.end is base.End.SUCCEEDED for step in steps):
@@ -215,7 +221,7 @@ TENSORFLOW: Final = base.Framework(
         environment=_environment,
         configs=_configs,
     ),
-    life=base.Life(outcome=_outcome),
+    life=base.Life(outcome=_outcome, collective=_is_collective),
     spec=base.Spec(
         options={"successPolicy": "", "enableDynamicWorker": False}, validate=_validate
     ),

@@ -117,6 +117,14 @@ def is_ending(pod: PodView) -> bool:
     return has_node(pod) and pod.deleting and not pod.lost
 
 
+def is_over(pod: PodView, *, again: bool) -> bool:
+    """Return whether a released gang waits no longer for the pod.
+
+    `again`: an index that succeeded runs again, so that its pod has to be removed first.
+    """
+    return pod.terminal and not (again and pod.phase == "Succeeded")
+
+
 def placed(pods: Iterable[PodView]) -> int:
     """Return how many of the pods are placed."""
     return sum(map(is_placed, pods))

@@ -616,13 +616,14 @@ class Reconciler:
 
         A job that is deleted without its children gives them up before any watch may show that:
         who were made its own again would go with it. Of one that is deleted with them, pods may be
-        seen to be gone before it is: they would be made once more.
+        seen to be gone before it is: they would be made once more. And a status that the watch has
+        not shown may list completed indexes, which are not created again.
         """
         await self._read_anew(job)
         found = self._store.jobs.get(job.key)
         if found is None or found.deleting:
             return False
-        return (found.uid, found.generation) == (job.uid, job.generation)
+        return _version(found) == _version(job)
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""
@@ -723,6 +724,13 @@ def _lane(action: Action) -> object:
     if isinstance(action, Create) and action.doc["apiVersion"] == names.RBAC_API:
         return names.RBAC_API
     return None
+
+
+def _version(job: Job) -> tuple[object, ...]:
+    """Return what decides which pods of a job may be created."""
+    counted = job.status.replicas.items()
+    done = {type_: replica.completed for type_, replica in counted if replica.completed}
+    return job.uid, job.generation, done
 
 
 def _is_trouble(error: Exception) -> bool:

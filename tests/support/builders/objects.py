@@ -61,7 +61,7 @@ def make_job(*, replicas=None, scheduling=None, kind="TFJob", name="mnist", **fi
         "annotations": {},
         "replicas": tuple(replicas or (make_replica(replicas=2),)),
         "run_policy": policy,
-        "options": {},
+        "options": {"successPolicy": "", "enableDynamicWorker": False},
         "status": JobStatus(),
     }
     return model.Job(**(values | fields))

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Within a run of a job nothing that was done is done again, and no count decreases."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from muster import gang
+from muster.api import indexes
+from muster.api.status import Verdict
+from muster.controller.model import Create, Delete, Patch, SetStatus
+from muster.frameworks import load, of
+from support.apiserver.memory import World, of_kind, wanted
+
+DELETED_AT = "2024-01-01T00:00:00Z"
+WHOLE = {"muster.kubeflow.org/restart": "gang"}
+WRITES = Create | Delete | Patch | SetStatus
+WHICH = st.integers(0, 7)
+TYPES = {
+    "TFJob": ("Chief", "PS", "Worker"),
+    "PyTorchJob": ("Master", "Worker"),
+    "XGBoostJob": ("Master", "Worker"),
+    "PaddleJob": ("Master", "Worker"),
+    "JAXJob": ("Worker",),
+}
+NEEDED = {"XGBoostJob": "Master"}
+
+
+def job_of(kind, present, workers, policy, options, annotations):
+    """Return a job of that kind with some of its roles."""
+    given_ = {type_ for type_, there in zip(TYPES[kind], present, strict=False) if there}
+    roles = {
+        type_: {"replicas": workers if type_ == "Worker" else 1, "restartPolicy": policy}
+        for type_ in TYPES[kind]
+        if type_ in {"Worker", NEEDED.get(kind)} | given_
+    }
+    spec = options if kind == "TFJob" else None
+    return of_kind(kind, annotations=annotations, spec=spec, **roles)
+
+
+jobs = st.builds(
+    job_of,
+    st.sampled_from(sorted(TYPES)),
+    st.tuples(st.booleans(), st.booleans()),
+    st.integers(1, 4),
+    st.sampled_from(["Never", "OnFailure", "ExitCode", "Always"]),
+    st.builds(
+        lambda dynamic: {"successPolicy": "AllWorkers", "enableDynamicWorker": dynamic},
+        st.booleans(),
+    ),
+    st.sampled_from([None, WHOLE]),
+)
+events = st.one_of(
+    st.tuples(st.just("start")),
+    st.tuples(st.just("succeed"), WHICH),
+    st.tuples(st.just("fail"), WHICH, st.sampled_from([1, 137])),
+    st.tuples(st.just("collect"), WHICH),
+    st.tuples(st.just("reject"), WHICH),
+    st.tuples(st.just("drain"), WHICH),
+    st.tuples(st.just("lose_node"), st.integers(0, 1)),
+    st.tuples(st.just("reap")),
+    st.tuples(st.just("resize"), st.integers(1, 5)),
+    st.tuples(st.just("leave_out")),
+    st.tuples(st.just("crash"), st.integers(0, 6)),
+    st.tuples(st.just("tick"), st.sampled_from([1, 400])),
+    st.tuples(st.just("pause")),
+    st.tuples(st.just("release")),
+)
+histories = st.lists(events, max_size=14)
+backends = st.sampled_from([gang.NONE, gang.EMBEDDED, gang.VOLCANO])
+
+
+class Cluster(World):
+    """A world that records what the status has counted in the run under way."""
+
+    def __init__(self, document, backend):
+        """Begin with a job that has its pods."""
+        super().__init__(document, backend=backend)
+        self.done, self.restarts, self.restarted = {}, {}, False
+        self.whole = bool(document["metadata"].get("annotations"))
+        self.placed()
+        self.passes()
+
+    def placed(self):
+        """Give all pods nodes, those of completed indexes as well."""
+        if self.backend.embedded:
+            self.extra["placements"] = dict.fromkeys(wanted(self), "node")
+            self.extra["verdict"] = Verdict("muster", "Placed", "mnist")
+
+    # What is checked.
+
+    def passes(self, *, upto=None):
+        """Do reconciles until one writes nothing; check after each write."""
+        for _ in range(12):
+            group = self.objects.get(("PodGroup", "mnist"))
+            if group is not None and not self.backend.embedded:
+                group["status"] = {"phase": "Running"}
+            actions = self.decide()[:upto]
+            for action in actions:
+                self.check(action)
+                self.apply(action)
+            if upto is not None or not any(isinstance(a, WRITES) for a in actions):
+                return
+        raise AssertionError(f"no fixpoint: {self.decide()}")
+
+    def check(self, action):
+        """Check one write against what the run has counted so far."""
+        if isinstance(action, Create) and action.doc["kind"] == "Pod":
+            assert action.doc["metadata"]["name"] not in self.completed_names()
+        if isinstance(action, SetStatus):
+            self.count(action.status)
+
+    def completed_names(self):
+        """Return the names of the pods that this run must not create again."""
+        return {f"mnist-{type_.lower()}-{i}" for type_, found in self.done.items() for i in found}
+
+    def count(self, status):
+        """Compare the counts of a status with those before."""
+        replicas = status.get("replicaStatuses", {})
+        job = load(self.framework, self.job)
+        collective = of(job).life.collective(job)
+        running = not (status.get("completionTime") or job.run_policy.suspend)
+        for type_ in TYPES[job.kind]:
+            counted = replicas.get(type_, {})
+            done = indexes.parse(counted.get("completedIndexes"))
+            before = self.done.get(type_, frozenset())
+            if not (self.restarted and collective):
+                assert done >= before
+            assert counted.get("restarts", 0) >= self.restarts.get(type_, 0)
+            role = job.replica(type_)
+            if running and role is not None:
+                assert counted.get("succeeded", 0) == len(done & frozenset(range(role.replicas)))
+        self.done = {t: indexes.parse(c.get("completedIndexes")) for t, c in replicas.items()}
+        self.restarts = {t: c.get("restarts", 0) for t, c in replicas.items()}
+
+    # What happens.
+
+    def happen(self, event, *args):
+        """Let one thing happen, and the operator see to it."""
+        if self.status.get("completionTime"):
+            return
+        getattr(self, f"on_{event}")(*args)
+        self.passes()
+
+    def some(self, which, *phases):
+        """Return the name of one of the pods in these phases, or None."""
+        pods = [p["metadata"]["name"] for p in self.of("Pod")
+                if p.get("status", {}).get("phase", "Pending") in phases]  # fmt: skip
+        return sorted(pods)[which % len(pods)] if pods else None
+
+    def loses(self, *pods):
+        """Note that a gang that restarts as a whole may begin a new run from here on.
+
+        Not for pods that have done their work.
+        """
+        needed = set(pods) - self.completed_names()
+        self.restarted = self.restarted or (self.whole and bool(needed))
+
+    def on_start(self):
+        """Let all pods run that are to."""
+        for pod in self.of("Pod"):
+            if "status" not in pod:
+                self.start(pod["metadata"]["name"])
+
+    def on_succeed(self, which):
+        """Let a program end well."""
+        if name := self.some(which, "Running"):
+            self.end(name, 0)
+
+    def on_fail(self, which, code):
+        """Let a program fail."""
+        if name := self.some(which, "Running"):
+            self.loses(name)
+            self.end(name, code)
+
+    def on_reject(self, which):
+        """Let a kubelet that restarts reject a pod that has succeeded."""
+        if name := self.some(which, "Succeeded"):
+            self.end(name, None, reason="UnexpectedAdmissionError")
+
+    def on_collect(self, which):
+        """Remove a pod that has ended, as PodGC."""
+        if name := self.some(which, "Succeeded", "Failed"):
+            del self.objects["Pod", name]
+
+    def on_drain(self, which):
+        """Delete a pod; it takes its time."""
+        if name := self.some(which, "Pending", "Running", "Succeeded"):
+            self.loses(name)
+            self.pod(name)["metadata"].setdefault("deletionTimestamp", DELETED_AT)
+
+    def on_lose_node(self, which):
+        """Delete a node, and with it the pods that it had."""
+        for name in self.names()[which::2]:
+            self.loses(name)
+            del self.objects["Pod", name]
+
+    def on_reap(self):
+        """Remove what is being deleted."""
+        self.reap()
+
+    def on_resize(self, replicas):
+        """Scale the workers."""
+        field = self.framework.spec_field
+        roles = self.job["spec"][field]
+        if "Worker" in roles:
+            self.edit(**{field: {**roles, "Worker": {**roles["Worker"], "replicas": replicas}}})
+        self.placed()
+
+    def on_leave_out(self):
+        """Leave a role out of the spec, and put it back."""
+        field = self.framework.spec_field
+        roles = self.job["spec"][field]
+        if len(roles) > 1 and self.job["kind"] != "XGBoostJob":
+            self.loses(*self.names())
+            first, *_ = sorted(set(roles) - {"Worker"})
+            others = {type_: role for type_, role in roles.items() if type_ != first}
+            self.edit(**{field: others})
+            self.passes()
+            self.edit(**{field: roles})
+        self.placed()
+
+    def on_crash(self, upto):
+        """Let the operator end in the middle of a reconcile."""
+        self.passes(upto=upto)
+
+    def on_tick(self, seconds):
+        """Let time go by."""
+        self.now += seconds
+
+    def on_pause(self):
+        """Suspend the job, and resume it: a new run begins."""
+        policy = self.job["spec"].get("runPolicy", {})
+        self.edit(runPolicy={**policy, "suspend": True})
+        self.restarted = True
+        self.passes()
+        self.reap()
+        self.passes()
+        if not self.status.get("completionTime"):
+            self.restarts = {}
+            self.edit(runPolicy={**policy, "suspend": False})
+            self.passes()
+            self.restarted = False
+
+    def on_release(self):
+        """Let the allocator release the whole gang: a new run begins."""
+        if not self.backend.embedded:
+            return
+        self.restarted = True
+        self.extra["verdict"] = Verdict("muster", "Released", "mnist", reason="Preempted")
+        self.extra["placements"] = {}
+        self.passes()
+        for pod in self.of("Pod"):
+            if pod.get("status", {}).get("phase", "Pending") in ("Pending", "Running"):
+                del self.objects["Pod", pod["metadata"]["name"]]
+        self.passes()
+        self.placed()
+        self.passes()
+        self.restarted = self.whole
+
+
+@settings(max_examples=settings().max_examples * 3 // 10)
+@given(jobs, backends, histories)
+@example(
+    job_of("TFJob", (True, True), 2, "OnFailure", {"successPolicy": "AllWorkers"}, None),
+    gang.EMBEDDED,
+    [("start",), ("succeed", 2), ("reject", 0), ("crash", 1), ("collect", 0), ("resize", 1)],
+)
+def test_completed_index_of_a_run_is_not_created_again(document, backend, history):
+    """Whatever happens to its pod, within a run; nor does `succeeded` or `restarts` decrease."""
+    cluster = Cluster(document, backend)
+    for event in history:
+        cluster.happen(*event)
