@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6125,
-    "api": 3448,
-    "cluster": 5917,
+    "allocator": 6139,
+    "api": 3519,
+    "cluster": 6313,
     "commands": 6089,
-    "controller": 3760,
+    "controller": 3930,
     "dashboard": 636,
-    "frameworks": 3110,
-    "gang": 1489,
+    "frameworks": 3165,
+    "gang": 1497,
     "kube": 3743,
     "local": 3890,
     "muster": 1084,
-    "runtime": 2146,
+    "runtime": 2154,
     "scheduler": 10471,
-    "store": 3077,
-    "tests": 77262,
+    "store": 3078,
+    "tests": 78492,
     "tools": 2558,
 }
 
