@@ -46,8 +46,9 @@ def test_a_limit_range(api: Api, operator: Operator) -> None:
     document = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"}}
     api.create({**document, "spec": {"limits": [limits]}})
     api.create(tfjob("forbidden", workers=1, resources={"cpu": "3"}))
-    said = verdict(wait_reason(api, "forbidden", "ExceedsResourceQuota"))
-    assert 'has 3 cpu, the max for a container is 2 by limit range "range"' in said["message"]
+    said = verdict(wait_reason(api, "forbidden", "CreationRefused"))
+    assert "maximum cpu usage per Container is 2, but limit is 3" in said["message"]
+    assert api.get("TFJob", "forbidden")["status"]["state"] == "Blocked"
     assert not api.pods()
     api.create(tfjob("bare", workers=2, resources={"memory": "1Mi"}, run="forever"))
     pods = api.wait_pods(2, "Running", "bare")

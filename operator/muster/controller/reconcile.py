@@ -290,7 +290,7 @@ def _awaits_verdict(scope: Scope) -> bool:
         return False
     young = first_verdict_within(scope.job, scope.now) > 0
     silent = scope.observed.verdict is None and not scope.observed.placements
-    silent = silent and not gangstatus.names_in_use(scope)
+    silent = silent and not (scope.hindrance or gangstatus.names_in_use(scope))
     return young and scope.backend.embedded and silent
 
 

@@ -254,6 +254,9 @@ class Reconciler:
             return None
         if self._store.pods(job, job.pod_names(job.replicas)):
             return None
+        # The rejection of a dry run is reported at once.
+        if self._store.jobs.refusal(job, time.time()) is not None:
+            return None
         if not (framework.pods.companions or framework.life.latch or job.status.conditions):
             return left
         # What is made before its pods would not get its turn before those of others.
