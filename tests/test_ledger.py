@@ -27,7 +27,7 @@ LEDGER = {
     "kube": 3743,
     "local": 3890,
     "muster": 1084,
-    "runtime": 2154,
+    "runtime": 2157,
     "scheduler": 10471,
     "store": 3078,
     "tests": 78492,

@@ -199,8 +199,9 @@ def test_a_permission_that_is_lost_at_work_is_told_and_asked_for_again(
     said = operator.wait_unready("may not create pods")
     assert "manifests/overlays/embedded" in said
     assert "muster_permissions_missing 3.0" in operator.scrape()  # of one rule
-    job = api.wait_job("stopped", lambda j: j.get("status", {}).get("state") == "Blocked")
-    assert "this account may not create pods" in job["status"]["reason"]
+    missing = "this account may not create pods"
+    job = api.wait_job("stopped", lambda j: missing in j.get("status", {}).get("reason", ""))
+    assert job["status"]["state"] == "Blocked"
     assert {p["metadata"]["uid"] for p in api.pods("runs")} == before
     api.patch(CLUSTER_ROLES, "muster-jobs", {"rules": role["rules"]})
     operator.wait_ready()
