@@ -52,7 +52,7 @@ def complaint(row: Broken, job: Json) -> str:
     if row.by == "verdict":
         gang = verdict(job)
         return f"{gang.get('reason', '')}: {gang.get('message', '')}" if gang.get("reason") else ""
-    return str(status["reason"]) if status.get("state") == "Invalid" else ""
+    return str(status["reason"]) if status.get("state") in ("Invalid", "Blocked") else ""
 
 
 def test_what_cannot_be_meant_is_told_and_hurts_nobody(
