@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2157,
     "scheduler": 10471,
     "store": 3078,
-    "tests": 78494,
+    "tests": 78501,
     "tools": 2558,
 }
 

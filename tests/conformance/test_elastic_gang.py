@@ -102,3 +102,10 @@ def test_a_paddle_job_starts_whole():
     spec = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4}}
     job = load(FRAMEWORKS["PaddleJob"], of_kind("PaddleJob", Worker=3, spec=spec))
     assert gangs.minimum(job) == 3
+
+
+def test_elastic_job_without_roles_has_no_minimum():
+    """A stored job whose roles cannot be parsed is read without an exception."""
+    spec = {"pytorchReplicaSpecs": {}, "elasticPolicy": {"minReplicas": 1}}
+    job = load(FRAMEWORKS["PyTorchJob"], {"metadata": {"name": "x"}, "spec": spec})
+    assert FRAMEWORKS["PyTorchJob"].gang.minimum(job) == 0

@@ -29,7 +29,7 @@ FATES = {
 """How a job is made, its run policy, and the condition that it must come to; empty: it is gone."""
 HASTY = ("paused", "paused", "doomed", "done", "wide")
 """What lets go of room while pods are on their way, and those who would have it."""
-LAUNCHED = frozenset({"done", "paused", "doomed", "brief"})
+LAUNCHED = frozenset({"done", "paused", "doomed"})
 PACES = ((0.0, 0.01), (0.0, 0.05, 0.3), (0.0, 0.05, 0.3), (0.0, 0.02, 1.2))
 DOWN = 2.0
 """Seconds without an operator: what one has sent before its end is done by then."""

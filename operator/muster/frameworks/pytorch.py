@@ -131,7 +131,7 @@ def _minimum(job: Job) -> int | None:
     others = job.total - (workers.replicas if workers else 0)
     needs = [_fewest_nodes(replica) for replica in job.replicas]
     stated = [job.total if need is None else need for need in needs]
-    return min(max(master_worker.span(job, policy)[0] + others, *stated), job.total)
+    return min(max((master_worker.span(job, policy)[0] + others, *stated)), job.total)
 
 
 def _fewest_nodes(replica: Replica) -> int | None:
