@@ -81,5 +81,5 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     for pod in through:
         api.finish(pod["metadata"]["name"])
     job = api.wait_condition("through", "Succeeded")
-    assert job["status"]["replicaStatuses"]["Worker"] == {"succeeded": 2}
+    assert job["status"]["replicaStatuses"]["Worker"]["succeeded"] == 2
     assert created_pods(third) == 2
