@@ -172,7 +172,7 @@ crds-fresh: install
 	$(BIN)/python tools/site/reference.py --check
 	$(BIN)/python tools/site/kinds.py --check
 
-crds: install ## write crds/, docs/reference.md and lists of kinds in manifests/ from the models
+crds: install ## write crds/, docs/reference.md, docs/reasons.md and lists of kinds in manifests/ from the models
 	$(BIN)/muster crds
 	$(BIN)/python tools/site/reference.py
 	$(BIN)/python tools/site/kinds.py

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6139,
-    "api": 3519,
+    "api": 3672,
     "cluster": 6313,
     "commands": 6089,
     "controller": 3930,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2157,
     "scheduler": 10471,
     "store": 3078,
-    "tests": 78501,
-    "tools": 2558,
+    "tests": 78516,
+    "tools": 2587,
 }
 
 

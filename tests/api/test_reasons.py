@@ -34,3 +34,18 @@ def test_every_reason_is_spelt_in_one_place() -> None:
         if isinstance(node, ast.Constant) and node.value in known
     }
     assert spelt == set()
+
+
+def test_reason_without_meaning_or_remedy_does_not_exist() -> None:
+    """Every reason states in sentences what it means and what to do."""
+    short = [
+        r.name for r in Reason if r and not all(t.endswith(".") for t in (r.meaning, r.remedy))
+    ]
+    assert short == []
+
+
+def test_page_of_reasons_names_every_reason() -> None:
+    """The docs have one row for each reason."""
+    page = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text()
+    rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [reason for reason in Reason if reason]

@@ -21,7 +21,7 @@ MENU = {
         "terminal",
         "migration",
     ),
-    "Use": ("jobs", "gang-schedulers", "policies", "queues", "waiting", "reference"),
+    "Use": ("jobs", "gang-schedulers", "policies", "queues", "waiting", "reasons", "reference"),
     "Operate": (
         "multi-tenancy",
         "sizing",
