@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3890,
     "muster": 1084,
     "runtime": 2157,
-    "scheduler": 10471,
+    "scheduler": 10473,
     "store": 3078,
     "tests": 78516,
     "tools": 2587,

@@ -26,7 +26,8 @@ def break_deadlock(session: Session) -> None:
     """Release at most one degraded gang, if its capacity completes another degraded gang.
 
     Only gangs whose member hold has expired are considered. The released gang must be
-    restartable and have no higher priority. The gang that loses the least work is tried first.
+    restartable and have no higher priority, and the completed gang must be allowed to preempt.
+    The gang that loses the least work is tried first.
     """
     degraded = sorted((g for g in session.gangs if _is_stuck(session, g)), key=session.order)
     if len(degraded) < 2:
@@ -37,7 +38,8 @@ def break_deadlock(session: Session) -> None:
         if not victim.spec.restartable or victim.spec.critical or victim.spec.guarded:
             continue
         for gang in degraded:
-            if gang is victim or gang.spec.priority < victim.spec.priority:
+            lower = gang.spec.priority < victim.spec.priority
+            if gang is victim or gang.spec.polite or lower:
                 continue
             if trials == MAX_TRIALS:
                 return
