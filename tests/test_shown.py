@@ -45,7 +45,6 @@ PAINS = {
         "large jobs starve behind small ones",
         "s5-drain-for-the-head",
         "scheduler/actions/test_reserve.py::test_a_stream_of_jobs",
-        "e2e/test_stream.py::test_a_large_gang_beside_a_stream",
     ),
     "S6": ("small jobs are blocked behind a large head", "s6-small-pass-large"),
     "S7": ("a gang that is not ready hoards room", "s7-unready-gang-holds-nothing"),
@@ -53,18 +52,13 @@ PAINS = {
     "S9": (
         "devices are scattered, and not packed by default",
         "s9-gpus-packed-by-default",
-        "e2e/test_defragment.py::test_a_job_moves_so_that_a_larger_one_fits",
     ),
     "S10": (
         "misleading messages, autoscalers that do not act",
         "s10-honest-counts",
         "e2e/test_gangs.py::test_n_pods_with_room_for_fewer_wait_together",
     ),
-    "S11": (
-        "an impossible job waits for ever without a word",
-        "s11-no-matching-node",
-        "e2e/test_gangs.py::test_what_can_never_fit_is_told",
-    ),
+    "S11": ("an impossible job waits for ever without a word", "s11-no-matching-node"),
     "S12": ("a namespace's quota makes two jobs hold half each", "s12-quota-for-one-of-two"),
     "S13": (
         "a gang is silently none",
@@ -89,16 +83,11 @@ PAINS = {
     ),
     "S17": (
         "slow at scale, slow after a restart, throttled by webhooks",
-        "e2e/test_ring.py::test_a_tfjob_runs_as_a_gang_and_succeeds",
         "allocator/test_job_gangs.py::test_an_unchanged_gang_is_the_same_object",
         "cluster/test_state.py::test_gang_is_taken_in_once",
         "manifests/test_manifests.py::test_the_webhook_asks_about_every_kind_and_stops_nobody",
     ),
-    "S18": (
-        "two gangs hold half each",
-        "s18-two-halves",
-        "e2e/test_gangs.py::test_two_gangs_of_sixty_percent",
-    ),
+    "S18": ("two gangs hold half each", "s18-two-halves"),
     "S19": (
         "quota is not released after an eviction",
         "controller/test_reconcile.py::test_s19_a_gang_that_makes_room_restarts_whole",
@@ -164,7 +153,6 @@ PAINS = {
     "M1": (
         "eight requests for each pod, a write and an event for each attempt",
         "e2e/test_gangs.py::test_n_pods_with_room_for_fewer_wait_together",
-        "e2e/test_ring.py::test_a_tfjob_runs_as_a_gang_and_succeeds",
     ),
     "M2": (
         "services follow their pods after a minute",
@@ -177,7 +165,6 @@ PAINS = {
     ),
     "M4": (
         "half a gang says Running for ever",
-        "e2e/test_gangs.py::test_two_gangs_of_sixty_percent",
         "controller/test_groups.py::test_running_means_ready",
     ),
     "M5": (
@@ -209,7 +196,7 @@ KUBE_BATCH = {
     "Try to fit unassigned task with different resource requests in one loop": (
         "different-sizes-in-one-gang"
     ),
-    "Job Priority": f"{ALONE}::test_the_higher_priority_goes_first",
+    "Job Priority": "scheduler/plugins/test_priority.py::test_gangs",
     "Proportion": "proportion-tutorial",
     "NodeAffinity": "node-affinity",
     "Hostport": "host-ports",

@@ -7,20 +7,12 @@ import copy
 
 import pytest
 
-from support.e2e.harness import COUNTER, Api, Json, condition, condition_types, tfjob
+from support.e2e.harness import COUNTER, Api, Json, tfjob
 
 pytestmark = pytest.mark.e2e
 
 MINUTE = {"cpu": "100m"}
-JOB, ROLE = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"
-INDEX, OPERATOR = "training.kubeflow.org/replica-index", "training.kubeflow.org/operator-name"
-
-
-def container(document: Json, role: str = "Worker") -> Json:
-    """Return the container of a role."""
-    spec = document["spec"]["tfReplicaSpecs"][role]["template"]["spec"]
-    found: Json = spec["containers"][0]
-    return found
+OPERATOR = "training.kubeflow.org/operator-name"
 
 
 def put(api: Api, name: str, document: Json) -> None:
@@ -28,16 +20,6 @@ def put(api: Api, name: str, document: Json) -> None:
     stored = api.get("TFJob", name)
     stored["spec"] = document["spec"]
     api.send("PUT", api.path("TFJob", name), stored)
-
-
-def children(api: Api) -> list[str]:
-    """Return everything that jobs have created in the namespace."""
-    return [
-        f"{kind}/{o['metadata']['name']}"
-        for kind in ("Pod", "Service", "PodGroup", "ConfigMap")
-        for o in api.list(kind)
-        if o["metadata"]["name"] != "kube-root-ca.crt"
-    ]
 
 
 def told(api: Api, reason: str, count: int = 1) -> list[str]:
@@ -58,50 +40,6 @@ def other_life(api: Api) -> None:
     elsewhere.create(tfjob(name, run="0", workers=1, resources=MINUTE))
     elsewhere.wait_condition(name, "Succeeded")
     elsewhere.delete("TFJob", name)
-
-
-def without_container() -> tuple[Json, Json]:
-    """Return a job whose container has the wrong name, and the job mended."""
-    good = tfjob("bad", run="0")
-    bad = copy.deepcopy(good)
-    container(bad)["name"] = "pytorch"
-    return bad, good
-
-
-REASON = (
-    "spec.tfReplicaSpecs[Worker].template.spec.containers: Required value: "
-    "must have at least one container with name tensorflow"
-)
-
-
-def test_what_the_schema_cannot_catch_is_told_once_and_can_be_mended(shared_api: Api) -> None:
-    """Invalid with the reason, one Warning, no children, no retries; an edit heals it.
-
-    All mistakes of this kind, and their words, are in tests/corpus.
-    """
-    api = shared_api
-    bad, good = without_container()
-    name = api.create(bad)["metadata"]["name"]
-    job = api.wait_job(name, lambda j: j.get("status", {}).get("state") == "Invalid")
-    assert job["status"]["reason"] == REASON
-    assert not children(api)
-    assert told(api, "TFJobFailedValidation") == [f"TFJob failed validation because {REASON}"]
-    version = job["metadata"]["resourceVersion"]
-    other_life(api)
-    assert api.get("TFJob", name)["metadata"]["resourceVersion"] == version
-    noted = api.patch("TFJob", name, {"metadata": {"annotations": {"note": "seen"}}})
-    other_life(api)
-    assert (
-        api.get("TFJob", name)["metadata"]["resourceVersion"]
-        == noted["metadata"]["resourceVersion"]
-    )
-    assert len(told(api, "TFJobFailedValidation")) == 1
-    assert not children(api)
-    put(api, name, good)
-    job = api.wait_condition(name, "Succeeded")
-    assert job["status"]["state"] == "Succeeded"
-    assert "reason" not in job["status"]
-    assert condition_types(job)[0] == ("Created", "True")
 
 
 def test_template_that_the_api_server_rejects_blocks_the_job_until_it_is_edited(
@@ -189,31 +127,3 @@ def test_a_name_that_is_taken_blocks_the_job_until_it_is_free(shared_api: Api) -
         owners = {o["metadata"]["ownerReferences"][0]["uid"] for o in owned}
         assert owners == {job["metadata"]["uid"]}
     api.wait("Service", lambda found: len(found) == 33 + 3 * 2)
-
-
-GARBAGE: Json = {
-    "state": "Dancing",
-    "startTime": "1970-01-01T00:00:00Z",
-    "observedGeneration": 99,
-    "conditions": [
-        {"type": "Martian", "status": "True"},
-        {"type": "Running", "status": "Unknown", "lastTransitionTime": "9999-01-01T00:00:00Z"},
-    ],
-    "replicaStatuses": {"Martian": {"active": 7}, "Worker": {"active": -3, "restarted": ["x"]}},
-    "gang": {"state": "?", "placed": 10**6, "shortage": {"cpu": "many"}},
-}
-
-
-def test_a_job_that_asks_for_no_pods_is_told_so(shared_api: Api) -> None:
-    """Nothing is created, once is enough; it runs when it is given a role."""
-    api = shared_api
-    api.create(tfjob("empty", workers=0))
-    job = api.wait_job("empty", lambda j: j.get("status", {}).get("gang"))
-    assert (
-        job["status"]["gang"]["message"] == "the job asks for no pods; set the replicas of a role"
-    )
-    assert condition(job, "Succeeded") is None
-    other_life(api)
-    assert api.get("TFJob", "empty")["status"] == job["status"]
-    put(api, "empty", tfjob("empty", run="0"))
-    api.wait_condition("empty", "Succeeded")

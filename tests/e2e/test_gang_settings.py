@@ -113,23 +113,6 @@ def test_pods_that_a_broken_webhook_keeps_from_being_created(
     api.wait_pods(2, "Running", "hooked")
 
 
-def test_pods_that_every_node_turns_away(api: Api, start_operator: StartOperator) -> None:
-    """They are replaced again and again, but in no haste."""
-    start_operator()
-    add_nodes(api, {"cpu": "4"})
-    since = api.revision("Pod")
-    api.create(tfjob("unwanted", annotations={"local.muster.kubeflow.org/refuse": "OutOfcpu"}))
-
-    def tried_often(_pods: dict[str, Json]) -> bool:
-        tries = {p["metadata"]["uid"] for p in api.history("Pod", since)}
-        return len(tries) >= 6
-
-    api.wait("Pod", tried_often, what="three attempts of two pods")
-    tries = {p["metadata"]["uid"] for p in api.history("Pod", since)}
-    assert len(tries) <= 8
-    assert api.get("TFJob", "unwanted")["status"].get("state") != "Failed"
-
-
 def test_a_gang_that_cannot_be_made_whole_begins_anew(
     api: Api, start_operator: StartOperator
 ) -> None:

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
 from support.e2e.gangs import (
-    holders,
-    moments,
     unschedulable_condition,
     wait_group,
     wait_reason,
@@ -22,8 +19,6 @@ from support.e2e.harness import (
     Operator,
     add_nodes,
     condition,
-    node_of,
-    of_job,
     phase_of,
     tfjob,
     verdict,
@@ -79,91 +74,6 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) 
     assert len(api.events("Unschedulable")) == 2
 
 
-def test_two_gangs_of_sixty_percent(api: Api, operator: Operator) -> None:
-    """One runs whole while the other holds nothing; then it follows (S18, M4)."""
-    add_nodes(api, {"cpu": "5"}, {"cpu": "5"})
-    since, names = api.revision("Pod"), ("one", "two")
-
-    def whole(pods: Mapping[str, Json]) -> str | None:
-        for name in names:
-            others = (p for other in names if other != name for p in of_job(pods.values(), other))
-            phases = Counter(phase_of(p) for p in of_job(pods.values(), name))
-            if phases["Running"] == 6 and not any(phase_of(p) == "Running" for p in others):
-                return name
-        return None
-
-    for name in names:
-        api.create(tfjob(name, workers=6, run="forever"))
-    for _ in names:
-        runs = api.wait("Pod", whole, what="one that runs whole")
-        for pod in api.pods(runs):
-            api.finish(pod["metadata"]["name"])
-        api.wait_condition(runs, "Succeeded")
-    for pods in moments(api, since):
-        one, two = (holders(pods.values(), name) for name in ("one", "two"))
-        assert one + two <= 10
-    assert len(api.pods()) == 12
-
-
-def test_what_can_never_fit_is_told(api: Api, operator: Operator) -> None:
-    """An empty cluster would not do either, and the verdict says so (S11)."""
-    add_nodes(api, {"cpu": "4"})
-    api.create(tfjob("dream", resources={"cpu": "8"}))
-    said = verdict(wait_reason(api, "dream", "NoNodeLargeEnough"))
-    assert said["everPossible"] is False
-    assert "1 insufficient cpu" in said["message"]
-    assert wait_group(api, "dream", "True")["status"]["phase"] == "Pending"
-
-
-def test_a_queue_that_does_not_exist_yet(api: Api, operator: Operator) -> None:
-    """The job says which queue is missing, and starts when somebody makes it."""
-    add_nodes(api, {"cpu": "4"})
-    api.create(tfjob("early", run="1", schedulingPolicy={"queue": "not-there-yet"}))
-    said = verdict(wait_reason(api, "early", "QueueNotFound"))
-    assert 'queue "not-there-yet" does not exist' in said["message"]
-    assert said["everPossible"] is False
-    queue = {"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", "kind": "Queue"}
-    api.create({**queue, "metadata": {"name": "not-there-yet"}, "spec": {"weight": 1}})
-    try:
-        api.wait_condition("early", "Succeeded")
-    finally:
-        api.delete("Queue", "not-there-yet")
-
-
-def test_pods_behind_gates_are_waited_for(api: Api, operator: Operator) -> None:
-    """They exist with their gates; once these are taken away the gang is bound whole."""
-    add_nodes(api, {"cpu": "4"})
-    gates = {"schedulingGates": [{"name": "example.com/licence"}]}
-    api.create(tfjob("gated", workers=2, run="forever", template=gates))
-    said = verdict(wait_reason(api, "gated", "SchedulingGated"))
-    assert said.get("everPossible", True)
-    pods = api.wait_pods(2, "Pending", "gated")
-    first, second = (p["metadata"]["name"] for p in pods)
-    opened = {"spec": {"schedulingGates": None}}
-    api.patch("Pod", first, opened)
-    api.wait("Pod", lambda found: "schedulingGates" not in found[first]["spec"])
-    api.patch("Pod", second, opened)
-    api.wait_pods(2, "Running", "gated")
-
-
-def test_a_job_of_two_schedulers(api: Api, operator: Operator) -> None:
-    """Pods whose template names another scheduler are its affair; the others are a gang."""
-    add_nodes(api, {"cpu": "2"})
-    job = tfjob("mixed", workers=4, ps=1, run="forever")
-    ps = job["spec"]["tfReplicaSpecs"]["PS"]
-    named = {**ps["template"]["spec"], "schedulerName": "default-scheduler"}
-    ps["template"] = {**ps["template"], "spec": named}
-    api.create(job)
-    api.wait_pods(1, "Running", "mixed")
-    wait_unschedulable(api, "mixed-worker", 4)
-    assert holders(api.pods(), "mixed") == 1
-    add_nodes(api, {"cpu": "4"}, prefix="more")
-    api.wait_pods(5, "Running", "mixed")
-    schedulers = {p["metadata"]["name"]: p["spec"]["schedulerName"] for p in api.pods()}
-    assert schedulers["mixed-ps-0"] == "default-scheduler"
-    assert schedulers["mixed-worker-0"] == "muster"
-
-
 def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
     """A lost race: the pod is replaced, and neither restarts nor backoffLimit know of it."""
     add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
@@ -185,25 +95,3 @@ def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
     assert condition(found, "Failed") is None
     assert condition(found, "Restarting") is None
     assert not found["status"]["replicaStatuses"]["Worker"].get("restarts")
-
-
-def test_a_named_node_is_no_way_around_a_cordon(api: Api, operator: Operator) -> None:
-    """The gang waits for the node that its template names, though it is free and others are too.
-
-    Its finalizers are left out, and said to be, so that the pods can go.
-    """
-    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-    api.patch("Node", "node-1", {"spec": {"unschedulable": True}})
-    made = tfjob("named", run="forever", template={"nodeName": "node-1"})
-    template = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]
-    template["metadata"]["finalizers"] = ["example.org/kept"]
-    api.create(made)
-    pods = wait_unschedulable(api, "named", 2)
-    assert not any(map(node_of, pods))
-    assert not any("finalizers" in pod["metadata"] for pod in pods)
-    assert len(api.wait_events("FinalizersIgnored", "named")) == 1
-    message = verdict(api.get("TFJob", "named"))["message"]
-    assert "1 node(s) were unschedulable" in message
-    assert "1 node(s) didn't match the requested node name" in message
-    api.patch("Node", "node-1", {"spec": {"unschedulable": None}})
-    assert {node_of(pod) for pod in api.wait_pods(2, "Running")} == {"node-1"}

@@ -13,16 +13,11 @@ import pytest
 
 from support.e2e.harness import (
     Api,
-    Json,
     Operator,
     StartOperator,
     add_nodes,
     condition,
     node_of,
-    of_job,
-    phase_of,
-    tfjob,
-    verdict,
 )
 from support.e2e.mpijobs import mpijob
 
@@ -89,18 +84,6 @@ def test_a_failed_job_is_counted_once(place: Api, mpi_operator: Operator, versio
     assert counted.get(f"mpi_operator_job_info{launcher}", 0) == own
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_nothing_starts_until_all_have_room(place: Api, version: str) -> None:
-    """The launcher included: two of three pods would fit, and none is on a node."""
-    add_nodes(place, {"cpu": "2"})
-    place.create(mpijob("gang", version, run="forever"))
-    place.wait_job("gang", lambda j: verdict(j).get("state") == "Waiting", of=KIND)
-    place.wait("Pod", lambda pods: len(pods) == 3, what="pods that show what is wanted")
-    assert not any(node_of(pod) for pod in place.pods("gang"))
-    add_nodes(place, {"cpu": "2"}, prefix="late")
-    place.wait_pods(3, "Running", "gang")
-
-
 def test_a_launcher_that_waits_for_its_workers_has_its_room_kept(place: Api) -> None:
     """It is not there before they are ready, and nobody takes its place meanwhile (S14, U3)."""
     add_nodes(place, {"cpu": "3"})
@@ -163,20 +146,6 @@ def test_job_with_ttl_of_zero_runs_once(place: Api) -> None:
     assert sorted(name for name, _ in lives) == [f"brief-v2beta1-{i}-launcher" for i in range(5)]
 
 
-def test_a_job_stays_what_it_came_as(place: Api) -> None:
-    """Though a client that knows v2beta1 only patches it, and its defaults come with that."""
-    add_nodes(place, {"cpu": "8"})
-    place.create(mpijob("old", "v1", run="forever"))
-    place.wait_pods(3, "Running", "old")
-    path = f"/apis/kubeflow.org/v2beta1/namespaces/{place.namespace}/mpijobs/old"
-    body = {"metadata": {"labels": {"a": "b"}}, "spec": {"slotsPerWorker": 2}}
-    place.send("PATCH", path, body, "application/merge-patch+json")
-    place.wait("ConfigMap", lambda f: "slots=2" in f["old-config"]["data"]["hostfile"])
-    assert place.get(KIND, "old")["spec"]["mpiImplementation"] == "OpenMPI"
-    assert place.get(KIND, "old")["status"]["mpiVersion"] == "v1"
-    assert not place.list("Job")
-
-
 def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -> None:
     """Killed while its jobs run: nothing is made twice, and they come to their end.
 
@@ -202,73 +171,3 @@ def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -
     place.patch("Job", "crash-v2beta1-launcher", {"metadata": {"labels": {"seen": "yes"}}})
     made = {j["metadata"]["uid"]: j["metadata"]["name"] for j in place.history("Job", since)}
     assert sorted(made.values()) == ["away-launcher", "crash-v2beta1-launcher"]
-
-
-def ring(place: Api, policy: str) -> dict[str, str]:
-    """Run a ring on a full node beside a job that waits; return the uids of the ring's pods."""
-    add_nodes(place, {"cpu": "3"})
-    document = mpijob("ring", "v2beta1", run="forever")
-    for role in document["spec"]["mpiReplicaSpecs"].values():
-        role["restartPolicy"] = policy
-    place.create(document)
-    place.wait_condition("ring", "Running", of=KIND)
-    place.create(tfjob("filler", workers=1, run="forever"))
-    place.wait_job("filler", lambda job: verdict(job).get("reason"))
-    return uids(place.pods("ring"))
-
-
-def uids(pods: list[Json]) -> dict[str, str]:
-    """Return the uid of each pod by its name."""
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
-
-
-def shut_down(place: Api, pod: str) -> None:
-    """Let the pod fail as the kubelet of a node that shuts down does."""
-    message = "Pod was terminated in response to imminent node shutdown."
-    status = {"phase": "Failed", "reason": "Terminated", "message": message}
-    place.patch("Pod", pod, {"status": status}, "status")
-
-
-def test_failed_worker_under_on_failure_is_replaced_alone(place: Api) -> None:
-    """Launcher and other workers keep their pods, and a waiting job does not get the room."""
-    before = ring(place, "OnFailure")
-    since = place.revision("Pod")
-    shut_down(place, "ring-worker-1")
-
-    def replaced(pods: dict[str, Json]) -> dict[str, str]:
-        found = list(of_job(pods.values(), "ring"))
-        whole = len(found) == 3 and all(phase_of(pod) == "Running" for pod in found)
-        return uids(found) if whole and uids(found) != before else {}
-
-    after = place.wait("Pod", replaced, what="a replacement that runs")
-    assert {name for name in before if after.get(name) != before[name]} == {"ring-worker-1"}
-    place.wait_condition("ring", "Running", of=KIND)
-    place.wait_job("ring", lambda job: verdict(job).get("state") == "Running", of=KIND)
-    assert not [pod for pod in of_job(place.history("Pod", since), "filler") if node_of(pod)]
-
-
-def test_failed_worker_under_never_is_not_waited_for(place: Api) -> None:
-    """The gang runs with a lower minimum, and a waiting job gets the room at once."""
-    before = ring(place, "Never")
-    shut_down(place, "ring-worker-1")
-    place.wait_pods(1, "Running", "filler")
-    job = place.wait_job("ring", lambda job: verdict(job).get("minMember") == 2, of=KIND)
-    assert verdict(job)["state"] == "Running"
-    assert "reason" not in verdict(job)
-    assert condition(job, "Running") == "True"
-    assert uids(place.pods("ring")) == before
-
-
-def test_launcher_that_was_edited_while_suspended_runs_the_new_template(place: Api) -> None:
-    """Its batch Job is created again, because the API server lets nobody change its template."""
-    add_nodes(place, {"cpu": "8"})
-    place.create(mpijob("edited", "v2beta1", run="forever", runPolicy={"suspend": True}))
-    first = place.wait("Job", lambda found: found.get("edited-launcher"))
-    roles = place.get(KIND, "edited")["spec"]["mpiReplicaSpecs"]
-    for replica in roles.values():
-        replica["template"]["spec"]["containers"][0]["image"] = "mpi:2"
-    place.patch(KIND, "edited", {"spec": {"mpiReplicaSpecs": roles}})
-    place.patch(KIND, "edited", {"spec": {"runPolicy": {"suspend": False}}})
-    pods = place.wait_pods(3, "Running", "edited")
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"mpi:2"}
-    assert place.get("Job", "edited-launcher")["metadata"]["uid"] != first["metadata"]["uid"]

@@ -7,12 +7,10 @@ import time
 
 import pytest
 
-from support.e2e.harness import Api, Json, Operator, add_nodes, condition, tfjob, verdict
-from support.e2e.statuses import Lag, counted, of, seconds, step, wait_told
+from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
+from support.e2e.statuses import Lag, of, seconds, step
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.alone]
-
-MINUTE = {"cpu": "100m"}
 
 
 @pytest.fixture
@@ -40,61 +38,6 @@ def test_a_deadline_fires_on_time_and_leaves_what_the_policy_says(ample: Api) ->
     api.wait("Pod", lambda pods: not pods, what="no pods")
     api.wait("Service", lambda found: not found, what="no services")
     assert step(api.wait_condition("never", "Failed")) == ["+Created", "+Failed"]
-
-
-def test_a_finished_job_goes_when_its_time_is_up(ample: Api) -> None:
-    """Neither early nor more than a second late, and the event says so."""
-    api, lag, ttl = ample, Lag(ample), 2
-    since = api.revision("TFJob")
-    api.create(tfjob("brief", run="0", ttlSecondsAfterFinished=ttl))
-    api.wait("TFJob", lambda jobs: condition(jobs.get("brief"), "Created") or "brief" not in jobs)
-    api.wait("TFJob", lambda jobs: "brief" not in jobs, what="the job gone")
-    seen = time.time()
-    late = lag.allowed()
-    job = api.history("TFJob", since, "brief")[-1]
-    assert condition(job, "Succeeded") == "True"
-    done = seconds(job["status"]["completionTime"])
-    # The status has whole seconds, cut off.
-    assert done + ttl <= seen < done + ttl + 2 + late
-    assert wait_told(api, "brief", "SuccessfulDeleteJob").count("SuccessfulDeleteJob") == 1
-    assert api.events("SuccessfulDeleteJob")[0]["message"] == "Deleted job: brief"
-
-
-def test_restarts_in_place_are_counted_against_the_limit(ample: Api) -> None:
-    """The kubelet's restarts count too, and the job fails within a second of the last."""
-    api, lag = ample, Lag(ample)
-    api.create(
-        tfjob("inplace", workers=1, restart_policy="OnFailure", run="0", exits="1", backoffLimit=2)
-    )
-
-    def twice(pods: dict[str, Json]) -> bool:
-        status = pods.get("inplace-worker-0", {}).get("status", {})
-        return any(c["restartCount"] == 2 for c in status.get("containerStatuses", ()))
-
-    api.wait("Pod", twice, what="two restarts")
-    restarted = time.monotonic()
-    job = api.wait_condition("inplace", "Failed")
-    assert time.monotonic() - restarted < 1 + lag.allowed()
-    assert "backoff limit" in of(job, "Failed")["message"]
-    assert len(api.wait_events("SuccessfulCreatePod", "inplace")) == 1
-
-
-def test_a_job_made_anew_at_once_gets_its_pods_at_once(ample: Api) -> None:
-    """The name is free as soon as the old pods are gone; nobody waits for a timeout."""
-    api, lag = ample, Lag(ample)
-    api.create(tfjob("phoenix", workers=4, run="forever", resources=MINUTE))
-    old = {p["metadata"]["uid"] for p in api.wait_pods(4, "Running", "phoenix")}
-    api.delete("TFJob", "phoenix")
-    uid = api.create(tfjob("phoenix", workers=4, run="1", resources=MINUTE))["metadata"]["uid"]
-    api.wait("Pod", lambda pods: not old & {p["metadata"]["uid"] for p in pods.values()})
-    free = time.monotonic()
-    pods = api.wait_pods(4, "Running", "phoenix")
-    took = time.monotonic() - free
-    assert {p["metadata"]["ownerReferences"][0]["uid"] for p in pods} == {uid}
-    job = api.wait_condition("phoenix", "Succeeded")
-    assert job["metadata"]["uid"] == uid
-    assert counted(job, "restarts") == 0
-    assert took < 3 + lag.allowed()
 
 
 def test_a_job_made_anew_waits_for_no_timer(ample: Api) -> None:

@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from muster.local.handle import Cluster
-from support.chaos import api_faults
 from support.e2e.gangs import holders, moments
 from support.e2e.harness import (
     Api,
@@ -87,27 +82,6 @@ def evicted(api: Api, claimant: str, count: int) -> set[str]:
     return names
 
 
-def wait_restarting(api: Api, name: str) -> None:
-    """Return once the job says that it made room, and that this is no restart of its own."""
-
-    def told(found: Json) -> bool:
-        conditions = {c["type"]: c for c in found.get("status", {}).get("conditions", ())}
-        restarting = conditions.get("Restarting", {})
-        return (restarting.get("status"), restarting.get("reason")) == ("True", "Preempted")
-
-    found = api.wait_job(name, told, what=f"{name} Restarting, Preempted")
-    assert condition(found, "Failed") is None
-    workers = found["status"]["replicaStatuses"]["Worker"]
-    assert "restarts" not in workers
-
-
-def check_never_overfull(api: Api, since: str) -> None:
-    """Fail if a node of four CPUs ever held more than four pods that were not going."""
-    for pods in moments(api, since):
-        held = Counter(node_of(p) for p in pods.values() if node_of(p))
-        assert max(held.values(), default=0) <= 4
-
-
 def test_two_queues_settle_at_their_shares(api: Api, start_operator: StartOperator) -> None:
     """9 CPU between weights 2 and 4: what the first queue took too much the second gets back."""
     for name, weight in (("q1", 2), ("q2", 4)):
@@ -134,32 +108,6 @@ def test_two_queues_settle_at_their_shares(api: Api, start_operator: StartOperat
     finally:
         for name in ("q1", "q2"):
             api.delete("Queue", name)
-
-
-def test_a_lost_member_takes_the_room_of_lower_ranks(
-    api: Api, start_operator: StartOperator, classes: None
-) -> None:
-    """A node goes: the gang is whole again at once, and the members that it still had stay.
-
-    Who makes room for it has lost members with that node, too.
-    """
-    start_operator(CONF, "--member-hold=1h")
-    add_nodes(api, *[{"cpu": "4"}] * 3)
-    api.create(job("high", 8, priorityClass="story-high"))
-    api.wait_pods(8, "Running", "high")
-    api.create(job("low", 4, priorityClass="story-low"))
-    api.wait_pods(4, "Running", "low")
-    gone = node_of(api.pods("low")[0])
-    lost = [p["metadata"]["name"] for p in api.pods("low") if node_of(p) == gone]
-    staying = {p["metadata"]["uid"] for p in api.pods("high") if node_of(p) != gone}
-    since = api.revision("Pod")
-    api.delete("Node", gone)
-    names = {f"low-worker-{i}" for i in range(4)} - set(lost)
-    assert evicted(api, "high", len(names)) == names
-    api.wait("Pod", settled({"high": 8, "low": 0}), what="the high gang is whole on two nodes")
-    assert staying < {p["metadata"]["uid"] for p in api.pods("high")}
-    wait_restarting(api, "low")
-    check_never_overfull(api, since)
 
 
 def test_killed_while_it_evicts(api: Api, start_operator: StartOperator, classes: None) -> None:
@@ -247,58 +195,3 @@ def test_killed_while_it_evicts_for_plain_pods(
 
 
 CROWD = [f"crowd-{i}" for i in range(4)]
-
-
-def test_a_gang_of_which_half_was_evicted_as_the_operator_ended(
-    api: Api, classes: None, start_operator: StartOperator, local_cluster: Cluster
-) -> None:
-    """It is the one that goes, and whole: nobody else loses his work, no half of it stays."""
-    del classes
-    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-
-    def gang(name: str, rank: str) -> None:
-        spec = {"minMember": 4, "priorityClassName": rank}
-        kind = {"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", "kind": "PodGroup"}
-        api.create({**kind, "metadata": {"name": name}, "spec": spec})
-        notes = {
-            "scheduling.k8s.io/group-name": name,
-            "local.muster.kubeflow.org/run-seconds": "forever",
-        }
-        container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-        for index in range(4):
-            api.create(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "metadata": {"name": f"{name}-{index}", "annotations": notes},
-                    "spec": {
-                        "schedulerName": "muster",
-                        "restartPolicy": "Never",
-                        "terminationGracePeriodSeconds": 1,
-                        "priorityClassName": rank,
-                        "containers": [container],
-                    },
-                }
-            )
-
-    def refuse_half(request: api_faults.Request) -> str:
-        found = re.search(r"-(\d)/eviction$", request.path)
-        return "503" if found and int(found[1]) >= 2 else ""
-
-    def running(pods: Mapping[str, Json]) -> Counter[str]:
-        return Counter(n.partition("-")[0] for n, p in pods.items() if phase_of(p) == "Running")
-
-    with api_faults.Proxy(local_cluster, refuse_half) as proxy:
-        first = start_operator(CONF, through=proxy, fresh=True)
-        gang("one", "story-low")
-        gang("two", "story-low")
-        api.wait("Pod", lambda pods: running(pods) == {"one": 4, "two": 4})
-        gang("high", "story-high")
-        api.wait("Pod", lambda pods: sum(running(pods).values()) == 6, what="half of it went")
-        assert first.stop() == 0
-    start_operator(CONF)
-    api.wait("Pod", lambda pods: running(pods)["high"] == 4)
-    with contextlib.suppress(AssertionError):
-        api.wait("Pod", lambda pods: sum(running(pods).values()) == 8, seconds=10)
-    found = running({p["metadata"]["name"]: p for p in api.list("Pod")})
-    assert sorted(found.values()) == [4, 4], found

@@ -128,24 +128,3 @@ def test_while_the_operator_is_dead(api: Api, operator: Operator) -> None:
         operator.start()
         uids = wait_whole(api, before)
         check(api, since, before, uids)
-
-
-def test_a_node_that_goes_away(api: Api, operator: Operator) -> None:
-    """Its members move together to where there is room, before anybody else does.
-
-    Nothing runs there any more, so that nobody needs to delete its pods.
-    """
-    before = fill(api)
-    gone = {p["metadata"]["name"] for p in api.pods("gang") if node_of(p) == "node-1"}
-    assert len(gone) == 2
-    since = api.revision("Pod")
-    add_nodes(api, {"cpu": "2"}, prefix="spare")
-    api.wait_pods(1, "Running", "filler")
-    add_nodes(api, {"cpu": "1"}, prefix="last")
-    api.delete("Node", "node-1")
-    after = wait_whole(api, before, min(gone))
-    assert {n for n in after if after[n] != before[n]} == gone
-    nodes = {p["metadata"]["name"]: node_of(p) for p in api.pods("gang")}
-    assert {nodes[name] for name in gone} == {"spare-1", "last-1"}
-    assert condition(api.get("TFJob", "gang"), "Failed") is None
-    assert api.revision("Pod") > since

@@ -14,7 +14,7 @@ import yaml
 
 from support.e2e import forkserver
 from support.e2e.gangs import wait_reason
-from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
+from support.e2e.harness import Api, Operator, add_nodes, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -104,31 +104,6 @@ def test_a_job_is_tried_before_it_is_submitted(
     assert decision["verdict"]["reason"] == "NotEnoughResources"
     assert api.history("Pod", since) == []
     assert [job["metadata"]["name"] for job in api.list("TFJob")] == ["first"]
-
-
-@pytest.mark.full
-def test_a_quota_is_counted_as_the_operator_counts_it(
-    api: Api, operator: Operator, ask: Ask, run: Run, tmp_path: Path
-) -> None:
-    """Before the job is submitted, while it waits, and of a snapshot."""
-    add_nodes(api, {"cpu": "8"})
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
-    api.create({**quota, "spec": {"hard": {"pods": "4"}}})
-    api.create(tfjob("first", workers=3, run="forever"))
-    api.wait_pods(3, "Running", "first")
-    file, saved, where = tmp_path / "job.yaml", tmp_path / "saw.json", ("-n", api.namespace)
-    file.write_text(yaml.safe_dump(tfjob("second", workers=3)))
-    answers = [ask("simulate", "-f", str(file), *where)]
-    api.create(tfjob("second", workers=3))
-    waits = api.wait_job("second", lambda j: verdict(j).get("blockedBy"), what="second is told")
-    answers.append(ask("explain", "tfjob/second", *where))
-    saved.write_text(run("snapshot").stdout)
-    answers.append(ask("explain", "tfjob/second", *where, "--cluster", str(saved)))
-    for code, text in answers:
-        assert code == 1, text
-        assert verdict(waits)["message"].startswith(text.splitlines()[1].strip())
-        assert f"  behind resourcequota/{api.namespace}/few" in text.splitlines()
-    assert ask("simulate", "--replay", str(saved))[0] == 0
 
 
 @pytest.mark.full

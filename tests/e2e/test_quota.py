@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas and limit ranges are looked at before a gang has any pod."""
+"""Quotas are looked at before a gang has any pod."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.e2e.gangs import moments, wait_reason
+from support.e2e.gangs import moments
 from support.e2e.harness import Api, Operator, add_nodes, of_job, phase_of, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
@@ -36,20 +36,3 @@ def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
         assert len(living) <= 4
         assert not (list(of_job(living, "first")) and list(of_job(living, "second")))
     assert not api.events("FailedCreatePod")
-
-
-def test_a_limit_range(api: Api, operator: Operator) -> None:
-    """Its defaults count when nodes are chosen; what it forbids is told before a pod exists."""
-    add_nodes(api, {"cpu": "3"}, {"cpu": "3"})
-    limits = {"type": "Container", "defaultRequest": {"cpu": "2"}, "default": {"cpu": "2"}}
-    limits["max"] = {"cpu": "2"}
-    document = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"}}
-    api.create({**document, "spec": {"limits": [limits]}})
-    api.create(tfjob("forbidden", workers=1, resources={"cpu": "3"}))
-    said = verdict(wait_reason(api, "forbidden", "CreationRefused"))
-    assert "maximum cpu usage per Container is 2, but limit is 3" in said["message"]
-    assert api.get("TFJob", "forbidden")["status"]["state"] == "Blocked"
-    assert not api.pods()
-    api.create(tfjob("bare", workers=2, resources={"memory": "1Mi"}, run="forever"))
-    pods = api.wait_pods(2, "Running", "bare")
-    assert {p["spec"]["nodeName"] for p in pods} == {"node-1", "node-2"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs goes on: a gang that is to grow, that is drained slowly, whose node falls silent."""
+"""What runs goes on: a gang that is to grow, or whose node falls silent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from support.e2e.statuses import Lag
 pytestmark = pytest.mark.e2e
 
 ENDS = "local.muster.kubeflow.org/end-seconds"
-MEMBER = "gang-worker-2"
 MANY, WHOLE_AGAIN = 80, 15.0
 """Members on a node that falls silent, and seconds from its fence until all run elsewhere."""
 
@@ -70,47 +69,6 @@ def test_growth_beyond_the_room(api: Api, start_operator: StartOperator) -> None
     assert kept(api, before)
     told = verdict(api.wait_job("gang", lambda j: verdict(j).get("minMember") == 6))
     assert (told["state"], told["summary"]) == ("Running", "6/6 running")
-
-
-def test_growth_while_the_operator_is_dead(api: Api, start_operator: StartOperator) -> None:
-    """Its successor knows from the status alone what the gang had."""
-    operator = start_operator(f"--member-hold={HOLD:.0f}s")
-    add_nodes(api, {"cpu": "2"})
-    api.create(tfjob("gang", run="forever", restart_policy="OnFailure"))
-    before = uids(api.wait_pods(2, "Running", "gang"))
-    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
-    operator.kill()
-    scale(api, 5)
-    operator.start()
-    api.wait_job("gang", lambda j: "3 more wait" in verdict(j).get("summary", ""))
-    outlast_the_hold()
-    assert kept(api, before)
-
-
-def test_a_drain_that_takes_longer_than_the_hold(api: Api, start_operator: StartOperator) -> None:
-    """The gang is whole until its member has ended, and again with its successor."""
-    start_operator(f"--member-hold={HOLD:.0f}s")
-    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
-    notes = {ENDS: f"{HOLD + 3:.0f}"}
-    gang = tfjob("gang", workers=4, run="forever", annotations=notes, restart_policy="OnFailure")
-    api.create(gang)
-    before = uids(api.wait_pods(4, "Running", "gang"))
-    api.create(tfjob("filler", workers=1, run="forever"))
-    api.wait_pods(1, "Pending", "filler")
-    since = api.revision("Pod")
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": MEMBER}}
-    api.send("POST", api.path("Pod", MEMBER, "eviction"), eviction)
-    told = verdict(api.wait_job("gang", lambda j: "ending" in verdict(j).get("summary", "")))
-    assert told["state"] == "Running"
-    others = {name: uid for name, uid in before.items() if name != MEMBER}
-
-    def replaced(pods: dict[str, Json]) -> bool:
-        found = [p for p in of_job(pods.values(), "gang") if phase_of(p) == "Running"]
-        return len(found) == 4
-
-    api.wait("Pod", replaced, what="a successor")
-    assert others.items() <= uids(api.pods("gang")).items()
-    assert not [p for p in of_job(api.history("Pod", since), "filler") if node_of(p)]
 
 
 @pytest.mark.parametrize("way", FENCES)
@@ -158,33 +116,6 @@ def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: 
         assert evicted(api, since) == {before[name] for name in stranded}, "or their successors"
     once(api, since)
     api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
-
-
-def test_gang_with_silent_node_keeps_all_its_pods(api: Api, start_operator: StartOperator) -> None:
-    """Muster deletes no pod of a gang while one of its nodes is silent."""
-    start_operator("--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
-    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
-    gang = tfjob(
-        "gang",
-        workers=4,
-        run="forever",
-        annotations={ENDS: "forever"},
-        restart_policy="OnFailure",
-    )
-    toleration = {"key": "node.kubernetes.io/unreachable", "operator": "Exists"}
-    toleration |= {"effect": "NoExecute", "tolerationSeconds": 1}
-    template = gang["spec"]["tfReplicaSpecs"]["Worker"]["template"]
-    template["spec"]["tolerations"] = [toleration]
-    api.create(gang)
-    before = uids(api.wait_pods(4, "Running", "gang"))
-    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
-    silence(api, "node-1")
-    api.wait_job("gang", lambda j: verdict(j).get("state") == "Degraded")
-    outlast_the_hold()
-    assert verdict(api.get("TFJob", "gang"))["reason"] == "NodeUnreachable"
-    assert uids(api.pods("gang")) == before
-    deleted = {node_of(p) for p in api.pods("gang") if "deletionTimestamp" in p["metadata"]}
-    assert deleted <= {"node-1"}, "Kubernetes evicts from the silent node alone"
 
 
 def test_a_node_that_is_registered_again_was_never_gone(

@@ -15,7 +15,6 @@ from support.e2e.harness import (
     Api,
     Json,
     Operator,
-    Refused,
     add_nodes,
     node_of,
     tfjob,
@@ -98,30 +97,3 @@ def test_what_admission_makes_of_pods_before_there_are_any(api: Api, operator: O
     assert len({pod["metadata"]["uid"] for pod in placed}) == 2
     assert {pod["metadata"]["name"] for pod in placed} == {"bare-worker-0", "bare-worker-1"}
     assert {node_of(pod) for pod in placed} == {chosen}
-
-
-def test_what_a_policy_refuses_before_anything_is_placed(api: Api, operator: Operator) -> None:
-    """The job is told; once the policy is gone it starts by itself."""
-    add_nodes(api, {"cpu": "4"})
-    rule = {"expression": "has(object.metadata.labels.cost)", "message": "no cost centre"}
-    spec = {"failurePolicy": "Fail", "validations": [rule]}
-    since = api.revision("Pod")
-    refused = False
-
-    def refuses() -> bool:
-        try:
-            tried(api)
-        except Refused:
-            return True
-        return False
-
-    with there(api, *policy(api, "ValidatingAdmissionPolicy", spec)):
-        until(refuses)
-        api.create(tfjob("costly", run="1"))
-        said = verdict(wait_reason(api, "costly", "CreationRefused"))
-        assert "no cost centre" in said["message"]
-        event, *_ = api.wait_events("FailedCreatePod", "costly")
-        assert "no cost centre" in event["message"]
-        refused = not api.history("Pod", since)
-    assert refused
-    api.wait_condition("costly", "Succeeded")

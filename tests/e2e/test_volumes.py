@@ -81,26 +81,6 @@ def job(name: str, mounted: str, workers: int) -> Json:
     return tfjob(name, workers=workers, run="forever", template={"volumes": [volume]})
 
 
-def disk(api: Api, name: str) -> None:
-    """Create the volume of a CSI driver and the claim that it is for, in this order.
-
-    Of a claim that names a volume which comes later the controller thinks again every 15 s.
-    """
-    amount = {"storage": "1Gi"}
-    spec = {
-        "capacity": amount,
-        "accessModes": ["ReadWriteMany"],
-        "claimRef": {"namespace": api.namespace, "name": name},
-        "persistentVolumeReclaimPolicy": "Retain",
-        "csi": {"driver": "disk.example.com", "volumeHandle": name},
-    }
-    what = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}}
-    api.create({**what, "spec": spec})
-    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": f"pv-{name}"}
-    what = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
-    api.create({**what, "spec": {**shared, "resources": {"requests": amount}}})
-
-
 def limit(count: int) -> Json:
     """Return what a CSINode says of a node that takes so many disks."""
     allocatable = {"count": count}
@@ -109,26 +89,16 @@ def limit(count: int) -> Json:
 
 @pytest.fixture
 def disks(api: Api) -> Iterator[tuple[str, str]]:
-    """Give two nodes that take one disk each, three claims with a disk, and a class of disks."""
+    """Give two nodes that take one disk each, and a class of disks."""
     storage_class(api, "story-disk", "disk.example.com")
     first, second = add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode"}
     for name in (first, second):
         api.create({**kind, "metadata": {"name": name}, "spec": limit(1)})
-    names = ("one", "two", "three")
-    for name in names:
-        disk(api, name)
-
-    def bound(found: dict[str, Json]) -> bool:
-        return all(found[name].get("status", {}).get("phase") == "Bound" for name in names)
-
-    api.wait("PersistentVolumeClaim", bound, what="the claims are bound")
     yield first, second
     api.delete("StorageClass", "story-disk")
     for name in (first, second):
         api.delete("CSINode", name)
-    for name in names:
-        discard(api, f"pv-{name}")
 
 
 @pytest.fixture
@@ -207,25 +177,6 @@ def test_without_the_component_a_job_says_so(api: Api, operator: Operator) -> No
     assert "manifests/components/delayed-binding" in said
     install_roles(admin, WITH)
     api.wait_pods(1, "Running", "maker")
-
-
-def test_nodes_take_only_so_many_volumes(api: Api, disks: tuple[str, str]) -> None:
-    """Pods that share a disk go together; who waits is told why, and comes once there is room."""
-    api.create(job("one", "one", 1))
-    (pod,) = api.wait_pods(1, "Running", "one")
-    api.create(job("two", "two", 2))
-    others = {node_of(each) for each in api.wait_pods(2, "Running", "two")}
-    assert {node_of(pod), *others} == set(disks)
-    assert len(others) == 1
-    api.create(job("three", "three", 1))
-    waiting = api.wait_job("three", verdict, what="a verdict")
-    assert verdict(waiting)["state"] == "Waiting"
-    assert "2 node(s) exceed max volume count" in verdict(waiting)["message"]
-    # A limit cannot be changed while the driver is there.
-    api.patch("CSINode", node_of(pod), {"spec": {"drivers": []}})
-    api.patch("CSINode", node_of(pod), {"spec": limit(2)})
-    (late,) = api.wait_pods(1, "Running", "three")
-    assert node_of(late) == node_of(pod)
 
 
 def test_each_pod_has_a_volume_of_its_own(api: Api, disks: tuple[str, str]) -> None:

@@ -16,7 +16,7 @@ def opened(*gangs):
 
 
 def test_gangs():
-    """By the priority of the group; of equal ones the oldest."""
+    """By the priority of the group (Job Priority in kube-batch); of equal ones the oldest."""
     session = opened(
         make_gang(key="old", created=1.0),
         make_gang(key="high", priority=5, created=9.0),

@@ -40,17 +40,6 @@ def counted(job: Json, field: str, role: str = "Worker") -> int:
     return int(job.get("status", {}).get("replicaStatuses", {}).get(role, {}).get(field, 0))
 
 
-def wait_told(api: Api, name: str, *reasons: str) -> list[str]:
-    """Return the reasons of all events about a job, once these are among them."""
-
-    def told(events: dict[str, Json]) -> list[str]:
-        found = [e["reason"] for e in events.values() if e["involvedObject"]["name"] == name]
-        return found if set(reasons) <= set(found) else []
-
-    found: list[str] = api.wait("Event", told, what=f"events {reasons}")
-    return found
-
-
 def created_pods(operator: Operator) -> int:
     """Return how many pods the process of an operator says it has created."""
     found = re.search(r"^created_pods_total (\S+)$", operator.scrape(), re.MULTILINE)
