@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2157,
     "scheduler": 10473,
     "store": 3078,
-    "tests": 78516,
+    "tests": 76416,
     "tools": 2587,
 }
 
