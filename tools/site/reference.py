@@ -162,8 +162,8 @@ def table(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
 def reasons() -> str:
     """Return the page of reasons."""
     rows = (
-        f"| `{each}` | {each.meaning} | {each.shown} | {'alone' if each.ever_possible else 'by a change'} "
-        f"| {each.remedy} |"
+        f"| `{each}` | {each.meaning} | {each.shown} "
+        f"| {'alone' if each.ever_possible else 'by a change'} | {each.remedy} |"
         for each in Reason
         if each
     )
