@@ -117,6 +117,21 @@ def test_completed_index_asks_for_no_dry_run():
     play(story)
 
 
+def test_successor_of_a_failed_pod_is_tried():
+    """The failed pod stays until its successor is created, of which admission may make more."""
+
+    async def story(s):
+        document = s.create(age=60)
+        document["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+        s.put(document)
+        for index, phase in enumerate(("Failed", "Running")):
+            s.worker(index, node="n1", phase=phase)
+        await s.cycles(2)
+        assert len(s.asks("team")) == 1
+
+    play(story)
+
+
 def test_a_sidecar_that_admission_adds():
     """There is room for it, too."""
 

@@ -11,7 +11,7 @@ import pytest
 from muster import gang
 from muster.allocator import members, tracker
 from muster.allocator.members import GangSettings, Template, Version
-from muster.allocator.tracker import Assumed, Leaving, Retry
+from muster.allocator.tracker import Assumed, Leaving, Retry, Wake
 from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
@@ -33,6 +33,8 @@ RATHER_APART = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecu
 RULES = GangRules(frozenset({"muster"}), "default", {"high": 1000, "low": 1})
 SYSTEM = "system-node-critical"
 W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
+AGAIN = {"failures_before": 1}
+REFUSED = {"reason": "OutOfcpu"}
 
 
 def workers(count=3, **template):
@@ -130,12 +132,25 @@ class TestTasks:
             (worker(0, node="n1"), ([1, 2], [], [(0, "n1")], (0, 0))),
             (worker(0, node="n1", phase="Running"), ([1, 2], [], [(0, "n1")], (0, 0))),
             (worker(0, node="n1", phase="Succeeded"), ([1, 2], [], [], (0, 1))),
-            (worker(0, node="n1", phase="Failed"), ([1, 2], [0], [], (0, 0))),
+            (worker(0, node="n1", phase="Failed"), ([0, 1, 2], [], [], (0, 0))),
+            (worker(0, node="n1", phase="Failed", **AGAIN), ([1, 2], [0], [], (0, 0))),
+            (worker(0, node="n1", phase="Failed", **REFUSED), ([1, 2], [0], [], (0, 0))),
             (worker(0, node="n1", deleting=True), ([1, 2], [0], [], (0, 0))),
             (worker(0, deleting=True), ([1, 2], [0], [], (0, 0))),
             (worker(0, gated=True), ([1, 2], [], [], (1, 0))),
         ],
-        ids=["unbound", "bound", "running", "done", "failed", "going", "going-unbound", "gated"],
+        ids=[
+            "unbound",
+            "bound",
+            "running",
+            "done",
+            "failed",
+            "failed-again",
+            "refused",
+            "going",
+            "going-unbound",
+            "gated",
+        ],
     )
     def test_a_pod_in_every_state(self, pod, expected):
         """Where the task of the first worker is counted."""
@@ -581,7 +596,18 @@ class TestFailedMembers:
         assert (facts.ready, facts.need, facts.asks.min_member) == (2, 3, 3)
         assert step.input.hold_until is not None
         (role,) = (role for role in step.input.roles if role.role == "worker")
-        assert (role.returning, role.previous) == ((1,), {1: "n2"})
+        assert (role.waiting, role.previous) == ((1,), {1: "n2"})
+
+    def test_member_that_backs_off_is_placed_later(self):
+        """Its node is protected meanwhile, and the hold counts from the end of the back-off."""
+        facts, step = self.ring("OnFailure", failures_before=2)
+        (role,) = (role for role in step.input.roles if role.role == "worker")
+        assert (role.waiting, role.returning, role.previous) == ((), (1,), {1: "n2"})
+        assert step.input.hold_until == 20.0 + tracker.PATIENCE
+        assert Wake(20.0) in step.effects
+        after = tracker.step(step.memory, facts, 20.0).input
+        (role,) = (role for role in after.roles if role.role == "worker")
+        assert (role.waiting, role.returning, after.hold_until) == ((1,), (), 140.0)
 
     def test_member_that_is_not_replaced_is_not_missing(self):
         """Neither hold nor release, and nothing of the gang is to be placed."""

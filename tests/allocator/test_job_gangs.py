@@ -236,7 +236,7 @@ def guard(story):
 def doubt_a_node(story):
     """Let two jobs fail there."""
     for job in ("a", "b"):
-        story.store.suspects.note("n1", "team", job, story.now)
+        story.store.suspects.note("n1", "team", job, story.now, program=True)
 
 
 def wait(story):
@@ -814,7 +814,7 @@ class TestRelease:
         restarting.gone(W0)
         gang = restarting.look()
         assert gang.refusal is None
-        assert list(gang.roles[0].waiting) == [0, 2]
+        assert list(gang.roles[0].waiting) == [0, 1, 2]
 
 
 def test_of_a_job_that_was_taken_over_half_all_goes_on():

@@ -24,3 +24,17 @@ def test_who_follows_a_pod_that_ends_has_the_gates_of_the_template(gated, ended)
     worker = TaskSet("worker", PodShape((("cpu", 1000),)), 0, {0: PLACE}, gated=gated)
     (role,), _ = tasks.roles([worker], {PLACE: make_pod(name=PLACE, **ended)}, Plan())
     assert (role.gated, role.returning) == ((1, ()) if gated else (0, (0,)))
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_successor_of_a_failed_pod_is_placed_by_the_template(later):
+    """The failed pod stays until then: neither its selector nor its quota applies."""
+    worker = TaskSet(
+        "worker", PodShape((("cpu", 1000),)), 0, {0: PLACE}, selector={"a": "b"}, charge={"q": 1}
+    )
+    failed = make_pod(name=PLACE, phase="Failed", node="n1")
+    plan = Plan(replaced={PLACE}, later={PLACE} if later else ())
+    (role,), coming = tasks.roles([worker], {PLACE: failed}, plan)
+    assert (list(role.waiting), list(role.returning)) == (([], [0]) if later else ([0], []))
+    assert role.absent == (frozenset() if later else {0})
+    assert coming == {"q": 0}

@@ -259,6 +259,8 @@ class TestBackoff:
             world.settle()
             world.end("mnist-worker-0", 137)
             world.settle()
+            world.now += 300  # the longest back-off
+            world.settle()
         assert ("Failed T" in world.conditions) is fails
         if fails:
             assert world.status["conditions"][-1]["message"] == (

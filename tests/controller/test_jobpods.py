@@ -120,6 +120,8 @@ def test_only_failures_of_the_program_count_as_restarts(policy, reason, conditio
         made.pod("mnist-worker-1")["status"]["conditions"] = list(conditions)
         failed_uid = made.pod("mnist-worker-1")["metadata"]["uid"]
         made.settle()
+        made.now += 300  # the longest back-off
+        made.settle()
         assert made.pod("mnist-worker-1")["metadata"]["uid"] != failed_uid or counts
     assert ("Failed T" in made.conditions) is counts
     assert made.status["replicaStatuses"]["Worker"].get("restarts", 0) == (2 if counts else 0)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
 
 from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
-from support.e2e.statuses import Lag, of, seconds, step
+from support.e2e.statuses import Lag, counted, of, seconds, step
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.alone]
 
@@ -63,3 +64,28 @@ def test_a_job_made_anew_waits_for_no_timer(ample: Api) -> None:
     owners = [o["metadata"]["ownerReferences"][0] for k in ("Pod", "Service") for o in api.list(k)]
     assert {owner["uid"] for owner in owners} == {job["metadata"]["uid"]}
     assert job["status"]["state"] != "Blocked"
+
+
+def test_program_that_fails_at_once_starts_four_times_in_thirty_seconds(ample: Api) -> None:
+    """The first replacement is created at once, then after 10 s and 20 s; no node is a suspect."""
+    api = ample
+    since = api.revision("Pod")
+    api.create(tfjob("hot", workers=1, restart_policy="ExitCode", run="0", exits="137"))
+
+    def fourth(pods: dict[str, Json]) -> bool:
+        notes = pods.get("hot-worker-0", {}).get("metadata", {}).get("annotations", {})
+        return bool(notes.get("muster.kubeflow.org/failures-before") == "3")
+
+    api.wait("Pod", fourth, seconds=60, what="the fourth pod")
+    made = {
+        pod["metadata"]["uid"]: seconds(pod["metadata"]["creationTimestamp"])
+        for pod in api.history("Pod", since, "hot-worker-0")
+    }
+    pauses = [after - before for before, after in itertools.pairwise(made.values())]
+    assert len(pauses) == 3
+    assert pauses[0] <= 3
+    assert 10 <= pauses[1] <= 15
+    assert 20 <= pauses[2] <= 25
+    job = api.get("TFJob", "hot")
+    assert counted(job, "restarts") >= 3
+    assert not api.events("NodeSuspected")

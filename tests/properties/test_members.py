@@ -374,9 +374,9 @@ class Story(Shown):
                 it.store.confirm_gone(name)
 
     def op_doubt(self, _place, _pod, variant):
-        """Let two other jobs fail on a node."""
+        """Let a node refuse pods of two other jobs."""
         for it, job in itertools.product(self.both, ("a", "b")):
-            it.store.suspects.note(NODES[variant % 3], "team", job, self.now)
+            it.store.suspects.note(NODES[variant % 3], "team", job, self.now, program=False)
 
     # What the server and the job's controller say.
 

@@ -27,7 +27,7 @@ from muster.cluster.dryrun import Answer
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
 from muster.cluster.tasks import TaskSet
-from muster.controller import jobpods, policies
+from muster.controller import jobpods, policies, replacement
 from muster.gang import podgroup, standing
 from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
@@ -447,7 +447,10 @@ class JobMembers(_Kind):
         return self._lacks.get(job.key, source, lambda: _lacking(job, self._own_pods(job)))
 
     def _own_pods(self, job: Job) -> Mapping[str, PodView]:
-        return jobpods.with_completed(job, frameworks.of(job), self._store.own_pods(job))
+        framework = frameworks.of(job)
+        pods = jobpods.with_completed(job, framework, self._store.own_pods(job))
+        replaced = replacement.all_due(job, framework, pods)
+        return {n: pod for n, pod in pods.items() if n not in replaced} if replaced else pods
 
     def _keys_of(self, job: Job, of: Version) -> Keys:
         return self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
@@ -580,6 +583,7 @@ def job_facts(
         ),
         was_whole=standing.was_admitted(job),
         collective=framework.life.collective(job),
+        due=replacement.all_due(job, framework, pods),
         youngest=_youngest(counted),
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,

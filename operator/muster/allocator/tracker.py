@@ -122,6 +122,8 @@ class GangFacts:
     """Places of pods that name another scheduler: they are neither bound nor evicted here."""
     was_whole: bool = False
     """What is written of it is about a gang that had all its nodes."""
+    due: Mapping[str, float] = field(default_factory=dict)
+    """Place of a failed pod -> when its successor may be created; the pod stays until then."""
     collective: bool = False
     """After a release its pods that succeeded run again with the others."""
     youngest: float | None = None
@@ -789,12 +791,13 @@ def _hold_until(turn: _Turn) -> float | None:
     again is not yet a pod, and if it began anew with each of them, a gang whose pods never come
     would keep its room for ever. A gang that is only starting has lost nothing while its pods
     are still on their way; for how long they may be, their patience says. Nor has one whose
-    member is still ending.
+    member is still ending. If a member backs off, the hold counts from the end of its back-off.
     """
     memory, facts = turn.memory, turn.facts
     since = memory.lifecycle.missing_since
     if since is None:
         return None
+    since = max((since, *facts.due.values()))
     early = not memory.was_whole and facts.timeout is not None
     end = since + (facts.patience if early else facts.hold)
     turn.wake(end)
@@ -873,7 +876,11 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     for retry in memory.retries.values():
         turn.wake(retry.until)
     turn.wake(memory.misled_until)
-    pausing = frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now)
+    backing_off = {place for place, due in facts.due.items() if due > turn.now}
+    for place in backing_off:
+        turn.wake(facts.due[place])
+    retries = {place for place, retry in memory.retries.items() if retry.until > turn.now}
+    pausing = frozenset(retries | backing_off)
     plan = Plan(
         assumed=memory.nodes,
         previous=memory.previous,
@@ -882,6 +889,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         nominated=memory.nominated,
         # Only quotas ask for them: else nothing changes where pods are shown.
         unbound=memory.unbound if facts.charged else (),
+        replaced=facts.due.keys(),
     )
     key = InputKey(
         revision=facts.revision,
@@ -1268,7 +1276,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         if before != it.node and before in facts.suspects:
             avoided[before] = avoided.get(before, 0) + 1
         wanted = now if memory.started else facts.begins
-        waited.append(now - (wanted if pod is None else pod.created))
+        waited.append(now - (wanted if pod is None or pod.terminal else pod.created))
     turn.remember(
         assumed={**memory.assumed, **made},
         unbound=memory.unbound - made.keys(),

@@ -278,6 +278,8 @@ class PodView:
     """Name in `spec.schedulingGroup`: Kubernetes' own gangs."""
     gang_had: int = 0
     """By its annotation: with how many its gang last was whole; 0: it does not say."""
+    failures_before: int = 0
+    """By its annotation: the number of pods of its replica that failed in a row before it."""
     tolerates: NodeTolerations = NO_TOLERATIONS
     """Its tolerations of the taints of unreachable and out-of-service nodes."""
     unreachable: bool = False

@@ -57,6 +57,8 @@ class Plan:
     """The node that is kept for it."""
     unbound: Collection[str] = ()
     """May be created without a node."""
+    replaced: Collection[str] = ()
+    """Their pod failed and stays until its successor is created, as if it were not there."""
 
     @property
     def is_empty(self) -> bool:
@@ -104,6 +106,8 @@ def roles(
     Pods that were given another node selector than their template has are a role apart: Kueue
     says by it, pod by pod, where those go whose gates it takes away.
     """
+    if plan.replaced:
+        pods = {place: pod for place, pod in pods.items() if place not in plan.replaced}
     found: list[RoleInput] = []
     coming = Counter[str]()
     for tasks in sets:

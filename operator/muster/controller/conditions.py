@@ -11,10 +11,11 @@ from typing import Final
 
 from muster.api import names
 from muster.api.backoff import QUOTA
+from muster.api.edge import format_time
 from muster.api.model import Job
 from muster.api.reasons import GangPhase, Reason
-from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
-from muster.controller import failures, gangstatus, policies
+from muster.api.status import Condition, FirstFailure, JobStatus, ReplicaStatus, Verdict
+from muster.controller import failures, gangstatus, policies, replacement
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate, is_old
 from muster.controller.model import Action, Create
@@ -238,7 +239,7 @@ def running(scope: Scope) -> JobStatus:
         restarts_in_a_row=_in_a_row(scope, before),
         first_failure=first,
         gang=gang,
-        reason=_kept_from_starting(scope) or _awaited(scope) or str(first or ""),
+        reason=_kept_from_starting(scope) or _awaited(scope) or _failed(scope, first),
         observed_generation=scope.job.generation,
     )
     conditions = with_conditions(before.conditions, _changes(scope, before, steps))
@@ -307,6 +308,17 @@ def _kept_from_starting(scope: Scope) -> str:
                 look = f"(`kubectl describe pod {pod.name}` says more)"
                 return f"container {end.container} of pod {pod.name} {cure} {look}"
     return ""
+
+
+def _failed(scope: Scope, first: FirstFailure | None) -> str:
+    """Return the message of the first failure and of the next back-off that ends."""
+    backing_off = [m.pod for m in scope.waiting if replacement.due(m.pod) > scope.now]
+    if not backing_off:
+        return str(first or "")
+    pod = min(backing_off, key=lambda pod: (replacement.due(pod), pod.name))
+    count, at = replacement.failures_in_a_row(pod), format_time(replacement.due(pod))
+    text = f"Pod {pod.name} failed {count} times in a row and is replaced at {at}."
+    return f"{first} {text}" if first else text
 
 
 def _awaited(scope: Scope) -> str:

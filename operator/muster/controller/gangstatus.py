@@ -13,6 +13,7 @@ from muster.api.backoff import QUOTA
 from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import JobStatus, ReplicaStatus, Verdict
+from muster.controller import replacement
 from muster.controller.jobpods import PodFate
 from muster.controller.scope import Scope
 from muster.gang import standing
@@ -330,7 +331,7 @@ def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:
     if last.ready and last.ready + ending >= least:
         text = f"{last.ready}/{total} running, {ending} ending"
         return _calm(last, GangPhase.RUNNING, last.ready, text)
-    return _degraded(last, least, total)
+    return _degraded(scope, last, least, total)
 
 
 def _growing(last: Verdict, state: GangPhase, total: int, there: int) -> Verdict:
@@ -372,8 +373,13 @@ def _calm(last: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict
     )
 
 
-def _degraded(last: Verdict, needed: int, total: int) -> Verdict:
+def _degraded(scope: Scope, last: Verdict, needed: int, total: int) -> Verdict:
     message = f"{last.ready} of the {needed} pods that must run together run"
+    backing_off = sum(replacement.due(member.pod) > scope.now for member in scope.waiting)
+    if backing_off:
+        # No resources are missing, whatever the scheduler reports of a gang that is not placed.
+        message = f"{message}, {backing_off} failed and will be replaced after a back-off"
+        last = replace(last, reason=Reason.NONE, message="")
     return replace(
         last,
         state=GangPhase.DEGRADED,

@@ -443,8 +443,28 @@ def _is_permanent(framework: Framework, replica: Replica, pod: PodView) -> bool:
     if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
         return False
     code = pod.exit_code(container_name(framework, replica))
+    if code is None:
+        code = _init_exit_code(replica, pod)
     # Without a code the program itself need not have failed: a node that died leaves none.
     return code is not None and code < FIRST_RETRYABLE
+
+
+def _init_exit_code(replica: Replica, pod: PodView) -> int | None:
+    """Return the exit code of a failed init container that kept the program from starting.
+
+    None if a container of the program has ended, or if the author did not write the init
+    container: what Muster or admission added may succeed at the next attempt.
+    """
+    ended = {end.container: end.exit_code for end in pod.ends if end.exit_code is not None}
+    if any(name in ended for name in _container_names(replica, "containers")):
+        return None
+    codes = (ended.get(name) for name in _container_names(replica, "initContainers"))
+    return next((code for code in codes if code is not None), None)
+
+
+def _container_names(replica: Replica, field: str) -> Iterator[str]:
+    spec = replica.template.get("spec") or {}
+    return (container.get("name") or "" for container in spec.get(field) or ())
 
 
 def unreplaced(
@@ -454,27 +474,33 @@ def unreplaced(
 
     `pods`: those that the job controls, by the name under which it wants them.
     """
-    failed = {
-        name
-        for name, pod in pods.items()
-        # The replica of a pod that is deleted or lost is filled again, however the pod ended.
-        if pod.phase == "Failed" and not (pod.deleting or pod.lost or pod.fenced)
-    }
-    if not failed:
-        return {}
     found: dict[str, set[str]] = {}
-    roles, first = {replica.role: replica for replica in job.replicas}, framework.roles.first(job)
-    for name in failed:
-        role, label = _by_name(job, framework, name) or ("", None)
-        replica = roles.get(role)
-        # The names of a role are not listed: an invalid job may ask for billions of pods.
-        if replica is None or (label is not None and label - first >= replica.replicas):
-            continue
+    for name, replica in failed(job, framework, pods):
         restarted = job.status.replicas.get(replica.type, ReplicaStatus()).restarted
         pod = pods[name]
         if pod.uid not in restarted and not is_replaced(job, framework, replica, pod):
-            found.setdefault(role, set()).add(name)
+            found.setdefault(replica.role, set()).add(name)
     return {role: frozenset(left) for role, left in found.items()}
+
+
+def failed(
+    job: Job, framework: Framework, pods: Mapping[str, PodView]
+) -> Iterator[tuple[str, Replica]]:
+    """Yield name and replica of the wanted pods that failed.
+
+    Not of those that are deleted or lost: their replica is filled again, however they ended.
+    """
+    roles: Mapping[str, Replica] = {}
+    for name, pod in pods.items():
+        if pod.phase != "Failed" or pod.deleting or pod.lost or pod.fenced:
+            continue
+        roles = roles or {replica.role: replica for replica in job.replicas}
+        role, label = _by_name(job, framework, name) or ("", None)
+        replica = roles.get(role)
+        # The names of a role are not listed: an invalid job may ask for billions of pods.
+        index = 0 if label is None else label - framework.roles.first(job)
+        if replica is not None and index < replica.replicas:
+            yield name, replica
 
 
 def refused(pod: PodView) -> bool:

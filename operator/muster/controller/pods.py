@@ -8,8 +8,15 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import GroupView, Json, ObjectView, PodView
-from muster.controller import dependents, gangstatus, podgroup, policies, templates
-from muster.controller.jobpods import PodFate, is_leftover, is_orphan
+from muster.controller import (
+    dependents,
+    gangstatus,
+    podgroup,
+    policies,
+    replacement,
+    templates,
+)
+from muster.controller.jobpods import Member, PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import PodBuilder
@@ -151,10 +158,11 @@ def config_writes(scope: Scope) -> Iterator[Action]:
             yield Patch("v1", "ConfigMap", view.namespace, name, view.uid, body)
 
 
-def removals(scope: Scope) -> Iterator[Delete]:
+def removals(scope: Scope, creates: Iterable[Create]) -> Iterator[Delete]:
     """Yield the deletions of pods that are not wanted, or are to be replaced.
 
-    While the gang scheduler is missing nothing is replaced: it could not be created again.
+    While the gang scheduler is missing nothing is replaced: it could not be created again. A
+    failed pod that backs off is deleted together with the creation of its successor.
     """
     yield from deletions(scope.roster.surplus)
     if scope.backend.apis and scope.context.missing:
@@ -162,17 +170,30 @@ def removals(scope: Scope) -> Iterator[Delete]:
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     fates = (PodFate.COUNTED, PodFate.LOST, PodFate.PEER_LOST)
     replaced = (*scope.roster.having(*fates), *scope.rerun)
-    yield from deletions(member.pod for member in replaced if not member.pod.removed)
+    created = {create.doc["metadata"]["name"] for create in creates}
+    waiting = {m.pod.uid for m in scope.waiting if scope.job.place(*_place(m)) not in created}
+    pods = (member.pod for member in replaced if not member.pod.removed)
+    yield from deletions(pod for pod in pods if pod.uid not in waiting)
+
+
+def _place(member: Member) -> tuple[str, int]:
+    return member.replica.role, member.index
 
 
 def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
     """Yield the missing pods that may be created now, in canonical order.
 
     One that leads numbered ones comes after them, also where a batch Job makes it: what it calls
-    should be up when it begins.
+    should be up when it begins. The successor of a failed pod comes after the back-off.
     """
+    before = {
+        _place(member): member.pod
+        for member in scope.waiting
+        if scope.now >= replacement.due(member.pod)
+    }
     # Names and places: a pod of another operator may fill a place under a name of its own.
-    taken, places, late = scope.roster.names, scope.roster.places, _waiting(scope)
+    taken = scope.roster.names - {pod.name for pod in before.values()}
+    places, late = scope.roster.places - before.keys(), _waiting(scope)
     for role, builder in sorted(builders.items(), key=lambda item: not item[1].replica.numbered):
         nodes = _nodes(scope, builder)
         if builder.replica.type in late:
@@ -181,10 +202,12 @@ def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
             name = builder.name(index)
             if name in taken or (role, index) in places:
                 continue
+            failed = before.get((role, index))
+            failures = replacement.failures_in_a_row(failed) if failed else 0
             if nodes is None:
-                yield Create(builder.wanted(index))
+                yield Create(builder.wanted(index, failures=failures))
             elif name in nodes:
-                yield Create(builder.wanted(index, nodes[name]))
+                yield Create(builder.wanted(index, nodes[name], failures))
 
 
 def may_create_place(scope: Scope, builder: PodBuilder, index: int) -> bool:

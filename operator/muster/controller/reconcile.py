@@ -27,6 +27,7 @@ from muster.controller import (
     podgroup,
     pods,
     policies,
+    replacement,
     templates,
 )
 from muster.controller.jobpods import PodFate, is_old
@@ -202,6 +203,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         policies.deadline(scope.job, scope.framework, gangstatus.run_time(scope, after)),
         scope.retry,
         _rest(scope),
+        _successor_due(scope),
         gangstatus.look_again(scope),
         scope.observed.loses_at,
         scope.now + first_verdict_within(scope.job, scope.now) if silent else None,
@@ -242,7 +244,7 @@ def _children(scope: Scope) -> Iterator[Action]:
         yield from batches.resumptions(scope, builders)
     creates = list(pods.creations(scope, builders)) if pods.may_create(scope) else []
     writes = (
-        *pods.removals(scope),
+        *pods.removals(scope, creates),
         *creates,
         *(group if late else ()),
         *pods.service_writes(scope, builders, creates),
@@ -313,6 +315,12 @@ def _rest(scope: Scope) -> float | None:
     """Return when a gang that failed again may be made anew, if that is still to come."""
     due = policies.restart_due(scope.job)
     return due if due is not None and due > scope.now else None
+
+
+def _successor_due(scope: Scope) -> float | None:
+    """Return when the next successor of a failed pod may be created, if that is still to come."""
+    due = (replacement.due(member.pod) for member in scope.waiting)
+    return min((at for at in due if at > scope.now), default=None)
 
 
 def _latched(scope: Scope, after: JobStatus) -> JobStatus:

@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from muster.api.model import GroupView, Job, ObjectView
-from muster.controller.jobpods import JobPods, Member, job_pods, unreplaced
+from muster.controller.jobpods import JobPods, Member, PodFate, job_pods, unreplaced
 from muster.controller.model import Context, Observed, Refusal
+from muster.controller.replacement import backs_off
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, GangFacts, standing
 
@@ -51,6 +52,13 @@ class Scope:
         """Members that succeeded in a run that has ended: the next one creates them again."""
         done = (member for member in self.roster.members if member.pod.phase == "Succeeded")
         return tuple(done) if self.run_ended else ()
+
+    @property
+    def waiting(self) -> tuple[Member, ...]:
+        """Members whose pod failed, is counted, and stays until its successor is created."""
+        found = self.roster.having(PodFate.COUNTED, PodFate.LOST)
+        job, framework = self.job, self.framework
+        return tuple(m for m in found if backs_off(job, framework, m.replica, m.pod))
 
     @property
     def group_facts(self) -> GangFacts:

@@ -93,7 +93,7 @@ def pod(document: Json) -> PodView:
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
-        ended=_ended(status, containers),
+        ended=_ended(status, (*containers, *first)),
         priority_class=spec.get("priorityClassName") or "",
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
         # Whoever takes the gates away may have added to it: until the pod has its node it counts,
@@ -104,6 +104,7 @@ def pod(document: Json) -> PodView:
         service=_service(metadata["name"], spec),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
         gang_had=edge.count((metadata.get("annotations") or {}).get(names.GANG_HAD)),
+        failures_before=edge.count((metadata.get("annotations") or {}).get(names.FAILURES_BEFORE)),
         tolerates=tolerations.parse(spec.get("tolerations") or ()),
     )
 
@@ -286,8 +287,10 @@ def _ended(status: Json, containers: Iterable[Json]) -> float:
     if status.get("phase") != "Failed":
         return 0.0
     states = ((each.get("state") or {}).get("terminated") or {} for each in containers)
-    # A pod that the kubelet turned away has no container that ended, only a time of its start.
+    # A pod that the kubelet rejected has no container that ended, only a time of its start. A pod
+    # that it evicted may lack the ends of its containers, but not the times of its conditions.
     times = [state.get("finishedAt") or "" for state in states]
+    times += (each.get("lastTransitionTime") or "" for each in status.get("conditions") or ())
     return max(map(epoch, (*times, status.get("startTime") or "")))
 
 

@@ -37,6 +37,7 @@ from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
 from muster.cluster.suspects import Suspects
+from muster.controller import jobpods
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
@@ -330,7 +331,8 @@ class Store:
             if new is not None and new.node and new.phase == "Failed":
                 # Pods of one owner count once: it may be his program that fails, and not the node.
                 job = new.uid if new.owner is None else new.owner.uid
-                self.suspects.note(new.node, new.namespace, job, new.ended)
+                program = not (jobpods.refused(new) or jobpods.disrupted(new))
+                self.suspects.note(new.node, new.namespace, job, new.ended, program=program)
             if new is not None and new.node:
                 self.arrived(self._as_of_job(new))
             if friend or parse.matters(used, uses, old, new):
