@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from muster import frameworks
 from muster import gang as gangs
@@ -11,6 +13,17 @@ from muster.api import names
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE
 from muster.frameworks import Framework
+
+PUBLISHED: Final = (
+    "scheduler_names",
+    "default_queue",
+    "priority_class",
+    "reservation_after",
+    "member_hold",
+    "max_member_hold",
+    "max_schedule_timeout",
+)
+"""Settings that decisions depend on, which commands read in a ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,24 @@ class Settings:
     """Flags that were given and have no effect."""
 
     @property
+    def published(self) -> dict[str, Any]:
+        """The values of PUBLISHED."""
+        return {name: getattr(self, name) for name in PUBLISHED}
+
+    def completed(self, values: Mapping[str, Any]) -> Settings:
+        """Return the settings with published values in place of defaults.
+
+        Values of another type are ignored.
+        """
+        usual = Settings()
+        found: dict[str, Any] = {
+            name: _converted(values.get(name), getattr(usual, name))
+            for name in PUBLISHED
+            if getattr(self, name) == getattr(usual, name)
+        }
+        return replace(self, **found)
+
+    @property
     def backend(self) -> gangs.GangBackend:
         """The gang backend that was chosen."""
         return gangs.choose(
@@ -117,3 +148,12 @@ class Settings:
         kinds = {kind.lower() for kind in self.kinds}
         rows = () if self.alone else frameworks.FRAMEWORKS.values()
         return tuple(row for row in rows if not kinds or row.kind.lower() in kinds)
+
+
+def _converted(value: object, usual: object) -> object:
+    """Return a value that was read from JSON as the type of the usual one, or the usual one."""
+    if isinstance(usual, tuple) and isinstance(value, list):
+        return tuple(value) if all(isinstance(each, str) for each in value) else usual
+    if isinstance(usual, float) and isinstance(value, int):
+        value = float(value)
+    return value if type(value) is type(usual) else usual

@@ -158,10 +158,19 @@ def test_every_binding_finds_its_role_and_account(overlay: str) -> None:
     roles = {(binding["roleRef"]["kind"], binding["roleRef"]["name"]) for binding in bindings}
     assert roles == named
     assert {
-        (subject["name"], subject["namespace"])
+        (subject["name"], subject.get("namespace"))
         for binding in bindings
         for subject in binding["subjects"]
-    } == {("muster", "muster-system")}
+    } == {("muster", "muster-system"), ("system:authenticated", None)}
+    named_rules = {(d["kind"], d["metadata"]["name"]): d["rules"] for d in whole if is_role(d)}
+    assert named_rules["Role", "muster-policy-view"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["muster-policy"],
+            "verbs": ["get"],
+        }
+    ]
 
 
 def test_the_container_has_no_power() -> None:

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduling policy file: read at the start, read again when it changes."""
+"""The scheduling policy: its file, read again when it changes, and how it is published."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
+from collections.abc import Mapping
+from typing import Any, Final
 
-from muster.api import manifest
+from muster.api import edge, manifest
 from muster.api.manifest import ManifestError
 from muster.scheduler import policy
 from muster.scheduler.policy import Policy, PolicyError
 
 log = logging.getLogger(__name__)
+NAME: Final = "muster-policy"
+"""ConfigMap in the operator's namespace that publishes the policy."""
+POLICY, SETTINGS = "policy.json", "settings.json"
+"""Its keys: the document of the policy, and the settings that decisions depend on."""
 
 
 class PolicyFile:
@@ -24,6 +32,8 @@ class PolicyFile:
         self._path = path
         self._stamp: tuple[float, int] = (0.0, 0)
         self._policy = policy.DEFAULT
+        self.changed = asyncio.Event()
+        """Set when another policy is in force."""
         if path:
             self._stamp = self._look()
             self._policy = self._read()
@@ -37,6 +47,7 @@ class PolicyFile:
                     # Before it is read: one that is wrong is told once, not in every cycle.
                     self._stamp = stamp
                     self._policy = self._read()
+                    self.changed.set()
                     log.info("policy read again from %s", self._path)
             except (OSError, PolicyError) as error:
                 log.error("%s: %s; the last good policy stays", self._path, error)  # noqa: TRY400
@@ -57,3 +68,20 @@ class PolicyFile:
         if not isinstance(document, dict):
             raise PolicyError("", "the file must hold a mapping with the keys actions and tiers")
         return policy.parse(document)
+
+
+def data(chosen: Policy, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the data of the ConfigMap."""
+    return {
+        POLICY: json.dumps(chosen.source, indent=2),
+        SETTINGS: json.dumps(settings, indent=2),
+    }
+
+
+def published(found: Mapping[str, Any]) -> tuple[Policy, Mapping[str, Any]]:
+    """Return policy and settings of the data of the ConfigMap. Raises PolicyError."""
+    try:
+        chosen, settings = (manifest.document(edge.text(found.get(k))) for k in (POLICY, SETTINGS))
+    except ManifestError as error:
+        raise PolicyError("", str(error)) from error
+    return policy.parse(chosen), edge.mapping(settings)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final
 import muster
 from muster.api.edge import mapping, sequence, text
 from muster.commands import live, questions, tables
+from muster.commands.published import HOME
 from muster.commands.questions import FAILURES, NO, YES, Answer, connected
 from muster.kube import client
 from muster.kube.client import ApiError, Kube
@@ -27,7 +28,6 @@ from muster.settings import Settings
 LARGEST: Final = 32 * 2**20
 """Characters of one part; what is longer is cut off."""
 ATTEMPTS: Final = 2
-HOME: Final = "muster-system"
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 RUNNING: Final = ("/debug/snapshot", "/debug/decisions", "/metrics")
 """What a running operator serves, at one of its addresses or another."""

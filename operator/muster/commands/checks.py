@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from muster.api import names
-from muster.api.model import Job
+from muster.api import edge, names
+from muster.api.edge import mapping, sequence, text
+from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView
 from muster.kube.access import Access, lacking
 from muster.settings import Settings
@@ -124,6 +125,20 @@ class Lease:
     runs: bool | None = None
     """Whether its holder is a pod that runs, and may be that operator; None: nobody knows. Whoever
     may write a Lease can write anything into it."""
+
+    @classmethod
+    def of(cls, document: Json) -> Lease:
+        """Return what a Lease states."""
+        metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
+        times = (mapping(each).get("time") for each in sequence(metadata.get("managedFields")))
+        return cls(
+            namespace=text(metadata.get("namespace")),
+            name=text(metadata.get("name")),
+            holder=text(spec.get("holderIdentity")),
+            renewed=edge.parse_time(spec.get("renewTime")) or 0.0,
+            written=max((edge.parse_time(at) or 0.0 for at in times), default=0.0),
+            duration=float(edge.within(spec.get("leaseDurationSeconds"), 1, 3600)),
+        )
 
     def fresh(self, now: float) -> bool:
         """Say whether somebody holds it."""

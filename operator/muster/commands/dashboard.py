@@ -4,25 +4,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from typing import Final
 
-from muster.allocator.policyfile import PolicyFile
 from muster.allocator.view import Seen
 from muster.api import edge
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
-from muster.commands import snapshot
-from muster.commands.questions import FROM_OUTSIDE, LIVE, connected, read
+from muster.commands import published, snapshot
+from muster.commands.questions import FAILURES, FROM_OUTSIDE, LIVE, connected, read
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.kube.client import Kube
 from muster.scheduler import cycle, policy
+from muster.scheduler.policy import Policy
 from muster.settings import Settings
 from muster.store.informers import Informers
 from muster.store.store import Callbacks
 
+log = logging.getLogger(__name__)
 PAUSE: Final = 1.0
 """Seconds in which changes are gathered."""
 SHARE: Final = 3
@@ -34,7 +36,7 @@ async def run(settings: Settings, cluster: str, port: int) -> None:
     if cluster != LIVE:
         await _serve(port, _of_file(cluster))
     async with connected(settings) as kube:
-        eye = _Eye(settings, kube)
+        eye = _Eye(settings, kube, *await published.read(kube, settings))
         parts = {asyncio.create_task(part) for part in (eye.follow(), _serve(port, eye.source))}
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -77,18 +79,20 @@ def _of_file(file: str) -> Source:
 class _Eye:
     """Follows a cluster and decides as an allocator would, of which nothing is carried out."""
 
-    def __init__(self, settings: Settings, kube: Kube) -> None:
-        self._settings, self._kube = settings, kube
-        self._policy = PolicyFile(settings.scheduler_conf)
+    def __init__(
+        self, given: Settings, kube: Kube, chosen: Policy, settings: Settings, unknown: str
+    ) -> None:
+        self._given, self._kube = given, kube
+        self._chosen, self._settings = chosen, settings
         self._changed = asyncio.Event()
         self._seen: Seen | None = None
         names = tuple(sorted(settings.scheduler_names))
         self._store = snapshot.empty_store(names, Callbacks(trigger=self._changed.set))
         self._informers = Informers(kube, self._store)
-        words = f"Read from outside, {FROM_OUTSIDE.partition(' (')[0]}."
+        words = f"Read from outside, {FROM_OUTSIDE.partition(' (')[0]}. {unknown}".rstrip()
         self.source = Source(
             lambda: self._seen,
-            self._policy.get,
+            lambda: self._chosen,
             self._store,
             read=self._read,
             title="the cluster",
@@ -110,7 +114,11 @@ class _Eye:
                 await self._changed.wait()
 
     async def _look(self) -> None:
-        chosen, rules = self._policy.get(), GangRules.of(self._settings, self._store.classes)
+        try:
+            self._chosen, self._settings, _ = await published.read(self._kube, self._given)
+        except FAILURES as error:
+            log.warning("Could not read the policy, the last one is used: %s", error)
+        chosen, rules = self._chosen, GangRules.of(self._settings, self._store.classes)
         hold = self._settings.member_hold
         _, _, saw = snapshot.look(self._store, rules, hold, chosen, time.time())
         self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))

@@ -20,6 +20,7 @@ from muster.cluster.nodes import NodeView, parse_node
 from muster.commands import checks
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
 from muster.commands.output import plain
+from muster.commands.published import HOME
 from muster.commands.questions import Answer, connected
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
@@ -31,7 +32,6 @@ from muster.settings import Settings
 from muster.store import permissions
 
 T = TypeVar("T")
-HOME: Final = "muster-system"
 ACCOUNT: Final = "muster"
 ATTEMPTS: Final = 2
 """Who asks what is wrong does not want to wait for it to pass."""
@@ -236,7 +236,7 @@ class _Reader:
         found = await self._known("lease", asked, self._kube.get(path), None)
         if found is None:
             return None
-        lease, labels = _lease(found), operator.labels if operator else {}
+        lease, labels = Lease.of(found), operator.labels if operator else {}
         # Later than the Lease: who holds it was there by then.
         pods = await self._holders(lease, labels)
         return lease if pods is None else dataclasses.replace(lease, runs=bool(pods))
@@ -407,19 +407,6 @@ def _waits(pod: Json) -> Iterator[str]:
 def _short(reason: str, message: str) -> str:
     told = f"{reason}: {message}" if message else reason
     return checks.shortened(" ".join(told.split()))
-
-
-def _lease(document: Json) -> Lease:
-    metadata, spec = document["metadata"], mapping(document.get("spec"))
-    times = (mapping(each).get("time") for each in sequence(metadata.get("managedFields")))
-    return Lease(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        holder=text(spec.get("holderIdentity")),
-        renewed=edge.parse_time(spec.get("renewTime")) or 0.0,
-        written=max((edge.parse_time(at) or 0.0 for at in times), default=0.0),
-        duration=float(edge.within(spec.get("leaseDurationSeconds"), 1, 3600)),
-    )
 
 
 def _is_of(holder: str, pod: Json) -> bool:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -20,14 +19,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from muster.allocator import view
-from muster.allocator.policyfile import PolicyFile
 from muster.api import edge, kueue, names, quantity
 from muster.api.model import Job, Json
 from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import dispatch, failure, holdings, jobreport, live, queues, render, tables
+from muster.commands import (
+    dispatch,
+    failure,
+    holdings,
+    jobreport,
+    live,
+    published,
+    queues,
+    render,
+    tables,
+)
 from muster.commands.arguments import Reference
 from muster.commands.output import json_text, plain
 from muster.commands.simulate import OfferError, with_offers
@@ -79,9 +87,9 @@ async def snapshot(settings: Settings, source: str) -> Answer:
         url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
         return Answer(json_text(await client.fetch(url)))
     async with connected(settings) as kube:
-        _, seen = await _live(settings, kube)
+        _, seen, unknown = await _live(settings, kube)
     text = json_text(recording.dump(seen, seen.decide()))
-    return Answer(text, complaint=FROM_OUTSIDE)
+    return Answer(text, complaint="; ".join(filter(None, (FROM_OUTSIDE, unknown))))
 
 
 def replay(file: str) -> Answer:
@@ -111,17 +119,18 @@ async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> An
 
     Asked of all gangs, say where these would stand beside the jobs.
     """
+    unknown = ""
     if asked.cluster == LIVE:
         async with connected(settings) as kube:
-            _, seen = await _live(settings, kube)
+            _, seen, unknown = await _live(settings, kube)
     else:
         seen, _ = recording.load(read(asked.cluster))
     documents = [document for file in files for document in render.documents(file)]
     seen, keys = with_offers(seen, documents, asked.namespace)
     decisions = seen.decide()
-    answer = _answer(seen, keys, decisions, asked)
+    answer = replace(_answer(seen, keys, decisions, asked), complaint=unknown)
     if asked.everywhere:
-        return replace(_all(seen, "", decisions, asked.output), code=answer.code)
+        return replace(answer, text=_all(seen, "", decisions, asked.output).text)
     return answer
 
 
@@ -134,9 +143,10 @@ async def explain(settings: Settings, what: Reference | None, asked: Asked) -> A
         seen = recording.load(read(asked.cluster))[0]
         return await _explained(_Cluster(seen), what, asked, asked.namespace or "default")
     async with connected(settings) as kube:
-        store, seen = await _live(settings, kube)
+        store, seen, unknown = await _live(settings, kube)
         cluster = _Cluster(seen, kube, store)
-        return await _explained(cluster, what, asked, asked.namespace or kube.namespace)
+        answer = await _explained(cluster, what, asked, asked.namespace or kube.namespace)
+        return replace(answer, complaint=answer.complaint or unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,11 +392,12 @@ async def connected(settings: Settings, attempts: int = client.ATTEMPTS) -> Asyn
         await kube.close()
 
 
-async def _live(settings: Settings, kube: Kube) -> tuple[Store, Recording]:
-    """Return what is known of the cluster, and what a cycle would see."""
-    chosen = PolicyFile(settings.scheduler_conf).get()
+async def _live(settings: Settings, kube: Kube) -> tuple[Store, Recording, str]:
+    """Return what is known of the cluster, what a cycle would see, and what is unknown."""
+    chosen, settings, unknown = await published.read(kube, settings)
     rules = GangRules.of(settings, {})
-    return await observe(kube, rules, settings.member_hold, chosen, time.time())
+    seen = await observe(kube, rules, settings.member_hold, chosen, await published.now(kube))
+    return *seen, unknown
 
 
 def read(file: str) -> str:

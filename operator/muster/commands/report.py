@@ -20,7 +20,7 @@ from muster import frameworks
 from muster.api import edge, kueue, names, owner, podtemplate, quantity
 from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
-from muster.commands import accounting
+from muster.commands import accounting, published
 from muster.commands.accounting import History, Life, Place, Row, Run, State
 from muster.commands.output import plain
 from muster.commands.questions import Answer, connected
@@ -58,6 +58,7 @@ async def report(
     json. The complaint says what was not read.
     """
     async with connected(settings) as kube:
+        _, settings, unknown = await published.read(kube, settings)
         reader = _Reader(kube, jobs, settings.default_queue, _counted(resource))
         histories = await reader.read()
     now = time.time()
@@ -71,7 +72,7 @@ async def report(
     if style == "text":
         none = "" if rows else f"no job asked for {what}\n"
         told = f"{what}-seconds of the last {since / 3600:g} h\n{none or told}"
-    return Answer(told, complaint="; ".join(reader.unread))
+    return Answer(told, complaint="; ".join(filter(None, (unknown, *reader.unread))))
 
 
 BY: Final[Mapping[str, Callable[[Row], Row]]] = {

@@ -39,7 +39,7 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics
+from muster.runtime import handlers, health, logs, metrics, publishing
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.outages import OutageReports
 from muster.runtime.reconciler import Reconciler
@@ -310,6 +310,8 @@ class Operator:
             tasks.create_task(self._decide())
             tasks.create_task(self.recorder.run())
             tasks.create_task(self.informers.audit_jobs(self._relisted))
+            if self.settings.home:
+                tasks.create_task(publishing.publish(self.kube, self.settings, self.policy))
             if self.settings.dashboard_bind != "0":
                 lease = self.settings.leader_election_id
                 tasks.create_task(leaderelection.show(self.kube, self.lock_namespace, lease))

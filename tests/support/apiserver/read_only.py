@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import time
 
+from muster.allocator import policyfile
 from muster.api import edge
+from muster.kube.client import ApiError
+from muster.scheduler import policy
+from muster.settings import Settings
 from support.apiserver.memory import tfjob
 
 PATHS = {
@@ -15,33 +19,81 @@ PATHS = {
     "LimitRange": "/api/v1/limitranges",
     "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
     "TFJob": "/apis/kubeflow.org/v1/tfjobs",
+    "PodGroup": "/apis/scheduling.incubator.k8s.io/v1alpha1/podgroups",
 }
 
 
 DEFAULT_QUEUE = {"kind": "Queue", "metadata": {"name": "default"}}
 
 
+OBJECTS = {
+    "ConfigMap": "/api/v1/namespaces/muster-system/configmaps/muster-policy",
+    "Lease": "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster",
+}
+"""Objects of the operator, which are read by name."""
+
+
 class Served:
-    """An API server that can only be read: these documents, and the default queue."""
+    """An API server that can only be read: these documents, and the default queue.
+
+    `failing`: path -> the error in place of what is there.
+    """
 
     namespace = "team"
 
-    def __init__(self, *documents):
+    def __init__(self, *documents, failing=()):
         self._lists = {path: [] for path in PATHS.values()}
+        self._named = dict(failing)
         for number, document in enumerate((DEFAULT_QUEUE, *documents)):
+            kind = document["kind"]
+            if kind in OBJECTS:
+                self._named[OBJECTS[kind]] = document
+                continue
             given = {"uid": str(number), "resourceVersion": "1", "namespace": "team"}
-            if document["kind"] in ("Node", "Queue"):
+            if kind in ("Node", "Queue"):
                 del given["namespace"]
             metadata = {**given, **document["metadata"]}
-            self._lists[PATHS[document["kind"]]].append({**document, "metadata": metadata})
+            self._lists[PATHS[kind]].append({**document, "metadata": metadata})
 
-    async def get(self, path, **_params):
+    async def get(self, path, **params):
         """Return the list that is at the path, of the namespace of all objects or of all."""
+        if path in OBJECTS.values() or path in self._named:
+            found = self._named.get(path) or ApiError(404, "NotFound", f"{path} not found", None)
+            if isinstance(found, ApiError):
+                raise found
+            return found
         path = path.replace("/namespaces/team/", "/")
-        return {"metadata": {"resourceVersion": "1"}, "items": self._lists.get(path, [])}
+        named = params.get("fieldSelector", "").removeprefix("metadata.name=")
+        items = self._lists.get(path, [])
+        shown = [each for each in items if named in ("", each["metadata"]["name"])]
+        return {"metadata": {"resourceVersion": "1"}, "items": shown}
+
+    async def clock(self):
+        """Return the time by the server's clock."""
+        return time.time()
 
     async def close(self):
         """Do nothing: there is no connection."""
+
+
+def published(document=policy.DEFAULT.source, **settings):
+    """Return the ConfigMap of an operator with this policy and these settings."""
+    chosen = policy.parse(document)
+    data = policyfile.data(chosen, Settings(**settings).published)
+    return {"kind": "ConfigMap", "data": data}
+
+
+def lease(age=0.0, holder="muster-1"):
+    """Return the Lease of an operator, renewed so many seconds ago."""
+    return {
+        "kind": "Lease",
+        "metadata": {"name": "muster", "namespace": "muster-system"},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 12,
+            "renewTime": edge.format_time(time.time() - age),
+        },
+    }
 
 
 def job(name="mnist", *, workers, cpu="1", age=0.0):
