@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6179,
-    "api": 3676,
+    "allocator": 6194,
+    "api": 3835,
     "cluster": 6355,
     "commands": 6175,
-    "controller": 4075,
+    "controller": 4149,
     "dashboard": 636,
     "frameworks": 3165,
     "gang": 1497,
     "kube": 3743,
     "local": 3890,
     "muster": 1124,
-    "runtime": 2202,
-    "scheduler": 10473,
+    "runtime": 2206,
+    "scheduler": 10483,
     "store": 3083,
-    "tests": 77033,
+    "tests": 77256,
     "tools": 2587,
 }
 

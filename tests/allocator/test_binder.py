@@ -13,6 +13,7 @@ from muster import gang
 from muster.allocator import binder
 from muster.allocator.verdict import Cause
 from muster.api.backoff import Backoff
+from muster.api.reasons import DeletionReason
 from muster.kube.client import ApiError
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
@@ -117,7 +118,7 @@ def test_only_a_budget_is_overridden(code, message, deleted):
         store = Store(gang.EMBEDDED, ())
         made = binder.Binder(server, store, Metrics().cycles, recorder, lambda _pod: None, room)
         for _ in range(3):
-            made.evict(make_pod(node="n1"), Cause("preempt", "TFJob/team/large"))
+            made.evict(make_pod(node="n1"), Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         assert server.deleted == (3 if deleted else 0)
@@ -149,7 +150,7 @@ def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
         server, store = Taker(), Store(gang.EMBEDDED, ())
         made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
         pod = dataclasses.replace(make_pod(node="n1"), grace=own)
-        made.evict(pod, Cause("preempt", "TFJob/team/large"))
+        made.evict(pod, Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert server.seconds == asked

@@ -12,7 +12,7 @@ from muster.allocator.eviction import Evictions
 from muster.allocator.members import JobMembers
 from muster.allocator.tracker import Evict
 from muster.api import edge
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.frameworks import FRAMEWORKS
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
@@ -75,7 +75,7 @@ class Story:
 
     def carry_out(self, action, moves=(), claimant="TFJob/team/large"):
         """Evict both pods for another gang; return whether that was done."""
-        going = tuple(Eviction(MOVED, "worker", i, "n1", action) for i in range(2))
+        going = tuple(Eviction(MOVED, "worker", i, "n1", DeletionReason(action)) for i in range(2))
         decision = Decision(claimant, RESERVED, evictions=going, moves=moves)
         return self.evictions.carry_out(decision, START, 1.0)
 

@@ -24,9 +24,9 @@ from muster.allocator.tracker import (
     Outcome,
     Publish,
 )
-from muster.allocator.verdict import Cause
+from muster.allocator.verdict import HOLD_EXPIRED, RECORDED, Cause
 from muster.api import edge
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.cluster.dryrun import Answer
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
@@ -808,7 +808,7 @@ class TestRelease:
         restarting.look()
         restarting.look(HOLD)
         restarting.look(tracker.ANNOUNCING)
-        assert evicted(restarting) == {W2: None}
+        assert evicted(restarting) == {W2: HOLD_EXPIRED}
         restarting.gone(W2)
         assert restarting.look().refusal is NOT_NOW
         restarting.gone(W0)
@@ -1219,7 +1219,7 @@ def test_a_job_without_pods_of_ours():
     assert story.look() is None
 
 
-CAUSE = Cause("preempt", "TFJob/team/large")
+CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 
 
 def busy():
@@ -1394,7 +1394,7 @@ class TestEvicted:
             s.pod(name)
         s.look()
         assert s.memory.released is goes_on
-        assert evicted(s) == (dict.fromkeys((W0, W1)) if goes_on else {})
+        assert evicted(s) == (dict.fromkeys((W0, W1), RECORDED) if goes_on else {})
 
 
 class TestQuotas:

@@ -16,7 +16,7 @@ import pytest
 from muster.allocator import cells, loop, members, pending, tracker
 from muster.api import edge
 from muster.api.backoff import Backoff
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.controller.model import Context, Refusal
 from muster.runtime import health
 from muster.scheduler import cycle, policy
@@ -404,7 +404,7 @@ def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
             s.create(name=name, workers=1)
         s.create()
         await s.until(lambda: s.placements(LOW) and s.placements(other) and s.verdict())
-        goes = Eviction(LOW, "worker", 0, "n1", "preempt")
+        goes = Eviction(LOW, "worker", 0, "n1", DeletionReason.PREEMPT)
         made = [
             replace(decided(GangPhase.RESERVED, KEY), evictions=(goes,)),
             decided(GangPhase.RELEASED, LOW),

@@ -11,9 +11,9 @@ from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
 from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Bind, Departure, Evict, Started
-from muster.allocator.verdict import RELEASE, Cause
+from muster.allocator.verdict import RECORDED, RELEASE, Cause
 from muster.api import edge
-from muster.api.reasons import Reason
+from muster.api.reasons import DeletionReason, Reason
 from muster.store.store import Store
 from support.builders.scheduler import make_node, make_pod
 from support.rehearsal.gang_tracking import Following, Shown
@@ -21,7 +21,7 @@ from support.rehearsal.gang_tracking import Following, Shown
 HOLD = 120.0
 KEY = "PodGroup/team/g"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "qj", "uid": "job", "controller": True}
-CAUSE = Cause("preempt", "TFJob/team/large")
+CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 MISSING = "members were missing for too long; it starts anew"
 
 
@@ -270,7 +270,7 @@ def test_a_process_that_follows_takes_the_rest_of_a_gang_away(said):
     story.pod("d", "n2", created=21.0)
     story.follow()
     story.look(30.0)
-    assert story.evicted() == (dict.fromkeys("ab") if said else {})
+    assert story.evicted() == (dict.fromkeys("ab", RECORDED) if said else {})
     verdict = story.memory.verdict
     if said:
         assert (verdict.state, verdict.reason, verdict.message) == (

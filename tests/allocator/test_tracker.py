@@ -23,6 +23,7 @@ from muster.allocator.tracker import (
     Wake,
 )
 from muster.allocator.verdict import Cause
+from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
@@ -32,7 +33,7 @@ from support.builders.objects import make_pod
 SHAPE = PodShape((("cpu", 1000),))
 BLANK = Verdict("muster", "Waiting", "g", 2)
 WAITS = replace(BLANK, reason="NotEnoughResources", message="no room", summary="no room")
-CAUSE = Cause("preempt", "TFJob/team/large")
+CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 KINDS = pytest.mark.parametrize("remade", [True, False], ids=["job", "pod-group"])
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from muster.allocator.verdict import (
+    HOLD_EXPIRED,
     LATE,
+    RECORDED,
     RELEASE,
     SOMEBODY,
     Cause,
@@ -21,12 +23,12 @@ from muster.allocator.verdict import (
     released,
     unnamed,
 )
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.api.status import Verdict
 from muster.scheduler.decision import Verdict as Ruling
 from support.builders.objects import make_job, make_replica, make_template
 
-PREEMPT = Cause("preempt", "TFJob/team/large")
+PREEMPT = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 BLANK = Verdict("muster", "Waiting", "mnist", 2)
 WAITS = Verdict("muster", "Waiting", "mnist", 2, reason="NotEnoughResources", since=10.0)
 
@@ -86,7 +88,7 @@ def test_a_discreet_verdict():
         text = sentence.format(name, SOMEBODY)
         told = replace(said, message=text, summary=text, blocked_by=(SOMEBODY, "TFJob/team/own"))
         assert discreet(said, "TFJob/team/mnist") == told
-    assert Cause("preempt", SOMEBODY).sentence == f"preempt: evicted for {SOMEBODY}"
+    assert Cause(DeletionReason.PREEMPT, SOMEBODY).sentence == f"preempt: evicted for {SOMEBODY}"
 
 
 @pytest.mark.parametrize(
@@ -125,10 +127,10 @@ def test_a_job_of_no_pods():
     ("cause", "written", "reason", "message"),
     [
         (PREEMPT, None, "Preempted", PREEMPT.sentence),
-        (None, replace(BLANK, reason="Preempted", message="for X"), "Preempted", "for X"),
-        (None, replace(BLANK, reason="Fragmented", message="x"), "NotEnoughTasks", LATE),
+        (RECORDED, replace(BLANK, reason="Preempted", message="for X"), "Preempted", "for X"),
+        (RECORDED, replace(BLANK, reason="Fragmented", message="x"), "NotEnoughTasks", LATE),
         (RELEASE, None, "NotEnoughTasks", LATE),
-        (None, None, "NotEnoughTasks", LATE),
+        (HOLD_EXPIRED, None, "NotEnoughTasks", LATE),
     ],
     ids=["for-another", "an-earlier-process-knew", "for-itself", "group", "nobody-knows"],
 )

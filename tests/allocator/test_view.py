@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from muster import frameworks
 from muster.allocator import view
 from muster.api import status
+from muster.api.reasons import DeletionReason
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler.decision import Decision, Eviction, Move
 from muster.scheduler.model import Topology
@@ -107,8 +108,9 @@ def test_a_gang_that_runs_says_since_when_and_until_when(shown):
 def test_what_is_done_and_what_could_be_done_for_a_gang():
     """Evictions, moves, and proposals of moves."""
     decision = SEEN.decisions[0]
-    out, away = Eviction("TFJob/a/out", "worker", 0, "n", "preempt"), Move("TFJob/a/move", ())
-    moved = Eviction("TFJob/a/move", "worker", 0, "n", "defragment")
+    out = Eviction("TFJob/a/out", "worker", 0, "n", DeletionReason.PREEMPT)
+    away = Move("TFJob/a/move", ())
+    moved = Eviction("TFJob/a/move", "worker", 0, "n", DeletionReason.DEFRAGMENT)
 
     def helps(**fields):
         changed = replace(SEEN, decisions=(replace(decision, **fields),))

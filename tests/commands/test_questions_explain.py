@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.api.reasons import DeletionReason
 from muster.commands import questions
 from muster.scheduler.decision import Eviction
 from muster.scheduler.model import Topology
@@ -160,7 +161,7 @@ def test_time_and_victims_are_told():
     """When it starts, behind whom, and who would have to go."""
     waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=2, cpu=2)])
     view, (decision,) = seen(gangs=[HELD, waits], pods=PODS)
-    eviction = Eviction("TFJob/team/first", "worker", 1, "n1", "preempt")
+    eviction = Eviction("TFJob/team/first", "worker", 1, "n1", DeletionReason.PREEMPT)
     verdict = replace(decision.verdict, eta=60.0, blocked_by=("queue/a",))
     decision = replace(decision, verdict=verdict, evictions=(eviction,))
     lines = questions.of_gang(view, decision.gang, [decision]).splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from muster.api.reasons import DeletionReason
 from muster.controller import events
 from muster.controller.model import Delete, Emit
 
@@ -24,7 +25,7 @@ from muster.controller.model import Delete, Emit
 )
 def test_a_deletion_that_failed(kind, reason):
     """A Warning with the server's words, once of each object."""
-    action = Delete("v1", kind, "team", "mnist", "uid")
+    action = Delete("v1", kind, "team", "mnist", "uid", DeletionReason.SURPLUS)
     assert events.of_failed_deletion(action, "not now") == Emit(
         "Warning", reason, "Error deleting: not now", once=True, about="uid"
     )

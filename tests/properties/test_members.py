@@ -23,7 +23,7 @@ from muster.allocator.pending import PendingPods
 from muster.allocator.tracker import REPEAT, Bind, Departure, Evict, Wake
 from muster.allocator.verdict import Cause
 from muster.api import edge
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.cluster.dryrun import Answer
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Refusal
@@ -41,7 +41,7 @@ PLACES = tuple(f"mnist-worker-{index}" for index in range(SIZE + 1))
 NODES = ("n1", "n2", "n3")
 BEHIND = 1.0
 """Seconds for which a gang may be known without pods of it that have come."""
-CAUSE = Cause("preempt", "TFJob/team/large")
+CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 
 WHAT = (
     *("look", "look"),

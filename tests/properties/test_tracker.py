@@ -23,7 +23,8 @@ from muster.allocator.tracker import (
     Stamp,
     Wake,
 )
-from muster.allocator.verdict import RELEASE, Cause
+from muster.allocator.verdict import HOLD_EXPIRED, RELEASE, Cause
+from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
 from muster.cluster import gangs, nodes, pods
 from muster.cluster.gangs import GangInput, GangRules
@@ -37,7 +38,7 @@ from support.builders.scheduler import make_node
 SIZE, MINIMUM, HOLD, PATIENCE = 4, 3, 10.0, 25.0
 SHAPE = pods.PodShape((("cpu", 1000),))
 BLANK = Verdict("muster", "Waiting", "g", MINIMUM)
-CAUSE = Cause("preempt", "TFJob/team/large")
+CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 KINDS = pytest.mark.parametrize("remade", [True, False], ids=["job", "pod-group"])
 
 WHAT = (
@@ -123,7 +124,7 @@ class Gang:
             timeout=PATIENCE,
             gives_up=self.gives_up,
             gives_up_early=self.gives_up,
-            release_cause=None if self.remade else RELEASE,
+            release_cause=HOLD_EXPIRED if self.remade else RELEASE,
             lapse="they did not come",
             blocked_until=self.blocked_until,
             lost=frozenset(assumed & self.nodes),

@@ -13,7 +13,7 @@ import pytest
 
 from muster import gang
 from muster.api import edge
-from muster.api.reasons import GangPhase
+from muster.api.reasons import DeletionReason, GangPhase
 from muster.api.status import Verdict
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
@@ -167,7 +167,7 @@ def create(name, kind="Pod"):
 
 def delete(name):
     """Return the deletion of a pod."""
-    return Delete("v1", "Pod", "team", name, f"uid-{name}")
+    return Delete("v1", "Pod", "team", name, f"uid-{name}", DeletionReason.SURPLUS)
 
 
 def patch(name, body, subresource=""):

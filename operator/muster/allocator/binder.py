@@ -98,14 +98,10 @@ class Binder:
             event = names.Event.FAILED_SCHEDULING
             self._recorder.emit(pod_reference(pod), "Warning", event, message)
 
-    def evict(self, pod: PodView, cause: Cause | None) -> None:
-        """Evict the pod and say why, or, for no cause, just delete it.
-
-        Without effect while that is being done.
-        """
-        seconds = grace(self._store, pod)
-        write = self._delete(pod, seconds) if cause is None else self._evict(pod, cause, seconds)
-        self._once(pod.uid, write)
+    def evict(self, pod: PodView, cause: Cause) -> None:
+        """Evict or delete the pod for that cause. Without effect while that is being done."""
+        seconds, take = grace(self._store, pod), self._evict if cause.evicts else self._delete
+        self._once(pod.uid, take(pod, cause, seconds))
 
     def serve(self, consumer: Consumer) -> None:
         """Give a claim that waited for its first consumer a volume, or the node to make one for.
@@ -247,7 +243,7 @@ class Binder:
             if error.by_budget:
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
-                await self._delete(pod, seconds)
+                await self._delete(pod, cause, seconds)
                 return
             # Whoever refuses it for another reason means it: a policy, or a role that is missing.
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
@@ -260,13 +256,15 @@ class Binder:
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
 
-    async def _delete(self, pod: PodView, seconds: int | None) -> None:
+    async def _delete(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
         path, urgency = PODS.path(pod.namespace, pod.name), PriorityLevel.PLACEMENT
         try:
             left = await self._kube.delete(path, pod.uid, urgency, grace=seconds)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
         else:
+            name = f"{pod.namespace}/{pod.name}"
+            log.info("Deleted pod %s reason=%s uid=%s", name, cause.reason, pod.uid)
             # The next cycle is to know that it goes, even if the watch has not said so by then.
             if left is not None and left.get("kind") == "Pod":
                 self._store.put(left)

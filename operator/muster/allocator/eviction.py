@@ -15,7 +15,7 @@ from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Departure, GangFacts
 from muster.allocator.verdict import Cause, called
 from muster.api.model import PodView
-from muster.api.reasons import Reason
+from muster.api.reasons import DeletionReason, Reason
 from muster.cluster.pdb import Budgets
 from muster.scheduler.decision import Decision, Eviction
 from muster.scheduler.model import PastMove
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 class _Going:
     """Pods of one gang that are to go."""
 
-    action: str
+    action: DeletionReason
     then: GangFacts | None
     now: GangFacts | None
     places: dict[str, PodView | None] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Evictions:
                 leavers = frozenset(group.places)
                 step = tracker.giving_back(memory, group.now, leavers, departure, now)
                 self._gangs.take(key, step)
-            self._metrics.evictions.labels(cause.action).inc(len(group.places))
+            self._metrics.evictions.labels(cause.reason).inc(len(group.places))
             log.info("%s: %d pods of %s go", cause.sentence, len(group.places), key)
         self._wake(now)
         return True

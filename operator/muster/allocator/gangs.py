@@ -366,7 +366,7 @@ class Effects:
             case tracker.Placed(waited):
                 self._metrics.placed(waited)
             case tracker.Released(count):
-                self._metrics.evictions.labels(RELEASE.action).inc(count)
+                self._metrics.evictions.labels(RELEASE.reason).inc(count)
 
 
 def _say(key: str, kind: Kind, effect: tracker.Warn | tracker.Suspect) -> None:

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from muster.allocator.verdict import RELEASE
 from muster.api import quantity
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
@@ -34,7 +34,6 @@ SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7
 OPENING: Final = "OnSessionOpen"
 """When a plugin works out its answers. None of ours has anything to do at a session's end."""
 SCHEDULED, UNSCHEDULABLE, ERROR, BOUND = "scheduled", "unschedulable", "error", "bound"
-PREEMPT: Final = "preempt"
 NAMED: Final = 5
 """How many nodes of a sort are named in the log."""
 
@@ -85,7 +84,7 @@ class CycleMetrics(Collector):
             "muster_evictions", "Pods that made room for others.", "action"
         )
         evicting = [name for name, action in ACTIONS.items() if action.evicts or action.moves]
-        for name in (*evicting, RELEASE.action):
+        for name in (*evicting, RELEASE.reason):
             self.evictions.labels(name)
         self._unreadable = self._counter(
             "muster_gangs_unreadable",
@@ -192,7 +191,7 @@ class CycleMetrics(Collector):
 
     def preempts(self, decision: Decision) -> None:
         """Take note of an attempt to take pods away for a gang, if it preempts others."""
-        victims = sum(eviction.action == PREEMPT for eviction in decision.evictions)
+        victims = sum(it.action == DeletionReason.PREEMPT for it in decision.evictions)
         if victims:
             self._preemptions += 1
             self._victims = victims

@@ -17,7 +17,9 @@ from typing import Any, Final, TypeVar
 from muster.allocator.lifecycle import NEW, RELEASED, Lifecycle, Members, State
 from muster.allocator.verdict import (
     ETA_SLACK,
+    HOLD_EXPIRED,
     LATE,
+    RECORDED,
     Cause,
     dated,
     discreet,
@@ -26,6 +28,7 @@ from muster.allocator.verdict import (
     released,
     waits,
 )
+from muster.api.deletion import Evidence, is_permitted
 from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
@@ -152,8 +155,8 @@ class GangFacts:
     """It begins anew when its hold has ended."""
     gives_up_early: bool = False
     """The same, if it never was whole."""
-    release_cause: Cause | None = None
-    """Why its pods are evicted then; None: they are deleted by those who made them."""
+    release_cause: Cause = HOLD_EXPIRED
+    """Why its pods are deleted or evicted then."""
     lapse: str = ""
     """What is said when pods did not come to their nodes: in how many seconds."""
     blocked_until: float = 0.0
@@ -212,7 +215,7 @@ class Leaving:
     """A pod that makes room."""
 
     uid: str
-    cause: Cause | None
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +286,8 @@ class GangMemory:
     came_at: float = 0.0
     """When the last of its assumed pods has come."""
     rests_until: float = 0.0
-    cause: Cause | None = None
-    """Why it is released; None: members are missing, or an earlier process released it."""
+    cause: Cause = RECORDED
+    """Why it is released."""
     leaving: Mapping[str, Leaving] = field(default_factory=dict)
     """Place -> the pod that makes room."""
     evicted: Mapping[str, float] = field(default_factory=dict)
@@ -372,11 +375,10 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Take a pod away, and say for whom."""
+    """Evict or delete a pod."""
 
     pod: PodView
-    cause: Cause | None
-    """None: for nobody, it is just deleted; it will be made again."""
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,7 +509,7 @@ def begin(facts: GangFacts) -> GangMemory:
     whole = facts.was_whole if facts.remade else facts.youngest is not None
     # As in a release: of other people's pods those that wait for a node may stay.
     going = (p for p in facts.going if facts.remade or facts.pods[p].node)
-    leaving = {place: Leaving(facts.pods[place].uid, None) for place in going}
+    leaving = {place: Leaving(facts.pods[place].uid, RECORDED) for place in going}
     return GangMemory(
         uid=facts.uid,
         started=whole,
@@ -577,7 +579,9 @@ def _releases(turn: _Turn, hold_until: float) -> bool:
     that, replacements have the whole hold again before running pods are deleted.
     """
     facts, memory = turn.facts, turn.memory
-    if facts.may_run or not (facts.gives_up if memory.was_whole else facts.gives_up_early):
+    restartable = facts.gives_up if memory.was_whole else facts.gives_up_early
+    seen = Evidence(restartable=restartable, may_run=facts.may_run)
+    if not is_permitted(facts.release_cause.reason, seen):
         return False
     release_at = max(hold_until, memory.may_run_until + facts.hold)
     turn.wake(release_at)
@@ -769,7 +773,7 @@ def _follow_release(turn: _Turn) -> bool:
     return over
 
 
-def _all_leave(turn: _Turn, cause: Cause | None) -> Mapping[str, Leaving]:
+def _all_leave(turn: _Turn, cause: Cause) -> Mapping[str, Leaving]:
     """Return the pods that go when the whole gang does.
 
     Of other people's pods those that hold a node, or will in a moment: who waits may stay.
@@ -808,7 +812,7 @@ def _give_up(turn: _Turn) -> None:
     """Begin anew: the missing members did not come in time."""
     turn.effects.append(Warn(f"{turn.facts.asks.key}: {LATE}"))
     _release(turn, Departure(turn.facts.release_cause))
-    if turn.facts.release_cause is not None:
+    if turn.facts.release_cause.evicts:
         turn.effects.append(Released(len(turn.memory.leaving)))
     if turn.facts.remade:
         # Where nobody is left to go it is over, and nothing else may ask for another look.
@@ -820,7 +824,7 @@ def _give_up(turn: _Turn) -> None:
 class Departure:
     """Why pods make room, and what is to become of them."""
 
-    cause: Cause | None
+    cause: Cause
     until: float = 0.0
     """Others do not take their place before that."""
     nodes: Mapping[str, str] = field(default_factory=dict)
@@ -1002,21 +1006,30 @@ def _evict(turn: _Turn) -> None:
     that must know why it is half, or it would keep the room of those that are gone for them.
     """
     memory, facts, now = turn.memory, turn.facts, turn.now
-    found = ((place, facts.pods.get(place)) for place in memory.leaving)
-    going = [(place, pod) for place, pod in found if pod is not None and _stays(pod)]
+    going = [
+        (pod, it.cause)
+        for place, it in memory.leaving.items()
+        if (pod := facts.pods.get(place)) is not None
+        and _stays(pod)
+        and is_permitted(it.cause.reason, _evidence(memory, it.cause), pod)
+    ]
     if not going:
         return
     within = ANNOUNCING if facts.remade else TELLING
     if memory.released and not _is_written(turn, GangPhase.RELEASED, within, seen=facts.released):
         return
     evicted = dict(memory.evicted)
-    for place, pod in going:
+    for pod, cause in going:
         # By uid: a successor of the same name is evicted at once.
         if now >= evicted.get(pod.uid, -math.inf) + REPEAT:
             evicted[pod.uid] = now
-            turn.effects.append(Evict(pod, memory.leaving[place].cause))
+            turn.effects.append(Evict(pod, cause))
         turn.wake(evicted[pod.uid] + REPEAT)
     turn.remember(evicted=evicted)
+
+
+def _evidence(memory: GangMemory, cause: Cause) -> Evidence:
+    return Evidence(claimant=cause.claimant, released=memory.released)
 
 
 def _is_written(turn: _Turn, state: str, within: float = ANNOUNCING, *, seen: bool) -> bool:
@@ -1042,7 +1055,7 @@ def _explain(turn: _Turn, *, barred: bool) -> None:
     if not facts.tasks:
         if facts.unplaced is not None:
             _publish(turn, facts.unplaced, FRESH_FOR)
-    elif memory.released or (rests and barred and memory.cause is not None):
+    elif memory.released or (rests and barred and memory.cause.evicts):
         _publish(turn, released(facts.blank, facts.written, memory.cause), FRESH_FOR)
     elif rests and barred:
         reason = Reason.NOT_ENOUGH_TASKS
@@ -1282,7 +1295,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         unbound=memory.unbound - made.keys(),
         had=facts.asks.min_member if memory.had is None else memory.had,
         placed_at=now,
-        cause=None,
+        cause=RECORDED,
         told=None,
         slips=0,
         misled_until=0.0,

@@ -10,7 +10,7 @@ from typing import Final
 
 from muster.api import quantity
 from muster.api.model import Job
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.api.status import Verdict
 from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import namespace_of
@@ -29,24 +29,29 @@ LATE: Final = "members were missing for too long; it starts anew"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What it makes room for."""
+    """Why pods are deleted or evicted, and for which gang."""
 
-    action: str
-    """The scheduling action: preempt, reclaim, defragment; or release."""
+    reason: DeletionReason
     claimant: str = ""
     """Key of the gang that gets the room, or what else it is called; empty: its own gang could
     not be made whole."""
 
     @property
+    def evicts(self) -> bool:
+        """Whether pods are evicted. Else they are deleted, since Muster recreates them."""
+        return self.reason not in (DeletionReason.HOLD_EXPIRED, DeletionReason.RECORDED)
+
+    @property
     def sentence(self) -> str:
         """`preempt: evicted for TFJob team/large`."""
         if not self.claimant:
-            return f"{self.action}: {LATE}"
-        return f"{self.action}: evicted for {self.claimant.replace('/', ' ', 1)}"
+            return f"{self.reason}: {LATE}"
+        return f"{self.reason}: evicted for {self.claimant.replace('/', ' ', 1)}"
 
 
-RELEASE: Final = Cause("release")
-"""A gang begins anew, as its members were not made whole in time."""
+RELEASE: Final = Cause(DeletionReason.RELEASE)
+HOLD_EXPIRED: Final = Cause(DeletionReason.HOLD_EXPIRED)
+RECORDED: Final = Cause(DeletionReason.RECORDED)
 ETA_SLACK: Final = 15.0
 """Seconds by which a time of start may be wrong without being published anew."""
 
@@ -114,15 +119,15 @@ def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Ve
     )
 
 
-def released(blank: Verdict, written: Verdict | None, cause: Cause | None) -> Verdict:
+def released(blank: Verdict, written: Verdict | None, cause: Cause) -> Verdict:
     """Return the verdict on a gang that starts anew, as it made room or could not be whole.
 
     `written` is what can be read of it on the cluster.
     """
     reason = Reason.PREEMPTED
-    if cause is not None and cause.claimant:
+    if cause.claimant:
         text = cause.sentence
-    elif cause is None and written is not None and written.reason == reason:
+    elif cause == RECORDED and written is not None and written.reason == reason:
         text = written.message  # an earlier process knew for whom
     else:
         reason, text = Reason.NOT_ENOUGH_TASKS, LATE

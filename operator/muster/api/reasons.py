@@ -245,6 +245,51 @@ class Reason(StrEnum):
         return self not in HOPELESS | UNREADY
 
 
+class DeletionReason(StrEnum):
+    """Why Muster deletes or evicts a pod. `api.deletion` has the rule of each."""
+
+    SUSPENDED = "Suspended"
+    """`runPolicy.suspend` is set."""
+    SURPLUS = "Surplus"
+    """The job does not want its index: the job was scaled down or lost a role."""
+    DUPLICATE = "Duplicate"
+    """Another pod of the job has its index."""
+    FINISHED = "Finished"
+    """The job has finished, and `cleanPodPolicy` does not keep the pod."""
+    EXPIRED = "Expired"
+    """The job is deleted after `ttlSecondsAfterFinished`, and its pods with it."""
+    RESTARTED = "Restarted"
+    """The status counts its restart: it failed, or `restart: gang` restarts all pods."""
+    REPLACED = "Replaced"
+    """It failed and is replaced, but is not counted: it was refused, disrupted or evicted."""
+    FENCED = "Fenced"
+    """Its node is deleted or out of service, or `replace-unreachable: force` is set."""
+    PEER_LOST = "PeerLost"
+    """A gang with `restart: gang` lost another member."""
+    NEW_RUN = "NewRun"
+    """It succeeded in a run that has ended, and its gang runs as one collective."""
+    UNDONE = "Undone"
+    """The API server refused other members of a gang that has not started."""
+    RECREATED = "Recreated"
+    """A suspended batch Job has a template that cannot change."""
+    DEPENDENT = "Dependent"
+    """No pod, but a Service, ConfigMap or group object. It permits to delete no pod."""
+    PREEMPT = "preempt"
+    """A gang of higher priority takes its capacity."""
+    RECLAIM = "reclaim"
+    """A gang of a queue below its deserved share takes its capacity."""
+    DEFRAGMENT = "defragment"
+    """Its gang moves to other nodes, so that a larger gang fits."""
+    DEADLOCK = "deadlock"
+    """Its degraded gang is released, which completes another degraded gang."""
+    RELEASE = "release"
+    """Members were missing for longer than the hold, and `onHoldExpired` is not `keep`."""
+    HOLD_EXPIRED = "HoldExpired"
+    """The same for a gang of a job: Muster recreates its pods, and no disruption budget counts."""
+    RECORDED = "Recorded"
+    """An earlier leader released its gang: the status of the gang says Released."""
+
+
 HOPELESS: Final = frozenset(
     {
         Reason.NO_MATCHING_NODE,

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from muster.api import names
 from muster.api.model import BatchView, Json
+from muster.api.reasons import DeletionReason
 from muster.controller import pods, policies
 from muster.controller.model import Action, Create, Patch
 from muster.controller.scope import Scope
@@ -28,10 +29,11 @@ def have_ended(scope: Scope) -> bool:
     return any(pod.terminal for pod in made)
 
 
-def suspensions(scope: Scope) -> Iterator[Patch]:
-    """Yield what holds them back."""
+def suspensions(scope: Scope, doomed: Iterable[pods.Doomed]) -> Iterator[Patch]:
+    """Yield what suspends those that may be deleted: their controller deletes their pods."""
+    uids = {pod.uid for pod, _ in doomed}
     for batch in own(scope):
-        if not batch.suspended:
+        if batch.uid in uids and not batch.suspended:
             yield _patch(batch, {"spec": {"suspend": True}})
 
 
@@ -55,7 +57,8 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
         template = wanted["spec"]["template"]
         if _is_outdated(scope, batch, wanted):
             # It cannot be changed: the next pass creates it again.
-            yield pods.delete(batch)
+            found = (pod for pod in scope.roster.own if pod.uid == batch.uid)
+            yield from pods.pod_deletions(pods.doomed(scope, found, DeletionReason.RECREATED))
             continue
         if batch.started:
             # Only one that has never started may change its template.

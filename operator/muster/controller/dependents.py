@@ -11,6 +11,7 @@ from typing import Any
 
 from muster.api import edge, names
 from muster.api.model import Json, ObjectView
+from muster.api.reasons import DeletionReason
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.frameworks.base import Companion, labels
@@ -156,4 +157,5 @@ def autoscaler_removal(scope: Scope) -> Iterator[Delete]:
 
 def _removal(scope: Scope, view: ObjectView) -> Iterator[Delete]:
     if scope.owns(view) and not view.deleting:
-        yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid)
+        why = DeletionReason.DEPENDENT
+        yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid, why)

@@ -73,6 +73,8 @@ class JobPods:
     """One pod per place, in canonical order."""
     surplus: tuple[PodView, ...]
     """Own pods on places that nobody wants, or second ones on a place."""
+    duplicates: frozenset[str]
+    """uids of those of them that are second ones on a place."""
     strays: tuple[PodView, ...]
     """Own pods of which nothing tells the place: left alone as long as the job runs."""
     orphans: tuple[PodView, ...]
@@ -113,7 +115,7 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
             own.append(stand_in(batch, by_owner.pop(batch.as_owner, ())))
     own = [on_its_place(job, framework, pod) for pod in own]
     others = [pod for pods in by_owner.values() for pod in pods]
-    kept = _one_per_place(job, framework, own)
+    kept, duplicates = _one_per_place(job, framework, own)
     chosen = {pod.uid for pod in kept.values()}
     unwanted = [pod for pod in own if pod.uid not in chosen]
     strays = {pod.uid: pod for pod in unwanted if not _is_understood(framework, pod)}
@@ -122,6 +124,7 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
     return JobPods(
         members=members,
         surplus=tuple(pod for pod in unwanted if pod.uid not in strays),
+        duplicates=duplicates,
         strays=tuple(strays.values()),
         orphans=orphans,
         foreign=foreign,
@@ -278,11 +281,15 @@ def _is_wanted(job: Job, framework: Framework, pod: PodView) -> bool:
 
 def _one_per_place(
     job: Job, framework: Framework, own: Iterable[PodView]
-) -> Mapping[tuple[str, int], PodView]:
-    """Return the pod that holds each wanted place: the oldest that has not failed."""
+) -> tuple[Mapping[tuple[str, int], PodView], frozenset[str]]:
+    """Return the pod that holds each wanted place, and the uids of others on these places.
+
+    It is the oldest that has not failed.
+    """
     roles = {replica.role: replica for replica in job.replicas}
     first = framework.roles.first(job)
     kept: dict[tuple[str, int], PodView] = {}
+    duplicates = set[str]()
     for pod in own:
         replica = roles.get(pod.role)
         index = _index(replica, pod, first) if replica else None
@@ -292,7 +299,9 @@ def _one_per_place(
         name = replica.pod_name(job.name, index)
         if rival is None or _rank(pod, name) < _rank(rival, name):
             kept[pod.role, index] = pod
-    return kept
+        if rival is not None:
+            duplicates.add((pod if kept[pod.role, index] is rival else rival).uid)
+    return kept, frozenset(duplicates)
 
 
 def _index(replica: Replica, pod: PodView, first: int) -> int | None:

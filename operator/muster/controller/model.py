@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
-from muster.api.reasons import Reason
+from muster.api.reasons import DeletionReason, Reason
 from muster.api.status import Verdict
 from muster.frameworks.base import Waiting
 
@@ -114,6 +114,8 @@ class Delete:
     namespace: str
     name: str
     uid: str
+    reason: DeletionReason
+    """Why the pods go that the object is or has. Built by `pods` alone, which asks the rule."""
     force: bool = False
     """At once: nobody is there to end it."""
 

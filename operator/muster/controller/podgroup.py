@@ -9,6 +9,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import GroupView, Json
+from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
 from muster.controller.events import is_alarming, normal, warning
 from muster.controller.jobpods import is_orphan
@@ -116,7 +117,8 @@ def _patch(group: GroupView, body: Json) -> Patch:
 
 
 def _delete(group: GroupView) -> Delete:
-    return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid)
+    why = DeletionReason.DEPENDENT
+    return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid, why)
 
 
 def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit]:

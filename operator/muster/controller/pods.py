@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from muster.api import names
+from muster.api import deletion, names
+from muster.api.deletion import Evidence
 from muster.api.model import GroupView, Json, ObjectView, PodView
+from muster.api.reasons import DeletionReason
 from muster.controller import (
     dependents,
     gangstatus,
@@ -23,11 +25,58 @@ from muster.controller.templates import PodBuilder
 from muster.gang.base import owner
 
 
-def delete(view: PodView | ObjectView) -> Delete:
-    """Return the deletion of exactly this pod or other child."""
+class Doomed(NamedTuple):
+    """A pod that may be deleted. Built by `doomed` alone, which asks the rule."""
+
+    pod: PodView
+    reason: DeletionReason
+
+
+def doomed(scope: Scope, views: Iterable[PodView], *reasons: DeletionReason) -> Sequence[Doomed]:
+    """Return the pods that may be deleted, each with the first reason that permits it."""
+    found, views = [], tuple(views)
+    # The evidence costs as much as the job has pods, and mostly no pod is to be deleted.
+    seen = _evidence(scope) if views else Evidence()
+    for view in views:
+        permitted = (reason for reason in reasons if deletion.is_permitted(reason, seen, view))
+        if (reason := next(permitted, None)) is not None:
+            found.append(Doomed(view, reason))
+    return found
+
+
+def _evidence(scope: Scope) -> Evidence:
+    job = scope.job
+    return Evidence(
+        suspended=job.run_policy.suspend,
+        finished=job.status.finished,
+        invalid=bool(job.problems),
+        clean_pod_policy=job.run_policy.clean_pod_policy,
+        unwanted=frozenset(pod.uid for pod in scope.roster.surplus),
+        duplicates=scope.roster.duplicates,
+        counted=frozenset(uid for it in job.status.replicas.values() for uid in it.restarted),
+        restarts_whole=job.restarts_whole,
+        run_ended=scope.run_ended,
+        started=gangstatus.exists(scope) or gangstatus.has_run(scope),
+    )
+
+
+def surplus(scope: Scope) -> Sequence[Doomed]:
+    """Return the pods that the job does not want."""
+    return doomed(scope, scope.roster.surplus, DeletionReason.DUPLICATE, DeletionReason.SURPLUS)
+
+
+def _delete(view: PodView | ObjectView, reason: DeletionReason) -> Delete:
     # The node is out of service for good, so no kubelet will ever confirm the end of its pods.
     force = isinstance(view, PodView) and view.fenced
-    return Delete(_version(view), view.kind, view.namespace, view.name, view.uid, force=force)
+    version, kind = _version(view), view.kind
+    return Delete(version, kind, view.namespace, view.name, view.uid, reason, force=force)
+
+
+def delete_job(scope: Scope) -> Iterator[Delete]:
+    """Yield the deletion of the job, with which garbage collection deletes its pods."""
+    job, reason = scope.job, DeletionReason.EXPIRED
+    if deletion.is_permitted(reason, _evidence(scope)):
+        yield Delete(job.api_version, job.kind, job.namespace, job.name, job.uid, reason)
 
 
 def _version(view: PodView | ObjectView | GroupView) -> str:
@@ -36,9 +85,14 @@ def _version(view: PodView | ObjectView | GroupView) -> str:
     return view.api_version
 
 
-def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
+def pod_deletions(pods: Iterable[Doomed]) -> Iterator[Delete]:
     """Yield the deletions of those that are not being deleted yet, or would be for ever."""
-    return (found for view in views if (found := delete(view)).force or not view.deleting)
+    return (_delete(pod, why) for pod, why in pods if pod.fenced or not pod.deleting)
+
+
+def deletions(views: Iterable[ObjectView]) -> Iterator[Delete]:
+    """Yield the deletions of objects without pods that are not being deleted yet."""
+    return (_delete(view, DeletionReason.DEPENDENT) for view in views if not view.deleting)
 
 
 def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
@@ -164,7 +218,7 @@ def removals(scope: Scope, creates: Iterable[Create]) -> Iterator[Delete]:
     While the gang scheduler is missing nothing is replaced: it could not be created again. A
     failed pod that backs off is deleted together with the creation of its successor.
     """
-    yield from deletions(scope.roster.surplus)
+    yield from pod_deletions(surplus(scope))
     if scope.backend.apis and scope.context.missing:
         return
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
@@ -173,7 +227,17 @@ def removals(scope: Scope, creates: Iterable[Create]) -> Iterator[Delete]:
     created = {create.doc["metadata"]["name"] for create in creates}
     waiting = {m.pod.uid for m in scope.waiting if scope.job.place(*_place(m)) not in created}
     pods = (member.pod for member in replaced if not member.pod.removed)
-    yield from deletions(pod for pod in pods if pod.uid not in waiting)
+    going = (pod for pod in pods if pod.uid not in waiting)
+    yield from pod_deletions(doomed(scope, going, *_REPLACED))
+
+
+_REPLACED: Final = (
+    DeletionReason.FENCED,
+    DeletionReason.RESTARTED,
+    DeletionReason.REPLACED,
+    DeletionReason.PEER_LOST,
+    DeletionReason.NEW_RUN,
+)
 
 
 def _place(member: Member) -> tuple[str, int]:
@@ -265,19 +329,20 @@ def service_writes(
 
 
 def teardown(
-    scope: Scope, doomed: Sequence[PodView], *, lonely_services: bool = True
+    scope: Scope, pods: Sequence[Doomed], *, lonely_services: bool = True
 ) -> Iterator[Delete]:
     """Yield the deletion of these pods and their services.
 
     `lonely_services`: services whose pod is not there go too.
     """
-    going = {pod.name for pod in doomed}
+    going = {pod.name for pod, _ in pods}
     staying = {pod.name for pod in scope.roster.own} - going
-    yield from deletions(doomed)
-    for view in own(scope, scope.observed.services):
-        without = lonely_services and view.name not in staying
-        if (view.name in going or without) and not view.deleting:
-            yield delete(view)
+    yield from pod_deletions(pods)
+    yield from deletions(
+        view
+        for view in own(scope, scope.observed.services)
+        if view.name in going or (lonely_services and view.name not in staying)
+    )
 
 
 def end_of_configs(scope: Scope) -> Iterator[Delete]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.backoff import Backoff
-from muster.api.model import Job, PodView
+from muster.api.model import Job
 from muster.api.status import JobStatus, ReplicaStatus
 from muster.controller.jobpods import Member
 from muster.frameworks.base import Framework
@@ -106,11 +106,3 @@ def expiry(job: Job, framework: Framework, status: JobStatus) -> float | None:
     if ttl is None or done is None or job.run_policy.suspend or framework.life.limits_itself:
         return None
     return max(done, status.taken_over_time or done) + ttl
-
-
-def keeps(job: Job, pod: PodView) -> bool:
-    """Say whether cleanPodPolicy keeps this pod of a finished job."""
-    policy = job.run_policy.clean_pod_policy
-    if policy == names.CleanPodPolicy.RUNNING:
-        return pod.terminal
-    return policy != names.CleanPodPolicy.ALL

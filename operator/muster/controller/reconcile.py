@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from muster.api import names, status
-from muster.api.model import Job, PodView
+from muster.api.model import Job
+from muster.api.reasons import DeletionReason
 from muster.api.status import JobStatus
 from muster.controller import (
     batches,
@@ -34,7 +35,6 @@ from muster.controller.jobpods import PodFate, is_old
 from muster.controller.model import (
     Action,
     Context,
-    Delete,
     Emit,
     Observed,
     RequeueAfter,
@@ -92,17 +92,14 @@ def _finished(scope: Scope) -> Iterator[Action]:
     job, after = scope.job, conditions.finished(scope)
     expiry = policies.expiry(job, scope.framework, after)
     if expiry is not None and scope.now >= expiry:
-        yield Delete(job.api_version, job.kind, job.namespace, job.name, job.uid)
+        yield from pods.delete_job(scope)
         yield events.normal(names.Event.SUCCESSFUL_DELETE_JOB, f"Deleted job: {job.name}")
         return
-    # Surplus that has not ended would run forever. What an invalid job wants is not known.
-    surplus = () if job.problems else scope.roster.surplus
-    running = {pod.uid for pod in surplus if not pod.terminal}
-    ended = [pod for pod in scope.roster.own if pod.uid in running or not policies.keeps(job, pod)]
+    reasons = (DeletionReason.FINISHED, DeletionReason.DUPLICATE, DeletionReason.SURPLUS)
+    ended = pods.doomed(scope, scope.roster.own, *reasons)
     # A batch Job stays with the logs of its pods that have ended, as with mpi-operator.
-    doomed = [pod for pod in ended if pod.kind != names.BATCH_JOB]
-    if len(doomed) < len(ended):
-        yield from batches.suspensions(scope)
+    doomed = [it for it in ended if it.pod.kind != names.BATCH_JOB]
+    yield from batches.suspensions(scope, ended)
     lonely = job.run_policy.clean_pod_policy != names.CleanPodPolicy.NONE
     deletes = list(pods.teardown(scope, doomed, lonely_services=lonely))
     yield from deletes
@@ -115,7 +112,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
     yield from _earliest(expiry, scope.observed.loses_at)
 
 
-def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
+def _end_of_group(scope: Scope, doomed: Sequence[pods.Doomed]) -> Iterator[Action]:
     """Yield the end of the group, after these pods where the backend wants that."""
     # The next pass, which the last pod's end triggers, finds none doomed and lets the group go.
     if not (doomed and scope.backend.pods_first_on_delete):
@@ -140,10 +137,11 @@ def _invalid(scope: Scope) -> Iterator[Action]:
 def _suspended(scope: Scope) -> Iterator[Action]:
     # A batch Job can be suspended itself, and is: it keeps its history, as mpi-operator's
     # launcher.
-    doomed = [pod for pod in scope.roster.own if pod.kind != names.BATCH_JOB]
+    found = pods.doomed(scope, scope.roster.own, DeletionReason.SUSPENDED)
+    doomed = [it for it in found if it.pod.kind != names.BATCH_JOB]
     deletes = list(pods.teardown(scope, doomed))
     yield from deletes
-    yield from batches.suspensions(scope)
+    yield from batches.suspensions(scope, found)
     yield from _kept(scope)
     yield from _end_of_group(scope, doomed)
     yield from dependents.autoscaler_removal(scope)
@@ -256,7 +254,7 @@ def _children(scope: Scope) -> Iterator[Action]:
 
 def _surplus(scope: Scope) -> Iterator[Action]:
     """Yield the deletion of the pods that the job does not want."""
-    deletes = list(pods.teardown(scope, scope.roster.surplus, lonely_services=False))
+    deletes = list(pods.teardown(scope, pods.surplus(scope), lonely_services=False))
     yield from deletes
     yield from events.of_writes(deletes)
 
@@ -268,7 +266,8 @@ def _undo(scope: Scope) -> Iterator[Action]:
     """
     ended = scope.roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT)
     staying = {member.pod.uid for member in ended if member.pod.terminal}
-    doomed = [pod for pod in scope.roster.own if pod.uid not in staying]
+    going = (pod for pod in scope.roster.own if pod.uid not in staying)
+    doomed = pods.doomed(scope, going, DeletionReason.UNDONE)
     deletes = list(pods.teardown(scope, doomed))
     yield from deletes
     yield from events.of_writes(deletes)

@@ -24,6 +24,7 @@ from muster.api import edge, names, owner
 from muster.api.backoff import AFTER_REFUSAL, REJECTED, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
+from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
 from muster.cluster import gangs
 from muster.controller import events, gangstatus, reconcile
@@ -506,6 +507,9 @@ class Reconciler:
             self._store.put(left)
         if left is not None:
             self._metrics.count(action.kind, "deleted")
+            if action.reason is not DeletionReason.DEPENDENT:
+                name = f"{action.kind} {action.namespace}/{action.name}"
+                log.info("Deleted %s reason=%s uid=%s", name, action.reason, action.uid)
         return True
 
     async def _patch(self, turn: _Turn, action: Patch) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Eviction:
     role: str
     index: int
     node: str
-    action: str
-    """The scheduling action that wants it: preempt, reclaim, defragment."""
+    action: DeletionReason
+    """The scheduling action that wants it: preempt, reclaim, defragment, deadlock."""
 
 
 @dataclass(frozen=True, slots=True)

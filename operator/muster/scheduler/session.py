@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from muster.api.reasons import DeletionReason
 from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack
 from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules
@@ -79,7 +80,8 @@ class _Eviction:
     gang: GangState
     tasks: IntArray
     """(M,): positions in `victims`."""
-    action: str
+    action: DeletionReason | None
+    """None: a simulation, after which nothing is evicted."""
     state: int
 
 
@@ -416,8 +418,11 @@ class Session:
         effort = self.room.effort
         return bool(effort) and effort[gang.spec.namespace] >= max(EFFORT, gang.spec.effort)
 
-    def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
-        """Take the (U,) chosen units of `victims` away, so that the gang gets room."""
+    def evict(self, gang: GangState, chosen: BoolArray, action: DeletionReason | None) -> None:
+        """Take the (U,) chosen units of `victims` away, so that the gang gets room.
+
+        Without an action it is a simulation, which its caller undoes.
+        """
         step = _Eviction(gang, self.victims.tasks(chosen), action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)
@@ -426,8 +431,9 @@ class Session:
         """Return gang -> what is to be evicted for it."""
         found: dict[str, list[Eviction]] = {}
         for step in self._steps:
-            if isinstance(step, _Eviction):
-                found.setdefault(step.gang.spec.key, []).extend(self._named(step))
+            if isinstance(step, _Eviction) and step.action is not None:
+                named = self._named(step, step.action)
+                found.setdefault(step.gang.spec.key, []).extend(named)
         return found
 
     @contextmanager
@@ -551,12 +557,12 @@ class Session:
             if gang.queue is not None:
                 gang.queue.take(-sign * amount)
 
-    def _named(self, step: _Eviction) -> Iterator[Eviction]:
+    def _named(self, step: _Eviction, action: DeletionReason) -> Iterator[Eviction]:
         victims = self._held
         owners = victims.gang[victims.unit[step.tasks]].tolist()
         for (pod_set, place), owner in zip(victims.places(step.tasks), owners, strict=True):
             index, node = pod_set.held[place]
-            yield Eviction(victims.gangs[owner].key, pod_set.role, index, node, step.action)
+            yield Eviction(victims.gangs[owner].key, pod_set.role, index, node, action)
 
     def _leave(self) -> None:
         """Count the room of pods that are about to be taken away as of those that are ending."""

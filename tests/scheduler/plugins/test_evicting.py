@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from muster.api.reasons import DeletionReason
 from muster.scheduler import policy
 from muster.scheduler.hooks import NO, VETO, YES, Claim, Hooks, Rules
 from muster.scheduler.session import Session
@@ -62,7 +63,7 @@ def test_gang_counts_what_has_gone():
     (gang,) = session.gangs
     victims = session.victims
     assert (victims.surplus.tolist(), victims.whole.tolist()) == ([2], [True, False, False])
-    session.evict(gang, np.array([False, True, True]), "preempt")
+    session.evict(gang, np.array([False, True, True]), DeletionReason.PREEMPT)
     assert victims.surplus.tolist() == [0]
     rules = Rules([[Hooks(preemptable=session.rules._asked["preemptable"][1])]])
     left = rules.evictable("preemptable", gang, victims, np.array([0, 1, 2]))

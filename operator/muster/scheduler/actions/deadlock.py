@@ -11,13 +11,14 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import DeletionReason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import others, seal, trial_of
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
-ACTION: Final = "deadlock"
+ACTION: Final = DeletionReason.DEADLOCK
 MAX_TRIALS: Final = 64
 """Pairs of a released and a completed gang that one cycle may try."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from muster.api.reasons import Reason
+from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.decision import Move
@@ -26,7 +26,7 @@ from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 from muster.scheduler.ways import Ways
 
-ACTION: Final = "defragment"
+ACTION: Final = DeletionReason.DEFRAGMENT
 HOUR: Final = 3600.0
 MAX_GANGS, MAX_SETS = 4, 12
 """The number of waiting gangs that a cycle helps, and of sets of victims tried for each."""

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from muster.api.reasons import Reason
+from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt, best, by_queue, entry
@@ -54,7 +54,10 @@ class Grounds:
 
 _Rank = tuple[Grounds, str, float, bool]
 """On what grounds, the queue and priority of who asks, and whether he is being mended."""
-ACTION: Final = {"preemptable": "preempt", "reclaimable": "reclaim"}
+ACTION: Final = {
+    "preemptable": DeletionReason.PREEMPT,
+    "reclaimable": DeletionReason.RECLAIM,
+}
 """The action that asks each hook."""
 
 
@@ -426,7 +429,7 @@ class Rehearsal(Trial):
         self._left -= 1
         mark = session.mark()
         if chosen.any():
-            session.evict(gang, chosen, "")
+            session.evict(gang, chosen, None)
         attempt(session, gang)
         whole = gang.need <= gang.promised
         session.undo(mark)
@@ -552,7 +555,7 @@ class Slots(Trial):
         # only with all of it done.
         if session.snapshot.intertwined:
             mark = session.mark()
-            session.evict(self._gang, chosen, "")
+            session.evict(self._gang, chosen, None)
             refusal = session.rules.admissible(self._gang, self._lacking)
             session.undo(mark)
             return refusal is None
