@@ -311,7 +311,7 @@ class Api:
                     return result
             if time.monotonic() >= deadline:
                 took = time.monotonic() - began
-                told = "\n".join(filter(None, (_short(state), *self._told())))
+                told = "\n".join(filter(None, (*self._told(), _short(state))))
                 raise AssertionError(f"{what or kind}: not within {took:.0f} s\n{told}")
 
     def _told(self) -> Iterator[str]:
@@ -460,14 +460,24 @@ def _connections(kubeconfig: str) -> urllib3.PoolManager:
 
 
 def _short(state: Mapping[str, Json]) -> str:
-    def line(name: str, found: Json) -> str:
-        """Return its name and status, with a pod's place and end, which say more."""
-        end = found["metadata"].get("deletionTimestamp")
-        place = (found.get("spec") or {}).get("nodeName")
-        said = " ".join(filter(None, (place and f"on {place}", end and f"ends {end}")))
-        return f"  {name}: {said} {json.dumps(found.get('status'), sort_keys=True)[:1500]}"
+    """Return the objects with their status; objects with the same description share a line."""
+    alike: dict[str, list[str]] = {}
+    for name, found in sorted(state.items()):
+        alike.setdefault(_description(found), []).append(name)
+    return "\n".join(f"  {', '.join(found)}: {told}" for told, found in alike.items())
 
-    return "\n".join(line(name, found) for name, found in sorted(state.items()))
+
+def _description(found: Json) -> str:
+    """Return the status of an object, of a pod without what all running pods have."""
+    status = found.get("status") or {}
+    if "nodeName" not in (found.get("spec") or {}):
+        return json.dumps(status, sort_keys=True)[:1500]
+    states = [c.get("state") or {} for c in status.get("containerStatuses") or ()]
+    reasons = [s["reason"] for state in states for s in state.values() if "reason" in s]
+    reasons += [c["type"] for c in status.get("conditions") or () if c.get("status") == "False"]
+    end = found["metadata"].get("deletionTimestamp")
+    text = f"{status.get('phase')} on {found['spec']['nodeName']}"
+    return " ".join([text, *([f"ends {end}"] if end else ()), *reasons])
 
 
 def condition(job: Json | None, kind: str) -> str | None:
