@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6194,
     "api": 3835,
-    "cluster": 6355,
+    "cluster": 6358,
     "commands": 6175,
     "controller": 4149,
     "dashboard": 636,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1124,
     "runtime": 2206,
     "scheduler": 10483,
-    "store": 3083,
-    "tests": 77256,
+    "store": 3082,
+    "tests": 77302,
     "tools": 2587,
 }
 

@@ -26,7 +26,7 @@ from support.e2e.statuses import Lag
 pytestmark = pytest.mark.e2e
 
 ENDS = "local.muster.kubeflow.org/end-seconds"
-MANY, WHOLE_AGAIN = 80, 15.0
+MANY, WHOLE_AGAIN = 80, 30.0
 """Members on a node that falls silent, and seconds from its fence until all run elsewhere."""
 
 

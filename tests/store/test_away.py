@@ -10,7 +10,12 @@ import pytest
 from muster.api import edge
 from muster.api.tolerations import NodeTolerations
 from muster.cluster.nodes import parse_node
-from muster.store.away import EVICTED_AGAIN, EVICTED_WITHIN, AwayNodes
+from muster.store.away import (
+    EVICTION_SECONDS,
+    EVICTION_SECONDS_PER_POD,
+    EVICTION_TIMEOUT_SECONDS,
+    AwayNodes,
+)
 from support.builders.objects import make_job, make_pod, make_replica, make_template
 from support.builders.scheduler import make_node
 
@@ -39,13 +44,13 @@ OTHER = parse_node(make_node(name="n2"))
 
 def away(*views, inhabited=True):
     """Return the nodes that do not answer, after one node was seen so."""
-    made, before = AwayNodes(AFTER), None
-    made.node_changed(None, OTHER, lambda _name: inhabited)
+    made, before = AwayNodes(AFTER, clock=lambda: DOWN), None
+    made.node_changed(None, OTHER, lambda _name: ("pod",) * inhabited)
     for view in views:
         if view is SURE:
-            made.confirm("n1", lambda _name: inhabited)
+            made.confirm("n1", lambda _name: ("pod",) * inhabited)
             continue
-        made.node_changed(before, view, lambda _name: inhabited)
+        made.node_changed(before, view, lambda _name: ("pod",) * inhabited)
         before = view
     return made
 
@@ -106,22 +111,45 @@ def test_what_kubernetes_takes_away_is_lost_at_once():
     assert state(nodes, DOWN + 99, job=JOB, phase="Failed") == (False, False, NEVER)
 
 
-def test_kubernetes_goes_first():
-    """It deletes by name: a successor that is there before would be what it deletes."""
-    nodes = away(node("Unknown", taints=[OUT]))
-    assert state(nodes, DOWN, job=JOB, uid="a") == (True, False, DOWN + EVICTED_WITHIN)
-    assert state(nodes, DOWN + 1, job=JOB, uid="a", deleting=True) == (True, True, NEVER)
-    assert state(nodes, DOWN + 1, job=JOB, uid="b") == (True, False, DOWN + 1 + EVICTED_WITHIN)
-    late = DOWN + 1 + EVICTED_WITHIN
-    assert state(nodes, late, job=JOB, uid="b") == (True, True, NEVER), "nobody does"
+EVICTED_AT = DOWN + EVICTION_SECONDS + 3 * EVICTION_SECONDS_PER_POD
+"""When Kubernetes has evicted the pods of a node with three pods that was fenced at DOWN."""
 
 
-def test_kubernetes_goes_over_them_again():
-    """Those that it had begun to take away are deleted once more, and nothing tells of it."""
-    nodes = away(node("Unknown", taints=[OUT]))
-    until = DOWN + EVICTED_AGAIN
-    assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, until)
-    assert state(nodes, until, job=JOB, deleting=True) == (True, True, NEVER)
+def fenced_node(now):
+    """Return nodes of which one has three pods and is fenced, with a clock that reads `now`."""
+    nodes = AwayNodes(AFTER, clock=lambda: now[0])
+    nodes.node_changed(None, OTHER, lambda _name: ())
+    nodes.node_changed(None, node("Unknown", taints=[OUT]), lambda _name: ("a", "b", "c"))
+    return nodes
+
+
+def test_replacement_waits_until_kubernetes_has_evicted_the_pods_of_the_node():
+    """Kubernetes deletes pods by name, so that it would delete replacements."""
+    nodes = fenced_node([DOWN])
+    assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, EVICTED_AT)
+    assert state(nodes, EVICTED_AT, job=JOB, deleting=True) == (True, True, NEVER)
+
+
+def test_pod_that_kubernetes_does_not_evict_is_replaced_after_the_timeout():
+    """The taint eviction controller may be switched off."""
+    nodes, late = fenced_node([DOWN]), EVICTED_AT + EVICTION_TIMEOUT_SECONDS
+    assert state(nodes, EVICTED_AT, job=JOB) == (True, False, late)
+    assert state(nodes, late, job=JOB) == (True, True, NEVER)
+
+
+def test_another_taint_makes_replacements_wait_again():
+    """Kubernetes evicts all pods of a node again after each change of such a taint."""
+    now = [DOWN]
+    nodes = fenced_node(now)
+    out = node("Unknown", taints=[OUT])
+    now[0] = DOWN + 4
+    nodes.node_changed(out, out, lambda _name: ("a", "b", "c"))
+    assert state(nodes, now[0], job=JOB, deleting=True)[2] == EVICTED_AT
+    unreachable = OUT | {"key": "node.kubernetes.io/unreachable"}
+    nodes.node_changed(
+        out, node("Unknown", taints=[OUT, unreachable]), lambda _name: ("a", "b", "c")
+    )
+    assert state(nodes, now[0], job=JOB, deleting=True) == (True, False, EVICTED_AT + 4)
 
 
 def test_pod_that_tolerates_out_of_service_is_replaced_at_once():
@@ -132,14 +160,15 @@ def test_pod_that_tolerates_out_of_service_is_replaced_at_once():
     assert state(nodes, DOWN) == (True, True, NEVER)
 
 
-def test_a_fence_that_is_put_up_anew():
-    """What was seen under one that was taken down does not count."""
-    out, open_ = node("Unknown", taints=[OUT]), node("Unknown")
-    nodes = away(out)
-    assert state(nodes, DOWN, job=JOB) == (True, False, DOWN + EVICTED_WITHIN)
-    nodes.node_changed(out, open_, lambda _name: True)
-    nodes.node_changed(open_, out, lambda _name: True)
-    assert state(nodes, DOWN + 99, job=JOB) == (True, False, DOWN + 99 + EVICTED_WITHIN)
+def test_pods_of_a_node_that_is_fenced_again_wait_again():
+    """The time of an earlier fence that was removed does not count."""
+    now = [DOWN]
+    nodes = fenced_node(now)
+    out, unfenced = node("Unknown", taints=[OUT]), node("Unknown")
+    nodes.node_changed(out, unfenced, lambda _name: ())
+    now[0] = DOWN + 99
+    nodes.node_changed(unfenced, out, lambda _name: ("a", "b", "c"))
+    assert state(nodes, now[0], job=JOB, deleting=True)[2] == EVICTED_AT + 99
 
 
 def test_pods_of_no_job():

@@ -73,10 +73,13 @@ class NodeView:
     @property
     def evicts(self) -> bool:
         """Say whether by the same taint Kubernetes takes away every pod that does not bear it."""
-        return self.out_of_service and any(
-            (taint.key, taint.effect) == (names.OUT_OF_SERVICE_TAINT, "NoExecute")
-            for taint in self.taints
-        )
+        keys = {taint.key for taint in self.evictions}
+        return self.out_of_service and names.OUT_OF_SERVICE_TAINT in keys
+
+    @property
+    def evictions(self) -> tuple[Taint, ...]:
+        """The taints for which Kubernetes evicts pods that do not tolerate them."""
+        return tuple(taint for taint in self.taints if taint.effect == "NoExecute")
 
 
 def parse_node(doc: Json) -> NodeView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -289,7 +289,7 @@ class ClusterColumns:
         """Return the names of all nodes, known or not, that pods take room on."""
         return self._residents
 
-    def on(self, node: str) -> Iterable[PodUse]:
+    def on(self, node: str) -> Collection[PodUse]:
         """Return the pods that take room on a node, or would if it were there."""
         return self._residents.get(node, {}).values()
 

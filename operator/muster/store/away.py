@@ -22,14 +22,16 @@ from muster.store.outages import CLUSTER, SHARE, Outage, Outages, Zone, zone_of
 
 LOST_AFTER: Final = 60.0
 """Seconds after which an unreachable node is reported, and its pods may be treated as lost."""
-EVICTED_WITHIN: Final = 60.0
-"""Seconds that Kubernetes has to begin with taking a pod away from a node that is out of service.
+EVICTION_SECONDS: Final = 5.0
+"""Seconds after a change of a node's taints in which Kubernetes starts to evict its pods.
 
-Its taint eviction controller deletes by name alone, as fast as its client is let (20 requests a
-second, four for a pod). Whoever makes the successor before that has it deleted on its new node.
+The taint eviction controller deletes pods by name, without their uid. A replacement that is
+created before its request would be deleted.
 """
-EVICTED_AGAIN: Final = 5.0
-"""The same for a pod that was being deleted already: nothing tells when its turn is over."""
+EVICTION_SECONDS_PER_POD: Final = 0.2
+"""The controller sends four requests for each pod, 20 a second."""
+EVICTION_TIMEOUT_SECONDS: Final = 60.0
+"""Seconds after which a pod that has not been deleted is not expected to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ class _Absence:
     """When it became unreachable; `-inf` if it is not, but fenced."""
     zone: Zone
     fenced: bool
-    evicts: bool = False
-    """Kubernetes takes away the pods there, unless they bear what fences it."""
+    evicted_at: float = -math.inf
+    """When Kubernetes has evicted the pods there; `-inf`: it evicts none."""
 
 
 _GONE: Final = _Absence(-math.inf, ("", ""), fenced=True)
@@ -71,9 +73,6 @@ class AwayNodes:
         self._clock = clock
         self._outages = Outages(lost_share)
         self._nodes: dict[str, _Absence] = {}
-        self._evicting: dict[str, dict[str, tuple[float, bool]]] = {}
-        """Node that evicts -> uid of a pod there -> when that was seen first, and whether the pod
-        was being deleted then."""
         self.vanished: Callable[[str], None] = _nobody
         """Called with a node with pods that a watch shows no more."""
         self.outage_changed: Callable[[Outage], None] = _unreported
@@ -92,13 +91,13 @@ class AwayNodes:
         self,
         before: NodeView | None,
         after: NodeView | None,
-        inhabited: Callable[[str], object],
+        inhabited: Callable[[str], Collection[object]],
         *,
         complete: bool = True,
     ) -> Collection[str]:
         """Handle a change of a node; return the nodes whose pods are to be evaluated again.
 
-        `inhabited` says whether there are pods on a node. `complete`: all nodes have been listed.
+        `inhabited` returns the pods on a node. `complete`: all nodes have been listed.
         """
         found, view = set[str](), after or before
         if view is None:
@@ -115,7 +114,10 @@ class AwayNodes:
         return found
 
     def _absence_changed(
-        self, before: NodeView | None, after: NodeView | None, inhabited: Callable[[str], object]
+        self,
+        before: NodeView | None,
+        after: NodeView | None,
+        inhabited: Callable[[str], Collection[object]],
     ) -> bool:
         """Handle a change of a node; return whether its own pods are to be evaluated again."""
         if after is None:
@@ -128,17 +130,20 @@ class AwayNodes:
                 self._nodes.pop(before.name, None)
             return True
         known = self._nodes.pop(after.name, None)
-        if not after.evicts:
-            self._evicting.pop(after.name, None)
         since, fenced = after.unreachable_since, after.out_of_service
         if since is not None or fenced:
             since = -math.inf if since is None else since
-            self._nodes[after.name] = _Absence(
-                since, zone_of(after.labels), fenced=fenced, evicts=after.evicts
-            )
+            absence = _Absence(since, zone_of(after.labels), fenced=fenced)
+            if after.evicts and known and before and before.evictions == after.evictions:
+                absence = replace(absence, evicted_at=known.evicted_at)
+            elif after.evicts:
+                # Each change of these taints makes the controller evict all pods again.
+                lasts = EVICTION_SECONDS + EVICTION_SECONDS_PER_POD * len(inhabited(after.name))
+                absence = replace(absence, evicted_at=self._clock() + lasts)
+            self._nodes[after.name] = absence
         return self._nodes.get(after.name) != known
 
-    def confirm(self, name: str, inhabited: Callable[[str], object]) -> None:
+    def confirm(self, name: str, inhabited: Callable[[str], Collection[object]]) -> None:
         """Take in that the server has no node of that name."""
         self._nodes[name] = _GONE
         self._drop(inhabited)
@@ -147,10 +152,9 @@ class AwayNodes:
         """Say whether it is sure that there is no such node, though there was one."""
         return self._nodes.get(name) is _GONE
 
-    def _drop(self, inhabited: Callable[[str], object]) -> None:
+    def _drop(self, inhabited: Callable[[str], Collection[object]]) -> None:
         """Forget what is gone with all its pods."""
         self._nodes = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
-        self._evicting = {n: at for n, at in self._evicting.items() if n in self._nodes}
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of those whose pods may be lost."""
@@ -174,7 +178,7 @@ class AwayNodes:
             reported_at = absence.since + self._lost_after
             if now >= lost_at:
                 forced = job is not None and job.replaces_unreachable
-                free = self._free(job, pod, absence, now)
+                free = _replaceable_at(job, pod, absence)
                 due = min(due, free if free > now else math.inf)
                 fenced = forced or (absence.fenced and now >= free)
                 found[key] = replace(pod, unreachable=True, lost=True, fenced=fenced)
@@ -184,18 +188,6 @@ class AwayNodes:
             else:
                 due = min(due, reported_at, lost_at)
         return found, due
-
-    def _free(self, job: Job | None, pod: PodView, absence: _Absence, now: float) -> float:
-        """Return when a successor on another node is safe from what Kubernetes does to the pod."""
-        if job is None or not absence.evicts:
-            return -math.inf
-        if pod.tolerates.out_of_service:
-            return -math.inf
-        seen = self._evicting.setdefault(pod.node, {})
-        at, again = seen.setdefault(pod.uid, (now, pod.deleting))
-        if again:
-            return at + EVICTED_AGAIN
-        return -math.inf if pod.deleting else at + EVICTED_WITHIN
 
     def _lost_at(self, job: Job | None, pod: PodView, absence: _Absence) -> float:
         """Return when the pod is treated as lost; `inf` without a time limit."""
@@ -211,6 +203,13 @@ class AwayNodes:
         if job is None:
             return math.inf
         return max(absence.since, ended) + max(self._lost_after, _tolerated(job, pod))
+
+
+def _replaceable_at(job: Job | None, pod: PodView, absence: _Absence) -> float:
+    """Return when the taint eviction controller no longer deletes a replacement of the pod."""
+    if job is None or pod.tolerates.out_of_service:
+        return -math.inf
+    return absence.evicted_at + (0.0 if pod.deleting else EVICTION_TIMEOUT_SECONDS)
 
 
 def _tolerated(job: Job, pod: PodView) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from support.e2e.harness import Api, condition
+from support.e2e.harness import Api, Json
 
 READY = "local.muster.kubeflow.org/ready"
 HOLD = 2.0
@@ -19,9 +19,14 @@ def outlast_the_hold() -> None:
 
 
 def silence(api: Api, node: str) -> None:
-    """Make the kubelet of a node silent."""
+    """Make a node unreachable, and wait until Kubernetes has tainted it for that."""
     api.patch("Node", node, {"metadata": {"annotations": {READY: "unknown"}}})
-    api.wait("Node", lambda found: condition(found[node], "Ready") == "Unknown", what="silence")
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+
+    def tainted(found: dict[str, Json]) -> bool:
+        return any(taint.items() <= it.items() for it in found[node]["spec"].get("taints", ()))
+
+    api.wait("Node", tainted, what="silence")
 
 
 def fence(api: Api, way: str, node: str, job: str, of: str = "TFJob") -> None:
@@ -31,7 +36,9 @@ def fence(api: Api, way: str, node: str, job: str, of: str = "TFJob") -> None:
     elif way == "tainted":
         key = "node.kubernetes.io/out-of-service"
         taint = {"key": key, "value": "nodeshutdown", "effect": "NoExecute"}
-        api.patch("Node", node, {"spec": {"taints": [taint]}})
+        # As `kubectl taint` does: beside the taints that the node has.
+        taints = api.get("Node", node)["spec"].get("taints", [])
+        api.patch("Node", node, {"spec": {"taints": [*taints, taint]}})
     else:
         notes = {"muster.kubeflow.org/replace-unreachable": "force"}
         api.patch(of, job, {"metadata": {"annotations": notes}})
