@@ -27,11 +27,14 @@ class Server(Silence):
 
     def __init__(self):
         """Change nothing."""
-        self.asked = []
-        self.admit = lambda pod: pod
+        self.asked, self.services = [], []
+        self.admit = self.admit_service = lambda document: document
 
     async def dry_run(self, path, body, _urgency):
         """Return what would be stored."""
+        if body["kind"] == "Service":
+            self.services.append(body["metadata"]["name"])
+            return self.admit_service(body)
         self.asked.append((path, body))
         await asyncio.sleep(0)
         found = self.admit(copy.deepcopy(body))
@@ -234,7 +237,7 @@ def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
         await s.until(s.refusal)
         found = s.refusal()
         assert (found.kind, found.name) == ("Pod", "mnist-worker-0")
-        assert (found.message, found.reason, found.blocks_pods) == (message, reason, True)
+        assert (found.message, found.reason) == (message, reason)
         assert found.until - time.time() == pytest.approx(10.0, abs=1.0)
         s.create(name="alike")
         await s.until(lambda: s.refusal("TFJob/team/alike"))
@@ -242,6 +245,60 @@ def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
         assert not s.placements()
         assert not s.placements("TFJob/team/alike")
         assert len(s.server.asked) == 1
+
+    play(story)
+
+
+NO_SERVICES = (403, "Forbidden", 'admission webhook "a" denied the request: no Services', None)
+
+
+def rejecting(_document):
+    """Reject it, as a policy does."""
+    raise ApiError(*NO_SERVICES)
+
+
+def test_gang_whose_service_is_rejected_is_not_placed():
+    """Members of a gang without Services would not find each other."""
+
+    async def story(s):
+        s.server.admit_service = rejecting
+        s.create()
+        await s.until(s.refusal)
+        found = s.refusal()
+        assert (found.kind, found.name, found.message) == (
+            "Service",
+            "mnist-worker-0",
+            NO_SERVICES[2],
+        )
+        await s.cycles(2)
+        assert not s.placements()
+        assert s.server.services == ["mnist-worker-0"]
+
+    play(story)
+
+
+def test_running_gang_whose_service_is_rejected_replaces_lost_pods():
+    """A dry run asks about no Service once the gang has pods."""
+
+    async def story(s):
+        s.server.admit_service = rejecting
+        s.worker(0, node="n1")
+        s.create()
+        await s.until(s.placements)
+        assert s.server.services == []
+
+    play(story)
+
+
+def test_accepted_service_speaks_for_the_jobs_of_its_namespace():
+    """One dry run of a Service is enough."""
+
+    async def story(s):
+        for name in ("a", "b"):
+            s.create(name=name, workers=1, priority=len(s.server.asked))
+            await s.until(lambda name=name: s.placements(f"TFJob/team/{name}"))
+        assert len(s.server.asked) == 2
+        assert s.server.services == ["a-worker-0"]
 
     play(story)
 

@@ -619,12 +619,12 @@ class TestRefusals:
         [
             ("Pod", True),
             ("PodGroup", True),
-            ("Service", False),
+            ("Service", True),
             ("HorizontalPodAutoscaler", False),
         ],
     )
     def test_a_refused_child(self, story, kind, refused):
-        """Promises are withdrawn until it may be tried again; services can follow."""
+        """Promises are withdrawn until it may be tried again."""
         story.promise(*ALL)
         refuse(story, kind=kind)
         gang = story.look()
@@ -641,11 +641,20 @@ class TestRefusals:
         story.edit(replicas=2)
         assert story.look().refusal is None
 
-    @pytest.mark.parametrize("kind", ["Service", "HorizontalPodAutoscaler"])
-    def test_what_follows_pods_never_bars_them(self, story, kind):
-        """Not even for good: a gang starts whatever its autoscaler is like."""
-        refuse(story, kind=kind, reason="Invalid")
+    def test_refused_autoscaler_keeps_no_gang_from_starting(self, story):
+        """A gang starts whatever its autoscaler is like."""
+        refuse(story, kind="HorizontalPodAutoscaler", reason="Invalid")
         assert story.look().refusal is None
+
+    def test_refused_service_keeps_no_lost_member_from_its_replacement(self, running):
+        """Services of a gang that has started are retried beside its pods."""
+        running.pod(W0, phase="Failed")
+        running.gone(W0)
+        refuse(running, kind="Service", seconds=1000)
+        running.look()
+        running.promise((W0, "n1"))
+        assert running.look(1).refusal is None
+        assert running.promised == {W0: "n1"}
 
     def test_something_is_in_the_way(self, story):
         """A blocked job waits for a better status."""
@@ -670,6 +679,54 @@ class TestRefusals:
         assert running.promised == {W0: "n1"}
         assert running.look(1).refusal is NOT_NOW
         assert not running.promised
+
+
+class TestServices:
+    """A quota of Services counts before the gang starts, and while its Services are created."""
+
+    def limited(self, story):
+        """Let a quota of the namespace count Services."""
+        quota = {"kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "team"}}
+        story.put({**quota, "spec": {"hard": {"services": "2"}}})
+
+    def serve(self, story, name):
+        """Show the Service of a pod."""
+        owners = [reference(uid="job-uid")]
+        metadata = {"name": name, "namespace": "team", "ownerReferences": owners}
+        story.put({"kind": "Service", "apiVersion": "v1", "metadata": metadata, "spec": {}})
+
+    def test_services_of_a_gang_without_pods_are_part_of_its_quota_check(self, story):
+        """Each pod that is still to be created takes a Service as well."""
+        self.limited(story)
+        (role,) = story.look().roles
+        assert role.charge == {"team/few/services": 1000}
+        assert len(role.absent) == 3
+
+    def test_services_that_pods_still_lack_are_taken_from_the_quota(self, story):
+        """Another gang of the namespace may not have them meanwhile."""
+        self.limited(story)
+        story.look()
+        story.promise(*ALL)
+        assert story.look().pending == {"team/few/services": 3000}
+        story.pod(W0)
+        assert story.look().pending == {"team/few/services": 3000}
+        for name in (W1, W2):
+            story.pod(name)
+        self.serve(story, W0)
+        assert story.look().pending == {"team/few/services": 2000}
+        for name in (W1, W2):
+            self.serve(story, name)
+        assert story.look().pending == {}
+
+    def test_lost_member_whose_service_exists_takes_none(self, running):
+        """A quota of Services that is full keeps no lost member from its replacement."""
+        self.limited(running)
+        for name in (W0, W1, W2):
+            self.serve(running, name)
+        running.gone(W0)
+        gang_ = running.look()
+        assert gang_.pending == {}
+        assert not any(role.charge for role in gang_.roles)
 
 
 class TestHold:

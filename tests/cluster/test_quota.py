@@ -44,6 +44,15 @@ def template(*, requests=None, limits=None, **spec):
 
 
 @pytest.mark.parametrize(
+    ("hard", "taken"), [("services", 1000), ("count/services", 1000), ("pods", 0)]
+)
+def test_service_is_charged_to_quotas_of_services(hard, taken):
+    """A headless Service takes one of each."""
+    charge = Admission([quota(hard={hard: "9"})]).service_charge()
+    assert charge == ({f"team/few/{hard}": taken} if taken else {})
+
+
+@pytest.mark.parametrize(
     ("hard", "taken"),
     [
         ("pods", 1000),

@@ -158,7 +158,7 @@ def test_refused_autoscaler_leaves_the_refusal_of_another_object():
     refused = Refusal("PodGroup", "mnist", "Invalid", text, START + 10)
     world.extra |= {"autoscaler_refusal": HPA_REFUSED, "refusal": refused}
     world.settle()
-    assert (world.status["state"], world.status["reason"]) == ("Invalid", text)
+    assert (world.status["state"], world.status["reason"]) == ("Blocked", text)
     assert not world.names()
     assert world.requeue == START + 10
 

@@ -593,15 +593,34 @@ class TestRefusal:
         world.now = START + 5
         assert world.settle().names("PodGroup") == ["mnist"]
 
-    def test_a_refused_service_does_not_hold_the_pods(self):
-        """Services follow when the server takes them, which is not tried before its time."""
+    @pytest.mark.parametrize("kind", ["Service", "ConfigMap", "Secret"])
+    def test_object_refused_before_the_start_blocks_the_gang(self, kind):
+        """No pod is created before the next attempt; the state and the reason name the refusal."""
         world = embedded(placements=NODES, verdict=PLACED)
-        world.extra["refusal"] = refusal(kind="Service")
+        world.extra["refusal"] = refusal(kind=kind)
+        world.settle()
+        assert not world.names()
+        assert not world.names("Service")
+        assert (world.status["state"], world.status["reason"]) == ("Blocked", QUOTA)
+        assert world.status["gang"]["reason"] == "ExceedsResourceQuota"
+        assert f"FailedCreate{kind}" in world.reasons()
+        assert world.requeue == START + 5
+        world.now = START + 5
+        world.settle()
+        assert (len(world.names()), len(world.names("Service"))) == (2, 2)
+        assert world.status["state"] == "Created"
+
+    @pytest.mark.parametrize("reason", ["Forbidden", "Invalid"])
+    def test_service_refused_while_the_gang_runs_is_reported_and_retried(self, reason):
+        """The gang keeps its pods and its state."""
+        world = running()
+        del world.objects["Service", "mnist-worker-1"]
+        world.extra["refusal"] = refusal(kind="Service", reason=reason)
         world.settle()
         assert len(world.names()) == 2
+        assert (world.status["state"], world.status["reason"]) == ("Running", QUOTA)
         assert "FailedCreateService" in world.reasons()
-        assert not world.names("Service")
-        assert world.requeue == START + 5
+        assert world.names("Service") == ["mnist-worker-0"]
         world.now = START + 5
         assert len(world.settle().names("Service")) == 2
 

@@ -20,12 +20,13 @@ from muster.allocator.members import Ask
 from muster.api.backoff import after_refusal
 from muster.api.model import Job, Json
 from muster.cluster import dryrun
-from muster.cluster.dryrun import Answer, Key
+from muster.cluster.dryrun import SERVICE, Answer, Key
 from muster.controller import templates
 from muster.controller.model import Context, Refusal
+from muster.gang import standing
 from muster.kube.client import NOT_WRITTEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
-from muster.kube.resources import PODS
+from muster.kube.resources import PODS, SERVICES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -113,8 +114,14 @@ class PodTrials:
         try:
             sent = self._pod(ask)
             async with asyncio.timeout(PATIENCE):
-                stored = await self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT)
+                stored, refused = await asyncio.gather(
+                    self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT),
+                    self._service_error(ask, now),
+                )
             answer = dryrun.shown(sent, stored, now)
+            if refused is not None:
+                found = self._refusal(ask.key, refused, time.time())
+                return replace(found, stored=answer.stored, kind=SERVICE, under=under)
         except ApiError as error:
             if is_rejected(ask.job, error):
                 return replace(self._refusal(ask.key, error, time.time()), under=under)
@@ -129,6 +136,29 @@ class PodTrials:
             return replace(answer, under=under)
         return Answer(now + AGAIN, under=under)
 
+    async def _service_error(self, ask: Ask, now: float) -> ApiError | None:
+        """Return why admission rejects the Service of the pod, None if it does not.
+
+        Only of a gang without pods: later, the Service is retried beside the running pods. A
+        Service that was accepted speaks for those of all jobs of its namespace.
+        """
+        job, key = ask.job, (ask.job.namespace, SERVICE)
+        started = standing.was_admitted(job) or self._store.own_pods(job)
+        serves = frameworks.of(job).pods.services and not job.service
+        if started or not serves or self._store.dry_runs.get(key, now):
+            return None
+        under = self._store.dry_runs.changes(job.namespace)
+        path, sent = SERVICES.path(job.namespace), self._builder(ask).service(ask.index)
+        try:
+            await self._kube.dry_run(path, sent, PriorityLevel.PLACEMENT)
+        except ApiError as error:
+            if is_rejected(job, error):
+                return error
+            log.info("%s: its Services cannot be tried: %s", job.key, error.message)
+            return None
+        self._store.dry_runs.put(key, Answer(now + dryrun.LIFETIME, under=under))
+        return None
+
     def _refusal(self, key: Key, error: ApiError, now: float) -> Answer:
         # Whoever edits his templates makes ever new keys: rather than grow, all counts begin anew.
         if len(self._refused) >= dryrun.MOST:
@@ -139,14 +169,16 @@ class PodTrials:
 
     def _tell(self, ask: Ask, answer: Answer) -> None:
         if answer.refused:
-            name = ask.replica.pod_name(ask.job.name, ask.index)
-            refusal = Refusal("Pod", name, answer.reason, answer.refused, answer.until)
-            log.warning("%s: Pod %s would be refused: %s", ask.job.key, name, answer.refused)
+            kind, name = answer.kind, ask.replica.pod_name(ask.job.name, ask.index)
+            refusal = Refusal(kind, name, answer.reason, answer.refused, answer.until)
+            log.warning("%s: %s %s would be refused: %s", ask.job.key, kind, name, answer.refused)
             self._store.jobs.refuse(ask.job, refusal)
 
     def _pod(self, ask: Ask) -> Json:
         """Return the pod as it would be created, but on no node: nobody knows yet on which."""
+        return self._builder(ask).pod(ask.index)
+
+    def _builder(self, ask: Ask) -> templates.PodBuilder:
         job = ask.job
         framework, context = frameworks.of(job), self._context(job.namespace)
-        builder = templates.pod_builder(job, framework, ask.replica, self._store.backend, context)
-        return builder.pod(ask.index)
+        return templates.pod_builder(job, framework, ask.replica, self._store.backend, context)

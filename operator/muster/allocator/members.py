@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from muster import frameworks
@@ -36,6 +36,7 @@ _UNSAID: Final = JobStatus()
 NAMES_CHECK_SECONDS: Final = 1.0
 """Seconds between checks whether pods of a previous job still have the names of a gang."""
 GIVES_UP: Final = frozenset({"release", "restart"})
+_REFUSED: Final = frozenset({Reason.CREATION_REFUSED, Reason.EXCEEDS_RESOURCE_QUOTA})
 _T = TypeVar("_T")
 
 
@@ -290,6 +291,8 @@ class Template:
     wanted: frozenset[str]
     free: frozenset[str]
     late: frozenset[str]
+    service: Mapping[str, int] = field(default_factory=dict)
+    """Quota dimension -> what the Service of one pod takes, where each pod has its own."""
 
 
 class JobMembers(_Kind):
@@ -383,7 +386,9 @@ class JobMembers(_Kind):
         of = Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
         lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
-        until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
+        started = self._has_started(job)
+        blocks = refusal is not None and refusal.blocks_pods(started=started)
+        until = refusal.until if refusal is not None and blocks else 0.0
         if self._names_in_use(job):
             # No event of the job tells when the names are free.
             until = max(until, math.floor(now) + NAMES_CHECK_SECONDS)
@@ -400,9 +405,12 @@ class JobMembers(_Kind):
             entry, job.namespace, nodes, _Now(until, loses_at, suspects, creating)
         )
 
+    def _has_started(self, job: Job) -> bool:
+        return standing.was_admitted(job) or bool(self._store.own_pods(job))
+
     def _names_in_use(self, job: Job) -> bool:
         """Return whether pods of a previous job have names that a gang needs to start."""
-        if standing.was_admitted(job) or self._store.own_pods(job):
+        if self._has_started(job):
             return False
         needed = standing.first_names(job, standing.needed(gangs.minimum(job)))
         return any(self._store.pod(job.namespace, name) for name in needed)
@@ -415,6 +423,7 @@ class JobMembers(_Kind):
         Of roles whose pods are all there nothing is asked; what is known of them stays good.
         """
         before, found = self._templates.last(job.key), dict[str, Answer]()
+        started = self._has_started(job)
         known: Mapping[str, Answer] = {}
         if before is not None and before.of.spec == of.spec:
             known = before.answers
@@ -426,7 +435,9 @@ class JobMembers(_Kind):
             answer = self._store.dry_runs.get(key, now, known.get(role))
             # A refusal shows no pod: the gang counts by what was shown of it before, if anything
             # was.
-            good = answer is not None and not answer.refused
+            # The Services of a gang that has started are retried beside its pods.
+            follows = answer is not None and answer.kind == dryrun.SERVICE and started
+            good = answer is not None and (follows or not answer.refused)
             until = answer.until if answer is not None and good else -math.inf
             self._answered[job.key] = min(self._answered[job.key], until)
             kept = answer if good else known.get(role)
@@ -480,12 +491,15 @@ class JobMembers(_Kind):
             admitted[replica.type], charges[role] = whole, admission.charge(whole)
             if tasks.gated(whole) or not gangs.ours(replica, rules):
                 free.append(replica)
+        serves = frameworks.of(job).pods.services and not job.service
+        service = admission.service_charge() if serves else {}
         return Template(
             of=of,
             answers=answers,
             tasks=gangs.task_sets(job, rules, admitted, charges),
             obstacle=obstacle,
-            charged=any(charges.values()),
+            charged=bool(service) or any(charges.values()),
+            service=service,
             wanted=frozenset(gangs.names_of(job, job.replicas)),
             free=frozenset(gangs.names_of(job, free)),
             late=gangs.late_names(job),
@@ -502,6 +516,7 @@ class JobMembers(_Kind):
         template = self._templates.get(
             job.key, (of, job.labels, answers), lambda: self._template(job, of, answers)
         )
+        there = self._store.children.of(job, "Service", ()) if template.service else ()
         return job_facts(
             job,
             {**self._store.own_pods(job), **lost},
@@ -509,6 +524,7 @@ class JobMembers(_Kind):
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),
             next(self._revisions),
+            frozenset(view.name for view in there),
         )
 
 
@@ -539,9 +555,15 @@ def job_facts(
     settings: GangSettings,
     blank: Verdict,
     revision: int,
+    services: frozenset[str] = frozenset(),
 ) -> GangFacts:
-    """Return what is known of the gang of a job; `pods` are its own by place."""
+    """Return what is known of the gang of a job; `pods` and `services` are its own, by place."""
     rules, written, framework = settings.rules, job.status.gang, frameworks.of(job)
+    coming = _coming_services(template, pods, services)
+    # Services are created after all pods of a gang, so that the first one ends its start. Later, a
+    # Service that is refused keeps no lost member from its replacement.
+    if template.service and not (services or standing.was_admitted(job)):
+        template = _with_services(template)
     pods = jobpods.with_completed(job, framework, pods)
     failed = jobpods.unreplaced(job, framework, pods)
     unreplaced = {role: len(places) for role, places in failed.items()} or {}
@@ -588,6 +610,7 @@ def job_facts(
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,
         charged=template.charged,
+        coming=coming,
         written=written,
         owed=written is not None and written.state == GangPhase.RESERVED,
         released=written is not None and written.state == GangPhase.RELEASED,
@@ -610,7 +633,7 @@ def _has_conflict(job: Job) -> bool:
     A job that is Blocked by a refusal is tried again: the refusal has a time of its own.
     """
     gang = job.status.gang
-    refused = gang is not None and gang.reason == Reason.CREATION_REFUSED
+    refused = gang is not None and gang.reason in _REFUSED
     return job.status.state == names.JobState.BLOCKED and not refused
 
 
@@ -624,6 +647,20 @@ def _without(template: Template, failed: frozenset[str]) -> Template:
     )
     wanted, free = template.wanted - failed, template.free - failed
     return replace(template, tasks=left, wanted=wanted, free=free)
+
+
+def _with_services(template: Template) -> Template:
+    """Return what a gang that starts takes of quotas: a Service with each pod."""
+    tasks = (replace(t, charge={**t.charge, **template.service}) for t in template.tasks)
+    return replace(template, tasks=tuple(tasks))
+
+
+def _coming_services(
+    template: Template, pods: Iterable[str], services: Container[str]
+) -> Mapping[str, int]:
+    """Return what Services of existing pods that are still to be created take of quotas."""
+    count = sum(place in template.wanted and place not in services for place in pods)
+    return {dimension: count * each for dimension, each in template.service.items() if count}
 
 
 def _ready(

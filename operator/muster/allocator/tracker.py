@@ -10,6 +10,7 @@ of a gang can be played again. Times are seconds since the epoch.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -136,7 +137,9 @@ class GangFacts:
     obstacle: Refusal | None = None
     """Why no pod of it could be created, for one that was not let in before."""
     charged: bool = False
-    """Quotas count pods of it that are still to be created."""
+    """Quotas count pods or Services of it that are still to be created."""
+    coming: Mapping[str, int] = field(default_factory=dict)
+    """Quota dimension -> what Services of its pods take that are still to be created."""
     written: Verdict | None = None
     """The verdict that can be read on the cluster."""
     owed: bool = False
@@ -955,6 +958,8 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
     # again some day, and the API server says it of each pod until then.
     if facts.obstacle is not None and not admitted:
         refusal, pending = facts.obstacle, {}
+    if facts.coming:
+        pending = Counter(pending) + Counter(facts.coming)
     return replace(
         facts.asks,
         min_member=facts.asks.min_member - (key.growth if key.mends else 0),

@@ -25,6 +25,7 @@ MOST: Final = 1024
 """Answers that are kept; the oldest go."""
 LARGEST: Final = 32 * 1024
 """Bytes of what is kept of a pod: of a larger one nothing is."""
+POD, SERVICE = "Pod", "Service"
 _UNDECIDED: Final = re.compile(
     f"{QUOTA}|does not support dry run|is being terminated|could not find the requested resource"
     '|page not found|^namespaces "[^"]*" not found'
@@ -54,6 +55,8 @@ class Answer:
     """Message of the API server or of a policy that rejects such pods."""
     reason: str = ""
     """`Forbidden`, `Invalid` …, if it was refused."""
+    kind: str = POD
+    """What was refused: the pod, or the Service that is created with it."""
     under: int = 0
     """How often what admission goes by had changed there."""
 

@@ -20,6 +20,7 @@ from muster.scheduler.model import Quota, Refusal
 
 POD: Final = 1000
 _COUNTS: Final = ("pods", "count/pods")
+_SERVICES: Final = ("services", "count/services")
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "hugepages-")
 _NAMED: Final = {
     "cpu": ("requests", "cpu"),
@@ -133,6 +134,16 @@ class Admission:
                     taken[quota.dimension(resource)] = amount
         return taken
 
+    def service_charge(self) -> Mapping[str, int]:
+        """Return what one new headless Service takes of each quota, by dimension."""
+        # The API server accepts scopes only in quotas of pods.
+        return {
+            quota.dimension(resource): POD
+            for quota in self.quotas
+            for resource in _SERVICES
+            if resource in quota.hard
+        }
+
     def unreadable(self) -> Refusal | None:
         """Return why no pod is created whatever it is like."""
         named: list[tuple[str, QuotaView | LimitView]] = [
@@ -211,6 +222,10 @@ class QuotaBook:
         """Take in that all runtimes that there are have been shown."""
         self.version += not self.knows_runtimes
         self.knows_runtimes = True
+
+    def counts_services(self, namespace: str) -> bool:
+        """Return whether a quota of the namespace counts Services."""
+        return bool(Admission(self.quotas(namespace)).service_charge())
 
     def admission(self, namespace: str) -> Admission:
         """Return what counts for new pods of a namespace."""

@@ -256,16 +256,13 @@ def running(scope: Scope) -> JobStatus:
 def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
     """Return the status with the refusal of an object of the job, if one is in force.
 
-    A refused pod blocks a job that has not run. It changes no state of a job that runs.
+    It blocks a job that has not started. It changes no state of a job that runs.
     """
     refusal = scope.refusal
     if refusal is None or (refusal.kind == "Pod" and QUOTA in refusal.message):
         return after
-    if refusal.kind != "Pod":
-        invalid = replace(after, state=names.JobState.INVALID, reason=refusal.message)
-        return invalid if refusal.invalid else after
     starts = not (gangstatus.exists(scope) or gangstatus.has_run(scope))
-    blocked = names.JobState.BLOCKED if starts else after.state
+    blocked = names.JobState.BLOCKED if starts and scope.hindrance else after.state
     return replace(after, state=blocked, reason=refusal.message)
 
 

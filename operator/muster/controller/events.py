@@ -210,7 +210,7 @@ def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
 
 
 def _is_refused(scope: Scope, after: JobStatus) -> bool:
-    """Return whether a refused pod blocks the job: `of_refusal` reports it."""
+    """Return whether a refused object blocks the job: `of_refusal` reports it."""
     return scope.refusal is not None and scope.refusal.message == after.reason
 
 

@@ -30,10 +30,12 @@ class Refusal:
         """Whether it was said of the object, and not of who asked or when."""
         return self.reason == Reason.INVALID
 
-    @property
-    def blocks_pods(self) -> bool:
-        """Whether it keeps the job's pods from being created; what can follow them does not."""
-        return self.kind != "Service"
+    def blocks_pods(self, *, started: bool) -> bool:
+        """Return whether the refusal keeps pods of the job from being created.
+
+        `started`: the gang has pods or was admitted. Its Services are then retried beside them.
+        """
+        return not (started and self.kind == "Service")
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,9 @@ class Scope:
     def hindrance(self) -> Refusal | None:
         """The refusal, if it keeps pods from being created."""
         refusal = self.refusal
-        return refusal if refusal is not None and refusal.blocks_pods else None
+        started = bool(self.roster.own) or standing.was_admitted(self.job)
+        blocks = refusal is not None and refusal.blocks_pods(started=started)
+        return refusal if blocks else None
 
     def before(self, types: Collection[str]) -> Scope:
         """Return this pass as it would be before there are pods of these types."""

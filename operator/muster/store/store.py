@@ -346,7 +346,14 @@ class Store:
             if isinstance(view, BatchView):
                 self.jobs.revise(view.owner)
                 self._trigger()
+            elif view is not None and view.kind == "Service":
+                self._service_changed(view)
             self._enqueue_owner(view)
+
+    def _service_changed(self, view: ObjectView) -> None:
+        # A quota check counts the Services that pods of the job still lack.
+        if self.quotas.counts_services(view.namespace):
+            self.jobs.revise(view.owner)
 
     def _group_changed(self, before: GroupView | None, after: GroupView | None) -> None:
         if before != after:
