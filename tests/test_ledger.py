@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6194,
+    "allocator": 6268,
     "api": 3835,
-    "cluster": 6358,
+    "cluster": 6387,
     "commands": 6175,
-    "controller": 4149,
+    "controller": 4150,
     "dashboard": 636,
     "frameworks": 3165,
     "gang": 1497,
     "kube": 3743,
     "local": 3890,
     "muster": 1124,
-    "runtime": 2206,
+    "runtime": 2236,
     "scheduler": 10483,
-    "store": 3082,
-    "tests": 77302,
+    "store": 3089,
+    "tests": 77505,
     "tools": 2587,
 }
 

@@ -37,6 +37,7 @@ class Server:
         """Take all."""
         self.writes, self.refuses, self.meanwhile, self.drops = [], {}, None, ()
         self.loses, self.job = False, None
+        self.tried, self.rejects = [], lambda _pod: None
 
     async def _write(self, verb, path, body):
         await asyncio.sleep(0.02 if "slow" in str(body) else 0)
@@ -62,6 +63,14 @@ class Server:
         if "spec" in body:
             stored["spec"] = {k: v for k, v in body["spec"].items() if k not in self.drops}
         return stored
+
+    async def dry_run(self, path, body, _urgency):
+        """Return the pod unless `rejects` returns an HTTP status code for it."""
+        node = body["spec"].get("nodeName", "")
+        self.tried.append((path, node))
+        if code := self.rejects(node):
+            raise ApiError(code, "Forbidden", "denied by policy", None)
+        return body
 
     async def patch(self, path, exactly, body, _urgency):
         """Patch; what was sent is kept in `body`, for which object in `exactly`."""
@@ -138,7 +147,7 @@ class Story:
         self.registry = metrics.registry
 
         def decide(*given):
-            self.dropped = dict(given[-1].dropped)
+            self.dropped, self.placement = dict(given[-1].dropped), given[-1].placement
             return self.actions
 
         monkeypatch.setattr(reconcile, "reconcile", decide)
@@ -392,6 +401,58 @@ def test_a_job_that_took_the_name_of_another_is_not_held_up_by_what_that_was_ref
     story.go(create("one"))
     refusal = story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0)
     assert round(refusal.until - time.time()) == 10
+
+
+PLACED = Create(
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "one", "namespace": "team"},
+        "spec": {"nodeName": "n1"},
+    }
+)
+PODS = "/api/v1/namespaces/team/pods"
+
+
+@pytest.mark.parametrize("code", [403, 422])
+def test_pods_are_bound_for_an_hour_where_a_policy_forbids_their_node(story, monkeypatch, code):
+    """Two dry runs show that nodeName alone is rejected; then no refusal delays the job."""
+    story.server.refuses["create", "pods/one"] = code
+    story.server.rejects = lambda node: code if node else None
+    after, _ = story.go(PLACED)
+    assert story.placement == "create"
+    assert story.server.tried == [(PODS, ""), (PODS, "n1")]
+    assert story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0) is None
+    assert after < 1
+    story.go()
+    assert story.placement == "bind"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3599)
+    story.go()
+    assert story.placement == "bind"
+    monkeypatch.setattr(time, "time", lambda: now + 3601)
+    story.go()
+    assert story.placement == "create"
+
+
+@pytest.mark.parametrize(
+    ("code", "rejects"),
+    [
+        (403, lambda _node: 403),
+        (422, lambda _node: None),
+        (422, lambda node: 409 if node else None),
+        (404, lambda node: 404 if node else None),
+    ],
+    ids=["whole pod", "nothing now", "another error", "not a policy"],
+)
+def test_pod_that_is_not_rejected_for_its_node_alone_is_refused(story, code, rejects):
+    """Its job waits for the next attempt."""
+    story.server.refuses["create", "pods/one"] = code
+    story.server.rejects = rejects
+    story.go(PLACED)
+    assert story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0).kind == "Pod"
+    story.go()
+    assert story.placement == "create"
 
 
 def test_what_follows_a_refused_change_of_the_same_object_is_not_done(story):

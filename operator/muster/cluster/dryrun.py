@@ -21,6 +21,8 @@ Key = tuple[str, str]
 """(namespace, digest of kind, role and template)"""
 LIFETIME: Final = 600.0
 """Seconds for which an answer is good: who changes a policy or a webhook tells nobody."""
+NODE_FORBIDDEN_SECONDS: Final = 3600.0
+"""Seconds after which pods of a namespace are created with a node again: policies change."""
 MOST: Final = 1024
 """Answers that are kept; the oldest go."""
 LARGEST: Final = 32 * 1024
@@ -105,6 +107,7 @@ class DryRuns:
         self.made = False
         """Whether anybody makes dry runs, so that it is worth waiting for one."""
         self._answers: dict[Key, Answer] = {}
+        self._without_node: dict[str, float] = {}
         self._changes = 0
         self._changes_in: dict[str, int] = {}
 
@@ -127,6 +130,14 @@ class DryRuns:
         self._answers[key] = answer
         if len(self._answers) > MOST:
             del self._answers[next(iter(self._answers))]
+
+    def forbid_node(self, namespace: str, now: float) -> None:
+        """Record that admission rejects pods of the namespace that are created with a node."""
+        self._without_node[namespace] = now + NODE_FORBIDDEN_SECONDS
+
+    def forbids_node(self, namespace: str, now: float) -> bool:
+        """Return whether pods of the namespace are created without a node and then bound."""
+        return now < self._without_node.get(namespace, 0.0)
 
     def changed(self, namespace: str = "") -> None:
         """Take in that something which admission goes by has changed there; empty: anywhere."""

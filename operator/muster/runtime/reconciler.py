@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names, owner
-from muster.api.backoff import AFTER_REFUSAL, REJECTED, Backoff, after_refusal
+from muster.api.backoff import AFTER_REFUSAL, QUOTA, REJECTED, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.reasons import DeletionReason
@@ -45,7 +45,7 @@ from muster.kube.certificates import ssh_keys
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
-from muster.kube.resources import Resource
+from muster.kube.resources import PODS, Resource
 from muster.kube.workqueue import causes
 from muster.runtime.metrics import Metrics
 from muster.store import observe
@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 REFUSED = frozenset({*REJECTED, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
+_BY_POLICY: Final = frozenset({403, 422})
+"""HTTP status codes with which admission plugins and policies reject an object."""
 SOON = Backoff(0.05, 5.0)
 """Seconds from a pass that ended before its end to the next: what was in its way may be gone, or
 seen, by then. Where it is neither, passes must not follow each other in a hurry for ever."""
@@ -211,6 +213,8 @@ class Reconciler:
         await self._strangers.look(job)
         await self.takeover.look(job)
         context = replace(self._context(job.namespace), dropped=self._dropped)
+        if self._store.dry_runs.forbids_node(job.namespace, time.time()):
+            context = replace(context, placement="bind")
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
         if self._allocator is not None:
             observed = replace(
@@ -406,7 +410,8 @@ class Reconciler:
         except ApiError as error:
             if error.code in REFUSED and not refused.is_set():
                 # Of a batch that is refused alike the first speaks for all.
-                self._refuse(job, document, error)
+                refused.set()
+                await self._refuse(job, document, error)
             elif error.reason == "AlreadyExists":
                 at = resource.path(metadata["namespace"], metadata["name"])
                 if await self._own(job, at, document):
@@ -421,6 +426,27 @@ class Reconciler:
             turn.done.append(action)
             self._metrics.count(kind, "created")
             self._compare(job, kind, document, stored)
+
+    async def _forbids_node(self, document: Json, error: ApiError) -> bool:
+        """Return whether admission rejects a pod for its nodeName alone, by two dry runs."""
+        node = mapping(document.get("spec")).get("nodeName")
+        if document["kind"] != "Pod" or not node or error.code not in _BY_POLICY:
+            return False
+        if error.unpermitted or QUOTA in error.message:
+            return False
+        spec = {key: value for key, value in document["spec"].items() if key != "nodeName"}
+        if await self._rejection({**document, "spec": spec}) is not None:
+            return False
+        return await self._rejection(document) in _BY_POLICY
+
+    async def _rejection(self, pod: Json) -> int | None:
+        """Return the HTTP status code with which a dry run rejects the pod, else None."""
+        try:
+            path = PODS.path(pod["metadata"]["namespace"])
+            await self._kube.dry_run(path, pod, PriorityLevel.PLACEMENT)
+        except ApiError as error:
+            return error.code
+        return None
 
     def _room(self, turn: _Turn, document: Json) -> AbstractContextManager[bool]:
         """Keep the room of a pod that is created on a node which the allocator has given it."""
@@ -477,7 +503,11 @@ class Reconciler:
             return False
         return own
 
-    def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
+    async def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
+        if await self._forbids_node(document, error):
+            log.warning("%s: pods are bound after creation: %s", job.key, error.message)
+            self._store.dry_runs.forbid_node(job.namespace, time.time())
+            return
         kind, name = named = _named(document)
         backoff = after_refusal(kind, error.code, error.message)
         pause = backoff.pause(self._count(job.key, named))
