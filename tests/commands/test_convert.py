@@ -374,16 +374,6 @@ def test_processes_of_a_node_are_a_number(processes, count, lost_):
     assert refused(found.documents) == []
 
 
-def test_elastic_policy_is_lost():
-    """Trainer 2.3 has none: all nodes of the job start together."""
-    (document,) = convert(story("a TrainJob with PyTorch")).documents
-    document["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 9, "maxRestarts": 3}
-    found = convert([document], to_trainjob=True)
-    assert [loss.path for loss in found.losses] == ["spec.elasticPolicy"]
-    assert found.documents[1]["spec"]["trainer"]["numNodes"] == sum(counts(document).values())
-    assert refused(found.documents) == []
-
-
 def test_lists_that_are_too_long_for_a_trainjob_stay_in_its_runtime():
     """A TrainJob may have 128 variables, the container of a runtime any number."""
     (document,) = convert(story("a TrainJob with PyTorch")).documents
@@ -512,8 +502,6 @@ def test_a_tfjob_without_a_master_ends_with_its_first_worker():
     assert [loss.path for loss in convert([document]).losses] == ["spec.terminationPolicy.chief"]
 
 
-PATCHED = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs", 0)
-POD = ("template", "spec", "template", "spec")
 JUNK = (None, 3, True, "x", "", [], {}, [1], [{}], {"a": 1}, {"name": 3}, {"name": []}, 2**70)
 
 
@@ -544,22 +532,6 @@ def test_documents_of_any_shape_are_read(data):
         found = convert(documents, to_trainjob=to_trainjob)
         assert all(str(loss) for loss in found.losses)
     assert documents == before
-
-
-@pytest.mark.parametrize(
-    ("index", "path"),
-    [
-        (0, ("metadata", "namespace")),
-        (0, ("spec", "template", "spec", "replicatedJobs", 1, "name")),
-        (1, ("spec", "runtimePatches", 0, *PATCHED, "name")),
-        (1, ("spec", "runtimePatches", 0, *PATCHED, *POD, "containers", 0, "name")),
-        (1, ("spec", "trainer", "env", 0, "name")),
-    ],
-)
-def test_a_name_that_is_a_list_names_nothing(index, path):
-    """What is told apart by names bears one that is none."""
-    documents = story("a TrainJob with PyTorch")
-    convert(changed(documents, index, path, lambda _name: ["a"]))
 
 
 def test_other_documents_stay_as_they_are():
@@ -709,23 +681,6 @@ def test_a_value_of_another_type_is_told_as_such():
     document["spec"]["replicaSpecs"] = [3]
     whys = {loss.path: loss.why for loss in convert([document]).losses}
     assert whys["spec.replicaSpecs"] == "is no list of objects"
-
-
-def test_numbers_of_thousands_of_digits_are_none():
-    """Wherever a text is read as one."""
-    digits = "9" * 5000
-    (volcano,) = story("Volcano with its plugin for PyTorch")
-    volcano["spec"]["plugins"]["pytorch"] = [f"--port={digits}"]
-    assert "is no number" in str([str(loss) for loss in convert([volcano]).losses])
-    (by_gpus,) = story("an MPIJob that counts GPUs")
-    del by_gpus["spec"]["gpus"]
-    (container,) = by_gpus["spec"]["template"]["spec"]["containers"]
-    container["resources"] = {"limits": {"nvidia.com/gpu": digits}}
-    assert "slotsPerWorker" not in convert([by_gpus]).documents[0]["spec"]
-    runtime, train = story("a TrainJob with PyTorch")
-    made = list(convert([runtime, train]).documents)
-    made[0]["spec"]["nprocPerNode"] = digits
-    assert "spec.nprocPerNode" in {loss.path for loss in convert(made, to_trainjob=True).losses}
 
 
 def test_what_is_there_twice_is_named():

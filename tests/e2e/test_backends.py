@@ -16,7 +16,6 @@ from support.e2e.gang_schedulers import (
     BUDGETS,
     CRDS,
     GROUP_NAME,
-    OWN_CRD,
     SCHEDULER_PLUGINS,
     VOLCANO,
     applied,
@@ -25,7 +24,6 @@ from support.e2e.gang_schedulers import (
     group,
     install,
     installed,
-    labels_of,
     no_group,
     pods,
     remove,
@@ -48,14 +46,6 @@ def scheduler_plugins(local_cluster: Cluster) -> Iterator[None]:
     """Serve the PodGroup of scheduler-plugins."""
     with installed(Api(local_cluster, "default"), "scheduler-plugins"):
         yield
-
-
-@pytest.fixture
-def no_own_group(api: Api) -> Iterator[None]:
-    """Stop serving the PodGroup that Muster brings, which is kube-batch's."""
-    remove(api, OWN_CRD)
-    yield
-    install(api, OWN_CRD)
 
 
 @pytest.fixture
@@ -148,32 +138,6 @@ def test_volcano_admits_first_then_pods_come_at_once(
     assert told["message"] == "Deleted PodGroup: mnist"
 
 
-@pytest.mark.full
-def test_a_volcano_queue_that_is_missing_or_closed_is_told(
-    api: Api, volcano: None, start_operator: StartOperator
-) -> None:
-    """Volcano itself would say nothing; the job hears of it as soon as the queue opens."""
-    queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
-    with installed(api, "volcano-queues"):
-        start_operator("--gang-scheduler-name=volcano", overlay="volcano", fresh=True)
-        api.create(tfjob("mnist", schedulingPolicy={"queue": "research"}))
-        told = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "QueueNotFound")
-        assert verdict(told)["message"] == 'Volcano has no queue "research"'
-        assert verdict(told)["everPossible"] is False
-        document = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": "research"},
-            "spec": {"weight": 1},
-        }
-        api.send("POST", queues, document)
-        api.patch(queues, "research", {"status": {"state": "Closed"}}, "status")
-        api.wait_job("mnist", lambda j: verdict(j).get("reason") == "QueueNotOpen")
-        api.patch(queues, "research", {"status": {"state": "Open"}}, "status")
-        silent = ("QueueNotFound", "QueueNotOpen")
-        api.wait_job("mnist", lambda j: verdict(j).get("reason") not in silent)
-
-
 def test_scheduler_plugins_gets_its_group_and_pods_at_once(
     api: Api,
     scheduler_plugins: None,
@@ -262,46 +226,9 @@ def test_kube_batch_gets_a_group_where_it_can(
     no_group(api, "PodGroup", "mnist")
 
 
-def budget(job: Json, minimum: int) -> Json:
-    """Return the PodDisruptionBudget of a job."""
-    document = expected("policy/v1", job, {"minAvailable": minimum})
-    spec = {**document["spec"], "selector": {"matchLabels": labels_of(job)}}
-    return {**document, "kind": "PodDisruptionBudget", "spec": spec}
-
-
 def events_of(found: dict[str, Json], reason: str) -> list[Json]:
     """Return the events of that reason."""
     return [event for event in found.values() if event["reason"] == reason]
-
-
-@pytest.mark.full
-def test_kube_batch_without_its_api_gets_a_disruption_budget(
-    api: Api, no_own_group: None, start_operator: StartOperator
-) -> None:
-    """The way of the old days, to which `auto` falls back where PodGroup is not served.
-
-    The budget is replaced on scaling, and goes with a suspension and with the job's end.
-    """
-    start_operator("--gang-scheduler-name=kube-batch", overlay="kube-batch", fresh=True)
-    (node,) = add_nodes(api, {"cpu": "8"})
-    job = applied(api, tfjob("mnist", workers=2, run="1"))
-    first = group(api, BUDGETS, "mnist")
-    assert written(first) == budget(job, 2)
-    for pod in pods(api, "mnist", 2):
-        assert pod["metadata"]["annotations"][GROUP_NAME] == "mnist"
-        assert pod["spec"]["schedulerName"] == "kube-batch"
-    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
-    no_group(api, BUDGETS, "mnist")
-    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": False}}})
-    first = group(api, BUDGETS, "mnist")
-    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
-    second = group(api, BUDGETS, "mnist", lambda g: g["spec"]["minAvailable"] == 3)
-    assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    bind(api, pods(api, "mnist", 3), node)
-    api.wait_condition("mnist", "Succeeded")
-    no_group(api, BUDGETS, "mnist")
-    (told, *_) = api.wait("Event", lambda found: events_of(found, "SuccessfulDeletePdb"))
-    assert told["message"] == "Deleted PodDisruptionBudget: mnist"
 
 
 def test_without_gangs_nothing_but_pods(api: Api, start_operator: StartOperator) -> None:

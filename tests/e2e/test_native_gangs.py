@@ -26,8 +26,6 @@ from support.e2e.harness import (
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-CLASSES = {"low": 1, "high": 1000}
-
 
 @dataclass(frozen=True)
 class Served:
@@ -97,9 +95,6 @@ def local_cluster(served: Served, operators: Operators, beginning: Path) -> Iter
         kubernetes_version=served.version,
     )
     made = cluster.up(asked)
-    for class_, value in CLASSES.items():
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
-        Api(made, "default").create({**kind, "metadata": {"name": class_}})
     yield made
     operators.stop()
     cluster.down(name)
@@ -190,31 +185,3 @@ def test_a_new_size_reaches_the_group(api: Api, native: Operator, served: Served
     assert least(after) == 3
     assert planned(api, served) == 3
     assert native.readiness() == "ok"
-
-
-@pytest.mark.usefixtures("native")
-def test_a_gang_makes_room_as_a_whole(api: Api, served: Served) -> None:
-    """One pod of three would be enough: all go, none of them runs on alone; later all are back."""
-    add_nodes(api, {"cpu": "3"})
-    low = {"schedulingPolicy": {"priorityClass": "low"}}
-    template = {"priorityClassName": "low"}
-    api.create(
-        tfjob("mnist", workers=3, resources={"cpu": "1"}, run="forever", template=template, **low)
-    )
-    first = {pod["metadata"]["uid"] for pod in api.wait_pods(3, "Running", "mnist")}
-    assert group(api, served.groups, "mnist")["spec"]["priorityClassName"] == "low"
-    template = {"priorityClassName": "high"}
-    api.create(tfjob("big", workers=1, resources={"cpu": "1"}, run="forever", template=template))
-    api.wait_pods(1, "Running", "big")
-
-    def none_left(found: dict[str, Json]) -> bool:
-        return not first & {pod["metadata"]["uid"] for pod in found.values()}
-
-    api.wait("Pod", none_left, what="all three pods gone")
-    successors = pods(api, "mnist", 3)
-    assert not [pod for pod in successors if "nodeName" in pod["spec"]]
-    job = api.wait_job("mnist", lambda j: verdict(j).get("reason") not in (None, ""))
-    assert "Failed" not in [c["type"] for c in job["status"]["conditions"]]
-
-    api.delete("TFJob", "big")
-    api.wait_pods(3, "Running", "mnist")

@@ -176,42 +176,6 @@ def test_a_missing_permission_is_named_before_the_first_job(
     assert "list, watch csinodes.storage.k8s.io" in line
 
 
-@pytest.mark.usefixtures("broken_roles")
-def test_a_permission_that_is_lost_at_work_is_told_and_asked_for_again(
-    api: Api, start_operator: StartOperator
-) -> None:
-    """In /readyz, in a metric, on the job; what runs goes on, and all does once it is back."""
-    operator = start_operator(fresh=True)
-    add_nodes(api, {"cpu": "8"})
-    api.create(tfjob("runs", run="forever", resources={"cpu": "1"}))
-    before = {p["metadata"]["uid"] for p in api.wait_pods(2, "Running", "runs")}
-    api.wait("Service", lambda found: len(found) == 2)
-    role = api.get(CLUSTER_ROLES, "muster-jobs")
-    rules = [
-        {**rule, "verbs": [v for v in rule["verbs"] if v != "create"]}
-        if "pods" in rule["resources"]
-        else rule
-        for rule in role["rules"]
-    ]
-    assert rules != role["rules"]
-    api.patch(CLUSTER_ROLES, "muster-jobs", {"rules": rules})
-    api.create(tfjob("stopped", run="1", resources={"cpu": "1"}))
-    said = operator.wait_unready("may not create pods")
-    assert "manifests/overlays/embedded" in said
-    assert "muster_permissions_missing 3.0" in operator.scrape()  # of one rule
-    missing = "this account may not create pods"
-    job = api.wait_job("stopped", lambda j: missing in j.get("status", {}).get("reason", ""))
-    assert job["status"]["state"] == "Blocked"
-    assert {p["metadata"]["uid"] for p in api.pods("runs")} == before
-    api.patch(CLUSTER_ROLES, "muster-jobs", {"rules": role["rules"]})
-    operator.wait_ready()
-    api.wait_condition("stopped", "Succeeded")
-    assert "muster_permissions_missing 0.0" in operator.scrape()
-    assert {p["metadata"]["uid"] for p in api.pods("runs")} == before
-    operator.outage = True  # its log tells of what it was refused
-    operator.begin()
-
-
 def test_each_overlay_is_refused_what_it_does_not_need(
     api: Api, start_operator: StartOperator
 ) -> None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes: claims that wait get one, or are told their node; nodes take only so many.
-
-A pod's own volume is made where the pod is.
-"""
+"""Volumes: claims that wait get one, or are told their node."""
 
 from __future__ import annotations
 
@@ -12,21 +9,17 @@ from collections.abc import Iterator
 import pytest
 
 from support.e2e.harness import (
-    OPERATOR_NAMESPACE,
     Api,
     Json,
     Operator,
     Refused,
     StartOperator,
     add_nodes,
-    install_roles,
     node_of,
     tfjob,
-    verdict,
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("operator")]
-WITH, WITHOUT = "embedded+delayed-binding", "embedded"
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
@@ -34,7 +27,7 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 @pytest.fixture
 def operator(start_operator: StartOperator) -> Operator:
     """Give an operator that may give volumes to claims."""
-    return start_operator(overlay=WITH)
+    return start_operator(overlay="embedded+delayed-binding")
 
 
 def storage_class(api: Api, name: str, provisioner: str) -> None:
@@ -79,26 +72,6 @@ def job(name: str, mounted: str, workers: int) -> Json:
     """Return a job whose workers mount a claim."""
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": mounted}}
     return tfjob(name, workers=workers, run="forever", template={"volumes": [volume]})
-
-
-def limit(count: int) -> Json:
-    """Return what a CSINode says of a node that takes so many disks."""
-    allocatable = {"count": count}
-    return {"drivers": [{"name": "disk.example.com", "nodeID": "i", "allocatable": allocatable}]}
-
-
-@pytest.fixture
-def disks(api: Api) -> Iterator[tuple[str, str]]:
-    """Give two nodes that take one disk each, and a class of disks."""
-    storage_class(api, "story-disk", "disk.example.com")
-    first, second = add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode"}
-    for name in (first, second):
-        api.create({**kind, "metadata": {"name": name}, "spec": limit(1)})
-    yield first, second
-    api.delete("StorageClass", "story-disk")
-    for name in (first, second):
-        api.delete("CSINode", name)
 
 
 @pytest.fixture
@@ -156,48 +129,3 @@ def test_claims_get_their_volumes(api: Api) -> None:
         return notes.get(SELECTED_NODE, "")
 
     assert api.wait("PersistentVolumeClaim", told, what="the node is told") == node_of(pod)
-
-
-@pytest.mark.usefixtures("classes")
-def test_without_the_component_a_job_says_so(api: Api, operator: Operator) -> None:
-    """Only the job with such a claim waits, and begins once volumes may be patched."""
-    admin = Api(api.cluster, OPERATOR_NAMESPACE)
-    operator.stop()
-    install_roles(admin, WITHOUT)
-    operator.start()
-    add_nodes(api, {"cpu": "4"})
-    claim(api, "made", "story-made")
-    api.create(job("maker", "made", 1))
-    api.create(tfjob("plain", workers=1, run="1"))
-    api.wait_condition("plain", "Succeeded")
-    waiting = api.wait_job("maker", lambda j: verdict(j).get("reason") == "WaitingForVolume")
-    said = verdict(waiting)["message"]
-    assert 'claim "made" waits for its first consumer' in said
-    assert "may not patch persistentvolumes" in said
-    assert "manifests/components/delayed-binding" in said
-    install_roles(admin, WITH)
-    api.wait_pods(1, "Running", "maker")
-
-
-def test_each_pod_has_a_volume_of_its_own(api: Api, disks: tuple[str, str]) -> None:
-    """Its claim, made after it, is told its node; as many pods come as disks can be attached."""
-    asked = {
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "story-disk",
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    volume = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}
-    api.create(tfjob("own", workers=2, run="forever", template={"volumes": [volume]}))
-    pods = api.wait_pods(2, "Running", "own")
-    assert {node_of(pod) for pod in pods} == set(disks)
-    wanted = {f"{pod['metadata']['name']}-tmp": node_of(pod) for pod in pods}
-
-    def told(found: dict[str, Json]) -> bool:
-        notes = {name: found.get(name, {}).get("metadata", {}) for name in wanted}
-        nodes = {n: m.get("annotations", {}).get(SELECTED_NODE) for n, m in notes.items()}
-        return nodes == wanted
-
-    api.wait("PersistentVolumeClaim", told, what="the claims are told the nodes of their pods")
-    api.create(tfjob("more", workers=1, run="forever", template={"volumes": [volume]}))
-    waiting = api.wait_job("more", verdict, what="a verdict")
-    assert "2 node(s) exceed max volume count" in verdict(waiting)["message"]

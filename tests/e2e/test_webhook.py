@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The validating webhook: refusals at apply, its certificate, and life without it."""
+"""The validating webhook: refusals at apply, and life without it."""
 
 from __future__ import annotations
 
-import base64
 import copy
 import os
-import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.apiserver import pki
 from support.e2e.harness import (
     PATIENCE,
     ROOT,
@@ -86,11 +83,6 @@ def wait_refused(api: Api, seconds: float = PATIENCE) -> None:
         time.sleep(0.05)  # the API server tells nobody when it has read a configuration
 
 
-def bundle(found: Json) -> bytes:
-    """Return the certificates that the API server is to trust."""
-    return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
-
-
 def test_what_only_the_webhook_can_refuse(
     api: Api, start_operator: StartOperator, overlay: str, port: int
 ) -> None:
@@ -126,71 +118,6 @@ def test_what_only_the_webhook_can_refuse(
     assert job["status"]["reason"] == TWO
     api.delete("TFJob", "bad")
     api.wait("TFJob", lambda jobs: "bad" not in jobs)
-
-
-def test_the_certificate_is_renewed_and_nobody_notices(
-    api: Api, start_operator: StartOperator, overlay: str, port: int
-) -> None:
-    """New ones stand beside old ones; every answer in between is the webhook's."""
-    flags = (f"--admission-bind-address=127.0.0.1:{port}", "--admission-certificate-lifetime=6s")
-    start_operator(*flags, overlay=overlay)
-    wait_refused(api)
-    seen: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE
-    while len(seen) < 4:
-        found = bundle(api.send("GET", f"{CONFIGURATIONS}/muster"))
-        if found not in seen:
-            seen.append(found)
-        assert DENIED in dry_run(api, two_chiefs())
-        assert time.monotonic() < deadline, seen
-    assert all(text.count(b"BEGIN CERTIFICATE") <= 3 for text in seen)
-
-
-def issue(authority: pki.Authority, folder: Path, generation: int) -> bytes:
-    """Do as cert-manager and the kubelet do with a mounted Secret; return the certificate."""
-    pair = authority.server()
-    fresh = folder / f"..generation-{generation}"
-    fresh.mkdir()
-    for name, text in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
-        (fresh / name).write_bytes(text)
-        if not (folder / name).is_symlink():
-            (folder / name).symlink_to(Path("..data") / name)
-    (folder / "..new").symlink_to(fresh.name)
-    (folder / "..new").rename(folder / "..data")
-    return pair.certificate
-
-
-def served(port: int) -> str:
-    """Return the certificate that a new connection is shown."""
-    return ssl.get_server_certificate(("127.0.0.1", port), timeout=5)
-
-
-def test_certificates_of_a_certificate_manager_are_followed(
-    api: Api, start_operator: StartOperator, port: int, tmp_path: Path
-) -> None:
-    """Signed by an authority that stays, exchanged under the running operator without a gap; the
-    configuration is left to whoever makes them, and no right is needed for it.
-    """
-    authority = pki.Authority("certificates")
-    first = issue(authority, tmp_path, 1)
-    found = api.send("GET", f"{CONFIGURATIONS}/muster")
-    trusted = base64.b64encode(authority.certificate).decode()
-    found["webhooks"][0]["clientConfig"]["caBundle"] = trusted
-    api.send("PUT", f"{CONFIGURATIONS}/muster", found)
-    start_operator(
-        f"--admission-bind-address=127.0.0.1:{port}",
-        f"--admission-cert-file={tmp_path / 'tls.crt'}",
-        f"--admission-key-file={tmp_path / 'tls.key'}",
-    )
-    wait_refused(api)
-    assert served(port).strip() == first.decode().strip()
-    second = issue(authority, tmp_path, 2).decode().strip()
-    deadline = time.monotonic() + PATIENCE
-    while served(port).strip() != second:
-        assert DENIED in dry_run(api, two_chiefs())
-        assert time.monotonic() < deadline
-    assert DENIED in dry_run(api, two_chiefs())
-    assert bundle(api.send("GET", f"{CONFIGURATIONS}/muster")) == authority.certificate
 
 
 def test_an_operator_without_the_permission_works_and_says_so(

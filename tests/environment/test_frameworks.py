@@ -98,44 +98,6 @@ def test_tensorflow_sees_the_cluster(tmp_path, domain, roles) -> None:
         assert answer["own"] == answer["cluster"][role][index]
 
 
-def test_tensorflow_sees_a_cluster_that_the_pods_share(tmp_path) -> None:
-    """Above 32 replicas it comes from a ConfigMap, and the resolver sees no difference."""
-    own = listening("tensorflow", "tfjob-port", 4000, 38)
-    pods = pods_of(tmp_path, "TFJob", PS=2, Worker=own)
-    chosen = [pods[name] for name in ("mnist-ps-1", "mnist-worker-37")]
-    seen = answers("tensorflow_cluster", chosen, TENSORFLOW)
-    assert seen["mnist-ps-1"]["cluster"] == seen["mnist-worker-37"]["cluster"]
-    assert seen["mnist-worker-37"]["sizes"] == {"ps": 2, "worker": 38}
-    assert seen["mnist-worker-37"]["own"] == "mnist-worker-37.team.svc:4000"
-    assert seen["mnist-ps-1"]["own"] == "mnist-ps-1.team.svc:2222"
-
-
-def test_tensorflow_sees_dynamic_workers(tmp_path) -> None:
-    """A worker knows itself, under its own number, and the servers; a server only itself.
-
-    Servers are all told that they are the first: the others do not find their own address.
-    """
-    pods = pods_of(tmp_path, "TFJob", spec={"enableDynamicWorker": True}, PS=2, Worker=2)
-    seen = answers("tensorflow_cluster", pods.values(), TENSORFLOW)
-    servers = {str(i): f"mnist-ps-{i}.team.svc:2222" for i in range(2)}
-    for i in range(2):
-        worker, server = seen[f"mnist-worker-{i}"], seen[f"mnist-ps-{i}"]
-        own = f"mnist-worker-{i}.team.svc:2222"
-        assert worker["cluster"] == {"ps": servers, "worker": {str(i): own}}
-        assert (worker["task"], worker["own"]) == (["worker", i], own)
-        assert server["cluster"] == {"ps": {"0": servers[str(i)]}, "worker": {}}
-        assert server["task"] == ["ps", i]
-        assert server["own"] == (servers["0"] if i == 0 else None)
-
-
-def test_tensorflow_alone_sees_no_cluster(tmp_path) -> None:
-    """A job of one replica is a program like any other."""
-    (answer,) = answers(
-        "tensorflow_cluster", pods_of(tmp_path, "TFJob", Worker=1).values(), TENSORFLOW
-    ).values()
-    assert answer == {"cluster": {}, "sizes": {}, "task": [None, None], "own": ""}
-
-
 def test_torchrun_and_plain_programs_see_their_ranks(tmp_path) -> None:
     """PyTorch 2.15.0: torchrun and init_process_group agree on ranks, master and size."""
     pods = pods_of(tmp_path, "PyTorchJob", spec={"nprocPerNode": "4"}, Master=1, Worker=2)
@@ -150,15 +112,6 @@ def test_torchrun_and_plain_programs_see_their_ranks(tmp_path) -> None:
         assert (process["rank"], process["size"]) == (rank, 3 * 4)
         assert process["leads"] is (rank == 0)
         assert pods[name].names["mnist-master-0"] == pods["mnist-master-0"].ip
-
-
-def test_torchrun_takes_the_number_of_devices_where_nobody_says(tmp_path) -> None:
-    """`auto` is torchrun's own word; here there is at least one CPU."""
-    pods = pods_of(tmp_path, "PyTorchJob", Master=listening("pytorch", "pytorchjob-port", 99, 1))
-    (answer,) = answers("torch_run", pods.values(), TORCH).values()
-    assert answer["agent"]["processes"] >= 1
-    assert answer["agent"]["endpoint"] == ["mnist-master-0", 99]
-    assert answer["agent"]["nodes"] == [1, 1]
 
 
 def test_torchrun_sees_an_elastic_job(tmp_path) -> None:
@@ -191,19 +144,6 @@ def test_torchrun_sees_an_elastic_job(tmp_path) -> None:
         assert pods[name].names["mnist-worker-0"] == pods["mnist-worker-0"].ip
 
 
-def test_torchrun_refuses_an_empty_flag(tmp_path) -> None:
-    """`standalone: true` becomes the empty PET_STANDALONE that users know; torchrun wants 0 or 1.
-
-    This is how jobs have always been told; the day torchrun takes it, or the variable gets
-    another value, this story is to be written anew.
-    """
-    spec = {"elasticPolicy": {"standalone": True, "minReplicas": 1, "maxReplicas": 2}}
-    pods = pods_of(tmp_path, "PyTorchJob", spec=spec, Worker=1)
-    folder = wheel_files.take(framework_programs.python(), TORCH)
-    said = framework_programs.refusal("torch_run", pods["mnist-worker-0"], folder)
-    assert "invalid literal for int() with base 10: ''" in said
-
-
 def test_jax_sees_its_coordinator_and_processes(tmp_path) -> None:
     """jax.distributed of JAX 0.10.2, with its client of Kubernetes, keeps to what it is given.
 
@@ -233,17 +173,6 @@ def test_xgboost_workers_meet_at_the_tracker(tmp_path) -> None:
     assert all(answer["names"] == order for answer in seen.values())
     told = {"dmlc_tracker_uri": pods[order[0]].ip, "dmlc_tracker_port": 9999}
     assert [seen[name]["tracker"] for name in order] == [told, None, None]
-
-
-@pytest.mark.parametrize("workers", [2, 40])
-def test_lightgbm_finds_all_machines(tmp_path, workers) -> None:
-    """Programs make its `machines` of the workers' names, as the contract's table has them."""
-    pods = pods_of(tmp_path, "XGBoostJob", Master=1, Worker=workers)
-    for pod in pods.values():
-        hosts = [pod.env["MASTER_ADDR"], *pod.env["WORKER_ADDRS"].split(",")]
-        assert [pod.names[host] for host in hosts] == [other.ip for other in pods.values()]
-        assert hosts[int(pod.env["RANK"])] == pod.pod
-        assert (pod.env["WORKER_PORT"], pod.env["MASTER_PORT"]) == ("9999", "9999")
 
 
 def test_paddle_workers_meet_at_the_first(tmp_path, free_port) -> None:

@@ -7,18 +7,16 @@ runs the command here, so that daemons and processes start for real, no network 
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from support.builders.mpijobs import role, world
+from support.builders.mpijobs import world
 from support.e2e import framework_programs, kubelet, venvs, wheel_files
 from support.e2e.kubelet import Started
 
@@ -169,15 +167,6 @@ def test_open_mpi_reaches_all_workers_by_ssh(tmp_path, open_mpi) -> None:
     assert all(pod.names[host] for host in hosts)
 
 
-def test_open_mpi_runs_on_the_launcher_where_it_is_a_worker(tmp_path, open_mpi) -> None:
-    """The launcher comes first in the list of hosts, so that it has rank 0."""
-    pod = launcher(tmp_path, "v2beta1", workers=2, runLauncherAsWorker=True)
-    _calls, said = reached(pod, open_mpi, "mpirun", OMPI_MCA_plm_rsh_agent="ssh", **AS_ROOT)
-    hosts = [full(name) for name in ("mnist-launcher", "mnist-worker-0", "mnist-worker-1")]
-    assert in_order(said, hosts, 1)
-    assert all(pod.names[host] for host in hosts)
-
-
 def test_open_mpi_5_reaches_all_workers_that_it_is_told_of(tmp_path, open_mpi_5) -> None:
     """MPIJob v2beta1: Open MPI 5.0.11 takes the list of hosts as an option, not as a variable."""
     calls, _ = reached(
@@ -206,15 +195,6 @@ def test_mpich_reaches_all_workers(tmp_path, mpich) -> None:
     assert sorted(words[:3] for words in calls) == [["ssh", "-x", host] for host in sorted(hosts)]
 
 
-def test_mpich_tries_again_where_the_author_says_so(tmp_path, mpich) -> None:
-    """The variable that Hydra reads comes through from the launcher's template."""
-    variable = {"name": "HYDRA_LAUNCHER_EXTRA_ARGS", "value": "-o ConnectionAttempts=10"}
-    leads = role(container={"env": [variable]})
-    pod = launcher(tmp_path, "v2beta1", workers=1, mpiImplementation="MPICH", launcher=leads)
-    ((*words, _command),) = [call[:6] for call in reached(pod, mpich, "mpiexec.hydra")[0]]
-    assert words == ["ssh", "-x", "-o", "ConnectionAttempts=10", full(WORKERS[0])]
-
-
 def test_intel_mpi_reaches_all_workers(tmp_path, intel) -> None:
     """MPIJob v2beta1: Intel MPI 2021.18 takes `host:slots`, tries again, fills slots in order."""
     fields = {"mpiImplementation": "Intel", "slotsPerWorker": 2}
@@ -224,56 +204,3 @@ def test_intel_mpi_reaches_all_workers(tmp_path, intel) -> None:
     assert in_order(said, hosts, 2)
     assert all({"-o", "ConnectionAttempts=10"} <= set(words) for words in calls)
     assert sorted(word for words in calls for word in words if word in hosts) == hosts
-
-
-def test_intel_mpi_reaches_workers_by_kubectl(tmp_path, intel) -> None:
-    """MPIJob v1: told of the hosts by the program's author, Intel MPI uses kubexec.sh as rsh."""
-    pod = launcher(tmp_path, "v1", workers=2)
-    hosts = WORKERS[:2]
-    command = ("mpiexec.hydra", "-hosts", ",".join(hosts), "-n", "2", "-ppn", "1")
-    calls, said = reached(pod, intel, *command)
-    assert in_order(said, hosts, 1)
-    assert Counter(words[2] for words in calls) == Counter(hosts)
-
-
-@pytest.mark.parametrize("version", ["v1", "v2beta1"])
-def test_elastic_programs_discover_the_workers(tmp_path, version) -> None:
-    """discover_hosts.sh is run as it is mounted, and lists the workers that run, by index."""
-    pod = launcher(tmp_path, version, *WORKERS[1:], workers=11, slotsPerWorker=4)
-    script = next(pod.root.rglob("discover_hosts.sh"))
-    assert os.access(script, os.X_OK)
-    done = subprocess.run([str(script)], capture_output=True, text=True, check=True)
-    lines = {"v1": "{}:4\n", "v2beta1": "{}.mnist.team.svc\n"}
-    assert done.stdout == "".join(map(lines[version].format, WORKERS[1:]))
-
-
-@pytest.mark.parametrize("container", ["", "main"])
-def test_kubexec_hands_over_command_and_exit_code(tmp_path, container) -> None:
-    """The words after the pod's name are one command of its shell, whose exit code comes back."""
-    pod = launcher(tmp_path, "v1", workers=2, mainContainer=container)
-    calls = pod.root / "calls"
-    command = ["PATH=/bin:$PATH ;", "echo", '"$REACHED  said: $0"', ";", "exit", "7"]
-    done = subprocess.run(
-        [pod.env["OMPI_MCA_plm_rsh_agent"], "mnist-worker-1", *command],
-        env={**framework_programs.outside(pod), "CALLS": str(calls), "TEMPORARY": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stdout, done.returncode) == ("mnist-worker-1  said: /bin/sh\n", 7)
-    where = f"|--container|{container}" if container else ""
-    start, end = f"kubectl|exec|mnist-worker-1{where}|--|/bin/sh|-c|", " ".join(command)
-    assert calls.read_text() == f"{start}{end}\n"
-    assert "+ " in done.stderr
-
-
-def test_a_launcher_with_a_gpu_works_too(tmp_path, open_mpi) -> None:
-    """MPIJob v1: it comes first in the lists, with as many slots as a worker."""
-    limits = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
-    fields = {"workers": 2, "slotsPerWorker": 2, "launcher": role(container=limits)}
-    pod = launcher(tmp_path, "v1", *WORKERS[:2], **fields)
-    _calls, said = reached(pod, open_mpi, "mpirun", **AS_ROOT)
-    assert in_order(said, ["mnist-launcher", *WORKERS[:2]], 2)
-    script = next(pod.root.rglob("discover_hosts.sh"))
-    done = subprocess.run([str(script)], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("mnist-launcher:2\nmnist-worker-0:2\n")

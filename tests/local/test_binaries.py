@@ -137,12 +137,6 @@ def test_an_envtest_folder_that_cannot_be_completed_is_left_with_a_word(
     assert "KUBEBUILDER_ASSETS is not used: no kube-controller-manager" in capsys.readouterr().err
 
 
-def test_what_can_be_downloaded_is_not_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build takes minutes."""
-    monkeypatch.setattr(downloads, "fetch", lambda names, *_, **__: fill("fetched", *names))
-    assert binaries.find()["etcd"][0].endswith("fetched/etcd")
-
-
 def test_what_cannot_be_downloaded_is_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is said why."""
     monkeypatch.setattr(binaries, "build", lambda _: fill("built"))
@@ -293,14 +287,6 @@ def test_without_go_it_is_said_which_to_install(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(binaries.BuildError, match=r"Go is missing: install Go 1\.\d+ or newer"):
         binaries.build()
-
-
-def test_what_was_built_needs_no_go_any_more(go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does it ask for one."""
-    built = binaries.build()
-    assert go.read_text()
-    monkeypatch.setenv("PATH", "")
-    assert binaries.build() == built
 
 
 @pytest.mark.parametrize(

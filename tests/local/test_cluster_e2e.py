@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import http.client
 import json
 import os
 import signal
@@ -13,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -24,7 +21,7 @@ import yaml
 
 from muster.local import cluster, handle, layout, nodes, options, processes
 from support.e2e import forkserver
-from support.e2e.harness import PATIENCE, Api, condition, phase_of
+from support.e2e.harness import PATIENCE, Api, condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,13 +154,6 @@ def test_nodes_are_ready_and_carry_what_real_ones_do(running: Cluster) -> None:
 
 
 @pytest.mark.full
-def test_crds_are_there(running: Cluster) -> None:
-    """They can be used as soon as `up` is done."""
-    for kind in ("Queue", "JAXJob"):
-        assert ask(running).list(kind) == []
-
-
-@pytest.mark.full
 def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
     """RBAC is on, an unknown user has no role, and the strictest client accepts the server."""
     trust = ssl.create_default_context(cafile=str(running.files.certificate))
@@ -199,22 +189,6 @@ def test_a_pod_runs_and_succeeds(running: Cluster) -> None:
     assert (ready["status"], ready["reason"]) == ("False", "PodCompleted")
 
 
-@pytest.mark.full
-def test_who_serves_runs_on_while_others_end(running: Cluster) -> None:
-    """Parameter servers, restartPolicy Always, and who says forever."""
-    create(running, pod("always", "Always"))
-    create(running, pod("forever", "Never", {RUN: "forever"}))
-    server = json.loads(pod("ps-0", "Never"))
-    server["metadata"]["labels"] = {"training.kubeflow.org/replica-type": "ps"}
-    create(running, json.dumps(server))
-    for name in ("always", "forever", "ps-0"):
-        wait_ready(running, "Pod", name)
-    create(running, pod("later", "Never"))
-    end_of(running, "later", "Succeeded")
-    for name in ("always", "forever", "ps-0"):
-        assert phase_of(ask(running).get("Pod", name)) == "Running"
-
-
 def test_restarts_in_place_go_through_the_exit_codes(running: Cluster) -> None:
     """The last attempt's and the one's before are both to be seen."""
     create(running, pod("again", "OnFailure", {RUN: "0.2", CODES: "1,137,0"}))
@@ -223,17 +197,6 @@ def test_restarts_in_place_go_through_the_exit_codes(running: Cluster) -> None:
     assert only["restartCount"] == 2
     assert only["state"]["terminated"]["exitCode"] == 0
     assert only["lastState"]["terminated"]["exitCode"] == 137
-
-
-@pytest.mark.full
-def test_pods_made_anew_go_through_the_exit_codes(running: Cluster) -> None:
-    """A pod of the same name goes on where the last one ended; the last code repeats."""
-    seen = []
-    for phase in ("Failed", "Failed", "Succeeded", "Succeeded"):
-        create(running, pod("anew", "Never", {RUN: "0.2", CODES: "130, 2,0"}))
-        seen += exit_codes(end_of(running, "anew", phase))
-        delete(running, "Pod", "anew")
-    assert seen == [130, 2, 0, 0]
 
 
 @pytest.mark.full
@@ -252,21 +215,6 @@ def test_a_pod_made_anew_is_not_deleted_in_the_place_of_the_one_before(running: 
     assert uids(running, names) == [one["metadata"]["uid"] for one in made]
     for name in names:
         wait_ready(running, "Pod", name)
-        delete(running, "Pod", name)
-
-
-@pytest.mark.full
-def test_a_pod_made_anew_is_not_run_in_the_place_of_the_one_before(running: Cluster) -> None:
-    """What was to be written into the latter is refused by its successor, which has no node."""
-    names, gate = [f"gated-{i}" for i in range(4)], {"schedulingGates": [{"name": "a.test/gate"}]}
-    with kwok_frozen(running):
-        for name in names:
-            create(running, pod(name, "Never", nodeName="node-1"))
-            ask(running).delete("Pod", name, grace=0)
-            create(running, pod(name, "Never", **gate))
-    wait_for_kwok(running)
-    assert [phase_of(ask(running).get("Pod", name)) for name in names] == ["Pending"] * 4
-    for name in names:
         delete(running, "Pod", name)
 
 
@@ -296,65 +244,6 @@ def uids(made: Cluster, names: list[str]) -> list[str]:
 
 
 @pytest.mark.full
-def test_a_pod_that_a_crash_left_half_deleted_goes(running: Cluster) -> None:
-    """The API server had written that it is deleted, and ended before it deleted it."""
-    create(running, pod("half", "Never"))
-    end_of(running, "half", "Succeeded")
-    found = ask(running).get("Pod", "half")
-    for key in ("resourceVersion", "managedFields"):
-        del found["metadata"][key]
-    found["metadata"] |= {"deletionTimestamp": "2026-01-02T03:04:05Z"}
-    found["metadata"] |= {"deletionGracePeriodSeconds": 0}
-    key, value = (
-        base64.b64encode(text.encode()).decode()
-        for text in ("/registry/pods/default/half", json.dumps(found))
-    )
-    # A socket's path may be too long, unless it is relative.
-    with (
-        contextlib.chdir(running.files.home),
-        socket.socket(socket.AF_UNIX) as etcd,
-        contextlib.closing(http.client.HTTPConnection("etcd")) as asked,
-    ):
-        etcd.connect("etcd.sock")
-        asked.sock = etcd
-        asked.request("POST", "/v3/kv/put", json.dumps({"key": key, "value": value}))
-        assert asked.getresponse().status == 200
-    ask(running).wait("Pod", lambda pods: "half" not in pods)
-
-
-@pytest.mark.full
-def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
-    """A job that is deleted and made again starts from the first exit code."""
-    seen = []
-    for _ in range(2):
-        create(
-            running,
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "ConfigMap",
-                    "metadata": {"name": "owner"},
-                }
-            ),
-        )
-        uid = ask(running).get("ConfigMap", "owner")["metadata"]["uid"]
-        owned = json.loads(pod("owned", "Never", {RUN: "0.2", CODES: "3,0"}))
-        owned["metadata"]["ownerReferences"] = [
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "name": "owner",
-                "uid": uid,
-                "controller": True,
-            }
-        ]
-        create(running, json.dumps(owned))
-        seen += exit_codes(end_of(running, "owned", "Failed"))
-        delete(running, "ConfigMap", "owner", "owned")
-    assert seen == [3, 3]
-
-
-@pytest.mark.full
 def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
     """As a kubelet does when it finds no room after all."""
     create(running, pod("refused", "Never", {REFUSE: "OutOfcpu"}, nodeName="node-2"))
@@ -378,48 +267,6 @@ def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
 def taints_of(node: dict[str, Any]) -> list[str]:
     """Return the keys of a node's taints."""
     return [taint["key"] for taint in node["spec"].get("taints", ())]
-
-
-@pytest.mark.full
-def test_a_deleted_pod_is_gone_at_once(running: Cluster) -> None:
-    """Nobody waits out its grace period."""
-    create(running, pod("gone", "Always", terminationGracePeriodSeconds=3600))
-    wait_ready(running, "Pod", "gone")
-    delete(running, "Pod", "gone")
-
-
-def test_kubernetes_own_controllers_work(running: Cluster) -> None:
-    """A batch Job gets its pod, with a service account, and completes."""
-    spec = json.loads(pod("batch", "Never"))["spec"]
-    ask(running).create(
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": "batch"},
-            "spec": {"template": {"spec": spec}},
-        }
-    )
-    ask(running).wait("Job", lambda jobs: condition(jobs["batch"], "Complete") == "True")
-
-
-@pytest.mark.full
-def test_a_component_can_crash_and_be_started_again(running: Cluster) -> None:
-    """One by one, for tests of what happens then."""
-    before = running.pids()[handle.SCHEDULER]
-    running.stop(handle.SCHEDULER, grace=0)
-    assert running.pids()[handle.SCHEDULER] is None
-    with pytest.raises(handle.ClusterError, match="kube-scheduler ended"):
-        running.check()
-    running.start(handle.SCHEDULER)
-    assert running.pids()[handle.SCHEDULER] not in {None, before}
-
-
-@pytest.mark.full
-def test_a_cluster_that_is_up_is_answered_as_it_is(running: Cluster) -> None:
-    """A second `up` starts nothing."""
-    said: list[str] = []
-    assert cluster.up(options.Options(name="shared"), said.append).pids() == running.pids()
-    assert "is up already" in said[0]
 
 
 @pytest.fixture(scope="module")
@@ -481,22 +328,6 @@ def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
     logs = local("logs", "kube-apiserver", "--name", "there")
     assert f"127.0.0.1:{there.port}" in logs.stdout
     assert copy.read_text() == there.kubeconfig.read_text()
-
-
-@pytest.mark.full
-def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> None:
-    """Without a start in between, even if nothing was of use yet."""
-    root = state / "muster" / "local" / "killed"
-    with _starting(no_crds) as starter:
-        # What is begun before it runs by then, and it may.
-        while processes.read(layout.Layout("killed").pid(handle.API_SERVER)) is None:
-            assert starter.poll() is None
-            time.sleep(0.02)  # a record has no event to wait for
-    assert left_processes(root)
-    assert local("down", "--name", "killed").returncode == 0
-    assert left_processes(root) == []
-    assert not root.exists()
-    assert not root.with_name("killed.lock").exists()
 
 
 @pytest.mark.full
@@ -656,21 +487,6 @@ def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds
     for name in stay:
         api.delete(crds, name)
     api.wait(crds, lambda found: not found.keys() & set(stay))
-
-
-@pytest.mark.full
-def test_a_killed_use_is_undone_by_down(there: Cluster, theirs: Path) -> None:
-    """At whatever moment: what is put there bears a mark that is recorded before."""
-    before = names_of(there, "Node")
-    argv = [*LOCAL, "up", "--name", "guest", "--nodes", "2", "--kubeconfig", str(theirs)]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as starter:
-        assert starter.stderr is not None
-        assert next(line for line in starter.stderr if "nodes written" in line)
-        starter.kill()
-    assert names_of(there, "Node") > before
-    assert local("down", "--name", "guest").returncode == 0
-    assert names_of(there, "Node") == before
-    assert names_of(there, "CustomResourceDefinition") == set()
 
 
 @pytest.mark.full

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
 LOOPBACK = ("0100007F:", f"{1 << 24:032X}:")
 """Of both families, as /proc/net writes them."""
 LOCAL = [sys.executable, "-m", "muster", "local"]
-UP = [sys.executable, str(Path(real.__file__).parent), "up", "--name", "life"]
 
 
 @pytest.fixture(autouse=True)
@@ -86,21 +85,6 @@ def test_nothing_listens_on_the_machine_itself() -> None:
     assert host.startswith("https://198.18.")
 
 
-@pytest.mark.parametrize("moment", ["API server", "simulated nodes written"])
-@pytest.mark.parametrize("after", ["down", "up"])
-def test_a_killed_start_is_cleaned_by_what_comes_next(moment: str, after: str) -> None:
-    """Whatever it had made by then."""
-    with subprocess.Popen(UP, stderr=subprocess.PIPE, text=True) as starting:
-        assert starting.stderr
-        assert any(moment in line for line in starting.stderr)
-        starting.send_signal(signal.SIGKILL)
-    assert cluster.find("life") is None
-    if after == "down":
-        assert cluster.down("life")
-        return
-    assert ready(real.up(options.Options(name="life"))) == {"real-1": "True"}
-
-
 def test_a_killed_down_is_finished_by_the_next() -> None:
     """On a node with a pod, whose processes and mounts are not among the cluster's own."""
     made = real.up(options.Options(name="life"))
@@ -134,15 +118,3 @@ input()
         tied.kill()
     cluster.down("life")  # waits for the guard, or does its work
     assert not home.exists()
-
-
-def test_a_node_that_lost_its_kubelet_is_told_and_cleared_away() -> None:
-    """`status` sees it, and the next `up` begins anew."""
-    wanted = options.Options(name="life")
-    made = real.up(wanted)
-    made.stop("kubelet-1", grace=0)
-    assert made.pids()["kubelet-1"] is None
-    made.start("kubelet-1")
-    assert made.pids()["kubelet-1"]
-    made.stop("containerd-1", grace=0)
-    assert ready(real.up(wanted)) == {"real-1": "True"}

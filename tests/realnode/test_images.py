@@ -8,16 +8,14 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from realnode import __main__ as tool
 from realnode import dockerfile, images
-from realnode.dockerfile import Config, Copy, Stage, Step
+from realnode.dockerfile import Config, Stage, Step
 
 TOOLS = ("sh", "env", "rm", "mkdir", "cat", "id")
 PARENT = f"{images.PREFIX}parent:{images.TAG}"
@@ -49,18 +47,6 @@ def test_what_is_not_understood_is_named(line: str) -> None:
     """Nothing is left out in silence."""
     with pytest.raises(dockerfile.DockerfileError, match=line):
         dockerfile.parse(f"FROM a\n{line}\n")
-
-
-@pytest.mark.parametrize("text", ["", "RUN x\n", "FROM a\nCOPY --chown=1 x y\n"])
-def test_a_dockerfile_that_is_none(text: str) -> None:
-    """It starts with FROM, and copies what a stage has or the context."""
-    with pytest.raises(dockerfile.DockerfileError):
-        copies(text)
-
-
-def copies(text: str) -> list[Copy]:
-    """Read each COPY."""
-    return [Copy.read(step.text) for stage in dockerfile.parse(text) for step in stage.steps]
 
 
 def test_the_configuration_grows_by_instructions() -> None:
@@ -244,67 +230,6 @@ COPY --from=build /src/first /src/second /opt/
     assert two[1] != three[1]
 
 
-@pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")
-def test_an_image_from_scratch_is_the_same_whenever_it_is_made(clone: Path) -> None:
-    """Byte for byte, and it holds what is copied into it alone; WORKDIR makes its folder."""
-    place = clone / "examples" / "training" / "images" / "child.Dockerfile"
-    place.write_text(f"""
-FROM {PARENT} AS build
-WORKDIR /made/here
-RUN echo a >file && mkdir -m 700 empty
-
-FROM scratch
-COPY --from=build /made /
-""")
-    made = images.make("child")
-    first = made.read_bytes()
-    made.unlink()
-    assert images.make("child").read_bytes() == first
-    with tarfile.open(made) as packed:
-        named = json.load(packed.extractfile("manifest.json") or io.BytesIO())[0]
-        (entry,) = named["Layers"]
-        config = json.load(packed.extractfile(named["Config"]) or io.BytesIO())
-        assert (
-            len(config["history"]) == 1
-        )  # podman builds over no image without one for each layer
-        with tarfile.open(fileobj=packed.extractfile(entry)) as layer:
-            found = {m.name: (m.mode, m.mtime, m.uname) for m in layer.getmembers()}
-    assert set(found) == {"here", "here/file", "here/empty"}
-    assert found["here/empty"] == (0o700, images._EPOCH, "")
-
-
-def test_a_digest_is_for_engines() -> None:
-    """Mmdebstrap makes the same suite."""
-    names = [stage.parent for stage in dockerfile.parse(images.sources()["muster"].read_text())]
-    assert names[0].startswith("docker.io/library/debian:trixie-slim@sha256:")
-    assert names[1:] == ["scratch"]
-    below = images._stages(f"{images.PREFIX}muster{images._BELOW}0:{images.TAG}")
-    assert images._parents(below) == ["debian:trixie-slim"]
-
-
-def test_an_image_for_another_machine_is_another() -> None:
-    """What is run while it is made is told which; who does not ask cannot be made for others."""
-    other = f"{images.PREFIX}muster{images._FOR}riscv64:{images.TAG}"
-    assert images._archive(other) != images.archive("muster")
-    first, *_ = images._stages(other)
-    below = images._stages(first.parent)
-    assert Step("ENV", "TARGETARCH=riscv64") in below[0].steps
-    assert images._parents(below) == ["debian:trixie-slim"]
-    with pytest.raises(images.ImageError, match="base is for this machine alone"):
-        images.make("base", "riscv64")
-
-
-@pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")
-def test_a_failed_run_says_what_it_printed(clone: Path) -> None:
-    """The last lines and where the rest is; no image and no half of one is left."""
-    place = clone / "examples" / "training" / "images" / "child.Dockerfile"
-    place.write_text(f"FROM {PARENT}\nRUN echo so far && false\n")
-    with pytest.raises(images.ImageError, match=r"(?s)RUN echo so far && false failed.*\nso far"):
-        images.make("child")
-    left = sorted(path.suffix for path in images.root().iterdir())
-    assert left == [".lock", ".log", ".tar"]
-
-
 def test_a_new_state_is_a_new_image(clone: Path) -> None:
     """Whatever it is made from: its own text, its parent's, a file that is copied."""
     folder = clone / "examples" / "training" / "images"
@@ -333,39 +258,3 @@ def test_the_last_used_states_are_kept(clone: Path) -> None:
     a, b, _, c, d = made
     assert [path.exists() for path in (a, b, c, d)] == [True, False, True, True]
     assert images.archive("parent").exists()
-
-
-@pytest.mark.skipif(bool(os.geteuid()), reason="only root may make devices")
-def test_what_an_overlay_hides_stays_hidden(tmp_path: Path) -> None:
-    """A layer that was packed and unpacked is the same lower folder."""
-    upper, lower = tmp_path / "upper", tmp_path / "lower"
-    (upper / "new").mkdir(parents=True)
-    lower.mkdir()
-    os.setxattr(upper / "new", images._OPAQUE_ATTRIBUTE, b"y")
-    os.mknod(upper / "gone", stat.S_IFCHR, 0)
-    (upper / "link").symlink_to("new")
-    images.write_layer(upper, tmp_path / "layer.tar")
-    images.read_layer(tmp_path / "layer.tar", lower)
-    assert sorted(path.name for path in lower.iterdir()) == ["gone", "link", "new"]
-    assert stat.S_ISCHR((lower / "gone").stat().st_mode)
-    assert os.getxattr(lower / "new", images._OPAQUE_ATTRIBUTE) == b"y"
-    assert (lower / "link").is_symlink()
-
-
-def test_what_cannot_be_made_is_named_and_the_rest_is_made(
-    clone: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One image that cannot be had keeps no other from being made."""
-    folder = clone / "examples" / "training" / "images"
-    (folder / "absent.Dockerfile").write_text("FROM localhost/muster/nobody:1\n")
-    (clone / "manifests" / "image").mkdir()
-    (clone / "manifests" / "image" / "Dockerfile").write_text("ADD x\n")
-    (clone / "manifests" / "base").mkdir()
-    (clone / "manifests" / "base" / "deployment.yaml").write_text("")
-    assert tool.main(["images"]) == 1
-    said = capsys.readouterr()
-    assert "absent cannot be made: no image localhost/muster/nobody:1" in said.err
-    assert "muster cannot be made: muster: not understood in a Dockerfile: ADD x" in said.err
-    assert said.err.endswith("not made: absent, muster\n")
-    assert said.out.split() == [PARENT, *said.out.split()[1:3], str(images.archive("parent"))]
-    assert tool.main(["images", "parent"]) == 0

@@ -7,9 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -94,35 +92,6 @@ def test_all_missing_packages_are_named_in_one_command(monkeypatch: pytest.Monke
     assert wanted in refusal()
 
 
-def test_missing_cgroup_controllers_are_named(
-    complete: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a container that was given none."""
-    monkeypatch.setattr(cgroups, "hierarchies", lambda: [complete.with_name("cpu,cpuset")])
-    assert "no cgroup controllers memory, pids" in refusal()
-
-
-@pytest.mark.usefixtures("complete")
-def test_what_the_kernel_lacks_is_named_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each feature is tried out in namespaces of its own."""
-
-    def tried(argv: Any, **_: object) -> subprocess.CompletedProcess[str]:
-        failed = "veth" in argv[-1]
-        return subprocess.CompletedProcess(argv, failed, "", "Error: Unknown device type.\n")
-
-    monkeypatch.setattr(subprocess, "run", tried)
-    said = refusal()
-    assert "the kernel lacks virtual network pairs (veth) (Error: Unknown device type.)" in said
-    assert said.count("the kernel lacks") == 1
-
-
-@pytest.mark.usefixtures("complete")
-def test_a_state_folder_that_nodes_would_hide_is_refused() -> None:
-    """They mount their own folders there."""
-    said = refusal(Path("/var/lib/states/x"))
-    assert "is below /var/lib: set XDG_STATE_HOME" in said
-
-
 def test_an_up_that_is_refused_leaves_no_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -140,17 +109,6 @@ def test_programs_of_real_nodes_are_built_in_folders_of_their_own(built: None) -
     assert set(found) == set(real.PROGRAMS)
     folders = {Path(path).parent for path in found.values()}
     assert len(folders | {binaries.build_folder()}) == 3
-
-
-def test_programs_that_cannot_be_built_raise_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has the output of the build."""
-
-    def failed(what: binaries.Build) -> Path:
-        raise binaries.BuildError("main.go:1: syntax error")
-
-    monkeypatch.setattr(binaries, "build", failed)
-    with pytest.raises(binaries.BinariesError, match=r"no kubelet, kube-proxy(.|\n)*syntax error"):
-        real.programs()
 
 
 @pytest.fixture
@@ -207,21 +165,6 @@ def test_a_command_waits_until_the_network_is_ready(files: layout.Layout) -> Non
     assert said == f"--net=/proc/{os.getpid()}/ns/net -- done\n"
 
 
-def test_clusters_have_addresses_and_groups_of_their_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """By folder: two users, or two tests, may call theirs the same."""
-    seen = set()
-    for number in range(20):
-        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / str(number)))
-        files = layout.Layout("x")
-        address = real.address(files)
-        seen.add((address, real.group(files)))
-        assert address.startswith("198.18.")
-        assert len(real._link(files)) < 16
-    assert len(seen) == 20
-
-
 def test_the_api_server_listens_on_the_link_alone(files: layout.Layout, two: handle.Extra) -> None:
     """Kubelets know it by a certificate."""
     flags = handle.arguments(handle.API_SERVER, files, options.Options(name="x"), 6443, two)
@@ -257,33 +200,6 @@ def test_kubelets_ask_who_comes_and_whether_they_may(
     assert config["authorization"]["mode"] == "Webhook"
     assert config["cgroupRoot"] == f"/{real.group(files)}/real-2"
     assert two.users["kubelet-2"] == ("system:node:real-2", "system:nodes")
-
-
-def test_the_image_of_a_sandbox_is_one_program(files: layout.Layout, tmp_path: Path) -> None:
-    """As `docker load` and containerd read it."""
-    program = tmp_path / "program"
-    program.write_text("pause")
-    with tarfile.open(real.pause_image(files, str(program))) as archive:
-        manifest = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
-        layer = archive.extractfile(manifest[0]["Layers"][0])
-        assert layer
-        with tarfile.open(fileobj=layer) as inner:
-            assert inner.getnames() == ["pause"]
-
-
-def test_a_new_cpuset_takes_its_parents_processors(tmp_path: Path) -> None:
-    """Version 1 makes groups without any, which nobody may enter."""
-    made = tmp_path / "inner"
-    made.mkdir()
-    for name, folder, text in (
-        ("cpuset.cpus", tmp_path, "0-1\n"),
-        ("cpuset.mems", tmp_path, "0\n"),
-        ("cpuset.cpus", made, "\n"),
-        ("cpuset.mems", made, "\n"),
-    ):
-        (folder / name).write_text(text)
-    cgroups.inherit(made)
-    assert (made / "cpuset.cpus").read_text() == "0-1\n"
 
 
 def test_what_is_left_in_groups_is_ended_and_the_groups_removed(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -283,23 +282,6 @@ async def _torn(
     await response.write(content[: len(content) // 2])
     _cut(incoming)
     return response
-
-
-def sometimes(seed: int, share: float, *faults: str, only: str = "") -> Choose:
-    """Return a choice that gives this share of the requests one of the faults, by dice.
-
-    Watches and events are left alone; `only` names the methods, blank-separated.
-    """
-    dice = random.Random(seed)
-    methods = only.split()
-
-    def choose(request: Request) -> str:
-        spared = request.watch or request.path.endswith("/events")
-        if spared or (methods and request.method not in methods) or dice.random() >= share:
-            return ""
-        return dice.choice(faults)
-
-    return choose
 
 
 def created(seen: list[Request], plural: str) -> int:

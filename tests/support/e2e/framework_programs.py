@@ -55,15 +55,6 @@ def understood(
     return {name: json.loads(output.splitlines()[-1]) for name, output in outputs.items()}
 
 
-def refusal(probe: str, pod: Started, parts: Path) -> str:
-    """Return what this program says when it cannot make sense of the pod's environment."""
-    with ExitStack() as stack:
-        process = _start(stack, probe, pod, parts)
-        said = process.communicate(timeout=LONGEST)[1]
-    assert process.returncode != 0
-    return said
-
-
 def outside(pod: Started) -> Mapping[str, str]:
     """Return a container's variables with what the image itself would set."""
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", **pod.env}

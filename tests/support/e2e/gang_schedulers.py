@@ -14,7 +14,6 @@ import yaml
 from support.e2e.harness import Api, Json, condition, of_job
 
 CRDS = Path(__file__).parents[2] / "e2e" / "crds"
-OWN_CRD = Path(__file__).parents[3] / "crds" / "scheduling.incubator.k8s.io_podgroups.yaml"
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups"
 SCHEDULER_PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{ns}/podgroups"
 BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
