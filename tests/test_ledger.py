@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2236,
     "scheduler": 10483,
     "store": 3089,
-    "tests": 77505,
+    "tests": 75602,
     "tools": 2587,
 }
 

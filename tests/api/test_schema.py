@@ -34,33 +34,8 @@ TWICE = [{"name": "main", "image": "train:1"}] * 2
             "spec.tfReplicaSpecs: Invalid value: 3: must be of type object",
         ),
         (
-            {"tfReplicaSpecs": {"Worker": {"replicas": -1}}},
-            (
-                "spec.tfReplicaSpecs[Worker].replicas: Invalid value: -1: "
-                "must be greater than or equal to 0"
-            ),
-        ),
-        (
-            {"tfReplicaSpecs": {"Worker": {"replicas": True}}},
-            "spec.tfReplicaSpecs[Worker].replicas: Invalid value: true: must be of type integer",
-        ),
-        (
-            {"tfReplicaSpecs": {"Worker": {"restartPolicy": "onfailure"}}},
-            (
-                'spec.tfReplicaSpecs[Worker].restartPolicy: Unsupported value: "onfailure": '
-                'supported values: "Always", "ExitCode", "Never", "OnFailure"'
-            ),
-        ),
-        (
             {"tfReplicaSpecs": {"Worker": {"template": []}}},
             'spec.tfReplicaSpecs[Worker].template: Invalid value: "array": must be of type object',
-        ),
-        (
-            {"runPolicy": {"cleanPodPolicy": "running"}},
-            (
-                'spec.runPolicy.cleanPodPolicy: Unsupported value: "running": '
-                'supported values: "", "All", "None", "Running"'
-            ),
         ),
         (
             {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": TWICE}}}}},
@@ -77,23 +52,11 @@ TWICE = [{"name": "main", "image": "train:1"}] * 2
             ),
         ),
         (
-            {"runPolicy": {"schedulingPolicy": {"queue": 3}}},
-            "spec.runPolicy.schedulingPolicy.queue: Invalid value: 3: must be of type string",
-        ),
-        (
             {"runPolicy": {"schedulingPolicy": {"queue": "q\x1b[2J"}}},
             (
                 'spec.runPolicy.schedulingPolicy.queue: Invalid value: "q\\u001b[2J": '
                 f"must match ^({names.SUBDOMAIN})?$"
             ),
-        ),
-        (
-            {"successPolicy": "All"},
-            'spec.successPolicy: Unsupported value: "All": supported values: "", "AllWorkers"',
-        ),
-        (
-            {"backoffLimit": -1},
-            "spec.backoffLimit: Invalid value: -1: must be greater than or equal to 0",
         ),
         (
             {"runPolicy": {"schedulingPolicy": {"queue": "x" * 254}}},

@@ -15,9 +15,10 @@ ANY = ("Always", "OnFailure", "Never", "ExitCode")
 LED, FLAT = {"Master": 1, "Worker": 3}, {"Worker": 3}
 PYTORCH, PADDLE, JAX, XGBOOST = "PyTorchJob", "PaddleJob", "JAXJob", "XGBoostJob"
 
+LEADING = (PYTORCH, PADDLE, XGBOOST)
 # Kinds; roles; by role active/succeeded/failed; restart policies; conditions besides Created.
 TABLE = {
-    "P1 the master runs": ((PYTORCH, PADDLE), LED, {"Master": (1, 0, 0)}, ANY, ["Running T"]),
+    "P1 X1 the master runs": (LEADING, LED, {"Master": (1, 0, 0)}, ANY, ["Running T"]),
     "P2 the master is done": (
         (PYTORCH, PADDLE),
         LED,
@@ -39,22 +40,22 @@ TABLE = {
         ("Never",),
         ["Failed T"],
     ),
-    "P4 the master is replaced": (
-        (PYTORCH, PADDLE),
+    "P4 X4 X5 the master is replaced": (
+        LEADING,
         LED,
         {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
         ("OnFailure", "Always", "ExitCode"),
         ["Restarting T"],
     ),
-    "P5 a worker failed": (
-        (PYTORCH, PADDLE),
+    "P5 X3 a worker failed": (
+        LEADING,
         LED,
         {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
         ("Never",),
         ["Running F", "Failed T"],
     ),
-    "P6 a worker is replaced": (
-        (PYTORCH, PADDLE),
+    "P6 X4 X5 a worker is replaced": (
+        LEADING,
         LED,
         {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
         ("OnFailure", "Always", "ExitCode"),
@@ -88,7 +89,6 @@ TABLE = {
         ANY,
         ["Succeeded T"],
     ),
-    "X1 the master runs": ((XGBOOST,), LED, {"Master": (1, 0, 0)}, ANY, ["Running T"]),
     "X2 the master is done": (
         (XGBOOST,),
         LED,
@@ -102,27 +102,6 @@ TABLE = {
         {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
         ("Never",),
         ["Running F", "Failed T"],
-    ),
-    "X3 a worker failed": (
-        (XGBOOST,),
-        LED,
-        {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
-        ("Never",),
-        ["Running F", "Failed T"],
-    ),
-    "X4 X5 the master is replaced": (
-        (XGBOOST,),
-        LED,
-        {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
-        ("OnFailure", "Always", "ExitCode"),
-        ["Restarting T"],
-    ),
-    "X4 X5 a worker is replaced": (
-        (XGBOOST,),
-        LED,
-        {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
-        ("OnFailure", "Always", "ExitCode"),
-        ["Restarting T"],
     ),
 }
 ROWS = [

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from muster.api import crds, schema
-from muster.api.model import Notice, Problem
+from muster.api.model import Notice
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.loading import fold
 from support.apiserver.memory import tfjob
@@ -201,13 +198,6 @@ def test_keys_in_any_case_come_in_canonical_order():
     assert [r.type for r in load(TF, document).replicas] == ["Chief", "PS", "Worker", "Evaluator"]
 
 
-def test_two_spellings_of_one_role():
-    """Which of them counts is not guessed."""
-    assert problems(tfjob(Worker=1, worker=2)) == [
-        'spec.tfReplicaSpecs[worker]: Duplicate value: "worker": means the same as "Worker"'
-    ]
-
-
 @pytest.mark.parametrize(
     ("spec", "policy", "ignored"),
     [
@@ -242,21 +232,6 @@ def test_a_kind_without_a_past_keeps_its_run_policy():
     assert fold(FRAMEWORKS["JAXJob"].api.old_policy, spec) == ({"suspend": True}, ())
 
 
-def test_old_fields_act_as_the_run_policys():
-    """CleanPodPolicy and its like at the top of the spec hold."""
-    legacy = {
-        "cleanPodPolicy": "Running",
-        "ttlSecondsAfterFinished": 5,
-        "activeDeadlineSeconds": 6,
-        "backoffLimit": 7,
-    }
-    policy = load(TF, tfjob(spec=legacy)).run_policy
-    assert policy.clean_pod_policy == "Running"
-    assert policy.ttl_seconds_after_finished == 5
-    assert policy.active_deadline_seconds == 6
-    assert policy.backoff_limit == 7
-
-
 @pytest.mark.parametrize(
     ("field", "wins", "old"),
     [
@@ -275,100 +250,6 @@ def test_the_run_policy_wins_over_an_old_field(field, wins, old):
     assert job.notices == (Notice("Warning", "LegacyFieldIgnored", text),)
 
 
-IMAGE = "spec.tfReplicaSpecs[Worker].template.spec.containers"
-TABLE = [
-    ({"tfReplicaSpecs": None}, "spec.tfReplicaSpecs: Required value: must be required"),
-    (
-        {"tfReplicaSpecs": {"Boss": {}}},
-        (
-            'spec.tfReplicaSpecs[Boss]: Unsupported value: "Boss": supported values: '
-            '"Chief", "Evaluator", "Master", "PS", "Worker"'
-        ),
-    ),
-    (
-        {"tfReplicaSpecs": {"Worker": None}},
-        f"{IMAGE}: Required value: must be specified",
-    ),
-    (
-        {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": []}}}}},
-        f"{IMAGE}: Required value: must be specified",
-    ),
-    (
-        {"runPolicy": {"managedBy": "me"}},
-        (
-            'spec.runPolicy.managedBy: Unsupported value: "me": supported values: '
-            '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"'
-        ),
-    ),
-    (
-        {"runPolicy": {"cleanPodPolicy": "Some"}},
-        (
-            'spec.runPolicy.cleanPodPolicy: Unsupported value: "Some": supported values: '
-            '"All", "None", "Running"'
-        ),
-    ),
-    *(
-        (
-            {"runPolicy": {field: -1}},
-            f"spec.runPolicy.{field}: Invalid value: -1: must be greater than or equal to 0",
-        )
-        for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
-    ),
-    (
-        {"runPolicy": {"schedulingPolicy": {"minAvailable": -1}}},
-        (
-            "spec.runPolicy.schedulingPolicy.minAvailable: Invalid value: -1: must be greater "
-            "than or equal to 0"
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("spec", "text"), TABLE)
-def test_what_is_wrong_with_a_spec(spec, text):
-    """The text is that of a field error of the API server."""
-    assert problems(tfjob(spec=spec)) == [text]
-
-
-ROLES = [
-    (
-        {"template": {"spec": {"containers": [{"name": "tensorflow"}]}}},
-        f"{IMAGE}[0].image: Required value: must be required",
-    ),
-    (
-        {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}},
-        f"{IMAGE}: Required value: must have at least one container with name tensorflow",
-    ),
-    (
-        {"restartPolicy": "Sometimes"},
-        (
-            'spec.tfReplicaSpecs[Worker].restartPolicy: Unsupported value: "Sometimes": '
-            'supported values: "Always", "ExitCode", "Never", "OnFailure"'
-        ),
-    ),
-    (
-        {"replicas": -1},
-        (
-            "spec.tfReplicaSpecs[Worker].replicas: Invalid value: -1: must be greater than or "
-            "equal to 0"
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("role", "text"), ROLES)
-def test_what_is_wrong_with_a_role(role, text):
-    """The path leads to the field."""
-    assert problems(with_role(**role)) == [text]
-
-
-@pytest.mark.parametrize("name", ["Mnist", "1mnist", "mnist-", "a" * 64])
-def test_a_name_that_is_no_label(name):
-    """The reasons follow in Kubernetes' words."""
-    (text,) = problems(tfjob(name=name))
-    assert text.startswith(f'metadata.name: Invalid value: "{name}": should match: ')
-
-
 def test_an_empty_clean_up_is_none_given():
     """As it always was; also where an old field says what is meant."""
     for spec, kept in (
@@ -384,17 +265,6 @@ def test_an_empty_clean_up_is_none_given():
         assert not list(schema.problems(crds.job_spec(TF.api, "v1"), document["spec"], ""))
 
 
-def test_a_name_too_long_for_its_children():
-    """The longest child is the one of the highest index, and is named."""
-    name = "a" * 53
-    assert not problems(tfjob(name=name, Worker=100))
-    (text,) = problems(tfjob(name=name, Worker=101, PS=1))
-    assert text == (
-        f'metadata.name: Invalid value: "{name}": will not able to create pod and service with '
-        f'invalid DNS label "{name}-worker-100": must be no more than 63 characters'
-    )
-
-
 def test_a_quantity_that_is_none():
     """It is found before anything computes with it."""
     container = {"name": "tensorflow", "image": "i", "resources": {"limits": {"cpu": "much"}}}
@@ -402,83 +272,6 @@ def test_a_quantity_that_is_none():
     assert text.startswith("spec.tfReplicaSpecs[Worker].template.spec: Invalid value: ")
     (text,) = problems(tfjob(policy={"schedulingPolicy": {"minResources": {"cpu": "much"}}}))
     assert text.startswith("spec.runPolicy.schedulingPolicy.minResources[cpu]: Invalid value: ")
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-def paths(document, prefix=()):
-    """Return the path of every value inside a document."""
-    found = [prefix]
-    if not isinstance(document, dict | list):
-        return found
-    items = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, value in items:
-        found += paths(value, (*prefix, key))
-    return found
-
-
-WHOLE = tfjob(
-    policy={
-        "cleanPodPolicy": "All",
-        "schedulingPolicy": {"minAvailable": 1, "minResources": {"cpu": "1"}},
-    },
-    labels={"a": "b"},
-    Worker={
-        "replicas": 2,
-        "restartPolicy": "Never",
-        "template": {
-            "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["f"]},
-            "spec": {
-                "schedulerName": "x",
-                "containers": [
-                    {
-                        "name": "tensorflow",
-                        "image": "i",
-                        "env": [{"name": "A", "value": "1"}],
-                        "ports": [{"name": "tfjob-port", "containerPort": 1}],
-                        "resources": {"limits": {"cpu": 1}, "requests": {"cpu": "500m"}},
-                    }
-                ],
-                "initContainers": [{"name": "init", "image": "i"}],
-            },
-        },
-    },
-) | {
-    "status": {
-        "conditions": [{"type": "Created", "status": "True"}],
-        "replicaStatuses": {"Worker": {"active": 1, "restarted": ["u"]}},
-        "startTime": "2024-01-01T00:00:00Z",
-        "gang": {"shortage": {"cpu": "1"}, "since": "2024-01-01T00:00:00Z"},
-    }
-}
-
-
-@given(st.sampled_from(paths(WHOLE)), JSON)
-def test_garbage_anywhere_never_raises(path, garbage):
-    """Whatever stands in whatever place, the result is a job whose problems can be told."""
-    from muster import gang
-    from muster.controller.model import Context, Observed
-    from muster.controller.reconcile import reconcile
-
-    if not path:
-        document = garbage
-    else:
-        document = copy.deepcopy(WHOLE)
-        inner = document
-        for key in path[:-1]:
-            inner = inner[key]
-        inner[path[-1]] = garbage
-    job = load(TF, document)
-    assert all(isinstance(problem, Problem) for problem in job.problems)
-    for backend in (gang.NONE, gang.EMBEDDED):
-        reconcile(Observed(job=job, now=2e9, placements={}), TF, backend, Context())
 
 
 def test_what_the_rules_of_a_kind_do_not_foresee_is_a_problem_of_the_job():
