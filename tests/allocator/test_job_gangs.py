@@ -180,7 +180,7 @@ def running(story):
 
 def room(story):
     """Return node -> how many pods take room there."""
-    nodes = story.store.columns.freeze([], [], movable=False).nodes
+    nodes = story.store.columns.snapshot([], [], 0.0, None).nodes
     return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
 
 

@@ -28,18 +28,4 @@ def assemble(
     have left is without the pods that are about to be created. `moves`: those of the last hour,
     if more are asked for.
     """
-    frozen = state.freeze(gangs, queues, movable=moves is not None)
-    return Snapshot(
-        now=now,
-        resources=frozen.resources,
-        nodes=frozen.nodes,
-        shapes=frozen.shapes,
-        gangs=frozen.gangs,
-        queues=frozen.queues,
-        tenancy=frozen.tenancy,
-        nominations=frozen.nominations,
-        quotas=state.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
-        moves=moves,
-        topologies=frozen.topologies,
-        divisions=frozen.divisions,
-    )
+    return state.snapshot(gangs, queues, now, moves)

@@ -31,12 +31,13 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     IntArray,
-    Nodes,
     Nomination,
+    PastMove,
     PodSet,
     Queue,
     Refusal,
     Shape,
+    Snapshot,
     Stake,
     Tenancy,
     times,
@@ -141,21 +142,6 @@ class _Known:
             for pod_set, role in zip(self.gang.pod_sets, self.source.roles, strict=True):
                 if pod_set.held:
                     yield pod_set.shape, role.shape
-
-
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    """What gangs, queues and nodes came to. Fields as in `model.Snapshot`."""
-
-    resources: tuple[str, ...]
-    nodes: Nodes
-    shapes: Mapping[int, Shape]
-    gangs: tuple[Gang, ...]
-    queues: Mapping[str, Queue]
-    divisions: Mapping[str, Queue]
-    tenancy: Tenancy | None
-    nominations: tuple[Nomination, ...]
-    topologies: bool
 
 
 SENT: Final = "sent-"
@@ -380,12 +366,12 @@ class ClusterColumns:
     def unknown(
         self, gangs: Sequence[GangInput], queues: Sequence[QueueInput]
     ) -> Sequence[GangInput]:
-        """Return those of the gangs that the next `freeze` has to take in, for `prepare`."""
+        """Return those of the gangs that the next `snapshot` has to take in, for `prepare`."""
         self._learn(gangs, queues)
         return self._new(gangs)
 
     def prepare(self, gang: GangInput) -> None:
-        """Do already what the next `freeze` would do for a gang that is `unknown`.
+        """Do already what the next `snapshot` would do for a gang that is `unknown`.
 
         Whatever changes until then, nothing depends on it: what was made is kept up to date like
         all else, and what is lacking is made then.
@@ -405,14 +391,15 @@ class ClusterColumns:
         found = self._gangs
         return [g for g in gangs if (known := found.get(g.key)) is None or known.source is not g]
 
-    def freeze(
-        self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], *, movable: bool
-    ) -> Frozen:
-        """Freeze the present state for `assemble`.
-
-        Gangs whose object is the one of last time cost nothing. `movable`: what may be moved has
-        its shapes, too.
-        """
+    def snapshot(
+        self,
+        gangs: Sequence[GangInput],
+        queues: Sequence[QueueInput],
+        now: float,
+        moves: tuple[PastMove, ...] | None,
+    ) -> Snapshot:
+        """Return the present state for `assemble`, which describes the parameters."""
+        movable = moves is not None
         # First of all: a column that came later would not be in the vectors made before.
         self._freezes += 1
         if self._freezes % FREEZES == 0 and self._vocabulary.invented:
@@ -443,7 +430,8 @@ class ClusterColumns:
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
         waited_in, divisions = self._queues(queues, known)
-        return Frozen(
+        return Snapshot(
+            now=now,
             resources=tuple(self._vocabulary.names),
             nodes=self._nodes.freeze(),
             shapes=shapes,
@@ -452,6 +440,8 @@ class ClusterColumns:
             divisions=divisions,
             tenancy=self._tenancy(known),
             nominations=tuple(self._nominations()),
+            quotas=self.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
+            moves=moves,
             topologies=self._lying > 0,
         )
 
@@ -735,7 +725,7 @@ class ClusterColumns:
         return row
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
-        # All that are wanted were moved to the end by this very freeze, so that only idle ones go.
+        # This very snapshot moved all that are wanted to the end, so that only idle ones go.
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
             del self._rows[id_]
             self._frozen.pop(id_, None)
