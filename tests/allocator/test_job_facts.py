@@ -85,7 +85,7 @@ def facts_of(given, job, *, charges=None, rules=RULES, pods=None, revision=1):
         tasks=gangs.task_sets(job, rules, gangs.templates(job), charges or {}),
         obstacle=None,
         charged=bool(charges),
-        wanted=frozenset(gangs.names_of(job, job.replicas)),
+        wanted=frozenset(job.pod_names(job.replicas)),
         free=frozenset(),
         late=gangs.late_names(job),
     )

@@ -155,7 +155,7 @@ class DecisionLog:
 
 
 def _shown(entry: _Entry) -> Json:
-    document = recording.entry(entry.decision)
+    document: Json = recording.plain(entry.decision)
     for placement, pod in zip(document.get("placements", ()), entry.pods, strict=True):
         placement["pod"] = pod
     return {"at": edge.format_time(entry.at), **document}

@@ -500,8 +500,8 @@ class JobMembers(_Kind):
             obstacle=obstacle,
             charged=bool(service) or any(charges.values()),
             service=service,
-            wanted=frozenset(gangs.names_of(job, job.replicas)),
-            free=frozenset(gangs.names_of(job, free)),
+            wanted=frozenset(job.pod_names(job.replicas)),
+            free=frozenset(job.pod_names(free)),
             late=gangs.late_names(job),
         )
 
@@ -570,7 +570,7 @@ def job_facts(
     template = _without(template, frozenset().union(*failed.values()))
     here = template.tasks
     # By place: pods of an operator before this one lack labels of ours.
-    places = gangs.names_of(job, gangs.placed_here(job, rules)) if here else list(pods)
+    places = [*job.pod_names(gangs.placed_here(job, rules))] if here else list(pods)
     # Pods that are not on a place of the job's are surplus, and stand in for no member.
     counted = [pods[place] for place in places if place in pods]
     elsewhere = gangs.elsewhere(job, rules, unreplaced) if here else 0

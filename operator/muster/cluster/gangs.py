@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from muster import frameworks
 from muster.api import edge, names, topology
@@ -18,6 +18,9 @@ from muster.controller import policies
 from muster.frameworks.base import Waiting, labels
 from muster.gang import GangFacts, demand, standing
 from muster.scheduler.model import UNLIMITED, Link, Refusal, Topology
+
+if TYPE_CHECKING:
+    from muster.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +60,6 @@ class GangInput:
     """What pods of it that are about to be created take of each quota."""
 
 
-class Flags(Protocol):
-    """The flags that turn a job into a gang, as `settings.Settings` has them."""
-
-    @property
-    def scheduler_names(self) -> tuple[str, ...]:
-        """--scheduler-name."""
-
-    @property
-    def default_queue(self) -> str:
-        """--default-queue."""
-
-    @property
-    def priority_class(self) -> bool:
-        """--priority-class."""
-
-    @property
-    def reservation_after(self) -> float:
-        """--reservation-after."""
-
-    @property
-    def max_member_hold(self) -> float:
-        """--max-member-hold."""
-
-    @property
-    def max_schedule_timeout(self) -> float:
-        """--max-schedule-timeout."""
-
-
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
     """A PriorityClass object."""
@@ -117,15 +92,15 @@ class GangRules:
     """The PriorityClasses whose pods evict nobody."""
 
     @classmethod
-    def of(cls, flags: Flags, classes: Mapping[str, PriorityClass]) -> GangRules:
-        """Return the rules by the flags and the PriorityClasses, by name."""
+    def of(cls, settings: Settings, classes: Mapping[str, PriorityClass]) -> GangRules:
+        """Return the rules by the settings and the PriorityClasses, by name."""
         rules = cls(
-            frozenset(flags.scheduler_names),
-            flags.default_queue,
-            group_priority=flags.priority_class,
-            reservation_after=flags.reservation_after,
-            max_member_hold=flags.max_member_hold,
-            max_schedule_timeout=flags.max_schedule_timeout,
+            frozenset(settings.scheduler_names),
+            settings.default_queue,
+            group_priority=settings.priority_class,
+            reservation_after=settings.reservation_after,
+            max_member_hold=settings.max_member_hold,
+            max_schedule_timeout=settings.max_schedule_timeout,
         )
         return rules.knowing(classes)
 
@@ -385,8 +360,3 @@ def _whole(job: Job, replica: Replica, classes: Container[str], waiting: Waiting
     if named := demand.pod_class(job, replica, classes):
         more["priorityClassName"] = named
     return {**replica.template, "spec": {**spec, **more}} if more else replica.template
-
-
-def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:
-    """Return the names of all pods of these roles, in creation order."""
-    return list(job.pod_names(replicas))

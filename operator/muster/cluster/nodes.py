@@ -201,7 +201,6 @@ def holds(term: Term, node: NodeView) -> bool:
 
 _MISSING: Final = {Link.NEAR: NOT_NEAR, Link.EVEN: NO_DOMAIN}
 """Why a node without the label of such a term is out."""
-_State = tuple[bool, bool, bool, tuple[Taint, ...], tuple[bool, ...]]
 
 
 HUGE: Final = 2**43
@@ -534,9 +533,6 @@ class ShapeRow:
         self.barred: CodeArray = np.zeros(rows, np.int16)
         self.preferred: FloatArray | None = np.zeros(rows) if shape.preferred else None
         self._codes = {"": 0}
-        self._alike: dict[_State, int] = {}
-        self._plain = not (shape.selector or shape.affinity is not None or shape.node_name)
-        self._keys = tuple(dict.fromkeys(term.key for term in shape.ties))
         groups = _groups(shape, nodes)
         codes = [self.code(barrier(shape, node)) for node in groups.examples]
         self.barred[groups.slots] = np.array(codes, np.int16)[groups.numbers]
@@ -550,7 +546,9 @@ class ShapeRow:
             self.barred = grown(self.barred, (2 * slot,))
             if self.preferred is not None:
                 self.preferred = grown(self.preferred, (2 * slot,))
-        self._set(slot, node)
+        self.barred[slot] = self.code(barrier(self.shape, node))
+        if self.preferred is not None:
+            self.preferred[slot] = preference(self.shape, node)
 
     def code(self, text: str) -> int:
         """Return the number that stands for the text in `barred`."""
@@ -558,20 +556,6 @@ class ShapeRow:
             self.texts.append(text)
             self._codes[text] = len(self.texts)
         return self._codes[text]
-
-    def _set(self, slot: int, node: NodeView) -> None:
-        if self.preferred is not None:
-            self.preferred[slot] = preference(self.shape, node)
-        if not self._plain:
-            self.barred[slot] = self.code(barrier(self.shape, node))
-            return
-        # Without a selector, nodes in the same state are all the same to it.
-        labelled = tuple(key in node.labels for key in self._keys)
-        state = (node.ready, node.unreadable, node.unschedulable, node.taints, labelled)
-        code = self._alike.get(state)
-        if code is None:
-            code = self._alike[state] = self.code(barrier(self.shape, node))
-        self.barred[slot] = code
 
 
 def _groups(shape: PodShape, nodes: NodeColumns) -> Groups:

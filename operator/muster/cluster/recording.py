@@ -13,11 +13,10 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from muster.api.model import Json
 from muster.cluster import quota
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
@@ -240,8 +239,3 @@ def _is_default(known: Field[Any], value: object) -> bool:
     if known.default_factory is not MISSING:
         return bool(value == known.default_factory())
     return known.default is not MISSING and bool(value == known.default)
-
-
-def entry(decision: Decision) -> Json:
-    """Return one decision as JSON has it."""
-    return cast("Json", plain(decision))
