@@ -16,21 +16,12 @@ from muster.kube.client import ApiError
 class Server:
     """It grants what it is told to."""
 
-    def __init__(self, *granted, rules=None):
-        """Remember what to grant, a set for each round of questions.
+    def __init__(self, *granted):
+        """Remember what to grant, a set for each round of questions."""
+        self.granted, self.asked = granted, []
 
-        `rules`: those it tells; None: it tells nobody any.
-        """
-        self.granted, self.rules = granted, rules
-        self.asked, self.asked_for_rules = [], []
-
-    async def create(self, path, review, _urgency):
+    async def create(self, _path, review, _urgency):
         """Answer one question."""
-        if path == access.RULES.path():
-            self.asked_for_rules.append(review["spec"]["namespace"])
-            if self.rules is None:
-                raise ApiError(403, "Forbidden", "who are you", None)
-            return {"status": {"resourceRules": self.rules, "incomplete": True}}
         attributes = review["spec"]["resourceAttributes"]
         self.asked.append((attributes["resource"], attributes["verb"]))
         allowed = any(self.asked[-1] in some for some in self.granted)
@@ -57,73 +48,6 @@ def test_what_is_not_granted_is_missing():
     server = Server({("r3", "list"), ("r7", "list")})
     left = asyncio.run(access.missing(server, asked))
     assert [a.resource for a in left] == [f"r{i}" for i in range(20) if i not in (3, 7)]
-
-
-PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
-
-
-@pytest.mark.parametrize(
-    ("rule", "wanted", "granted"),
-    [
-        (PODS, Access("pods", "", "list"), True),
-        (PODS, Access("pods", "", "create"), False),
-        (PODS, Access("nodes", "", "list"), False),
-        (PODS, Access("pods/binding", "", "list"), False),
-        (PODS, Access("pods.metrics.k8s.io", "", "list"), False),
-        ({**PODS, "verbs": ["*"]}, Access("pods", "", "create"), True),
-        ({**PODS, "resources": ["*"]}, Access("pods/binding", "", "list"), True),
-        ({**PODS, "resources": ["*/binding"]}, Access("pods/binding", "", "list"), True),
-        ({**PODS, "resources": ["*/binding"]}, Access("pods", "", "list"), False),
-        ({**PODS, "apiGroups": ["*"]}, Access("pods.metrics.k8s.io", "", "list"), True),
-        ({**PODS, "resourceNames": ["one"]}, Access("pods", "", "list", "one"), True),
-        ({**PODS, "resourceNames": ["one"]}, Access("pods", "", "list", "two"), False),
-        ({**PODS, "resourceNames": ["one"]}, Access("pods", "", "list"), False),
-        ({**PODS, "resourceNames": []}, Access("pods", "", "list", "one"), True),
-        ({"verbs": ["list"], "resources": ["pods"]}, Access("pods", "", "list"), False),
-    ],
-)
-def test_a_rule_grants_what_the_server_would_grant_by_it(rule, wanted, granted):
-    """Group, resource with its subresource, verb and name are all to be there, or a star."""
-    assert wanted.granted_by(rule) is granted
-
-
-def test_only_what_the_rules_leave_open_is_asked_one_by_one():
-    """They need not be complete, and are those of no namespace, where others may bind roles."""
-    rules = [{"apiGroups": [""], "resources": ["r0", "r1"], "verbs": ["list"]}]
-    server = Server({("r2", "list"), ("r3", "list")}, rules=rules)
-    asked = [Access(f"r{i}", "", "list") for i in range(6)] + [Access("r0", "team", "list")]
-    left = asyncio.run(access.missing(server, asked))
-    assert [(a.resource, a.namespace) for a in left] == [("r4", ""), ("r5", ""), ("r0", "team")]
-    assert [name for name, _ in server.asked] == ["r2", "r3", "r4", "r5", "r0"]
-    assert server.asked_for_rules == [access.NOWHERE]
-
-
-def test_what_the_rules_grant_may_be_refused_all_the_same():
-    """By an authorizer that stands before them, so that in doubt each is asked for."""
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-    asked = [Access(f"r{i}", "", "list") for i in range(access.FEW + 1)]
-    server = Server({("r3", "list")}, rules=rules)
-    assert asyncio.run(access.missing(server, asked)) == ()
-    left = asyncio.run(access.missing(server, asked, by_rules=False))
-    assert [a.resource for a in left] == ["r0", "r1", "r2", "r4"]
-
-
-def test_for_few_questions_no_rules_are_asked_for():
-    """Nor for those of a namespace, however many."""
-    server = Server(set(), rules=[])
-    asked = [Access(f"r{i}", "team", "list") for i in range(9)]
-    asked += [Access(f"r{i}", "", "list") for i in range(access.FEW)]
-    assert asyncio.run(access.missing(server, asked)) == tuple(asked)
-    assert server.asked_for_rules == []
-
-
-def test_a_server_that_tells_no_rules_is_asked_one_by_one():
-    """To ask for them costs one question."""
-    asked = [Access(f"r{i}", "", "list") for i in range(access.FEW + 1)]
-    server = Server({("r3", "list")})
-    left = asyncio.run(access.missing(server, asked))
-    assert [a.resource for a in left] == ["r0", "r1", "r2", "r4"]
-    assert (len(server.asked), server.asked_for_rules) == (len(asked), [access.NOWHERE])
 
 
 def test_an_administrator_asks_about_another_account():

@@ -333,10 +333,7 @@ def test_what_is_lost_is_asked_for_when_something_is_refused(
     gone: set[Access] = set()
     asked, changed = asyncio.Semaphore(0), []
 
-    async def missing(
-        _kube: object, accesses: tuple[Access, ...], *, by_rules: bool
-    ) -> tuple[Access, ...]:
-        assert not by_rules, "an authorizer before them may refuse what they grant"
+    async def missing(_kube: object, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
         asked.release()
         return tuple(access for access in accesses if access in gone)
 

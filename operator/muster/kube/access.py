@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether this account, or another, may do something, asked of the API server by access reviews.
 
-What is missing is named in one line, with the roles that grant it. This account may also ask for
-all its rules at once, which need not be complete: what they leave open is asked one by one.
+What is missing is named in one line, with the roles that grant it.
 """
 
 from __future__ import annotations
@@ -23,14 +22,9 @@ from muster.kube.resources import Resource
 log = logging.getLogger(__name__)
 REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 OF_OTHERS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
-RULES = Resource("authorization.k8s.io", "v1", "selfsubjectrulesreviews", namespaced=False)
-NOWHERE = "-"
-"""No namespace can be called so: the rules that hold there hold everywhere."""
 RETRY_SECONDS = 2.0
 ASKED_AT_ONCE = 8
 """Questions in flight: an answer comes sooner than one more connection."""
-FEW = 4
-"""Questions that are not more than the rules are worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,8 @@ class Access:
 
     def review(self, account: Account | None = None) -> Json:
         """Return the SelfSubjectAccessReview that asks it, or the one about another account."""
-        plural, group, subresource = self._parts
+        whole, _, subresource = self.resource.partition("/")
+        plural, _, group = whole.partition(".")
         attributes = {
             "group": group,
             "resource": plural,
@@ -81,25 +76,6 @@ class Access:
                 **(account.subject if account else {}),
             },
         }
-
-    def granted_by(self, rule: Json) -> bool:
-        """Say whether a rule of a SelfSubjectRulesReview grants it."""
-        plural, group, subresource = self._parts
-        called = {f"{plural}/{subresource}", f"*/{subresource}"} if subresource else {plural}
-        names = rule.get("resourceNames")
-        return (
-            not {"*", group}.isdisjoint(rule.get("apiGroups") or ())
-            and not {"*", *called}.isdisjoint(rule.get("resources") or ())
-            and not {"*", self.verb}.isdisjoint(rule.get("verbs") or ())
-            and (not names or self.name in names)
-        )
-
-    @property
-    def _parts(self) -> tuple[str, str, str]:
-        """The plural, its group, and its subresource."""
-        whole, _, subresource = self.resource.partition("/")
-        plural, _, group = whole.partition(".")
-        return plural, group, subresource
 
 
 def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> list[Access]:
@@ -137,30 +113,25 @@ def lacking(missing: Iterable[Access], folder: str) -> str:
 
 
 async def missing(
-    kube: Kube,
-    accesses: Iterable[Access],
-    account: Account | None = None,
-    *,
-    by_rules: bool = True,
+    kube: Kube, accesses: Iterable[Access], account: Account | None = None
 ) -> tuple[Access, ...]:
     """Return the accesses that the API server does not grant. Raises ApiError.
 
-    `account`: whose; None: those of this process. `by_rules`: what its rules grant is not asked
-    for, though an authorizer that stands before them may refuse it.
-    Of many namespaces it is asked for all first: what is granted there need not be asked apart.
+    `account`: whose; None: those of this process. Of many namespaces it is asked for all first:
+    what is granted there need not be asked apart.
     """
     asked = tuple(accesses)
     spaced = [access for access in asked if access.namespace]
     wide = dict.fromkeys(replace(access, namespace="") for access in spaced)
     if len(spaced) <= len(wide):
-        return await _refused(kube, asked, account, by_rules=by_rules)
-    apart = set(await _refused(kube, tuple(wide), account, by_rules=by_rules))
+        return await _refused(kube, asked, account)
+    apart = set(await _refused(kube, tuple(wide), account))
     left = (a for a in asked if not a.namespace or replace(a, namespace="") in apart)
-    return await _refused(kube, tuple(left), account, by_rules=by_rules)
+    return await _refused(kube, tuple(left), account)
 
 
 async def _refused(
-    kube: Kube, asked: Sequence[Access], account: Account | None, *, by_rules: bool
+    kube: Kube, asked: Sequence[Access], account: Account | None
 ) -> tuple[Access, ...]:
     few = asyncio.Semaphore(ASKED_AT_ONCE)
     path = (OF_OTHERS if account else REVIEWS).path()
@@ -170,29 +141,8 @@ async def _refused(
             answer = await kube.create(path, access.review(account), PriorityLevel.PLACEMENT)
         return bool(answer["status"].get("allowed"))
 
-    left = await _left_open(kube, asked) if by_rules and account is None else asked
-    answers = await asyncio.gather(*map(granted, left))
-    return tuple(access for access, yes in zip(left, answers, strict=True) if not yes)
-
-
-async def _left_open(kube: Kube, asked: Sequence[Access]) -> Sequence[Access]:
-    """Return what the rules of this account do not grant everywhere, as far as they are told.
-
-    Those of a namespace are not asked for: whoever may bind roles there says how many they are.
-    """
-    if sum(not access.namespace for access in asked) <= FEW:
-        return asked
-    body = {
-        "apiVersion": RULES.api_version,
-        "kind": "SelfSubjectRulesReview",
-        "spec": {"namespace": NOWHERE},
-    }
-    try:
-        answer = await kube.create(RULES.path(), body, PriorityLevel.PLACEMENT)
-    except ApiError:  # nobody has to tell them
-        return asked
-    rules: Sequence[Json] = answer["status"].get("resourceRules") or ()
-    return [a for a in asked if a.namespace or not any(map(a.granted_by, rules))]
+    answers = await asyncio.gather(*map(granted, asked))
+    return tuple(access for access, yes in zip(asked, answers, strict=True) if not yes)
 
 
 async def wait(

@@ -95,8 +95,7 @@ class Losses:
             self._doubt.clear()
             before, known = self.missing, self._confirmed
             try:
-                # Something was refused: what the rules say is what is in doubt.
-                missing = await access.missing(self._kube, self._needed, by_rules=False)
+                missing = await access.missing(self._kube, self._needed)
             except (ApiError, FencedError, *BROKEN) as error:
                 # Without an answer nothing is concluded: what was missing counts as missing until
                 # there is one.
