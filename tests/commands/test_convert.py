@@ -301,7 +301,7 @@ POLICY = st.fixed_dictionaries(
 def jobs_of_v1(draw):
     """Return a job of a kind that Trainer has, its nodes all alike."""
     kind = draw(st.sampled_from(["PyTorchJob", "XGBoostJob", "JAXJob", "MPIJob"]))
-    framework = FRAMEWORKS[kind] if kind != "MPIJob" else job.by_ssh()
+    framework = job.rules_of(kind)
     main = {"name": framework.pods.container or "node", **draw(CONTAINER)}
     spec = {"containers": [main, {"name": "side", "image": "s:1"}], "nodeSelector": {"a": "b"}}
     policy = draw(st.sampled_from(["OnFailure", "Never"]))

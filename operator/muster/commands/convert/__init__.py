@@ -17,10 +17,11 @@ from muster.api.edge import mapping, text
 from muster.api.model import Json
 from muster.commands.convert import kubeflow, trainer, volcano
 from muster.commands.convert.fields import Fields, Loss, Reasons
-from muster.commands.convert.job import by_ssh
+from muster.commands.convert.job import rules_of
 from muster.frameworks import FRAMEWORKS
 
 _MPI: Final = FRAMEWORKS["MPIJob"]
+_BY_SSH: Final = rules_of("MPIJob")
 _TFJOB: Final = FRAMEWORKS["TFJob"]
 _PYTORCH: Final = FRAMEWORKS["PyTorchJob"]
 _XGBOOST: Final = FRAMEWORKS["XGBoostJob"]
@@ -55,7 +56,7 @@ SOURCES: Final[Mapping[tuple[str, str], Source]] = {
     ("xgboostjob.kubeflow.org/v1alpha1", "XGBoostJob"): Source(
         kubeflow.mapped(_XGBOOST, was="xgboostjob")
     ),
-    (by_ssh().api_version, "MPIJob"): Source(kubeflow.mapped(by_ssh())),
+    (_BY_SSH.api_version, "MPIJob"): Source(kubeflow.mapped(_BY_SSH)),
     (f"{names.GROUP}/v1alpha2", "MPIJob"): Source(kubeflow.mapped(_MPI)),
     (_V1ALPHA1, "MPIJob"): Source(kubeflow.one_template),
     VOLCANO: Source(volcano.read, volcano.REASONS),

@@ -22,9 +22,9 @@ SERVERS: Final = (
 NO_SUCH_ROLE: Final = "no such role"
 
 
-def by_ssh() -> Framework:
-    """Return the rules of the MPIJob whose launcher reaches its workers by SSH."""
-    return FRAMEWORKS["MPIJob"].of_version(f"{names.GROUP}/{V2BETA1}")
+def rules_of(kind: str) -> Framework:
+    """Return the rules of a kind; of MPIJob those whose launcher reaches its workers by SSH."""
+    return FRAMEWORKS[kind].of_version(f"{names.GROUP}/{V2BETA1}")
 
 
 @cache

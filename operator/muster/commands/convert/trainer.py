@@ -13,7 +13,7 @@ from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 from muster.commands.convert import job
 from muster.commands.convert.fields import Fields, number, without_nothing
-from muster.frameworks import FRAMEWORKS, Framework
+from muster.frameworks import Framework
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
 API: Final = "trainer.kubeflow.org/v1alpha1"
@@ -103,11 +103,6 @@ _POLICIES: Final = {
 }
 
 
-def framework_of(policy: _Policy) -> Framework:
-    """Return the rules of the job that a runtime of that sort becomes."""
-    return job.by_ssh() if policy.kind == "MPIJob" else FRAMEWORKS[policy.kind]
-
-
 def read(source: Fields, runtime: Fields | None) -> Json | None:
     """Read a TrainJob by its runtime; None if that is not there or of no kind known here."""
     meta, spec = job.metadata(source), source.open("spec")
@@ -123,7 +118,7 @@ def read(source: Fields, runtime: Fields | None) -> Json | None:
     if sort is None:
         runtime.note("spec.mlPolicy", "of none of the kinds known here: no job is made")
         return None
-    framework = framework_of(_POLICIES[sort])
+    framework = job.rules_of(_POLICIES[sort].kind)
     nodes = _Said.of(spec.open("trainer"), ml, sort)
     jobset = of.open("template").open("spec")
     _patch(spec, jobset)
@@ -353,7 +348,7 @@ def write(source: Fields) -> list[Json]:
     if sort is None:
         source.note("kind", f"Trainer has no runtime for a {kind}: no TrainJob is made")
         return []
-    framework = framework_of(_POLICIES[sort])
+    framework = job.rules_of(_POLICIES[sort].kind)
     if version != framework.api_version:
         source.note(
             "apiVersion",

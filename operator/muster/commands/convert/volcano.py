@@ -132,11 +132,10 @@ def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
             roles = {said.pop(flag, flag): type_ for flag, type_ in plugin.roles.items()}
             for flag in said:
                 plugins.note(plugins.at(name), f"--{flag} is not known")
-            kind = job.by_ssh() if plugin.kind == "MPIJob" else FRAMEWORKS[plugin.kind]
-            return _Plan(kind, roles, listens)
+            return _Plan(job.rules_of(plugin.kind), roles, listens)
     if "ssh" in plugins.names() and all(map(_BY_SSH.fullmatch, tasks)):
         leads = {n: bool((_BY_SSH.fullmatch(n) or {"leads": ""})["leads"]) for n in tasks}
-        return _Plan(job.by_ssh(), {n: LAUNCHER if leads[n] else WORKER for n in tasks})
+        return _Plan(job.rules_of("MPIJob"), {n: LAUNCHER if leads[n] else WORKER for n in tasks})
     framework = FRAMEWORKS["TFJob"]
     by_name = {name: loading.canonical(framework, name) for name in tasks}
     if {"PS", "Chief"} & set(by_name.values()):
