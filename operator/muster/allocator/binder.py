@@ -21,7 +21,7 @@ from muster.cluster.pods import LONGEST_GRACE
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer
 from muster.controller.events import MOST_APART
 from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
-from muster.kube.events import EventRecorder, job_reference, pod_reference
+from muster.kube.events import EventRecorder, pod_reference, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
@@ -312,7 +312,7 @@ def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) 
         order = {name: place for place, name in enumerate(job.pod_names(job.replicas))}
         first, *_, last = sorted((pod.name for pod in pods), key=lambda n: (order.get(n, -1), n))
         text = f"Successfully assigned {len(pods)} pods: {first} … {last}"
-        recorder.emit(job_reference(job), "Normal", names.Event.SCHEDULED, text)
+        recorder.emit(reference(job), "Normal", names.Event.SCHEDULED, text)
         return
     for pod in pods:
         record_arrival(recorder, pod, spare=True)
@@ -320,7 +320,7 @@ def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) 
 
 def record_suspect(recorder: EventRecorder, job: Job, sentence: str) -> None:
     """Say on the job that a node may be at fault, which its pods shun."""
-    recorder.emit(job_reference(job), "Warning", names.Event.NODE_SUSPECTED, sentence)
+    recorder.emit(reference(job), "Warning", names.Event.NODE_SUSPECTED, sentence)
 
 
 def record_arrival(recorder: EventRecorder, pod: PodView, *, spare: bool = False) -> None:

@@ -272,16 +272,10 @@ def _counted(event: Json) -> tuple[str, int]:
     return event["metadata"]["uid"], int(event.get("count") or 1)
 
 
-def reference(group: GroupView) -> Json:
-    """Return a group as what an event is about."""
-    metadata = {"namespace": group.namespace, "name": group.name, "uid": group.uid}
-    return {"apiVersion": group.api_version, "kind": group.kind, "metadata": metadata}
-
-
-def job_reference(job: Job) -> Json:
-    """Return a job as what an event is about."""
-    metadata = {"namespace": job.namespace, "name": job.name, "uid": job.uid}
-    return {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata}
+def reference(about: GroupView | Job) -> Json:
+    """Return a group or a job as the object of an event."""
+    metadata = {"namespace": about.namespace, "name": about.name, "uid": about.uid}
+    return {"apiVersion": about.api_version, "kind": about.kind, "metadata": metadata}
 
 
 def pod_reference(pod: PodView) -> Json:

@@ -43,7 +43,7 @@ from muster.frameworks.base import Framework
 from muster.gang import GangBackend, standing
 from muster.kube.certificates import ssh_keys
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
-from muster.kube.events import EventRecorder, job_reference, reference
+from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import PODS, Resource
 from muster.kube.workqueue import causes
@@ -682,7 +682,7 @@ class Reconciler:
         entry = self._store.jobs.find(job.key)
         # A job that was deleted and applied again is another one.
         if entry is None or entry["metadata"]["uid"] != job.uid:
-            entry = job_reference(job)
+            entry = reference(job)
         for action in batch:
             assert isinstance(action, Emit)
             if action.group is not None:
