@@ -109,7 +109,7 @@ class Server:
         found = self.there.get(path)
         if found is None:
             raise ApiError(404, "NotFound", path, None)
-        return {"items": found} if isinstance(found, list) else found
+        return {"metadata": {}, "items": found} if isinstance(found, list) else found
 
     async def create(self, path, review, _urgency):
         """Answer an access review."""

@@ -100,11 +100,11 @@ class Server:
         if found is None and "kubeflow.org" in path:
             raise ApiError(404, "NotFound", path, None)
         if path.endswith("/pods"):
-            assert params == {"labelSelector": "training.kubeflow.org/job-name"}
+            assert params["labelSelector"] == "training.kubeflow.org/job-name"
         if path == EVENTS:
             wanted = params["fieldSelector"].removeprefix("involvedObject.kind=Pod,reason=")
             found = [each for each in found or () if each["reason"] == wanted]
-        return {"items": found or []}
+        return {"metadata": {}, "items": found or []}
 
     async def close(self):
         """Do nothing: there is no connection."""

@@ -18,17 +18,16 @@ from typing import Any, BinaryIO, Final
 import muster
 from muster.api.edge import mapping, sequence, text
 from muster.commands import live, questions, tables
+from muster.commands.doctor import ATTEMPTS
 from muster.commands.published import HOME
 from muster.commands.questions import FAILURES, NO, YES, Answer, connected
 from muster.kube import client
 from muster.kube.client import ApiError, Kube
-from muster.kube.resources import Resource
+from muster.kube.resources import DEPLOYMENTS
 from muster.settings import Settings
 
 LARGEST: Final = 32 * 2**20
 """Characters of one part; what is longer is cut off."""
-ATTEMPTS: Final = 2
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 RUNNING: Final = ("/debug/snapshot", "/debug/decisions", "/metrics")
 """What a running operator serves, at one of its addresses or another."""
 HIDDEN: Final = "…"

@@ -17,7 +17,7 @@ from muster.api import crds, edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
-from muster.commands import checks
+from muster.commands import checks, live
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
 from muster.commands.output import plain
 from muster.commands.published import HOME
@@ -25,9 +25,10 @@ from muster.commands.questions import Answer, connected
 from muster.gang import Permission
 from muster.kube import access, certificates, resources
 from muster.kube.access import Access, Account
+from muster.kube.admission import CONFIGURATIONS
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.leaderelection import LEASES
-from muster.kube.resources import Resource
+from muster.kube.resources import DEPLOYMENTS, Resource
 from muster.settings import Settings
 from muster.store import permissions
 
@@ -35,12 +36,8 @@ T = TypeVar("T")
 ACCOUNT: Final = "muster"
 ATTEMPTS: Final = 2
 """Who asks what is wrong does not want to wait for it to pass."""
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
-CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
-)
 LONGEST_HOST: Final = 63
 """Of a pod's name as many characters are its host's."""
 WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
@@ -198,33 +195,31 @@ class _Reader:
                 self._unread[field] = f"{asked}: {error.message}"
         return otherwise
 
-    async def _list(self, resource: Resource, namespace: str = "", **params: str) -> list[Json]:
-        return sequence((await self._kube.get(resource.path(namespace), **params)).get("items"))
-
     async def _listed(self, field: str, resource: Resource) -> list[Json]:
-        return await self._known(field, f"list {_called(resource)}", self._list(resource), [])
+        listing = live.listed(self._kube, resource, "")
+        return await self._known(field, f"list {_called(resource)}", listing, [])
 
-    async def _here_at_least(self, resource: Resource) -> list[Json]:
-        """Return all objects, or those of one's own namespace where others are not shown."""
+    async def _jobs_here_at_least(self) -> list[tuple[Job, Json]]:
+        """Return all jobs, or those of one's own namespace where others are not shown."""
         try:
-            return await self._list(resource)
+            return await live.jobs(self._kube, "")
         except ApiError as error:
             if error.code != 403:
                 raise
-        return await self._list(resource, self._kube.namespace)
+        return await live.jobs(self._kube, self._kube.namespace)
 
     async def _deployments(self) -> tuple[Deployment, ...]:
         asked = f"list {_called(DEPLOYMENTS)}"
         found = await self._listed("elsewhere", DEPLOYMENTS)
         if "elsewhere" in self._unread:
-            at_home = self._list(DEPLOYMENTS, self._home)
+            at_home = live.listed(self._kube, DEPLOYMENTS, self._home)
             there = f"{asked} in namespace {self._home}"
             found = await self._known("deployments", there, at_home, [])
         return tuple(map(_deployment, found))
 
     async def _stuck(self) -> tuple[str, ...]:
         selector = ",".join(f"{key}={value}" for key, value in checks.DEPLOYMENT.items())
-        pods = self._list(resources.PODS, self._home, labelSelector=selector)
+        pods = live.listed(self._kube, resources.PODS, self._home, labelSelector=selector)
         asked = f"list pods in namespace {self._home}"
         found = await self._known("why pods of the operator wait", asked, pods, [])
         return tuple(dict.fromkeys(why for pod in found for why in _waits(pod)))
@@ -243,7 +238,8 @@ class _Reader:
 
     async def _holders(self, lease: Lease, labels: Mapping[str, str]) -> list[Json] | None:
         """Return the pods that may hold a Lease, None if nobody knows."""
-        pods = self._list(
+        pods = live.listed(
+            self._kube,
             resources.PODS,
             lease.namespace,
             labelSelector=",".join(f"{key}={value}" for key, value in labels.items()),
@@ -275,14 +271,14 @@ class _Reader:
             else None,
         )
         optional = access.accesses(settings.backend.optional.values(), settings.namespaces)
-        return await self._denied("missing", operator, (*needed, *optional))
+        return await self._denied(operator, (*needed, *optional))
 
     async def _denied(
-        self, field: str, operator: Deployment | None, asked: Iterable[access.Access]
+        self, operator: Deployment | None, asked: Iterable[access.Access]
     ) -> tuple[access.Access, ...]:
         account = Account(self._home, operator.account if operator else ACCOUNT)
         reading = access.missing(self._kube, asked, account)
-        return await self._known(field, f"create {_called(access.OF_OTHERS)}", reading, ())
+        return await self._known("missing", f"create {_called(access.OF_OTHERS)}", reading, ())
 
     async def _components(
         self, operator: Deployment | None, jobs: Sequence[Job]
@@ -293,7 +289,7 @@ class _Reader:
             if component and "missing" not in self._unread:
                 asked = [Permission(*each) for each in row.operator.permissions]
                 needed = access.accesses(asked, self._settings.namespaces)
-                denied = await self._denied("missing", operator, needed)
+                denied = await self._denied(operator, needed)
                 found |= {component: denied} if denied else {}
         return found
 
@@ -315,15 +311,11 @@ class _Reader:
 
     async def _jobs(self) -> tuple[Job, ...]:
         """Return the jobs that are not over."""
-        found: list[Job] = []
-        for row in self._settings.frameworks:
-            resource = Resource(names.GROUP, row.version, row.plural)
-            asked = f"list the jobs of {names.GROUP}"
-            listed = await self._known("jobs", asked, self._here_at_least(resource), [])
-            given = {"kind": row.kind, "apiVersion": resource.api_version}
-            jobs = (frameworks.load(row, {**given, **document}) for document in listed)
-            found += (job for job in jobs if not job.status.finished)
-        return tuple(found)
+        asked = f"list the jobs of {names.GROUP}"
+        found = await self._known("jobs", asked, self._jobs_here_at_least(), [])
+        kinds = {row.kind for row in self._settings.frameworks}
+        jobs = (job for job, _ in found if job.kind in kinds)
+        return tuple(job for job in jobs if not job.status.finished)
 
     async def _queues(self) -> Mapping[str, str]:
         api = self._settings.backend.queues
@@ -357,9 +349,8 @@ class _Reader:
         ready = None
         for service in services:
             namespace, _, name = service.partition("/")
-            listed = self._list(
-                SLICES, namespace, labelSelector=f"kubernetes.io/service-name={name}"
-            )
+            of_service = f"kubernetes.io/service-name={name}"
+            listed = live.listed(self._kube, SLICES, namespace, labelSelector=of_service)
             slices = await self._known("slices", f"list {_called(SLICES)}", listed, [])
             known = "slices" not in self._unread
             ready = (ready or 0) + sum(map(_ready, slices)) if known else None

@@ -20,11 +20,10 @@ from muster import frameworks
 from muster.api import edge, kueue, names, owner, podtemplate, quantity
 from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
-from muster.commands import accounting, published
+from muster.commands import accounting, live, published
 from muster.commands.accounting import History, Life, Place, Row, Run, State
 from muster.commands.output import plain
 from muster.commands.questions import Answer, connected
-from muster.frameworks import Framework
 from muster.gang import standing
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube
@@ -171,40 +170,30 @@ class _Reader:
 
         Raises ApiError where not even those are shown.
         """
-        jobs = [(row, job) for row in frameworks.FRAMEWORKS.values()
-                for job in await self._jobs(row)]  # fmt: skip
+        jobs = await self._jobs()
         pods = await self._known(resources.PODS, labelSelector=names.JOB_NAME)
         events = []
         for reason in (names.Event.SCHEDULED, names.Event.EVICT):
             selector = f"involvedObject.kind=Pod,reason={reason}"
             events += await self._known(resources.EVENTS, fieldSelector=selector)
         remains = Remains(pods, events)
-        return [history(row, job, remains, self._queue, self._counted) for row, job in jobs]
+        return [history(job, remains, self._queue, self._counted) for job, _ in jobs]
 
-    async def _jobs(self, row: Framework) -> list[Job]:
-        resource = Resource(names.GROUP, row.version, row.plural)
-        given = {"kind": row.kind, "apiVersion": resource.api_version}
+    async def _jobs(self) -> list[tuple[Job, Json]]:
+        params = {"labelSelector": self._selector} if self._selector else {}
         try:
-            params = {"labelSelector": self._selector} if self._selector else {}
-            found = await self._list(resource, **params)
+            return await live.jobs(self._kube, self._namespace, **params)
         except ApiError as error:
-            if error.code == 403 and not self._namespace:
-                self._namespace = here = self._kube.namespace
-                self.unread.append(f"of namespace {here} alone: this account may not list others")
-                return await self._jobs(row)
-            if error.code != 404:
+            if error.code != 403 or self._namespace:
                 raise
-            found = []
-        return [frameworks.load(row, {**given, **document}) for document in found]
-
-    async def _list(self, resource: Resource, **params: str) -> list[Json]:
-        found = await self._kube.get(resource.path(self._namespace), **params)
-        return sequence(found.get("items"))
+        self._namespace = here = self._kube.namespace
+        self.unread.append(f"of namespace {here} alone: this account may not list others")
+        return await live.jobs(self._kube, here, **params)
 
     async def _known(self, resource: Resource, **params: str) -> list[Json]:
         """Return what may be read; without it more is unknown, which is told once."""
         try:
-            return await self._list(resource, **params)
+            return await live.listed(self._kube, resource, self._namespace, **params)
         except ApiError as error:
             told = f"{resource.plural} were not read, so that more is unknown: {error.message}"
             if told not in self.unread:
@@ -269,7 +258,6 @@ def _until(one: Life, after: Life | None) -> Life:
 
 
 def history(
-    row: Framework,
     job: Job,
     remains: Remains,
     queue: str,
@@ -282,7 +270,7 @@ def history(
         status.condition(names.Condition.SUSPENDED),
     )
     suspended = held is not None and held.status == "True"
-    container = row.of_version(job.api_version).pods.container
+    container = frameworks.of(job).pods.container
     return History(
         kind=job.kind,
         namespace=job.namespace,

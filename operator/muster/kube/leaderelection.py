@@ -24,11 +24,10 @@ from muster.api.model import Json
 from muster.kube import client
 from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Exactly, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
-from muster.kube.resources import Resource
+from muster.kube.resources import PODS, Resource
 
 log = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
-PODS = Resource("", "v1", "pods")
 AGAIN = Backoff(0.05, 1.0)
 """Seconds between two tries to give the lease back."""
 LOOK = 0.5

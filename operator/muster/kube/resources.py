@@ -57,6 +57,7 @@ BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
 EVENTS = Resource("", "v1", "events")
 BATCH_JOBS = Resource("batch", "v1", "jobs")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
 OF_KIND = {
     "Pod": PODS,
     "Service": SERVICES,

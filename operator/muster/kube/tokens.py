@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from muster.api.edge import mapping, text
 from muster.api.model import Json
+from muster.kube.access import OF_OTHERS
 from muster.kube.client import NOT_WRITTEN, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -21,7 +22,6 @@ from muster.kube.resources import Resource
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 TOKENS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
-ACCESS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
 KEPT_SECONDS: Final = 60.0
 KEPT: Final = 100
 AT_ONCE: Final = 2
@@ -176,8 +176,8 @@ async def may_get(kube: Kube, user: Json, path: str) -> bool:
 
 
 async def _allowed(kube: Kube, user: Json, attributes: Json, urgency: PriorityLevel) -> bool:
-    review = {"apiVersion": ACCESS.api_version, "kind": "SubjectAccessReview"}
-    answer = await _review(kube, ACCESS, {**review, "spec": {**user, **attributes}}, urgency)
+    review = {"apiVersion": OF_OTHERS.api_version, "kind": "SubjectAccessReview"}
+    answer = await _review(kube, OF_OTHERS, {**review, "spec": {**user, **attributes}}, urgency)
     return answer.get("allowed") is True
 
 
