@@ -44,6 +44,13 @@ def test_key_that_kubectl_refuses_is_refused(written):
         manifest.document(f"? {written}\n: v\n")
 
 
+@pytest.mark.parametrize("written", ["1.5", "1e3", ".inf", ".NaN", "0.0"])
+def test_key_that_is_a_fraction_is_refused(written):
+    """Kubectl writes such a key as a number of 32 bits, which is another key."""
+    with pytest.raises(ManifestError, match="cannot be a key"):
+        manifest.document(f"{written}: v\n")
+
+
 @pytest.mark.parametrize("text", FILES)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
 def test_file_is_split_as_kubectl_splits_it(text, encoding):

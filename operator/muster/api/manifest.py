@@ -4,7 +4,7 @@
 kubectl splits a file into documents. Where a document begins with a brace it reads JSON objects,
 and YAML 1.1 with sigs.k8s.io/yaml elsewhere. There octal numbers may begin with `0o`, `12:30` and
 dates are strings, and the last of equal keys counts. Unlike kubectl this loader refuses merge
-keys, and documents that are too large or too deep.
+keys, keys that are fractions without quotes, and documents that are too large or too deep.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import codecs
 import json
 import math
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -313,27 +312,8 @@ def _key(value: object) -> str:
         raise ValueError("null cannot be a key")
     if isinstance(value, int) and value < 2**63:
         return str(value)
-    if isinstance(value, float):
-        return _float_key(value)
     shown = "an object" if isinstance(value, dict) else "a list"
-    raise ValueError(f"{value if isinstance(value, int) else shown} cannot be a key")
-
-
-def _float_key(value: float) -> str:
-    """Return a number as Go writes one of 32 bits: sigs.k8s.io/yaml does so for keys."""
-    try:
-        single = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        single = math.copysign(math.inf, value)
-    if not math.isfinite(single):
-        return ".nan" if math.isnan(single) else ".inf" if single > 0 else "-.inf"
-    shortest = next(
-        text
-        for text in (f"{single:.{digits}e}" for digits in range(9))
-        if struct.pack("f", float(text)) == struct.pack("f", single)
-    )
-    exponent = int(shortest.partition("e")[2])
-    return format(Decimal(shortest), "f") if -4 <= exponent < 6 else shortest
+    raise ValueError(f"{value if isinstance(value, int | float) else shown} cannot be a key")
 
 
 def _bounded(value: Any) -> Any:
