@@ -167,12 +167,10 @@ def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
     assert taken[:2] == [90, 5]
 
 
-JOBS = f"{discovery.KINDS}/v1/tfjobs"
-EXTENSIONS, _, CRDS = discovery.DEFINITIONS.rpartition("/")
-DEFINITION = {
-    "metadata": {"name": f"tfjobs.{names.GROUP}", "resourceVersion": "5"},
-    "spec": {"group": names.GROUP},
-}
+KINDS = f"/apis/{names.GROUP}/v1"
+JOBS = f"{KINDS}/tfjobs"
+EXTENSIONS = "/apis/apiextensions.k8s.io/v1"
+CRDS = "customresourcedefinitions"
 JOB = {"metadata": {"name": "seen", "namespace": "team", "uid": "1"}, "spec": {"large": "x"}}
 
 
@@ -184,20 +182,12 @@ def kind(plural: str, name: str) -> dict[str, object]:
 
 @dataclass
 class Server:
-    """One that may serve TFJobs before it tells so."""
+    """One that may serve TFJobs."""
 
     told: bool = False
-    listing: Callable[[], Awaitable[object]] = asyncio.Event().wait
-    """Called before the definitions are listed."""
     asked: Counter[str] = field(default_factory=Counter)
-    wanted: set[str] = field(default_factory=set)
-    """In which forms definitions were asked for: of a list, and of events."""
     hears: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when Kopf has asked what is served."""
-    follows: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when Kopf has asked for jobs."""
-    events: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    """What happens to the definition."""
     changes: Sequence[bytes] = ()
     """What a watch shows of the job."""
 
@@ -205,35 +195,25 @@ class Server:
         """Answer a request."""
         path, watch = request.path, "watch" in request.query
         self.asked[path] += not watch
-        if path == discovery.DEFINITIONS:
-            form, *_ = request.headers.get("Accept", "*/*").split(",")
-            self.wanted.add(f"{'event' if watch else 'list'}: {form}")
         versions = {"/api/v1": kind("namespaces", "Namespace")}
         versions[EXTENSIONS] = kind(CRDS, "CustomResourceDefinition")
         if self.told:
-            versions[f"{discovery.KINDS}/v1"] = kind("tfjobs", "TFJob")
+            versions[KINDS] = kind("tfjobs", "TFJob")
         if path == "/apis":
             self.hears.set()
             return web.json_response({"groups": [_group(each) for each in versions]})
         if path in versions or path == "/api":
             return web.json_response({"versions": ["v1"], "resources": [versions.get(path)]})
-        if path == discovery.DEFINITIONS and not watch:
-            await self.listing()
-        elif path == JOBS:
-            self.follows.set()
-        items = [JOB] if path == JOBS and self.told else []
+        if path != JOBS or not self.told:
+            return web.json_response({}, status=404)
         if not watch:
-            status = 200 if self.told or path != JOBS else 404
-            answer = {"metadata": {"resourceVersion": "5"}, "items": items}
-            return web.json_response(answer, status=status)
+            return web.json_response({"metadata": {"resourceVersion": "5"}, "items": [JOB]})
         response = web.StreamResponse()
         await response.prepare(request)
-        for line in self.changes if path == JOBS else ():
+        for line in self.changes:
             await response.write(line)
-        while True:
-            event = await (asyncio.Queue() if path == JOBS else self.events).get()
-            line = json.dumps({"type": event, "object": DEFINITION})
-            await response.write(line.encode() + b"\n")
+        await asyncio.Event().wait()
+        return response
 
 
 def _group(path: str) -> dict[str, object]:
@@ -250,7 +230,7 @@ def follow(
     took: Callable[[object], None] = lambda _: None,
 ) -> None:
     """Follow the TFJobs of a server while a story goes on; it is given what a job sets."""
-    monkeypatch.setattr(discovery, "SETTLED", 0.2)
+    monkeypatch.setattr(discovery, "PERIOD", 0.1)
 
     async def run() -> None:
         shown = asyncio.Event()
@@ -280,14 +260,11 @@ def follow(
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_kopf_hears_of_a_kind_before_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks what is served too early then, and never again."""
-    server = Server(listing=_at_once)
+def test_kind_that_is_served_later_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kopf has asked what is served by then, and does not ask again by itself."""
+    server = Server()
 
     async def story(shown: asyncio.Event) -> None:
-        await server.hears.wait()
-        server.hears.clear()
-        server.events.put_nowait("ADDED")
         await server.hears.wait()
         server.told = True
         await shown.wait()
@@ -295,31 +272,58 @@ def test_kopf_hears_of_a_kind_before_the_server(monkeypatch: pytest.MonkeyPatch)
     follow(server, story, monkeypatch)
 
 
-def test_a_kind_that_comes_while_kopf_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the question what is served, before the list of definitions."""
-    server = Server()
+def test_kind_that_is_served_no_longer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kopf begins anew with the kinds that are left."""
+    server = Server(told=True)
 
-    async def come() -> None:
-        server.told = True
+    async def story(shown: asyncio.Event) -> None:
+        await shown.wait()
+        server.hears.clear()
+        server.told = False
+        await server.hears.wait()
 
-    server.listing = come
-    follow(server, lambda shown: shown.wait(), monkeypatch)
+    follow(server, story, monkeypatch)
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_nothing_comes_or_goes(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then Kopf is left alone, with kinds that are not served, too."""
+def test_same_kinds_leave_kopf_alone(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CRD is read either."""
     server = Server(told=told)
-    server.listing = server.follows.wait if told else _at_once
 
     async def story(_shown: asyncio.Event) -> None:
         await server.hears.wait()
-        await asyncio.sleep(4 * discovery.SETTLED)
+        await asyncio.sleep(5 * discovery.PERIOD)
 
     follow(server, story, monkeypatch)
     assert server.asked["/apis"] == 1
-    # Of an event Kopf reads the group.
-    assert server.wanted == {f"list: {discovery.METADATA}", "event: */*"}
+    assert server.asked[f"{EXTENSIONS}/{CRDS}"] == 0
+
+
+def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that fails for a moment serves the same kinds after it."""
+    monkeypatch.setattr(discovery, "PERIOD", 0.01)
+    answers = [(200, "tfjobs"), (503, ""), (200, "tfjobs"), (404, "")]
+    asked = iter(answers)
+
+    async def serve(_request: web.Request) -> web.Response:
+        status, name = next(asked)
+        return web.json_response({"resources": [{"name": name}]}, status=status)
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", serve)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}{KINDS}"
+        async with aiohttp.ClientSession() as session:
+            served = discovery.ServedKinds(session, [url], {"tfjobs"})
+            await served.read()
+            await served.changed()
+        await runner.cleanup()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert next(asked, None) is None
 
 
 def test_kopf_does_not_show_a_change_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +343,7 @@ def test_kopf_does_not_show_a_change_that_is_known(monkeypatch: pytest.MonkeyPat
         if versions[-1] == "8":
             over.set()
 
-    server = Server(told=True, listing=_at_once, changes=[*map(change, "678")])
+    server = Server(told=True, changes=[*map(change, "678")])
     follow(server, lambda _: over.wait(), monkeypatch, knows, took)
     assert [version for version in versions if version] == ["6", "8"]
 
@@ -383,7 +387,7 @@ def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     gc.disable()
     try:
-        follow(Server(told=True, listing=_at_once), story, monkeypatch)
+        follow(Server(told=True), story, monkeypatch)
     finally:
         gc.enable()
 
@@ -393,7 +397,3 @@ def test_kopf_may_have_its_memories_elsewhere(monkeypatch: pytest.MonkeyPatch) -
     assert handlers._memories() is not None
     monkeypatch.setitem(sys.modules, "kopf._core.reactor.inventory", None)
     assert handlers._memories() is None
-
-
-async def _at_once() -> None:
-    return None

@@ -1,107 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kinds the server serves, where Kopf may have missed it."""
+"""Which kinds of jobs the server serves, polled: a CRD may come or go at any time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
-from types import SimpleNamespace
 from typing import Final
 
 import aiohttp
 
-from muster.api import names
+from muster.api.edge import mapping, sequence, text
 from muster.kube.client import BROKEN
 
 log = logging.getLogger(__name__)
-SETTLED: Final = 5.0
-"""Seconds after which a server has taken in that the definition of a kind has changed."""
-DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""A list without what the objects say: a definition may be of a megabyte."""
-KINDS: Final = f"/apis/{names.GROUP}"
-"""Above a version: where the server says which kinds it serves."""
-REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-_OWN: Final = {"limit": "1"}
-"""Marks a request that Kopf has not made."""
+PERIOD: Final = 5.0
+"""Seconds between two questions."""
 
 
-class Overlooked:
-    """Notices that Kopf may not know which kinds are served, and has it read no definitions.
+class ServedKinds:
+    """The resources of some API versions, as they are served."""
 
-    It lists them only to know since when to watch them.
-
-    Kopf asks for it once when it begins, and again with each change of a definition. The server
-    may hear of that change later than Kopf; a definition that is made after Kopf's first question
-    and before its list of definitions is in no answer; and when that list is read again, nothing
-    in it counts as new.
-    """
-
-    def __init__(self, host: str, paths: Iterable[str], session: aiohttp.ClientSession) -> None:
-        """Follow what Kopf asks for in its session; `paths` are those of all jobs."""
-        self._host, self._session = host, session
-        self._unasked = set(paths)
-        self._listed, self._changed = False, False
-        self._asked = asyncio.Event()
-        trace = aiohttp.TraceConfig()
-        trace.on_request_start.append(self._starts)
-        trace.on_request_end.append(self._ends)
-        trace.freeze()
-        session.trace_configs.append(trace)
-
-    async def wait(self) -> None:
-        """Return when Kopf should begin anew, with what is served then."""
-        while not self._changed and not await self._missing():
-            await self._rest()
-        log.info("following jobs begins anew: which kinds are served has changed")
-
-    async def _rest(self) -> None:
-        """Return when something was asked, and nothing more for a while."""
-        await self._asked.wait()
-        while self._asked.is_set():
-            self._asked.clear()
-            await asyncio.sleep(SETTLED)
-
-    async def _missing(self) -> bool:
-        """Return True if jobs of a kind are served that Kopf has never asked for."""
-        if not self._listed:
-            return False
-        for path in tuple(self._unasked):
-            url = f"{self._host}{path}"
-            try:
-                async with self._session.get(url, params=_OWN, trace_request_ctx=_OWN) as answer:
-                    if answer.ok:
-                        return True
-                    if answer.status not in {*REFUSED, HTTPStatus.NOT_FOUND}:
-                        self._asked.set()
-            except BROKEN:
-                self._asked.set()
-        return False
-
-    async def _starts(
-        self,
-        _session: object,
-        context: SimpleNamespace,
-        asked: aiohttp.TraceRequestStartParams,
+    def __init__(
+        self, session: aiohttp.ClientSession, urls: Iterable[str], plurals: Collection[str]
     ) -> None:
-        if context.trace_request_ctx is not _OWN:
-            self._unasked.discard(asked.url.path)
-        if asked.url.path == DEFINITIONS and "watch" not in asked.url.query:
-            asked.headers["Accept"] = f"{METADATA},application/json"
+        """`urls` are those of the versions; other resources than `plurals` do not count."""
+        self._session, self._urls, self._plurals = session, frozenset(urls), plurals
+        self._known: frozenset[str] = frozenset()
 
-    async def _ends(
-        self, _session: object, _context: object, asked: aiohttp.TraceRequestEndParams
-    ) -> None:
-        path, answer = asked.url.path, asked.response
-        if path == DEFINITIONS:
-            if {"watch", "continue"} & asked.url.query.keys():
+    async def read(self) -> None:
+        """Read what is served at present, from which `changed` counts."""
+        self._known = await self._served() or frozenset()
+
+    async def changed(self) -> None:
+        """Return once other resources are served than those that were read."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            served = await self._served()
+            if served not in (None, self._known):
+                log.info("following jobs begins anew: which kinds are served has changed")
                 return
-            if not (answer.ok or answer.status in REFUSED):
-                return
-        elif not self._listed or path.rpartition("/")[0] != KINDS:
-            return
-        self._changed |= self._listed
-        self._listed = True
-        self._asked.set()
+
+    async def _served(self) -> frozenset[str] | None:
+        """Return the paths of the resources that are served, None without a clear answer."""
+        found = set[str]()
+        try:
+            for url in self._urls:
+                async with self._session.get(url) as answer:
+                    if answer.status == HTTPStatus.NOT_FOUND:
+                        continue
+                    answer.raise_for_status()
+                    listed = sequence(mapping(await answer.json()).get("resources"))
+                plurals = {text(mapping(each).get("name")) for each in listed}
+                found |= {f"{url}/{plural}" for plural in plurals.intersection(self._plurals)}
+        except (*BROKEN, ValueError):
+            return None
+        return frozenset(found)

@@ -29,7 +29,7 @@ from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
-from muster.kube.discovery import Overlooked
+from muster.kube.discovery import ServedKinds
 from muster.kube.resources import Resource
 from muster.kube.shortcut import Shortcut
 
@@ -148,7 +148,11 @@ class _Life:
         # Each watch has a connection of its own, and there may be hundreds.
         paths = tuple(self._paths())
         async with self.kube.new_session(0, Shortcut(paths, self._take)) as session:
-            overlooked = Overlooked(self.kube.host, paths, session)
+            served = ServedKinds(
+                session, self._versions(), {row.plural for row in self.frameworks}
+            )
+            # Before Kopf asks what is served: a kind that comes in between is noticed later.
+            await served.read()
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
                 settings=_settings(),
@@ -159,7 +163,7 @@ class _Life:
                 namespaces=list(self.namespaces),
                 stop_flag=self.stop,
             )
-            parts = [*parts, asyncio.create_task(overlooked.wait(), name="definitions")]
+            parts = [*parts, asyncio.create_task(served.changed(), name="served kinds")]
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             await _cancel_all()
             for task in done:
@@ -168,6 +172,11 @@ class _Life:
     def _paths(self) -> Iterator[str]:
         for row, namespace in itertools.product(self.frameworks, self.namespaces or [""]):
             yield Resource(names.GROUP, row.version, row.plural).path(namespace)
+
+    def _versions(self) -> Iterator[str]:
+        """Yield the URLs at which the server says what it serves of the followed versions."""
+        for version in {row.version for row in self.frameworks}:
+            yield f"{self.kube.host}/apis/{names.GROUP}/{version}"
 
     def _registry(self, session: aiohttp.ClientSession) -> kopf.OperatorRegistry:
         """Return one raw-event handler per kind and our own way to the server."""
@@ -234,6 +243,8 @@ async def _cancel_all() -> None:
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    # `ServedKinds` notices kinds that come and go; CRDs, which may be of a megabyte, are not read.
+    settings.scanning.disabled = True
     settings.persistence.diffbase_storage = _NoDiffs()
     # What there is comes in lists, of which Kopf tells: a watch's objects are taken off it.
     settings.watching.initial_streaming = False
