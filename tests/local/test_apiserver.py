@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of an API server beyond `kube.client`: once only, page by page, for ever."""
+"""What is asked of an API server beyond `kube.client`: once only, and page by page."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,37 +22,6 @@ async def served(folder: Path, serve: Serve) -> AsyncIterator[ApiServer]:
     """Connect to a server that answers as `serve` does."""
     async with answered(folder, serve) as config, apiserver.connected(config) as api:
         yield api
-
-
-def event(kind: str, version: str, **more: Any) -> str:
-    """Return a line of a watch."""
-    return json.dumps({"type": kind, "object": {"metadata": {"resourceVersion": version}, **more}})
-
-
-WATCHES = {
-    "5": [event("ADDED", "7"), event("BOOKMARK", "9")],
-    "9": [event("DELETED", "11")],
-    "11": [event("ERROR", "", code=410, message="too old")],
-}
-"""Version that is asked for -> lines of the answer, after which the server ends it."""
-
-
-def test_a_watch_goes_on_where_the_server_ends_it(tmp_path: Path) -> None:
-    """As servers do every few minutes; an error that comes as an event is one."""
-
-    async def serve(request: web.Request) -> web.Response:
-        return web.Response(text="\n".join(WATCHES[request.query["resourceVersion"]]) + "\n")
-
-    async def follow() -> list[str]:
-        async with served(tmp_path, serve) as api:
-            events = api.follow("/api/v1/pods", "5")
-            seen = [(await anext(events))["type"] for _ in range(2)]
-            with pytest.raises(handle.ApiError, match="too old") as ended:
-                await anext(events)
-        assert ended.value.status == 410
-        return seen
-
-    assert asyncio.run(follow()) == ["ADDED", "DELETED"]
 
 
 def test_a_collection_is_read_page_by_page(tmp_path: Path) -> None:

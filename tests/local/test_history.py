@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -128,26 +130,41 @@ def test_what_has_ended_is_not_over_before_its_pods_were_seen() -> None:
 NOTHING: dict[str, Any] = {"kind": "List", "metadata": {"resourceVersion": "5"}, "items": []}
 
 
-class Kinds:
-    """A server of collections without objects; `odd` is what it answers of pods."""
+def event(kind: str, version: str, phase: str) -> bytes:
+    """Return a line of a watch of pods."""
+    metadata = {**DOCUMENT["metadata"], "namespace": "default", "resourceVersion": version}
+    pod = {**DOCUMENT, "metadata": metadata, "status": {"phase": phase}}
+    return json.dumps({"type": kind, "object": pod}).encode() + b"\n"
 
-    def __init__(self, odd: object = NOTHING) -> None:
-        self.odd, self.listed = odd, list[str]()
+
+class Kinds:
+    """A server of collections without objects.
+
+    `odd` is what it answers of pods, `events` what a watch of pods shows; None: it refuses that.
+    """
+
+    def __init__(self, odd: object = NOTHING, events: Sequence[bytes] | None = ()) -> None:
+        self.odd, self.events, self.listed = odd, events, list[str]()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer a list; a watch goes on until whoever watches is gone."""
+        pods = request.path.endswith("/pods")
         if "watch" not in request.query:
             self.listed.append(request.path)
-            return web.json_response(self.odd if request.path.endswith("/pods") else NOTHING)
+            return web.json_response(self.odd if pods else NOTHING)
+        if pods and self.events is None:
+            return web.json_response({"kind": "Status", "message": "not now"}, status=500)
         response = web.StreamResponse()
         await response.prepare(request)
+        for line in (self.events or ()) if pods else ():
+            await response.write(line)
         await asyncio.Event().wait()
         return response
 
 
 def watch(config: Path) -> history.Watch:
     """Return a watch of the server that a kubeconfig leads to."""
-    return history.Watch(SimpleNamespace(access=config), "default", 0.0)
+    return history.Watch(SimpleNamespace(access=config, server="https://here"), "default", 0.0)
 
 
 def test_what_comes_after_the_beginning_is_seen_from_its_beginning(tmp_path: Path) -> None:
@@ -156,28 +173,48 @@ def test_what_comes_after_the_beginning_is_seen_from_its_beginning(tmp_path: Pat
     async def story() -> None:
         kinds = Kinds()
         async with answered(tmp_path, kinds.serve) as config, watch(config):
-            listed = sorted(path.rpartition("/")[2] for path in kinds.listed)
-            assert listed == sorted([*(row.plural for row in FRAMEWORKS.values()), "pods"])
+            listed = {path.rpartition("/")[2] for path in kinds.listed}
+            assert listed == {*(row.plural for row in FRAMEWORKS.values()), "pods"}
 
     asyncio.run(asyncio.wait_for(story(), 60))
 
 
-@pytest.mark.parametrize(
-    ("odd", "why"),
-    [
-        ([], "no document"),
-        ({**NOTHING, "items": 7}, "int"),
-        ({**NOTHING, "items": [{"metadata": {}}]}, "spec"),
-        ({"kind": "List", "items": []}, "metadata"),
-    ],
-)
-def test_one_that_cannot_be_followed_is_told(tmp_path: Path, odd: object, why: str) -> None:
-    """Whatever it is: a watch that is gone would else look like one of which nothing is news."""
+def test_watch_shows_each_change_and_the_end(tmp_path: Path) -> None:
+    """The last sight of a deleted pod is as it was, and gone."""
+
+    async def story() -> list[tuple[str, bool]]:
+        kinds = Kinds(events=[event("ADDED", "6", "Running"), event("DELETED", "7", "Running")])
+        async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
+            sights = [await begun.next(60) for _ in range(2)]
+        return [(sight.phase, sight.gone) for sight in sights]
+
+    assert asyncio.run(asyncio.wait_for(story(), 60)) == [("Running", False), ("Running", True)]
+
+
+def test_watch_of_an_unreadable_collection_raises_on_entry(tmp_path: Path) -> None:
+    """A watch that shows nothing would look like one of which nothing is news."""
 
     async def story() -> None:
-        kinds = Kinds(odd)
+        async with answered(tmp_path, Kinds(odd=[]).serve) as config:
+            with pytest.raises(ClusterError, match="no document"):
+                await watch(config).__aenter__()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+async def heard(begun: history.Watch) -> None:
+    """Listen for ever."""
+    while True:
+        await begun.next(0.1)
+
+
+def test_watch_that_breaks_off_raises_once_nothing_comes(tmp_path: Path) -> None:
+    """The error names the cause."""
+
+    async def story() -> None:
+        kinds = Kinds(events=None)
         async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
-            with pytest.raises(ClusterError, match=why):
-                await begun.next(60)
+            with pytest.raises(ClusterError, match="the watch broke off"):
+                await heard(begun)
 
     asyncio.run(asyncio.wait_for(story(), 60))

@@ -17,10 +17,10 @@ from muster.kube import client as kube
 from muster.kube.access import Access, missing
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.informer import pages
 from muster.local.handle import MANAGER, ApiError, CredentialsError
 
 _AT_ONCE = 8
-_PAGE = "500"
 _READY_SECONDS = 2.0
 
 T = TypeVar("T")
@@ -51,14 +51,12 @@ class ApiServer:
 
     async def items(self, path: str, **query: str) -> list[Json]:
         """Read the collection at `path`, page by page."""
-        found: list[Json] = []
-        more = {"limit": _PAGE}
-        while True:
-            page = await self.get(path, **query, **more)
-            found += page["items"]
-            if not page["metadata"].get("continue"):
-                return found
-            more["continue"] = page["metadata"]["continue"]
+
+        async def read() -> list[Json]:
+            found = pages(self._kube, path, query)
+            return [item async for page in found for item in page["items"]]
+
+        return await _answer(read())
 
     async def create(self, path: str, document: Json) -> Json:
         """Create in the collection at `path`; ApiError 409 if it is there already."""
@@ -78,22 +76,6 @@ class ApiServer:
             path, meta["uid"], PriorityLevel.SUPPORT, grace=grace, version=version
         )
         await _answer(deleted)
-
-    async def follow(self, path: str, version: str) -> AsyncIterator[Json]:
-        """Yield the events of the collection at `path` since `version`, for ever."""
-        while True:
-            asked = {"allowWatchBookmarks": "true", "resourceVersion": version}
-            events = self._kube.watch(path, asked)
-            while (event := await _answer(anext(events, None))) is not None:
-                if event == kube.OPENED:
-                    continue
-                found = event["object"]
-                if event["type"] == "ERROR":
-                    message = found.get("message", "an error without a message")
-                    raise ApiError(int(found.get("code", 0)), message)
-                version = found["metadata"]["resourceVersion"]
-                if event["type"] != "BOOKMARK":
-                    yield event
 
     async def lacking(self, rights: Mapping[str, tuple[str, ...]]) -> list[str]:
         """Return which of these verbs this user may not use, such as `delete nodes`."""

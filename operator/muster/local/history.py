@@ -18,15 +18,17 @@ from muster import frameworks
 from muster.api import names, status
 from muster.api.edge import mapping, sequence
 from muster.api.status import JobStatus
-from muster.local import apiserver
+from muster.kube.auth import connect
+from muster.kube.client import BROKEN, ApiError, Kube
+from muster.kube.collection import Collection
+from muster.kube.informer import Informer
+from muster.kube.resources import PODS, Resource
 from muster.local.handle import Cluster, ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from muster.local.apiserver import ApiServer
-
-    Read = Callable[..., "Sight"]
+    Read = Callable[[float, Mapping[str, Any]], "Sight"]
 
 GPU = "nvidia.com/gpu"
 ENDED = frozenset({names.JobState.SUCCEEDED, names.JobState.FAILED, names.JobState.INVALID})
@@ -93,15 +95,15 @@ class Life:
     state: str
 
 
-def job_sight(at: float, document: Mapping[str, Any], *, gone: bool = False) -> JobSight:
+def job_sight(at: float, document: Mapping[str, Any]) -> JobSight:
     """Read a job's document."""
     specs = (value for key, value in document["spec"].items() if key.endswith("ReplicaSpecs"))
     pods = sum(role.get("replicas", 1) for spec in specs for role in spec.values())
     seen = status.read(document.get("status"))
-    return JobSight(at, document["metadata"]["name"], pods, seen, gone)
+    return JobSight(at, document["metadata"]["name"], pods, seen)
 
 
-def pod_sight(at: float, document: Mapping[str, Any], *, gone: bool = False) -> PodSight:
+def pod_sight(at: float, document: Mapping[str, Any]) -> PodSight:
     """Read a pod's document; `job` is empty for a pod of no job."""
     meta, spec, state = document["metadata"], document["spec"], mapping(document.get("status"))
     return PodSight(
@@ -113,7 +115,6 @@ def pod_sight(at: float, document: Mapping[str, Any], *, gone: bool = False) -> 
         phase=state.get("phase", ""),
         gpus=sum(_gpus(container) for container in spec["containers"]),
         exit_code=_exit_code(state),
-        gone=gone,
     )
 
 
@@ -207,27 +208,26 @@ class Watch:
     """Sights from the moment of entry on; their times are seconds since `since` (monotonic)."""
 
     def __init__(self, where: Cluster, namespace: str, since: float) -> None:
-        self._where = where
-        self._since = since
-        self._sights: asyncio.Queue[Sight | Exception] = asyncio.Queue()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._sources: dict[str, Read] = {
-            f"/apis/{row.api_version}/namespaces/{namespace}/{row.plural}": job_sight
-            for row in frameworks.FRAMEWORKS.values()
-        }
-        self._sources[f"/api/v1/namespaces/{namespace}/pods"] = pod_sight
+        self._where, self._namespace, self._since = where, namespace, since
+        self._sights: asyncio.Queue[Sight] = asyncio.Queue()
+        self._informers: list[Informer] = []
 
     async def __aenter__(self) -> Self:
-        """Connect and begin to follow; return once all is listed, or broken off."""
+        """Connect, read all and follow it from there on; ClusterError if it cannot be read."""
         async with AsyncExitStack() as stack:
-            # After the connections: closing waits for them only while somebody uses them.
-            stack.push_async_callback(self._end)
-            api = await stack.enter_async_context(apiserver.connected(self._where.access))
-            begun = [asyncio.Event() for _ in self._sources]
-            for (path, read), event in zip(self._sources.items(), begun, strict=True):
-                self._tasks.append(asyncio.create_task(self._follow(api, path, read, event)))
-            for event in begun:
-                await event.wait()
+            kube = await connect(str(self._where.access), attempts=1)
+            stack.push_async_callback(kube.close)
+            for row in frameworks.FRAMEWORKS.values():
+                jobs = Resource(names.GROUP, row.version, row.plural)
+                self._informers.append(self._informer(kube, jobs, job_sight))
+            self._informers.append(self._informer(kube, PODS, pod_sight))
+            try:
+                # Before it returns: what is applied then may be over soon.
+                await asyncio.gather(*(informer.read() for informer in self._informers))
+            except (ApiError, *BROKEN) as error:
+                raise ClusterError(f"{self._where.server} cannot be read: {error}") from error
+            following = [asyncio.create_task(each.run()) for each in self._informers]
+            stack.push_async_callback(_end, following)
             self._stack = stack.pop_all()
         return self
 
@@ -235,36 +235,32 @@ class Watch:
         """End the watches."""
         await self._stack.aclose()
 
-    async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    def _informer(self, kube: Kube, resource: Resource, read: Read) -> Informer:
+        seen = Collection(lambda doc: read(self._now(), doc), self._changed, (self._namespace,))
+        return Informer(kube, resource, seen, namespace=self._namespace)
+
+    def _changed(self, before: Sight | None, after: Sight | None) -> None:
+        if after is not None:
+            self._sights.put_nowait(after)
+        elif before is not None:
+            self._sights.put_nowait(replace(before, at=self._now(), gone=True))
 
     async def next(self, seconds: float) -> Sight | None:
         """Wait for a sight, None if none comes in time; ClusterError if a watch broke off."""
         try:
             async with asyncio.timeout(seconds):
-                sight = await self._sights.get()
+                return await self._sights.get()
         except TimeoutError:
+            problem = next((each.problem for each in self._informers if each.problem), "")
+            if problem:
+                raise ClusterError(f"the watch broke off: {problem}") from None
             return None
-        if isinstance(sight, Exception):
-            raise ClusterError(f"the watch broke off: {sight}") from sight
-        return sight
-
-    async def _follow(self, api: ApiServer, path: str, read: Read, begun: asyncio.Event) -> None:
-        try:
-            # From the list's version on, so that nothing between list and watch is missed.
-            listing = await api.get(path)
-            begun.set()
-            for item in listing["items"]:
-                self._sights.put_nowait(read(self._now(), item))
-            async for event in api.follow(path, listing["metadata"]["resourceVersion"]):
-                gone = event["type"] == "DELETED"
-                self._sights.put_nowait(read(self._now(), event["object"], gone=gone))
-        except Exception as error:  # noqa: BLE001 -- whoever listens is told, whatever it is
-            self._sights.put_nowait(error)
-        finally:
-            begun.set()
 
     def _now(self) -> float:
         return time.monotonic() - self._since
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
