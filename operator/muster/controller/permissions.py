@@ -20,9 +20,6 @@ EVERY_JOB = (
     Permission("", "configmaps", CHILDREN),
     EVENTS,
     PRIORITIES,
-    # Kopf learns from these which kinds and namespaces there are.
-    Permission("apiextensions.k8s.io", "customresourcedefinitions", LIST_WATCH, everywhere=True),
-    Permission("", "namespaces", LIST_WATCH, everywhere=True),
 )
 """What jobs of every kind need, under every gang backend."""
 ALONE = (EVENTS, Permission("", "pods", ("delete",)), PRIORITIES)
