@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6268,
-    "api": 3815,
+    "allocator": 6297,
+    "api": 3824,
     "cluster": 6311,
     "commands": 6148,
-    "controller": 4147,
+    "controller": 4236,
     "dashboard": 636,
     "frameworks": 3165,
     "gang": 1497,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3829,
     "muster": 1111,
     "runtime": 2247,
-    "scheduler": 10483,
-    "store": 3088,
-    "tests": 75500,
+    "scheduler": 10504,
+    "store": 3092,
+    "tests": 75671,
     "tools": 2587,
 }
 

@@ -134,7 +134,7 @@ class TestTasks:
             (worker(0, node="n1", phase="Succeeded"), ([1, 2], [], [], (0, 1))),
             (worker(0, node="n1", phase="Failed"), ([0, 1, 2], [], [], (0, 0))),
             (worker(0, node="n1", phase="Failed", **AGAIN), ([1, 2], [0], [], (0, 0))),
-            (worker(0, node="n1", phase="Failed", **REFUSED), ([1, 2], [0], [], (0, 0))),
+            (worker(0, node="n1", phase="Failed", **REFUSED), ([0, 1, 2], [], [], (0, 0))),
             (worker(0, node="n1", deleting=True), ([1, 2], [0], [], (0, 0))),
             (worker(0, deleting=True), ([1, 2], [0], [], (0, 0))),
             (worker(0, gated=True), ([1, 2], [], [], (1, 0))),

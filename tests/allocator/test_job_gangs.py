@@ -25,7 +25,7 @@ from muster.allocator.tracker import (
     Publish,
 )
 from muster.allocator.verdict import HOLD_EXPIRED, RECORDED, Cause
-from muster.api import edge
+from muster.api import edge, names
 from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.cluster.dryrun import Answer
 from muster.controller.model import Refusal
@@ -104,6 +104,7 @@ class Story(Shown):
         labels=None,
         by="",
         owner="job-uid",
+        rejections=0,
     ):
         """Show a pod of the job, which names the scheduler `by`."""
         metadata = {
@@ -117,6 +118,7 @@ class Story(Shown):
                 "training.kubeflow.org/replica-index": name[-1],
             },
             "ownerReferences": [reference(uid=owner)],
+            "annotations": {names.REJECTIONS_BEFORE: str(rejections)} if rejections else {},
             **({"deletionTimestamp": edge.format_time(START)} if going else {}),
         }
         status = {"phase": phase, "reason": reason}
@@ -1179,6 +1181,23 @@ class TestTurnedAway:
         assert list(gang.roles[0].waiting) == ([] if pauses else [0])
         assert 0 not in gang.roles[0].previous
         return pauses
+
+    def test_node_is_avoided_for_ten_minutes_after_the_second_rejection(self, running):
+        """For 10 s after the first; the successor is placed while the rejected pod is there."""
+        running.gone(W0)
+        for before, seconds in enumerate((10, 600)):
+            running.now = START
+            running.promise((W0, "n1"))
+            uid = f"try-{before}"
+            running.pod(W0, phase="Failed", reason="OutOfcpu", uid=uid, rejections=before)
+            assert running.look().shuns == {"n1"}
+            assert not running.promised
+            running.give({W0: "n2"})
+            assert running.look().shuns == {"n1"}
+            assert running.promised
+            running.gone(W0, uid)
+            running.now = START + seconds
+            assert running.look().shuns == frozenset()
 
     def test_a_pod_that_runs_begins_anew(self, running):
         """Its next refusal is its first."""

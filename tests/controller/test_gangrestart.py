@@ -122,3 +122,12 @@ def test_members_that_start_are_not_restarted(phase):
         world.pod(name)["status"]["phase"] = phase
     world.extra["placements"] = {LOST: "n3"}
     assert len(deleted(world)) == (2 if phase == "Running" else 0)
+
+
+def test_rejected_successor_restarts_no_peers():
+    """A pod that its node rejected never ran, so that its peers lost nothing."""
+    world = running()
+    world.end(LOST, None, reason="OutOfcpu")
+    world.extra["placements"] = {LOST: "n3"}
+    assert deleted(world) == [LOST]
+    assert created(world) == [LOST]

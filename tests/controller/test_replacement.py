@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The back-off between the pods of one replica that fail."""
+"""The back-off between the pods of one replica that fail or are rejected."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from support.apiserver.memory import World, tfjob
 
 W0 = "mnist-worker-0"
 BEFORE = "muster.kubeflow.org/failures-before"
+REJECTIONS = "muster.kubeflow.org/rejections-before"
 DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
 PLACED = Verdict("muster", "Placed", "mnist", min_member=1, placed=1)
 
@@ -42,6 +43,14 @@ def fail(world, *, ran=1, code=137, reason="", conditions=()):
     status |= {"startTime": started, "conditions": list(conditions)}
     for container in status.get("containerStatuses", ()):
         container["state"]["terminated"]["finishedAt"] = format_time(world.now)
+    world.settle()
+
+
+def reject(world, node="node"):
+    """Let the node reject the worker's pod."""
+    world.pod(W0)["spec"]["nodeName"] = node
+    world.end(W0, None, reason="OutOfcpu")
+    world.pod(W0)["status"]["startTime"] = format_time(world.now)
     world.settle()
 
 
@@ -129,11 +138,11 @@ def test_long_run_resets_the_back_off():
         ("Evicted", (), None, 2),
         ("Evicted", (DISRUPTED,), None, 1),
         ("Terminated", (DISRUPTED,), "", 1),
-        ("OutOfcpu", (), "", 1),
+        ("OutOfcpu", (), "1", 1),
     ],
 )
 def test_only_pods_that_failed_back_off(reason, conditions, before, restarts):
-    """An evicted pod waits; a pod that was refused or lost with its node is replaced at once."""
+    """An evicted pod waits; a pod that was rejected or lost with its node is replaced at once."""
     world = running("OnFailure")
     fail(world)
     start(world)
@@ -152,6 +161,64 @@ def test_eviction_without_ends_of_containers_counts_from_its_condition():
     evicted = {**DISRUPTED, "lastTransitionTime": format_time(world.now + 30)}
     fail(world, ran=30, code=None, reason="Evicted", conditions=[evicted])
     assert world.requeue == world.now + 10
+
+
+def test_rejected_pod_waits_for_its_own_node_only():
+    """Another node may take the successor at once; the same one after 10 s."""
+    world = running(backend=gang.EMBEDDED, placements={W0: "node"}, verdict=PLACED)
+    reject(world)
+    assert not is_replaced(world)
+    assert world.requeue == world.now + 10
+    other = world.clone()
+    other.extra["placements"] = {W0: "other"}
+    other.settle()
+    assert is_replaced(other)
+    world.now += 10
+    world.settle()
+    assert is_replaced(world)
+    assert world.pod(W0)["metadata"]["annotations"][REJECTIONS] == "1"
+
+
+def test_second_rejection_waits_where_another_scheduler_decides():
+    """Its node is not known before, so that the third pod is created after 10 s."""
+    world = running()
+    reject(world)
+    assert is_replaced(world)
+    reject(world)
+    assert not is_replaced(world)
+    world.now += 10
+    world.settle()
+    assert is_replaced(world)
+
+
+def test_rejection_leaves_the_back_off_as_it_is():
+    """Neither raised nor reset; and the successor of a failed pod counts no rejections."""
+    world = running()
+    fail(world)
+    start(world)
+    reject(world)
+    annotations = world.pod(W0)["metadata"]["annotations"]
+    assert (annotations[BEFORE], annotations[REJECTIONS]) == ("1", "1")
+    start(world)
+    fail(world)
+    world.now += 10
+    world.settle()
+    assert world.pod(W0)["metadata"]["annotations"] == {BEFORE: "2"}
+
+
+def test_rejection_is_reported_until_the_successor_runs():
+    """Status and event name node, pod, reason and count."""
+    world = running()
+    reject(world, "n1")
+    world.now += 1
+    reject(world, "n2")
+    world.now += 10
+    world.settle()
+    text = f"Node n2 rejected pod {W0}: OutOfcpu. Nodes rejected 2 pods of this replica in a row."
+    assert world.status["reason"] == text
+    assert [s.message for s in world.said if s.reason == "PodRejected"][-1] == text
+    start(world)
+    assert "reason" not in world.status
 
 
 def test_failed_pod_that_is_deleted_does_not_wait():
@@ -193,7 +260,7 @@ def test_number_of_failures_in_a_template_is_ignored():
     worker = {"replicas": 1, "restartPolicy": "ExitCode"}
     document = tfjob(Worker=worker)
     template = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]
-    template["metadata"] = {"annotations": {BEFORE: "9", "a": "b"}}
+    template["metadata"] = {"annotations": {BEFORE: "9", REJECTIONS: "9", "a": "b"}}
     world = World(document).settle()
     assert world.pod(W0)["metadata"]["annotations"] == {"a": "b"}
 

@@ -8,7 +8,16 @@ import time
 
 import pytest
 
-from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
+from support.e2e.harness import (
+    Api,
+    Json,
+    Operator,
+    add_nodes,
+    node_of,
+    phase_of,
+    tfjob,
+    verdict,
+)
 from support.e2e.statuses import Lag, counted, of, seconds, step
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.alone]
@@ -89,3 +98,39 @@ def test_program_that_fails_at_once_starts_four_times_in_thirty_seconds(ample: A
     job = api.get("TFJob", "hot")
     assert counted(job, "restarts") >= 3
     assert not api.events("NodeSuspected")
+
+
+def test_node_that_rejects_pods_gets_two_of_them(api: Api, operator: Operator) -> None:
+    """The second one after 10 s, as no other node is there, and the third on another node."""
+    add_nodes(api, {"cpu": "2"}, prefix="bad")
+    since = api.revision("Pod")
+    api.create(tfjob("guest", workers=1, restart_policy="OnFailure", run="forever"))
+    note = "muster.kubeflow.org/rejections-before"
+
+    def reject(rejections: int) -> None:
+        def runs(pods: dict[str, Json]) -> bool:
+            pod = pods.get("guest-worker-0", {"metadata": {}})
+            count = pod["metadata"].get("annotations", {}).get(note, "0")
+            return count == str(rejections) and phase_of(pod) == "Running"
+
+        api.wait("Pod", runs, seconds=30, what=f"pod after {rejections} rejections")
+        status = {"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": None}
+        api.patch("Pod", "guest-worker-0", {"status": status}, "status")
+
+    reject(0)
+    text = "Node bad-1 rejected pod guest-worker-0: OutOfcpu."
+    api.wait_job("guest", lambda job: job["status"].get("reason") == text)
+    reject(1)
+    add_nodes(api, {"cpu": "2"}, prefix="good")
+    api.wait("Pod", lambda pods: any(node_of(p) == "good-1" for p in pods.values()))
+    api.wait_pods(1, "Running", "guest")
+    api.wait_job("guest", lambda job: "reason" not in job["status"])
+    made = {
+        pod["metadata"]["uid"]: (seconds(pod["metadata"]["creationTimestamp"]), node_of(pod))
+        for pod in api.history("Pod", since, "guest-worker-0")
+    }
+    (first, _), (second, _), (_, _) = made.values()
+    assert [node for _, node in made.values()] == ["bad-1", "bad-1", "good-1"]
+    assert second >= first + 10
+    messages = [event["message"] for event in api.wait_events("PodRejected", "guest")]
+    assert any("Nodes rejected 2 pods of this replica in a row." in text for text in messages)

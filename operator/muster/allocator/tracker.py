@@ -37,7 +37,7 @@ from muster.cluster import tasks
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
-from muster.controller import jobpods
+from muster.controller import jobpods, replacement
 from muster.gang.standing import has_node, is_over, is_placed
 from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
@@ -67,6 +67,8 @@ FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
 SLIPS: Final = 2
 """After so many times that were not kept nothing is believed of the next ones."""
+AVOIDING: Final = 600.0
+"""Seconds for which a gang avoids a node that rejected a pod after another rejection of it."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is placed for the third time and later, if it could not stay or go there."""
 NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
@@ -255,7 +257,7 @@ class InputKey:
     misled: bool
     """It waits, and the times that it was told were not kept."""
     shuns: frozenset[str]
-    """Nodes to which missing members go only if no other one will do."""
+    """Nodes on which missing members are placed only if no other node is possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,8 @@ class GangMemory:
     previous: Mapping[str, str] = field(default_factory=dict)
     """Place -> the node that its last pod had."""
     retries: Mapping[str, Retry] = field(default_factory=dict)
+    avoided: Mapping[str, float] = field(default_factory=dict)
+    """Node that rejected a pod -> until when missing members are placed elsewhere if possible."""
     marked: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """uid of a pod -> the reason and the node that were written on it."""
     started: bool = False
@@ -643,7 +647,12 @@ def _drop_void(turn: _Turn) -> None:
         place
         for place, pod in pods
         if pod is not None
-        and (pod.phase == "Succeeded" or jobpods.refused(pod) or _is_another(assumed[place], pod))
+        and (
+            pod.phase == "Succeeded"
+            # Not of its successor, which is placed while the rejected pod is still there.
+            or (jobpods.refused(pod) and assumed[place].means(pod))
+            or _is_another(assumed[place], pod)
+        )
     }
     lost = {place for place, it in assumed.items() if it.node in facts.lost}
     turn.forget(over | lost | (assumed.keys() - facts.wanted))
@@ -912,11 +921,19 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         mends=mends,
         told=memory.told,
         misled=turn.now < memory.misled_until,
-        shuns=_NONE if hold_until is None else facts.suspects,
+        shuns=(_NONE if hold_until is None else facts.suspects) | _avoided(turn),
     )
     # An equal key keeps the old input, and with it what the columns made of this gang.
     if key != memory.key:
         turn.remember(input=_input(facts, key), key=key)
+
+
+def _avoided(turn: _Turn) -> frozenset[str]:
+    """Return the nodes that rejected a pod of the gang lately, and forget the others."""
+    left = {node: until for node, until in turn.memory.avoided.items() if until > turn.now}
+    # The end wakes nobody: an avoided node is used where no other is possible.
+    turn.remember(avoided=left)
+    return frozenset(left)
 
 
 def _fresh(memory: GangMemory, facts: GangFacts) -> frozenset[str]:
@@ -1110,12 +1127,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
     if pod.uid in memory.marked:
         changes["marked"] = _without(memory.marked, pod.uid)
     if pod.terminal:
-        # A refused pod is shown again with each of its changes: it counts once, as its place is in
-        # `previous` only the first time.
-        if jobpods.refused(pod) and place in memory.previous:
-            # Elsewhere it may be taken in: the node before is not asked for.
-            changes["previous"] = _without(memory.previous, place)
-            changes["retries"] = _paused(memory.retries, place, now)
+        changes |= _rejected(memory, place, pod, now) if jobpods.refused(pod) else {}
     else:
         # From here on the pod itself takes the room that was taken for it.
         comes = place in memory.assumed and memory.assumed[place].means(pod)
@@ -1134,6 +1146,23 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         if runs and place in memory.retries and place not in memory.leaving:
             changes["retries"] = _without(memory.retries, place)
     return replace(memory, due=due, **changes) if changes else memory
+
+
+def _rejected(memory: GangMemory, place: str, pod: PodView, now: float) -> dict[str, Any]:
+    """Return what changes with a pod that its node rejected: the node is avoided for a while."""
+    seconds = AVOIDING if pod.rejections_before else replacement.SAME_NODE_SECONDS
+    until = replacement.failed_at(pod) + seconds
+    avoided = {**memory.avoided, pod.node: max(until, memory.avoided.get(pod.node, until))}
+    # The pod is observed again with each of its changes: it counts once, as its place is in
+    # `previous` only the first time.
+    if place not in memory.previous:
+        return {"avoided": avoided}
+    return {
+        "avoided": avoided,
+        # Another node may accept its successor: the node before is not preferred.
+        "previous": _without(memory.previous, place),
+        "retries": _paused(memory.retries, place, now),
+    }
 
 
 def _is_one_of_many(memory: GangMemory, place: str, pod: PodView) -> bool:

@@ -280,6 +280,10 @@ class PodView:
     """By its annotation: with how many its gang last was whole; 0: it does not say."""
     failures_before: int = 0
     """By its annotation: the number of pods of its replica that failed in a row before it."""
+    rejections_before: int = 0
+    """By its annotation: the number of them that nodes rejected in a row before it."""
+    rejection: str = ""
+    """By its annotation: the message for the last of these rejections."""
     tolerates: NodeTolerations = NO_TOLERATIONS
     """Its tolerations of the taints of unreachable and out-of-service nodes."""
     unreachable: bool = False

@@ -15,7 +15,7 @@ from muster.api.edge import format_time
 from muster.api.model import Job
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, FirstFailure, JobStatus, ReplicaStatus, Verdict
-from muster.controller import failures, gangstatus, policies, replacement
+from muster.controller import failures, gangstatus, podproblems, policies, replacement
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate, is_old
 from muster.controller.model import Action, Create
@@ -239,7 +239,10 @@ def running(scope: Scope) -> JobStatus:
         restarts_in_a_row=_in_a_row(scope, before),
         first_failure=first,
         gang=gang,
-        reason=_kept_from_starting(scope) or _awaited(scope) or _failed(scope, first),
+        reason=_kept_from_starting(scope)
+        or _awaited(scope)
+        or podproblems.found(scope)
+        or _failed(scope, first),
         observed_generation=scope.job.generation,
     )
     conditions = with_conditions(before.conditions, _changes(scope, before, steps))

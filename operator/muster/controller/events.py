@@ -12,7 +12,8 @@ from muster.api import names
 from muster.api.model import ContainerEnd, PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
-from muster.controller.jobpods import Member, PodFate
+from muster.controller import replacement
+from muster.controller.jobpods import Member, PodFate, refused
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.scope import Scope
 from muster.frameworks.base import container_name
@@ -262,6 +263,14 @@ def of_abnormal_pods(scope: Scope, gang: Verdict | None) -> Iterator[Emit]:
     living = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.terminal)
     emits = (emit for pod in living for emit in _of_abnormal(scope, pod, told=told))
     yield from islice(emits, MOST_APART)
+
+
+def of_rejected_pods(scope: Scope) -> Iterator[Emit]:
+    """Yield which nodes rejected pods, once of each pod."""
+    pods = (m.pod for m in scope.roster.having(PodFate.LOST) if refused(m.pod))
+    for pod in islice(pods, MOST_APART):
+        message = replacement.rejection(pod)
+        yield warning(names.Event.POD_REJECTED, message, once=True, about=pod.uid)
 
 
 def _of_abnormal(scope: Scope, pod: PodView, *, told: bool) -> Iterator[Emit]:

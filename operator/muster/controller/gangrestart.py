@@ -18,7 +18,7 @@ from dataclasses import replace
 from muster.api import names
 from muster.api.reasons import GangPhase
 from muster.controller import gangstatus
-from muster.controller.jobpods import Member, PodFate
+from muster.controller.jobpods import Member, PodFate, refused
 from muster.controller.model import Emit
 from muster.controller.scope import Scope
 from muster.gang import standing
@@ -57,7 +57,10 @@ def _lost_members(scope: Scope) -> bool:
     # A terminating member belongs to the gang until it is removed. Failed members restart the
     # gang in their own way.
     waits = bool(scope.roster.having(*away)) or not gangstatus.has_run(scope)
-    return not (waits or gangstatus.exists(scope))
+    # A rejected pod never ran: its successor joins peers that lost nothing.
+    rejected = sum(refused(member.pod) for member in scope.roster.having(PodFate.LOST))
+    there = gangstatus.existing(scope) + rejected
+    return not (waits or there >= standing.needed(gangstatus.kept(scope)))
 
 
 def _lost_members_fit(scope: Scope) -> bool:

@@ -248,13 +248,9 @@ def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
     """Yield the missing pods that may be created now, in canonical order.
 
     One that leads numbered ones comes after them, also where a batch Job makes it: what it calls
-    should be up when it begins. The successor of a failed pod comes after the back-off.
+    should be up when it begins. The successor of a failed pod comes after its back-off.
     """
-    before = {
-        _place(member): member.pod
-        for member in scope.waiting
-        if scope.now >= replacement.due(member.pod)
-    }
+    before = {_place(member): member.pod for member in scope.waiting}
     # Names and places: a pod of another operator may fill a place under a name of its own.
     taken = scope.roster.names - {pod.name for pod in before.values()}
     places, late = scope.roster.places - before.keys(), _waiting(scope)
@@ -264,14 +260,14 @@ def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
             continue
         for index in range(builder.replica.replicas):
             name = builder.name(index)
-            if name in taken or (role, index) in places:
+            node = "" if nodes is None else nodes.get(name)
+            if name in taken or (role, index) in places or node is None:
                 continue
             failed = before.get((role, index))
-            failures = replacement.failures_in_a_row(failed) if failed else 0
-            if nodes is None:
-                yield Create(builder.wanted(index, failures=failures))
-            elif name in nodes:
-                yield Create(builder.wanted(index, nodes[name], failures))
+            if failed is None:
+                yield Create(builder.wanted(index, node))
+            elif scope.now >= replacement.due_on(failed, node):
+                yield Create(builder.wanted(index, node, replacement.history(failed)))
 
 
 def may_create_place(scope: Scope, builder: PodBuilder, index: int) -> bool:

@@ -276,6 +276,7 @@ def _undo(scope: Scope) -> Iterator[Action]:
 def _current_events(scope: Scope, after: JobStatus) -> Iterator[Emit]:
     """Yield what is told before the status is written; the recorder drops what it told lately."""
     yield from events.of_refusal(scope)
+    yield from events.of_rejected_pods(scope)
     yield from events.of_abnormal_pods(scope, after.gang)
 
 
@@ -318,7 +319,11 @@ def _rest(scope: Scope) -> float | None:
 
 def _successor_due(scope: Scope) -> float | None:
     """Return when the next successor of a failed pod may be created, if that is still to come."""
-    due = (replacement.due(member.pod) for member in scope.waiting)
+    nodes = scope.observed.placements or {}
+    due = (
+        replacement.due_on(m.pod, nodes.get(scope.job.place(m.replica.role, m.index), ""))
+        for m in scope.waiting
+    )
     return min((at for at in due if at > scope.now), default=None)
 
 

@@ -83,14 +83,14 @@ class PodBuilder:
         marks = self.marks((label or 0) - self.first if numbered else 0)
         return {key: value for key, value in marks.items() if key not in labels}
 
-    def wanted(self, index: int, node: str = "", failures: int = 0) -> Json:
+    def wanted(self, index: int, node: str = "", history: Mapping[str, str] | None = None) -> Json:
         """Return what is created for that index: the pod, or the batch Job that makes it."""
-        return self.batch_job() if self.replica.batch else self.pod(index, node, failures)
+        return self.batch_job() if self.replica.batch else self.pod(index, node, history)
 
-    def pod(self, index: int, node: str = "", failures: int = 0) -> Json:
+    def pod(self, index: int, node: str = "", history: Mapping[str, str] | None = None) -> Json:
         """Return the pod of that index, on the node unless that is empty.
 
-        `failures`: the number of pods of that index that failed in a row before it.
+        `history`: the annotations on the pods of that index that it replaces.
         """
         spec = {**self.spec, "containers": self._containers(index)}
         if node and self.on_node:
@@ -101,9 +101,8 @@ class PodBuilder:
         if index in self.masters:
             labels[names.JOB_ROLE] = names.JOB_ROLE_MASTER
         metadata = {**self.metadata, "name": self.name(index), "labels": labels}
-        if failures:
-            counted = {names.FAILURES_BEFORE: str(failures)}
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), **counted}
+        if history:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **history}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def batch_job(self, *, suspend: bool = False) -> Json:
@@ -174,8 +173,9 @@ def pod_builder(
     containers = tuple(ported if c is listening else c for c in spec["containers"])
     identity = {**labels(job, framework), names.REPLICA_TYPE: replica.role}
     annotations = {**(meta.get("annotations") or {}), **link.annotations}
-    # A template that was copied from a pod may have it.
-    annotations.pop(names.FAILURES_BEFORE, None)
+    # A template that was copied from a pod may have them.
+    for key in (names.FAILURES_BEFORE, names.REJECTIONS_BEFORE, names.LAST_REJECTION):
+        annotations.pop(key, None)
     policy = _POD_POLICY.get(names.RestartPolicy(replica.restart_policy), replica.restart_policy)
     if job.restarts_whole:
         # A program that starts again in its pod would be alone with that.

@@ -361,7 +361,7 @@ class Gang:
     """Role -> how many of its tasks the gang needs at the least, of gangs that say it role by
     role; `min_member` is their sum."""
     shuns: frozenset[str] = frozenset()
-    """Nodes that may be at fault: its missing members go there only if no other will do."""
+    """Nodes that may be at fault: missing members are placed there only as a last resort."""
     topology: Topology | None = None
     """The constraint of all roles that are not exempt, together; None: the policy decides."""
     effort: int = 0

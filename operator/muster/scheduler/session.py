@@ -15,7 +15,7 @@ import numpy as np
 from muster.api.reasons import DeletionReason
 from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack
 from muster.scheduler.decision import Eviction
-from muster.scheduler.hooks import Barred, Hooks, Order, Rules
+from muster.scheduler.hooks import Barred, Hooks, Order, Rules, Within
 from muster.scheduler.model import (
     PODS,
     UNLIMITED,
@@ -137,6 +137,8 @@ class Session:
         """Takes the place of the plugins' scores."""
         self.singly = False
         """Any tasks of a gang may be those that it has above its minimum, for the time being."""
+        self.allowed: BoolArray | None = None
+        """(N,): the nodes in which plugins look for regions at present; None: all."""
         self.ahead = False
         """It is about a time when all that is ending has gone."""
         self.silent = False
@@ -262,6 +264,27 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
+    def regions(self, gang: GangState) -> Iterator[Within]:
+        """Yield where to try the gang, best first: at first without the nodes that it avoids."""
+        if gang.spec.shuns:
+            self.allowed = allowed = ~self.avoided(gang)
+            shapes = {tasks.pod_set.shape for tasks in gang.tasks}
+            try:
+                for within in self.rules.regions(gang):
+                    left = {shape: within.get(shape, allowed) & allowed for shape in shapes}
+                    if all(nodes.any() for nodes in left.values()):
+                        yield left
+            finally:
+                self.allowed = None
+        yield from self.rules.regions(gang)
+
+    def avoided(self, gang: GangState) -> BoolArray:
+        """Return (N,) the nodes that the gang avoids."""
+        nodes = self.snapshot.nodes
+        marks = np.zeros(len(nodes.names), np.bool_)
+        marks[[nodes.index[name] for name in gang.spec.shuns if name in nodes.index]] = True
+        return marks
+
     def choose(
         self, gang: GangState, tasks: PodSetState, wanted: int, shunned: BoolArray | None = None
     ) -> Picks:
@@ -271,7 +294,7 @@ class Session:
         """
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
         shape = tasks.pod_set.shape
-        for within in self.rules.regions(gang):
+        for within in self.regions(gang):
             self.room.within = within
             if shunned is not None:
                 # The region still counts: to shun nodes must not widen what the gang is confined

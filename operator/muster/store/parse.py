@@ -40,6 +40,8 @@ _CONTENTS = {
     "RoleBinding": ("subjects",),
 }
 """Kind -> the top-level fields that Muster keeps true."""
+MAX_REJECTION_CHARS = 512
+"""Maximum length of the message for a rejection: users can edit annotations of their pods."""
 WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -65,7 +67,7 @@ def pod(document: Json) -> PodView:
     """Return the view of a pod."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = document.get("status") or {}
-    labels = metadata.get("labels") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     index = labels.get(names.REPLICA_INDEX, "")
     controller = owner.controller(metadata)
     containers = status.get("containerStatuses") or ()
@@ -103,8 +105,10 @@ def pod(document: Json) -> PodView:
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
         service=_service(metadata["name"], spec),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
-        gang_had=edge.count((metadata.get("annotations") or {}).get(names.GANG_HAD)),
-        failures_before=edge.count((metadata.get("annotations") or {}).get(names.FAILURES_BEFORE)),
+        gang_had=edge.count(annotations.get(names.GANG_HAD)),
+        failures_before=edge.count(annotations.get(names.FAILURES_BEFORE)),
+        rejections_before=edge.count(annotations.get(names.REJECTIONS_BEFORE)),
+        rejection=edge.text(annotations.get(names.LAST_REJECTION))[:MAX_REJECTION_CHARS],
         tolerates=tolerations.parse(spec.get("tolerations") or ()),
     )
 

@@ -237,7 +237,7 @@ def start_now(session: Session, gang: GangState) -> bool:
 def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Place what the gang lacks in the first region that will do."""
     failure = None
-    for within in session.rules.regions(gang):
+    for within in session.regions(gang):
         session.room.within = within
         failed = _attempt_here(session, gang)
         session.room.within = {}

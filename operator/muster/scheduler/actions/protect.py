@@ -68,11 +68,8 @@ def _complete(session: Session, gang: GangState) -> None:
 
 def _at_fault(session: Session, gang: GangState) -> BoolArray:
     """Return (N,) the nodes where a member may have died by no fault of its own."""
-    nodes = session.snapshot.nodes
-    shunned = [nodes.index[name] for name in gang.spec.shuns if name in nodes.index]
-    marks: BoolArray = np.logical_or.reduce(nodes.pressure, axis=1)
-    marks[shunned] = True
-    return marks
+    pressed: BoolArray = np.logical_or.reduce(session.snapshot.nodes.pressure, axis=1)
+    return pressed | session.avoided(gang)
 
 
 def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:

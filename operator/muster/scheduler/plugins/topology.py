@@ -144,9 +144,10 @@ def _places(
 ) -> Iterator[BoolArray | None]:
     """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal.
 
-    `outer`: (N,) the only nodes that count; None: all.
+    `outer`: (N,) the only nodes that count; None: those that the session allows.
     """
     home = party.home(session)
+    outer = session.allowed if outer is None else outer
     if party.levels:
         fitting = filter(party.allows, _fitting(session, party, most, outer))
         yield from _around(party, home) if home else fitting
