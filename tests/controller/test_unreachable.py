@@ -10,7 +10,7 @@ import pytest
 from muster import gang
 from muster.api.status import Verdict
 from muster.controller import reconcile
-from muster.controller.model import Create, Delete, RequeueAfter, SetStatus
+from muster.controller.model import Create, Delete, Refusal, RequeueAfter, SetStatus
 from muster.frameworks import of
 from support.apiserver.memory import START, World, tfjob
 
@@ -163,3 +163,16 @@ def test_many_nodes():
     world.start()
     told = world.settle().status["gang"]
     assert "6 pod(s) on unreachable node(s) n0, n1, n2 and 3 more may" in told["message"]
+
+
+def test_gang_with_a_member_that_may_run_is_not_undone(away):
+    """A refused pod takes down no running pods while the gang may be complete."""
+    away.status["gang"]["state"] = "Placed"
+    away.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+    away.extra["refusal"] = Refusal("Pod", "mnist-worker-2", "Forbidden", "quota", START + 60)
+    assert writes(away, Delete) == []
+    away.marked = lambda pod: pod
+    del away.objects["Pod", W1]
+    assert [action.name for action in writes(away, Delete) if action.kind == "Pod"] == [
+        "mnist-worker-0"
+    ]

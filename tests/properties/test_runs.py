@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Within a run of a job nothing that was done is done again, and no count decreases."""
+"""Whatever happens to a job: running pods are deleted only for a reason that holds.
+
+Within a run nothing that was done is done again, and no count decreases.
+"""
 
 from __future__ import annotations
+
+import dataclasses
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from muster import gang
 from muster.api import indexes
+from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
-from muster.controller.model import Create, Delete, Patch, SetStatus
+from muster.controller.model import Create, Delete, Patch, Refusal, SetStatus
 from muster.frameworks import load, of
-from support.apiserver.memory import World, of_kind, wanted
+from support.apiserver.memory import World, copied, of_kind, wanted
 
 DELETED_AT = "2024-01-01T00:00:00Z"
 WHOLE = {"muster.kubeflow.org/restart": "gang"}
@@ -25,9 +31,10 @@ TYPES = {
     "JAXJob": ("Worker",),
 }
 NEEDED = {"XGBoostJob": "Master"}
+NODES = ("n0", "n1", "n2")
 
 
-def job_of(kind, present, workers, policy, options, annotations):
+def job_of(kind, present, workers, policy, options, annotations, clean="None"):
     """Return a job of that kind with some of its roles."""
     given_ = {type_ for type_, there in zip(TYPES[kind], present, strict=False) if there}
     roles = {
@@ -36,7 +43,8 @@ def job_of(kind, present, workers, policy, options, annotations):
         if type_ in {"Worker", NEEDED.get(kind)} | given_
     }
     spec = options if kind == "TFJob" else None
-    return of_kind(kind, annotations=annotations, spec=spec, **roles)
+    cleans = {"cleanPodPolicy": clean}
+    return of_kind(kind, annotations=annotations, spec=spec, policy=cleans, **roles)
 
 
 jobs = st.builds(
@@ -50,7 +58,9 @@ jobs = st.builds(
         st.booleans(),
     ),
     st.sampled_from([None, WHOLE]),
+    st.sampled_from(["None", "Running", "All"]),
 )
+nodes = st.integers(0, len(NODES) - 1)
 events = st.one_of(
     st.tuples(st.just("start")),
     st.tuples(st.just("succeed"), WHICH),
@@ -58,7 +68,13 @@ events = st.one_of(
     st.tuples(st.just("collect"), WHICH),
     st.tuples(st.just("reject"), WHICH),
     st.tuples(st.just("drain"), WHICH),
-    st.tuples(st.just("lose_node"), st.integers(0, 1)),
+    st.tuples(st.just("lose_node"), nodes),
+    st.tuples(st.just("silence"), st.sets(nodes, min_size=1)),
+    st.tuples(st.just("expire")),
+    st.tuples(st.just("fence"), nodes),
+    st.tuples(st.just("return")),
+    st.tuples(st.just("double"), WHICH),
+    st.tuples(st.just("refuse")),
     st.tuples(st.just("reap")),
     st.tuples(st.just("resize"), st.integers(1, 5)),
     st.tuples(st.just("leave_out")),
@@ -79,8 +95,43 @@ class Cluster(World):
         super().__init__(document, backend=backend)
         self.done, self.restarts, self.restarted = {}, {}, False
         self.whole = bool(document["metadata"].get("annotations"))
+        self.silent, self.fenced = set(), set()
+        self.hosts, self.born = {}, {}
+        """uid of a pod -> its node, and the number of the event that it was created after."""
+        self.clock = self.lost_at = self.failed_at = 0
+        self.ran = False
         self.placed()
         self.passes()
+
+    def observe(self):
+        """Return what one reconcile observes, with the pods of unreachable nodes marked."""
+        seen = super().observe()
+        return dataclasses.replace(seen, pods=tuple(map(self.seen, seen.pods)))
+
+    def seen(self, pod):
+        """Return a pod as the store shows it."""
+        host = self.host(pod.uid)
+        if pod.terminal or host not in self.silent:
+            return dataclasses.replace(pod, node=host)
+        fenced = host in self.fenced
+        return dataclasses.replace(pod, node=host, unreachable=True, lost=True, fenced=fenced)
+
+    def host(self, uid):
+        """Return the node of a pod: one that answers, if there is one when it is created."""
+        if uid not in self.hosts:
+            there = [name for name in NODES if name not in self.silent] or NODES
+            self.hosts[uid] = there[len(self.hosts) % len(there)]
+            self.born[uid] = self.clock
+        return self.hosts[uid]
+
+    def on(self, hosts):
+        """Return the names of the pods on these nodes that have not ended."""
+        return [
+            pod["metadata"]["name"]
+            for pod in self.of("Pod")
+            if self.host(pod["metadata"]["uid"]) in hosts
+            and pod.get("status", {}).get("phase", "Pending") in ("Pending", "Running")
+        ]
 
     def placed(self):
         """Give all pods nodes, those of completed indexes as well."""
@@ -108,8 +159,34 @@ class Cluster(World):
         """Check one write against what the run has counted so far."""
         if isinstance(action, Create) and action.doc["kind"] == "Pod":
             assert action.doc["metadata"]["name"] not in self.completed_names()
+        if isinstance(action, Delete) and action.kind == "Pod":
+            pod = self.objects.get(("Pod", action.name))
+            if pod is not None and is_running(pod):
+                assert self.may_delete(action.reason, pod), action
         if isinstance(action, SetStatus):
             self.count(action.status)
+
+    def may_delete(self, reason, pod):
+        """Return whether that is a reason to delete a running pod now."""
+        uid, host = pod["metadata"]["uid"], self.host(pod["metadata"]["uid"])
+        policy, over = self.job["spec"]["runPolicy"], self.status.get("completionTime")
+        role, index = pod["metadata"]["name"].split("-")[1:3]
+        roles = self.job["spec"][self.framework.spec_field]
+        replicas = {type_.lower(): fields["replicas"] for type_, fields in roles.items()}
+        unwanted = int(index) >= replicas.get(role, 0)
+        return {
+            DeletionReason.SUSPENDED: policy.get("suspend"),
+            DeletionReason.FINISHED: over and policy["cleanPodPolicy"] != "None",
+            DeletionReason.SURPLUS: unwanted,
+            DeletionReason.DUPLICATE: pod["metadata"]["name"].endswith("-second"),
+            DeletionReason.FENCED: host in self.fenced,
+            # Once for each failure or loss, and never while a member may still run.
+            DeletionReason.RESTARTED: self.whole and self.born[uid] <= self.failed_at,
+            DeletionReason.PEER_LOST: self.whole
+            and self.born[uid] <= self.lost_at
+            and not self.on(self.silent - self.fenced),
+            DeletionReason.UNDONE: "refusal" in self.extra and not self.ran,
+        }.get(reason, False)
 
     def completed_names(self):
         """Return the names of the pods that this run must not create again."""
@@ -140,8 +217,10 @@ class Cluster(World):
         """Let one thing happen, and the operator see to it."""
         if self.status.get("completionTime"):
             return
+        self.clock += 1
         getattr(self, f"on_{event}")(*args)
         self.passes()
+        self.ran = self.ran or "Running T" in self.conditions
 
     def some(self, which, *phases):
         """Return the name of one of the pods in these phases, or None."""
@@ -156,6 +235,7 @@ class Cluster(World):
         """
         needed = set(pods) - self.completed_names()
         self.restarted = self.restarted or (self.whole and bool(needed))
+        self.lost_at = self.clock if needed else self.lost_at
 
     def on_start(self):
         """Let all pods run that are to."""
@@ -172,6 +252,7 @@ class Cluster(World):
         """Let a program fail."""
         if name := self.some(which, "Running"):
             self.loses(name)
+            self.failed_at = self.clock
             self.end(name, code)
 
     def on_reject(self, which):
@@ -192,13 +273,58 @@ class Cluster(World):
 
     def on_lose_node(self, which):
         """Delete a node, and with it the pods that it had."""
-        for name in self.names()[which::2]:
+        for pod in self.of("Pod"):
+            if self.host(pod["metadata"]["uid"]) == NODES[which]:
+                self.loses(pod["metadata"]["name"])
+                del self.objects["Pod", pod["metadata"]["name"]]
+
+    def on_silence(self, which):
+        """Cut nodes off, for so long that their pods are treated as lost."""
+        self.silent |= {NODES[index] for index in which}
+
+    def on_expire(self):
+        """Let Kubernetes delete the pods of the nodes that were cut off; no kubelet ends them."""
+        for name in self.on(self.silent):
             self.loses(name)
-            del self.objects["Pod", name]
+            self.pod(name)["metadata"].setdefault("deletionTimestamp", DELETED_AT)
+
+    def on_fence(self, which):
+        """Put a node out of service."""
+        self.silent.add(NODES[which])
+        self.fenced.add(NODES[which])
+        self.loses(*self.on({NODES[which]}))
+
+    def on_return(self):
+        """Let all nodes answer again."""
+        self.silent, self.fenced = set(), set()
+
+    def on_double(self, which):
+        """Let another operator have made a second pod of an index."""
+        if name := self.some(which, "Running"):
+            twin = copied(self.pod(name))
+            twin["metadata"] |= {"name": f"{name}-second", "uid": f"second-{self.clock}"}
+            twin["metadata"].pop("deletionTimestamp", None)
+            self.objects["Pod", f"{name}-second"] = twin
+
+    def on_refuse(self):
+        """Let the server refuse a pod for a while; before the gang has run it is undone."""
+        self.extra["refusal"] = Refusal("Pod", "mnist-worker-0", "Forbidden", "no", self.now + 60)
+        self.passes()
+        del self.extra["refusal"]
+
+    def _delete(self, action):
+        super()._delete(action)
+        if action.force:
+            self.objects.pop((action.kind, action.name), None)
 
     def on_reap(self):
-        """Remove what is being deleted."""
-        self.reap()
+        """Remove what is being deleted, where a kubelet ends it."""
+        kept = {("Pod", name) for name in self.on(self.silent)}
+        for key, found in list(self.objects.items()):
+            if "deletionTimestamp" in found["metadata"] and key not in kept:
+                # Only now has the gang lost the member.
+                self.loses(key[1])
+                del self.objects[key]
 
     def on_resize(self, replicas):
         """Scale the workers."""
@@ -258,6 +384,13 @@ class Cluster(World):
         self.placed()
         self.passes()
         self.restarted = self.whole
+
+
+def is_running(pod):
+    """Return whether a pod runs and is not being deleted."""
+    return pod.get("status", {}).get("phase") == "Running" and (
+        "deletionTimestamp" not in pod["metadata"]
+    )
 
 
 @settings(max_examples=settings().max_examples * 3 // 10)

@@ -56,7 +56,7 @@ def _evidence(scope: Scope) -> Evidence:
         counted=frozenset(uid for it in job.status.replicas.values() for uid in it.restarted),
         restarts_whole=job.restarts_whole,
         run_ended=scope.run_ended,
-        started=gangstatus.exists(scope) or gangstatus.has_run(scope),
+        started=_has_started(scope),
     )
 
 
@@ -369,9 +369,10 @@ def _misled(scope: Scope) -> bool:
 
 def taken_down(scope: Scope) -> bool:
     """Say whether a gang that the server did not let become whole is to be undone."""
-    return (
-        scope.hindrance is not None
-        and bool(scope.backend.apis)
-        and not gangstatus.exists(scope)
-        and not gangstatus.has_run(scope)
-    )
+    return scope.hindrance is not None and bool(scope.backend.apis) and not _has_started(scope)
+
+
+def _has_started(scope: Scope) -> bool:
+    """Return whether the gang ran or exists, as far as a member that may run shows."""
+    may_run = bool(scope.roster.having(PodFate.UNREACHABLE))
+    return may_run or gangstatus.exists(scope) or gangstatus.has_run(scope)
