@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3824,
     "cluster": 6311,
     "commands": 6148,
-    "controller": 4236,
+    "controller": 4237,
     "dashboard": 636,
     "frameworks": 3165,
     "gang": 1497,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2247,
     "scheduler": 10504,
     "store": 3092,
-    "tests": 75671,
+    "tests": 75832,
     "tools": 2587,
 }
 

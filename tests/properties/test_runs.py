@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muster import gang
@@ -83,7 +83,11 @@ events = st.one_of(
     st.tuples(st.just("pause")),
     st.tuples(st.just("release")),
 )
-histories = st.lists(events, max_size=14)
+histories = st.builds(
+    lambda first, rest: [*first, *rest],
+    st.sampled_from([[], [("start",)], [("start",)], [("start",)]]),
+    st.lists(events, max_size=14),
+)
 backends = st.sampled_from([gang.NONE, gang.EMBEDDED, gang.VOLCANO])
 
 
@@ -117,9 +121,9 @@ class Cluster(World):
         return dataclasses.replace(pod, node=host, unreachable=True, lost=True, fenced=fenced)
 
     def host(self, uid):
-        """Return the node of a pod: one that answers, if there is one when it is created."""
+        """Return the node of a pod: one that answers when it is created, or none."""
         if uid not in self.hosts:
-            there = [name for name in NODES if name not in self.silent] or NODES
+            there = [name for name in NODES if name not in self.silent] or [""]
             self.hosts[uid] = there[len(self.hosts) % len(there)]
             self.born[uid] = self.clock
         return self.hosts[uid]
@@ -185,7 +189,8 @@ class Cluster(World):
             DeletionReason.PEER_LOST: self.whole
             and self.born[uid] <= self.lost_at
             and not self.on(self.silent - self.fenced),
-            DeletionReason.UNDONE: "refusal" in self.extra and not self.ran,
+            DeletionReason.UNDONE: "refusal" in self.extra
+            and not (self.ran or self.on(self.silent - self.fenced)),
         }.get(reason, False)
 
     def completed_names(self):
@@ -220,7 +225,12 @@ class Cluster(World):
         self.clock += 1
         getattr(self, f"on_{event}")(*args)
         self.passes()
-        self.ran = self.ran or "Running T" in self.conditions
+        self.ran = self.ran or self.runs_whole()
+
+    def runs_whole(self):
+        """Return whether all pods that are wanted run."""
+        there = (self.objects.get(("Pod", name)) for name in wanted(self))
+        return all(pod is not None and is_running(pod) for pod in there)
 
     def some(self, which, *phases):
         """Return the name of one of the pods in these phases, or None."""
@@ -386,6 +396,9 @@ class Cluster(World):
         self.restarted = self.whole
 
 
+GANG = job_of("PyTorchJob", (True,), 3, "OnFailure", {}, WHOLE)
+
+
 def is_running(pod):
     """Return whether a pod runs and is not being deleted."""
     return pod.get("status", {}).get("phase") == "Running" and (
@@ -393,15 +406,17 @@ def is_running(pod):
     )
 
 
-@settings(max_examples=settings().max_examples * 3 // 10)
 @given(jobs, backends, histories)
 @example(
     job_of("TFJob", (True, True), 2, "OnFailure", {"successPolicy": "AllWorkers"}, None),
     gang.EMBEDDED,
     [("start",), ("succeed", 2), ("reject", 0), ("crash", 1), ("collect", 0), ("resize", 1)],
 )
-def test_completed_index_of_a_run_is_not_created_again(document, backend, history):
-    """Whatever happens to its pod, within a run; nor does `succeeded` or `restarts` decrease."""
+@example(GANG, gang.NONE, [("start",), ("silence", {0}), ("expire",), ("return",), ("reap",)])
+@example(GANG, gang.NONE, [("start",), ("lose_node", 0), ("crash", 1), ("crash", 1), ("reap",)])
+@example(GANG, gang.VOLCANO, [("start",), ("fence", 1), ("crash", 2), ("return",), ("start",)])
+def test_job_in_any_history_keeps_its_running_pods_and_counts(document, backend, history):
+    """No running pod is deleted without a reason, and within a run no count decreases."""
     cluster = Cluster(document, backend)
     for event in history:
         cluster.happen(*event)
