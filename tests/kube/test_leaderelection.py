@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import math
 import selectors
 import socket
+import time
 
 import pytest
 
@@ -208,6 +210,65 @@ def test_the_lease_is_renewed_however_long_the_work_takes_to_begin():
         assert len(ends) == 1
 
     asyncio.run(story())
+
+
+def led_from_another_thread(leader_of, work):
+    """Lead on a loop whose lease is renewed on the loop of this thread; return the API."""
+    kube = Leases()
+
+    async def story():
+        leader = leader_of(kube, asyncio.get_running_loop())
+
+        async def lead():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(leader.lead(lambda: work(kube)), 20)
+            await leader.release()
+
+        await asyncio.to_thread(asyncio.run, lead())
+
+    asyncio.run(story())
+    return kube
+
+
+def test_lease_is_renewed_while_the_loop_of_the_work_is_blocked():
+    """A loop that is blocked for longer than the lease lasts costs it neither lease nor fence."""
+    timings, seen = Timings(1.0, 0.8, 0.1), []
+
+    async def work(kube):
+        before = kube.version
+        time.sleep(2.0)  # noqa: ASYNC251 -- blocks the loop
+        seen.append((kube.version - before, kube.lease_until - client.since_boot()))
+        raise TimeoutError
+
+    def leader_of(kube, loop):
+        return LeaderElector(kube, "system", "muster", "one", timings, loop=loop)
+
+    with pytest.raises(ExceptionGroup):
+        led_from_another_thread(leader_of, work)
+    ((renewals, left),) = seen
+    assert renewals >= 5
+    assert left > 0
+
+
+def test_lease_is_not_renewed_while_the_work_hangs():
+    """The work is canceled, and the lease is released."""
+    ends = []
+
+    async def work(kube):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(kube.lease_until <= client.since_boot())
+
+    def leader_of(kube, loop):
+        timings = Timings(1.0, 0.8, 0.1)
+        return LeaderElector(
+            kube, "system", "muster", "one", timings, loop=loop, responsive=lambda: False
+        )
+
+    kube = led_from_another_thread(leader_of, work)
+    assert ends == [True]
+    assert kube.lease["spec"]["holderIdentity"] == ""
 
 
 class Pods:

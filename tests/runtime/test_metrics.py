@@ -193,7 +193,8 @@ def served(story, *, guard=None, pages=None, probes=None):
 
     async def run():
         well = Probes(lambda: "", lambda: "")
-        runners = await serve(Metrics(), addresses, probes or well, pages or {}, guard)
+        loop = asyncio.get_running_loop()
+        runners = await serve(Metrics(), addresses, probes or well, loop, pages or {}, guard)
         async with aiohttp.ClientSession() as session:
 
             async def ask(server, path, scheme="http", **headers):

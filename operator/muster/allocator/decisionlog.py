@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,7 +105,7 @@ class DecisionLog:
         return await asyncio.to_thread(recording.dump, *await self.seen())
 
     @property
-    def pages(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[str]]]:
+    def pages(self) -> Mapping[str, Callable[[Mapping[str, str]], Coroutine[None, None, str]]]:
         """What can be asked over HTTP, by path."""
 
         async def alone(answer: Awaitable[str]) -> str:

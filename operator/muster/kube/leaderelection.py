@@ -24,6 +24,7 @@ from muster.api.model import Json
 from muster.kube import client
 from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Exactly, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.loops import run_on
 from muster.kube.resources import PODS, Resource
 
 log = logging.getLogger(__name__)
@@ -43,13 +44,33 @@ class Timings:
     retry: float = 2.0
 
 
+def _always() -> bool:
+    return True
+
+
 class LeaderElector:
     """Competes for one Lease: `lead` works with it until it is lost, `release` gives it back."""
 
     def __init__(
-        self, kube: Kube, namespace: str, name: str, identity: str, timings: Timings
+        self,
+        kube: Kube,
+        namespace: str,
+        name: str,
+        identity: str,
+        timings: Timings,
+        *,
+        fenced: Kube | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        responsive: Callable[[], bool] = _always,
     ) -> None:
-        self._kube = kube
+        """Compete for the Lease by requests of `kube`.
+
+        `fenced`: the connection that writes only while this process is the leader, `kube` if None.
+        `loop`: the event loop of `kube`, which renews the lease while another loop works; None:
+        the loop that works. The lease is renewed only while the work is `responsive`.
+        """
+        self._kube, self._fenced = kube, fenced or kube
+        self._loop, self._responsive = loop, responsive
         self._path = LEASES.path(namespace)
         self._namespace, self._name = namespace, name
         self._identity = identity
@@ -77,11 +98,11 @@ class LeaderElector:
 
         Raises what the work raises.
         """
-        await self.acquire()
+        await run_on(self._loop, self.acquire())
         async with asyncio.TaskGroup() as tasks:
             # Beside it from the first moment on: to begin may take longer than a lease lasts.
             working = tasks.create_task(work())
-            await self.hold()
+            await run_on(self._loop, self.hold())
             working.cancel()
 
     async def acquire(self) -> None:
@@ -93,13 +114,16 @@ class LeaderElector:
 
     async def hold(self) -> None:
         """Renew until the lease is lost; returns then, and nothing may be written any more."""
-        while (left := self._kube.lease_until - client.since_boot()) > 0:
+        while (left := self._fenced.lease_until - client.since_boot()) > 0:
             await asyncio.sleep(min(self._timings.retry, left))
-            left = self._kube.lease_until - client.since_boot()
+            left = self._fenced.lease_until - client.since_boot()
             # A process, or its machine, that was stopped for long must not renew as if nothing
             # had happened.
             if left <= 0:
                 break
+            # A process whose work hangs must not lead forever.
+            if not self._responsive():
+                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._attempt()
@@ -107,8 +131,11 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Write nothing any more, and give the lease back so that a standby need not wait."""
+        await run_on(self._loop, self._release())
+
+    async def _release(self) -> None:
         # The fence first: a write that is still queued must not leave after the standby has begun.
-        self._kube.lease_until = 0.0
+        self._fenced.lease_until = 0.0
         if not self._wrote:
             return
         try:
@@ -180,7 +207,7 @@ class LeaderElector:
         else:
             # From before the request: when the server wrote it is unknown, and the fence must fall
             # before anybody else's clock can say that the lease has run out.
-            self._kube.lease_until = started + self._timings.renew
+            self._fenced.lease_until = started + self._timings.renew
             return True
         return False
 

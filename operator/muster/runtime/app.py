@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import resource
-import signal
 import socket
 import sys
 import time
@@ -37,9 +36,11 @@ from muster.kube.certificates import PairFiles
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
+from muster.kube.loops import run_on
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
 from muster.runtime import handlers, health, logs, metrics, publishing
+from muster.runtime.front import HEARTBEAT_SECONDS, Front, Health
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.outages import OutageReports
 from muster.runtime.reconciler import Reconciler
@@ -59,15 +60,19 @@ PASSES_AT_ONCE = 1024
 """A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
 METRICS_PATH = "/metrics"
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""By which it is told to end."""
+LEASE_REQUESTS = 2
+"""Concurrent requests about the lease: one that has no answer, and the next one."""
 
 
 class Operator:
     """All parts of one running operator."""
 
-    def __init__(self, settings: Settings, connection: Kube, waiting: Waiting) -> None:
+    def __init__(
+        self, settings: Settings, connection: Kube, waiting: Waiting, front: Front, leases: Kube
+    ) -> None:
+        """Connect the parts. `leases`: the connection of the `front`, by which it leads."""
         self.settings = settings
+        self.front, self.leases = front, leases
         self.waiting = waiting
         self.kube = connection
         self.lock_namespace = settings.lock_namespace or connection.namespace
@@ -153,37 +158,50 @@ class Operator:
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
-        settings = self.settings
-        for number in SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        settings, front = self.settings, self.front.loop
+        loop = asyncio.get_running_loop()
+        await run_on(front, self.front.handle_signals(loop, self._stop.set))
+        beating = asyncio.create_task(self._beat(), name="heartbeat")
         # First of all: a process that waits for permissions or the lease must show why it is not
         # ready.
         try:
-            runners = await metrics.serve(
+            serving = metrics.serve(
                 self.metrics,
                 metrics.Addresses(
                     settings.metrics_bind, settings.health_bind, settings.debug_bind
                 ),
-                metrics.Probes(self._unready, self._unwell, lambda: self.reconciler.unstored),
+                metrics.Probes(self.front.unready, self.front.unwell, self.front.warning),
+                loop,
                 {} if self.loop is None else self.loop.decision_log.pages,
                 TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
             )
+            servers = await run_on(front, serving)
         except OSError as error:
             log.error("metrics or health cannot be served: %s", error)  # noqa: TRY400 -- enough
             await self.kube.close()
             return 2
+        pages = []
         if (page := self._page()) is not None:
             try:
-                runners.append(await server.serve(settings.dashboard_bind, page))
+                pages.append(await server.serve(settings.dashboard_bind, page))
             except OSError as error:
                 # Jobs are not to wait for it.
                 log.warning("the page is not served: %s", error)
         code = await self._work() if await self._permitted() else 0
-        for runner in runners:
-            await runner.cleanup()
+        for each in pages:
+            await each.cleanup()
+        for each in servers:
+            await run_on(front, each.cleanup())
         await self.kube.close()
-        _hear_no_more()
+        beating.cancel()
+        await run_on(front, self.front.ignore_signals())
         return code
+
+    async def _beat(self) -> None:
+        while True:
+            health = Health(self._unready(), self._unwell(), self.reconciler.unstored)
+            self.front.beat(health)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _page(self) -> Dashboard | None:
         """Return what answers for the page, None if it is not served."""
@@ -359,7 +377,14 @@ class Operator:
         identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         timings = Timings(settings.lease_duration, settings.renew_deadline, settings.retry_period)
         return LeaderElector(
-            self.kube, self.lock_namespace, settings.leader_election_id, identity, timings
+            self.leases,
+            self.lock_namespace,
+            settings.leader_election_id,
+            identity,
+            timings,
+            fenced=self.kube,
+            loop=self.front.loop,
+            responsive=self.front.responsive,
         )
 
     def _lease(self) -> Json | None:
@@ -478,29 +503,34 @@ def main(settings: Settings) -> int:
     return asyncio.run(_run(settings))
 
 
-def _hear_no_more() -> None:
-    """Ignore signals: their default would be the end of a process that ends already, and well."""
-    for number in SIGNALS:
-        asyncio.get_running_loop().remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
-
-
 async def _run(settings: Settings) -> int:
+    """Serve the front on this loop, and work in another thread; return the exit code."""
+    front = Front()
     try:
         waiting = _waiting(settings)
-        connection = await connect(
-            settings.kubeconfig,
-            settings.master,
-            settings.context or None,
-            width=settings.concurrency,
-        )
+        leases = await _connect(settings, LEASE_REQUESTS)
+        try:
+            return await asyncio.to_thread(asyncio.run, _work(settings, waiting, front, leases))
+        finally:
+            await leases.close()
     except ConfigurationError as error:
         log.error("%s", error)  # noqa: TRY400 -- the sentence is enough
         return 2
+
+
+async def _work(settings: Settings, waiting: Waiting, front: Front, leases: Kube) -> int:
+    connection = await _connect(settings, settings.concurrency)
     try:
-        operator = Operator(settings, connection, waiting)
+        operator = Operator(settings, connection, waiting, front, leases)
     except (OSError, PolicyError) as error:
         log.error("--scheduler-conf=%s: %s", settings.scheduler_conf, error)  # noqa: TRY400 -- as above
         await connection.close()
         return 2
     return await operator.serve()
+
+
+async def _connect(settings: Settings, width: int) -> Kube:
+    """Return a connection with so many concurrent writes. Raises ConfigurationError."""
+    return await connect(
+        settings.kubeconfig, settings.master, settings.context or None, width=width
+    )

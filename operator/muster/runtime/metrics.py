@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
@@ -23,6 +23,7 @@ from muster.allocator.metrics import SECONDS, CycleMetrics
 from muster.api.model import Job
 from muster.frameworks.base import Framework
 from muster.kube import serving
+from muster.kube.loops import run_on
 
 log = logging.getLogger(__name__)
 LABELS = ("job_namespace", "framework")
@@ -44,7 +45,7 @@ OBJECTS = {
     ("Service", "created"): "succeeded_service_creation",
     ("Service", "refused"): "failed_service_creation",
 }
-Page = Callable[[Mapping[str, str]], Awaitable[str]]
+Page = Callable[[Mapping[str, str]], Coroutine[None, None, str]]
 """Query parameters -> a JSON text. TimeoutError: there is none at present."""
 Launcher = tuple[str, str, str]
 """(prefix of the metric, name of the batch Job that starts a job's program, its namespace)"""
@@ -240,21 +241,25 @@ async def serve(
     metrics: Metrics,
     addresses: Addresses,
     probes: Probes,
+    loop: asyncio.AbstractEventLoop,
     pages: Mapping[str, Page],
     guard: Guard | None = None,
 ) -> list[serving.Server]:
     """Start the servers. Raises OSError when an address is taken, but not for that of `pages`.
 
-    `pages` are for who looks into the process, as JSON, by their paths. With a `guard` metrics
-    are shown over TLS, to whom it lets in.
+    Probes are answered on the running loop; metrics and pages are read on `loop`, which works.
+    `pages` are JSON for debugging, by their paths. With a `guard` metrics are served over TLS, to
+    clients that it authorizes.
     """
 
+    async def read(authorization: str) -> tuple[HTTPStatus, bytes]:
+        status = HTTPStatus.OK if guard is None else await guard.judge(authorization)
+        return status, generate_latest(metrics.registry) if status is HTTPStatus.OK else b""
+
     async def show(request: web.Request) -> web.Response:
-        if guard is not None:
-            status = await guard.judge(request.headers.get("Authorization", ""))
-            if status is not HTTPStatus.OK:
-                return web.Response(status=status, text=f"{status.phrase}\n")
-        body = generate_latest(metrics.registry)
+        status, body = await run_on(loop, read(request.headers.get("Authorization", "")))
+        if status is not HTTPStatus.OK:
+            return web.Response(status=status, text=f"{status.phrase}\n")
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     health = [
@@ -273,7 +278,7 @@ async def serve(
     ]
     if pages and addresses.debug != "0":
         try:
-            shown = [_page(path, page) for path, page in pages.items()]
+            shown = [_page(path, page, loop) for path, page in pages.items()]
             runners.append(await serving.start(addresses.debug, shown, None))
         except OSError as error:
             log.warning("pages for debugging are not served on %s: %s", addresses.debug, error)
@@ -292,10 +297,10 @@ def _probe(
     return answer
 
 
-def _page(path: str, page: Page) -> web.RouteDef:
+def _page(path: str, page: Page, loop: asyncio.AbstractEventLoop) -> web.RouteDef:
     async def answer(request: web.Request) -> web.Response:
         try:
-            return web.json_response(text=await page(request.query))
+            return web.json_response(text=await run_on(loop, page(request.query)))
         except TimeoutError:
             return web.Response(text="this process is not at work\n", status=503)
         except BusyError as error:

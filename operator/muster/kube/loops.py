@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls between the event loops of two threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def run_on(loop: asyncio.AbstractEventLoop | None, call: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that runs on another loop; None: on the running loop.
+
+    Raises what the coroutine raises. A cancellation is passed on to the coroutine.
+    """
+    if loop is None or loop is asyncio.get_running_loop():
+        return await call
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, loop))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main thread, which answers while the work is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import aiohttp
+
+from muster.local.cluster import free_port
+from muster.runtime.front import HANG_SECONDS, Front, Health
+from muster.runtime.metrics import Addresses, Metrics, Probes, serve
+
+
+def test_health_is_that_of_the_last_heartbeat_until_the_work_hangs():
+    """A process is restarted once its work has had no heartbeat for HANG_SECONDS."""
+
+    async def story():
+        now = [0.0]
+        front = Front(lambda: now[0])
+        assert (front.unready(), front.unwell()) == ("starting", "")
+        front.beat(Health("", "", "a warning"))
+        now[0] = HANG_SECONDS - 1
+        assert (front.unready(), front.unwell(), front.warning()) == ("", "", "a warning")
+        assert front.responsive()
+        now[0] = HANG_SECONDS
+        hangs = "the event loop has been blocked for 120 s"
+        assert (front.unready(), front.unwell()) == (hangs, hangs)
+        assert not front.responsive()
+
+    asyncio.run(story())
+
+
+def test_probes_are_answered_while_the_loop_of_the_work_is_blocked():
+    """Metrics wait for the work; probes do not."""
+    started, blocked = threading.Event(), threading.Event()
+
+    async def work(found):
+        found.append(asyncio.get_running_loop())
+        started.set()
+        await asyncio.sleep(0.1)
+        blocked.wait(30)
+
+    async def story():
+        front, found = Front(), []
+        working = asyncio.create_task(asyncio.to_thread(asyncio.run, work(found)))
+        await asyncio.to_thread(started.wait, 30)
+        addresses = Addresses(*(f"127.0.0.1:{free_port()}" for _ in range(2)), "0")
+        probes = Probes(front.unready, front.unwell, front.warning)
+        servers = await serve(Metrics(), addresses, probes, found[0], {})
+        front.beat(Health(""))
+        await asyncio.sleep(0.2)
+        async with aiohttp.ClientSession() as session:
+
+            async def status(address, path):
+                async with session.get(f"http://{address}{path}") as response:
+                    return response.status
+
+            metrics = asyncio.create_task(status(addresses.metrics, "/metrics"))
+            began = time.monotonic()
+            assert await status(addresses.health, "/healthz") == 200
+            assert await status(addresses.health, "/readyz") == 200
+            assert time.monotonic() - began < 5
+            assert not metrics.done()
+            metrics.cancel()
+            blocked.set()
+            await working
+        for each in servers:
+            await each.cleanup()
+
+    asyncio.run(story())
