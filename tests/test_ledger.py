@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 636,
     "frameworks": 3165,
     "gang": 1497,
-    "kube": 3639,
+    "kube": 3686,
     "local": 3829,
     "muster": 1111,
-    "runtime": 2247,
+    "runtime": 2364,
     "scheduler": 10504,
     "store": 3092,
-    "tests": 75832,
+    "tests": 75967,
     "tools": 2587,
 }
 

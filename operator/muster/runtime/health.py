@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /readyz and /healthz say: whether the process can work, and whether it still moves.
+"""The readiness and liveness of the work: whether cycles and watches go on.
 
-Whoever does not serve the event loop answers neither; what is asked here is whether cycles and
-watches go on. Trouble that a restart does not end, as that of the API server, makes nobody
-restart.
+The main thread reports them, and that the loop of the work is blocked (`runtime.front`). Errors
+that a restart does not fix, as those of the API server, restart no process.
 """
 
 from __future__ import annotations
