@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6297,
+    "allocator": 6268,
     "api": 3824,
-    "cluster": 6311,
+    "cluster": 6316,
     "commands": 6148,
     "controller": 4237,
     "dashboard": 636,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3829,
     "muster": 1111,
     "runtime": 2364,
-    "scheduler": 10504,
+    "scheduler": 10658,
     "store": 3092,
-    "tests": 75967,
+    "tests": 76084,
     "tools": 2587,
 }
 

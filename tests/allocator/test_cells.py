@@ -9,62 +9,49 @@ import math
 import pytest
 
 from muster.allocator import cells
-from muster.allocator.cells import GIVEN_UP, KEPT, Quarantine, Search, Turns
+from muster.allocator.cells import GIVEN_UP, KEPT, Deferrals, Quarantine, Search, Turns
 from muster.allocator.tracker import NOT_NOW
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.decision import Decision, Verdict
-from muster.scheduler.session import EFFORT
+from muster.scheduler.model import Deferred
 from support.builders.scheduler import make_gang
 
 NOW = 1000.0
-DEAR = 10_000
-"""What a gang costs that rests for ten seconds."""
 
 
-def make_decision(gang, *, effort=0, state=GangPhase.WAITING, reason=Reason.NOT_ENOUGH_RESOURCES):
-    """Return what was decided about a gang."""
-    verdict = Verdict(state, reason, "", "", min_member=1, placed=0, ready=0, total=1)
-    return Decision(gang.key, verdict, effort=effort)
+def decided(key, *, deferred=True):
+    """Return a decision about a gang, by default one whose search was cut off."""
+    verdict = Verdict(GangPhase.WAITING, Reason.DEFERRED, "", "", 1, 0, 0, 1)
+    return Decision(key, verdict, deferred=deferred)
 
 
-def rested(quarantine, gangs, now=NOW):
-    """Return the keys of those for which nobody looks for room."""
-    found = quarantine.pass_by(gangs, now)
-    assert {gang.key for gang in found} == {gang.key for gang in gangs}
-    return [gang.key for gang in found if gang.refusal is NOT_NOW]
+def test_deferrals_count_the_cycles_in_a_row() -> None:
+    """A gang whose search has ended starts again from the first limit."""
+    deferrals = Deferrals()
+    assert deferrals.decided([decided("a/x"), decided("a/y")])
+    assert deferrals.next == Deferred({"a/x": 1, "a/y": 1}, alone="a/x")
+    assert deferrals.decided([decided("a/x", deferred=False), decided("a/y")])
+    assert deferrals.next == Deferred({"a/y": 2}, alone="a/y")
+    assert not deferrals.decided([decided("a/y", deferred=False)])
+    assert deferrals.next == Deferred()
 
 
-def test_a_gang_that_took_long_in_vain_rests() -> None:
-    """It stays in the picture, as it is each time; the next look is by time."""
-    dear, other = make_gang(key="a/dear"), make_gang(key="a/other")
-    quarantine = Quarantine()
-    decisions = [make_decision(dear, effort=DEAR), make_decision(other, effort=10)]
-    assert quarantine.rest([dear, other], decisions, NOW) == NOW + 10
-    assert rested(quarantine, [dear, other]) == ["a/dear"]
-    again = [quarantine.pass_by([dear], NOW)[0] for _ in range(2)]
-    assert again[0] is again[1]
-    assert rested(quarantine, [dear, other], NOW + 10) == []
+def test_namespaces_take_turns_to_search_alone() -> None:
+    """A namespace with many deferred gangs does not delay the one gang of another."""
+    deferrals, alone = Deferrals(), []
+    for cycle in range(6):
+        late = [decided("b/late")] if cycle else []
+        deferrals.decided([*(decided(f"a/{i}") for i in range(9)), *late])
+        alone.append(deferrals.next.alone)
+    assert [key.partition("/")[0] for key in alone] == ["a", "b", "a", "b", "a", "b"]
 
 
-def test_what_changes_all_the_time_rests_no_less() -> None:
-    """Another edit of the same gang is no way around."""
-    quarantine = Quarantine()
-    dear = make_gang(key="a/dear")
-    quarantine.rest([dear], [make_decision(dear, effort=DEAR)], NOW)
-    assert rested(quarantine, [make_gang(key="a/dear", priority=1)], NOW + 9) == ["a/dear"]
-
-
-def test_many_rest_for_longer_than_one() -> None:
-    """All of them together cost no more of the time than one does; others' are not counted."""
-    quarantine = Quarantine()
-    gangs = [make_gang(key=f"a/{i}") for i in range(3)]
-    for gang in gangs:
-        quarantine.rest(gangs, [make_decision(gang, effort=DEAR)], NOW)
-    assert rested(quarantine, gangs, NOW + 10) == ["a/1", "a/2"]
-    assert rested(quarantine, gangs, NOW + 20) == ["a/2"]
-    alone = make_gang(key="b/0")
-    quarantine.rest([alone], [make_decision(alone, effort=DEAR)], NOW)
-    assert rested(quarantine, [alone], NOW + 10) == []
+def test_gang_deferred_for_longest_searches_alone() -> None:
+    """Gangs that come first in the order do not keep the others waiting."""
+    deferrals = Deferrals()
+    deferrals.decided([decided("a/late")])
+    deferrals.decided([decided("a/first"), decided("a/late")])
+    assert deferrals.next.alone == "a/late"
 
 
 def kept(turns, gangs, now, untried=()):
@@ -98,44 +85,6 @@ def test_only_turns_one_after_the_other_count() -> None:
     assert turns.had(both, NOW + 2) == NOW + KEPT
     assert kept(turns, gangs, NOW + KEPT, untried=both) == ["TFJob/a/new"]
     assert turns.had(["TFJob/a/new"], NOW + KEPT) == NOW + 2 + KEPT
-
-
-def test_a_search_that_was_cut_short_goes_further_at_its_next_turn() -> None:
-    """Room that is hard to find is found in the end; who has enough gets no more."""
-    quarantine = Quarantine()
-    hard, dear = make_gang(key="a/hard"), make_gang(key="b/dear")
-    now = NOW
-    for terms in (2 * EFFORT, 4 * EFFORT, 8 * EFFORT):
-        used = make_decision(hard, effort=terms // 2), make_decision(dear, effort=DEAR)
-        now = quarantine.rest([hard, dear], used, now) + 600
-        found = {gang.key: gang.effort for gang in quarantine.pass_by([hard, dear], now)}
-        assert found == {"a/hard": terms, "b/dear": 0}
-    enough = make_decision(hard, effort=terms - 1)
-    quarantine.rest([hard], [enough], now)
-    assert quarantine.pass_by([hard], now + 600)[0].effort == terms
-    quarantine.pass_by([], now + 600)
-    assert quarantine.pass_by([hard], now + 600)[0].effort == 0
-
-
-def test_nobody_is_looked_at_for_longer_than_he_rests() -> None:
-    """Whatever he asks for: the others have their share of the time."""
-    quarantine, hard = Quarantine(), make_gang(key="a/hard")
-    for _ in range(9):
-        quarantine.rest([hard], [make_decision(hard, effort=cells.LARGEST)], NOW)
-    assert quarantine.pass_by([hard], NOW + 600)[0].effort == cells.LARGEST
-    assert cells.LARGEST * cells.PAUSE == cells.LONGEST_REST
-
-
-def test_who_was_put_off_has_its_turn_at_once() -> None:
-    """Nothing has to change for that. Who got in, or keeps room, does not rest."""
-    put_off, placed = make_gang(key="a/late"), make_gang(key="a/placed")
-    quarantine = Quarantine()
-    decided = make_decision(put_off, reason=Reason.DEFERRED)
-    assert quarantine.rest([put_off], [decided], NOW) == NOW
-    done = make_decision(placed, effort=DEAR, state=GangPhase.PLACED)
-    kept = make_decision(put_off, effort=DEAR, state=GangPhase.RESERVED)
-    assert quarantine.rest([put_off, placed], [done, kept], NOW) == float("inf")
-    assert rested(quarantine, [put_off, placed]) == []
 
 
 def test_a_gang_over_which_cycles_fail_does_not_come_back_by_every_edit() -> None:

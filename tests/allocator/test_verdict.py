@@ -176,3 +176,11 @@ def test_what_is_news(change, news):
     """Another reason is; other numbers for the same reason can wait."""
     assert is_news(replace(WAITS, **change), WAITS) is news
     assert is_news(WAITS, None)
+
+
+def test_deferred_search_alone_is_no_news():
+    """Searches of many gangs are deferred and end in turns; other changes are news as ever."""
+    deferred = replace(WAITS, reason="Deferred")
+    assert not is_news(deferred, WAITS)
+    assert not is_news(WAITS, deferred)
+    assert is_news(replace(deferred, state="Running"), WAITS)

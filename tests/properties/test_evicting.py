@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.scheduler import policy
-from muster.scheduler.actions import eviction as making_room
+from muster.scheduler import budget, policy
 from support.builders import preemption
 from support.builders.preemption import worlds
 
@@ -156,13 +155,13 @@ def _fits(world, claimant, cpu, gone):
 def test_of_all_lawful_sets_the_cheapest(dice, reclaims):
     """Whatever tasks of a gang are above its minimum; nobody is asked where no set would do.
 
-    The same is so for a gang that has lost its members with their nodes. With as many tries as it
-    takes: `make oracle` counts what it costs that they are bounded.
+    The same is so for a gang that has lost its members with their nodes. With the
+    budget of a whole cycle: `make oracle` counts what a first search misses.
     """
     made = preemption.claim(dice, reclaims=reclaims)
     if made is None:
         return
-    with mock.patch.object(making_room, "TRIES", 100_000):
+    with mock.patch.object(budget, "FIRST", budget.CYCLE):
         decision = made.decide()
     assert bool(decision.evictions) is (made.least is not None)
     if made.least is not None:

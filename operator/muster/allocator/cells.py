@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Container, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from muster.allocator.tracker import NOT_NOW
-from muster.api.reasons import GangPhase, Reason
 from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import namespace_of
-from muster.scheduler.session import EFFORT
+from muster.scheduler.model import Deferred, namespace_of
 
 log = logging.getLogger(__name__)
 LONGEST: Final = 200
@@ -29,12 +26,6 @@ CAUSES: Final = 1000
 RETRY, SHORTEST = 60.0, 10.0
 """Seconds after which a cycle is tried with a gang over which one has failed, as it is, and with a
 second change."""
-PAUSE, LONGEST_REST = 0.001, 600.0
-"""Seconds for which a gang rests for each term that was looked at, in vain: twenty times as long
-as that takes, about. If others of its namespace rest, as many times that, up to so long."""
-LARGEST: Final = int(LONGEST_REST / PAUSE)
-"""Terms that are looked at for a gang at the most: with more, nobody else would have his share of
-the time while it rests."""
 SEARCH: Final = 20.0
 """Seconds after which what has not been looked at one by one is left out as a whole."""
 PAIRS: Final = 8
@@ -69,48 +60,24 @@ class _LeftOut:
     until: float
     at_least: float
     """Until when it is left out although it changes."""
-    instead: GangInput | None = None
-    """What stands for it."""
     count: int = 1
     """How often in a row that has been so."""
 
 
 class Quarantine:
-    """Gangs that cost too much: left out until they change, or for a while.
-
-    Over some of them a cycle has failed. Others took long to look at, in vain: they stay in the
-    picture, and nobody looks for room for them.
-    """
+    """Gangs over which a cycle has failed: left out until they change, or for a while."""
 
     def __init__(self) -> None:
         self._of: dict[str, _LeftOut] = {}
-        self._efforts: dict[str, int] = {}
-        """What those have at their next turn for which too little was looked at."""
 
     def pass_by(self, inputs: Sequence[GangInput], now: float) -> list[GangInput]:
         """Return the gangs with which a cycle may be tried."""
-        if not (self._of or self._efforts):
-            return list(inputs)
         self._of = {key: it for key, it in self._of.items() if now < it.until}
-        there = {gang.key for gang in inputs}
-        self._efforts = {key: terms for key, terms in self._efforts.items() if key in there}
-        found = (self._instead(gang, now) for gang in inputs)
-        return [self._granted(gang) for gang in found if gang is not None]
+        return [gang for gang in inputs if not self._is_out(gang, now)]
 
-    def _granted(self, gang: GangInput) -> GangInput:
-        terms = self._efforts.get(gang.key, 0)
-        return replace(gang, effort=terms) if terms and gang.refusal is None else gang
-
-    def _instead(self, gang: GangInput, now: float) -> GangInput | None:
+    def _is_out(self, gang: GangInput, now: float) -> bool:
         it = self._of.get(gang.key)
-        if it is None or (it.input is not gang and now >= it.at_least):
-            return gang
-        # While the gang is the same its substitute must be the same object as well: the columns
-        # know by identity that they need not look at it anew.
-        if it.instead is None or it.input is gang:
-            return it.instead
-        # It has changed, so that its picture is drawn anew each time; of its turn it gets nothing.
-        return replace(gang, refusal=NOT_NOW)
+        return it is not None and (it.input is gang or now < it.at_least)
 
     def put(self, gang: GangInput, now: float) -> float:
         """Leave a gang out over which a cycle has failed; return until when.
@@ -123,38 +90,35 @@ class Quarantine:
         self._of[gang.key] = _LeftOut(gang, now + RETRY, now + least, count=count)
         return now + RETRY
 
-    def rest(
-        self, inputs: Sequence[GangInput], decisions: Sequence[Decision], now: float
-    ) -> float:
-        """Leave out those that took long, in vain, for as much longer; return until when."""
-        there = {gang.key: gang for gang in inputs}
-        dear = Counter(namespace_of(it.input.key) for it in self._of.values() if it.instead)
-        until = math.inf
-        for decision in decisions:
-            pause = decision.effort * PAUSE
-            if decision.verdict.state is GangPhase.WAITING:
-                self._grant(decision)
-            if pause >= 1 and decision.verdict.state is GangPhase.WAITING:
-                gang = there[decision.gang]
-                # Of many each rests for longer: it is the namespace that may take so much time.
-                pause = min(pause * (1 + dear[namespace_of(gang.key)]), LONGEST_REST)
-                least, instead = min(pause, RETRY), replace(gang, refusal=NOT_NOW)
-                self._of[gang.key] = _LeftOut(gang, now + pause, now + least, instead)
-                until = min(until, now + pause)
-            # The cycle had no time left for it: that is no reason to wait for a change.
-            elif decision.verdict.reason is Reason.DEFERRED:
-                until = now
-        return until
 
-    def _grant(self, decision: Decision) -> None:
-        """Give a gang twice as much at its next turn if it was looked at for as long as it may.
+class Deferrals:
+    """Gangs whose search was cut off, for the budget of the next cycle.
 
-        Whatever can be found in a fair share of the time is found in the end, as it rests for as
-        much longer.
-        """
-        had = max(EFFORT, self._efforts.get(decision.gang, 0))
-        if decision.effort >= had:
-            self._efforts[decision.gang] = min(2 * had, LARGEST)
+    In each cycle one of them searches alone. The namespaces take turns, so that each search ends
+    however many gangs of other namespaces wait for theirs.
+    """
+
+    def __init__(self) -> None:
+        self.next = Deferred()
+        self._turns: dict[str, int] = {}
+        """Namespace -> the last cycle in which one of its gangs searched alone."""
+        self._cycle = 0
+
+    def decided(self, decisions: Iterable[Decision]) -> bool:
+        """Record which searches were cut off. Return whether there are any."""
+        before = self.next.counts
+        counts = {d.gang: before.get(d.gang, 0) + 1 for d in decisions if d.deferred}
+        self._cycle += 1
+        spaces = set(map(namespace_of, counts))
+        self._turns = {space: at for space, at in self._turns.items() if space in spaces}
+        alone = ""
+        if spaces:
+            turn = min(spaces, key=lambda space: (self._turns.get(space, 0), space))
+            self._turns[turn] = self._cycle
+            own = [key for key in counts if namespace_of(key) == turn]
+            alone = max(own, key=lambda key: counts[key])
+        self.next = Deferred(counts, alone)
+        return bool(counts)
 
 
 class Turns:

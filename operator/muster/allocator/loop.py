@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Causes, Quarantine, Search, Turns
+from muster.allocator.cells import Causes, Deferrals, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
@@ -111,7 +111,7 @@ class Loop:
         effects = Effects(binder, self._metrics, self._wake)
         causes = Causes(self._metrics.unreadable)
         self.gangs = GangTracker(store.columns, kinds, effects, causes)
-        self._quarantine, self._turns = Quarantine(), Turns()
+        self._quarantine, self._turns, self._deferrals = Quarantine(), Turns(), Deferrals()
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
@@ -230,7 +230,8 @@ class Loop:
         found = self._quarantine.pass_by(inputs, now)
         found = self._turns.pass_by(found, self._jobs.untried, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
-        self._wake(self._quarantine.rest(inputs, decisions, now))
+        if self._deferrals.decided(decisions):
+            self._wake(now)
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
@@ -323,7 +324,8 @@ class Loop:
             # While a thread decides, the watches go on: whoever wants room after this number has
             # changed looks whether it is still free.
             seen, watch, started = columns.changes, Stopwatch(), time.monotonic()
-            snapshot = assemble(columns, gangs, queues, now, self._moves.asked(policy, now))
+            moves, deferred = self._moves.asked(policy, now), self._deferrals.next
+            snapshot = assemble(columns, gangs, queues, now, moves, deferred)
             self._metrics.snapshot.observe(time.monotonic() - started)
             self.decision_log.begin(
                 lambda: recording.take(columns, gangs, queues, rules, snapshot, policy)

@@ -160,8 +160,13 @@ def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
 
 
 def is_news(verdict: Verdict, before: Verdict | None) -> bool:
-    """Say whether it is more than other numbers for what was said before."""
+    """Return whether the verdict differs from the last one in more than numbers.
+
+    Searches of thousands of gangs are deferred and end in turns; each turn would be a write.
+    """
     if before is None:
         return True
-    said = (before.state, before.reason, before.placed, before.min_member)
-    return said != (verdict.state, verdict.reason, verdict.placed, verdict.min_member)
+    deferred = Reason.DEFERRED in (verdict.reason, before.reason)
+    said = (before.state, deferred or before.reason, before.placed, before.min_member)
+    now = (verdict.state, deferred or verdict.reason, verdict.placed, verdict.min_member)
+    return said != now

@@ -83,8 +83,8 @@ class Reason(StrEnum):
     )
     DEFERRED = (
         "Deferred",
-        "The namespace of the gang has used its search effort of this scheduling cycle.",
-        "Wait for a later cycle. Pod affinity, topology spread and shared volumes are expensive.",
+        "The search for nodes or victims was cut off in two or more scheduling cycles in a row.",
+        "Wait: each later cycle searches further. Pod affinity and topology cost most.",
     )
     PREEMPTED = (
         "Preempted",

@@ -8,11 +8,12 @@ none of them can leave out what another one counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from muster.cluster.gangs import GangInput
 from muster.cluster.queues import QueueInput
 from muster.cluster.state import ClusterColumns
-from muster.scheduler.model import PastMove, Snapshot
+from muster.scheduler.model import Deferred, PastMove, Snapshot
 
 
 def assemble(
@@ -21,11 +22,13 @@ def assemble(
     queues: Sequence[QueueInput],
     now: float,
     moves: tuple[PastMove, ...] | None = None,
+    deferred: Deferred | None = None,
 ) -> Snapshot:
     """Return what a cycle sees of these gangs in the present state of the cluster.
 
     Gangs whose object is the one of last time cost nothing. What the quotas of their namespaces
     have left is without the pods that are about to be created. `moves`: those of the last hour,
-    if more are asked for.
+    if more are asked for. `deferred`: the searches that earlier cycles cut off.
     """
-    return state.snapshot(gangs, queues, now, moves)
+    snapshot = state.snapshot(gangs, queues, now, moves)
+    return replace(snapshot, deferred=deferred or Deferred())

@@ -55,7 +55,6 @@ class GangInput:
     shuns: frozenset[str] = frozenset()
     topology: Topology | None = None
     leasts: Mapping[str, int] = field(default_factory=dict)
-    effort: int = 0
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
 

@@ -29,7 +29,7 @@ from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import PastMove, Quota, Snapshot
+from muster.scheduler.model import Deferred, PastMove, Quota, Snapshot
 from muster.scheduler.policy import Policy
 
 T = TypeVar("T")
@@ -76,6 +76,7 @@ class Recording:
     """The policy file; empty: the built-in policy."""
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asked for moves."""
+    deferred: Deferred = field(default_factory=Deferred)
 
     def quota_views(self) -> Iterator[QuotaView]:
         """Yield the quotas."""
@@ -83,7 +84,8 @@ class Recording:
 
     def snapshot(self) -> Snapshot:
         """Return the same columns again."""
-        return assemble(self._state(), self.gangs, self.queues, self.now, self.moves)
+        state = self._state()
+        return assemble(state, self.gangs, self.queues, self.now, self.moves, self.deferred)
 
     def _state(self) -> ClusterColumns:
         columns = ClusterColumns(self.resources)
@@ -149,6 +151,7 @@ def take(
         runtimes=tuple(book.runtimes.values()) if book.knows_runtimes else None,
         policy=chosen.source,
         moves=snapshot.moves,
+        deferred=snapshot.deferred,
     )
 
 

@@ -16,7 +16,17 @@ from typing import Final, TypeVar
 import numpy as np
 
 from muster.scheduler.affinity import AffinityState
-from muster.scheduler.model import BoolArray, CodeArray, FloatArray, IntArray, Link, Nodes, Shape
+from muster.scheduler.budget import TERM, Budget
+from muster.scheduler.model import (
+    BoolArray,
+    CodeArray,
+    Deferred,
+    FloatArray,
+    IntArray,
+    Link,
+    Nodes,
+    Shape,
+)
 
 NOWHERE: Final = -np.inf
 """The rank of a node that cannot take a task."""
@@ -195,8 +205,15 @@ class Picks:
 class Capacity:
     """The free part of every node. Every change goes into `touched`, so that fits can follow."""
 
-    def __init__(self, nodes: Nodes, shapes: Mapping[int, Shape] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        shapes: Mapping[int, Shape] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self.nodes: Final = nodes
+        self.budget: Final = budget or Budget((), Deferred())
+        """What passes over the nodes and affinity terms are charged to."""
         known = shapes or {}
         terms = {key: shape.affinity for key, shape in known.items()}
         wants = {key: shape.wants for key, shape in known.items()}
@@ -217,10 +234,6 @@ class Capacity:
         self.ending = nodes.releasing
         """(N, R): what pods that are ending, or are to be evicted, will give back."""
         self.releasing = bool(nodes.releasing.any())
-        self.effort: Counter[str] = Counter()
-        """Payer -> how many terms were looked at to place tasks one by one."""
-        self.payers: tuple[str, ...] = ()
-        """For whom at present."""
         self.packed: Counter[str] = Counter()
         """Payer -> what was done to pack roles together."""
         self.touched: list[IntArray] = []
@@ -457,8 +470,7 @@ class Fit:
         return Picks(order, heads[used], taken[used])
 
     def _pay(self, tasks: int) -> None:
-        effort = (tasks + 1) * self._room.affinity.weight(self._id)
-        self._room.effort.update(dict.fromkeys(self._room.payers, effort))
+        self._room.budget.spend(TERM * (tasks + 1) * self._room.affinity.weight(self._id))
 
     def _one_by_one(self, wanted: int, *, ahead: bool) -> Picks:
         """Choose where each task changes what the next one may do."""
@@ -493,6 +505,7 @@ class Fit:
         return Picks(order, nodes, depth[nodes])
 
     def _compute(self, nodes: IntArray) -> None:
+        self._room.budget.spend(len(nodes))
         capacity = self.count(ALL if len(nodes) == len(self._ranks) else nodes)
         if self._ranked:
             self._order(nodes, capacity)

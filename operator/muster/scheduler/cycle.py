@@ -18,7 +18,7 @@ import numpy as np
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import ACTIONS
-from muster.scheduler.actions.allocate import honour
+from muster.scheduler.actions.allocate import DEFERRED, honour
 from muster.scheduler.actions.deadlock import break_deadlock
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.decision import Decision, Verdict
@@ -51,7 +51,7 @@ def schedule(
     Equal snapshots give equal decisions, whatever the order of their gangs. `around` is entered
     for the work of each action and each plugin, for somebody to measure it; it changes nothing.
     """
-    if not any(gang.missing or gang.ready < gang.min_member for gang in snapshot.gangs):
+    if not any(gang.is_incomplete for gang in snapshot.gangs):
         return ()
     with closing(Session(snapshot, policy.openers(around))) as session:
         # The order is that of rights: members of gangs that were whole, then room that others have
@@ -89,7 +89,7 @@ def decisions(session: Session) -> tuple[Decision, ...]:
             nominations=placements(session, gang, gang.nominations()),
             moves=gang.moves,
             room=gang.room,
-            effort=session.room.effort[gang.spec.key],
+            deferred=_is_deferred(session, gang),
         )
         for gang in (*session.started, *rest)
     )
@@ -109,7 +109,7 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
     spec, state = gang.spec, _state(session, gang)
     total = spec.ready + spec.missing
     placed = spec.ready if state in (GangPhase.WAITING, GangPhase.RESERVED) else gang.ready
-    refusal = _refusal(gang)
+    refusal = _refusal(session, gang)
     message = summary = ""
     if refusal.reason:
         lacking = min(gang.need or gang.left + gang.shut, total)
@@ -134,11 +134,20 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
     )
 
 
-def _refusal(gang: GangState) -> Refusal:
+def _is_deferred(session: Session, gang: GangState) -> bool:
+    """Return whether the search for the gang was cut off before it found anything."""
+    return gang.spec.key in session.budget.cut and gang.need > gang.promised
+
+
+def _refusal(session: Session, gang: GangState) -> Refusal:
     if gang.shut and not gang.left and gang.queue and gang.queue.shut_by:
         return diagnosis.closed(gang.queue.shut_by)
     if not gang.need and not gang.left:
         return _GATED if any(pod_set.gated for pod_set in gang.spec.pod_sets) else _WHOLE
+    # What a first search found before it was cut off is true, and mostly all there is to find.
+    again = gang.spec.key in session.snapshot.deferred.counts
+    if _is_deferred(session, gang) and (again or gang.refusal is None):
+        return DEFERRED
     if gang.refusal is not None:
         return gang.refusal
     if gang.promised or any(pod_set.returning for pod_set in gang.spec.pod_sets):

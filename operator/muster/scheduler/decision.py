@@ -93,5 +93,5 @@ class Decision:
         default_factory=dict, compare=False, metadata={"recorded": False}
     )
     """Node -> how much of each resource is kept free there for it, by a reservation."""
-    effort: int = field(default=0, compare=False, metadata={"recorded": False})
-    """How many terms were looked at to place its tasks one by one."""
+    deferred: bool = field(default=False, compare=False, metadata={"recorded": False})
+    """Its search was cut off and goes on in a later cycle."""

@@ -364,8 +364,6 @@ class Gang:
     """Nodes that may be at fault: missing members are placed there only as a last resort."""
     topology: Topology | None = None
     """The constraint of all roles that are not exempt, together; None: the policy decides."""
-    effort: int = 0
-    """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED
     """Seconds that it is expected to run, once started; UNLIMITED: nobody knows."""
     deadline: float = UNLIMITED
@@ -383,6 +381,11 @@ class Gang:
     def lies(self) -> bool:
         """Whether it says for itself where it is to lie."""
         return self.topology is not None or any(p.topology is not None for p in self.pod_sets)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether it lacks tasks that it wants, or members of its minimum."""
+        return self.missing > 0 or self.ready < self.min_member
 
     @property
     def nominated(self) -> bool:
@@ -528,6 +531,16 @@ class PastMove:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The searches that earlier cycles cut off."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Gang key -> the number of cycles in a row."""
+    alone: str = ""
+    """The gang that may spend a whole budget of its own in this cycle; its search then ends."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """All that a cycle knows."""
@@ -547,6 +560,7 @@ class Snapshot:
     nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
+    deferred: Deferred = field(default_factory=Deferred)
     topologies: bool = True
     """Whether any gang or role says for itself where it is to lie."""
     divisions: Mapping[str, Queue] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from muster.api.reasons import DeletionReason
+from muster.scheduler.budget import ATTEMPT, Budget
 from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack
 from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules, Within
@@ -95,14 +96,6 @@ class Leaving:
     """What they give back of each quota."""
 
 
-EFFORT: Final = 20_000
-"""Terms that are looked at in a cycle to place the gangs of one namespace, half a second of work.
-
-Whoever exceeds it may still look at each task of the gang once."""
-
-
-REGION, ATTEMPT = 4, 50
-"""What it counts for to look for room in one of many domains: for one role, and for a gang."""
 FITS: Final = 256
 """How many shapes the room for which is known are kept at a time."""
 
@@ -114,9 +107,18 @@ class Session:
     with a gang that may not start, or by `undo`.
     """
 
-    def __init__(self, snapshot: Snapshot, tiers: Sequence[Sequence[Opener]]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        tiers: Sequence[Sequence[Opener]],
+        budget: Budget | None = None,
+    ) -> None:
+        """Open a cycle. `budget`: that of the cycle, where the session is a trial in it."""
         self.snapshot: Final = snapshot
-        self.room: Final = Capacity(snapshot.nodes, snapshot.shapes)
+        waiting = [gang for gang in snapshot.gangs if gang.is_incomplete]
+        spaces = (gang.namespace for gang in waiting if gang.refusal is None)
+        self.budget: Final = budget or Budget(spaces, snapshot.deferred)
+        self.room: Final = Capacity(snapshot.nodes, snapshot.shapes, self.budget)
         self.total: Final[FloatArray] = snapshot.nodes.allocatable[snapshot.nodes.usable].sum(
             axis=0, dtype=np.float64
         )
@@ -155,11 +157,7 @@ class Session:
         # The plugins look at the session when they are opened, so all that they may ask for stands
         # above this line, and `new_state` below needs their task order.
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
-        self.gangs: Final = [
-            self.new_state(gang)
-            for gang in snapshot.gangs
-            if gang.missing or gang.ready < gang.min_member
-        ]
+        self.gangs: Final = [self.new_state(gang) for gang in waiting]
         """The gangs that are not whole."""
         self.asking: Sequence[GangState] = self.gangs
         """Those of them for which others may be evicted at present."""
@@ -294,15 +292,18 @@ class Session:
         """
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
         shape = tasks.pod_set.shape
-        for within in self.regions(gang):
+        for at, within in enumerate(self.regions(gang)):
+            if at and self.budget.exhausted():
+                break
             self.room.within = within
             if shunned is not None:
                 # The region still counts: to shun nodes must not widen what the gang is confined
                 # to.
                 self.room.within = {**within, shape: within.get(shape, ~shunned) & ~shunned}
             picks = self.fit(tasks).choose(wanted)
-            if picks.order or (within and gang.spec.lies and self.tire(gang, REGION)):
+            if picks.order:
                 break
+            self.budget.spend(ATTEMPT)
         self.room.within = {}
         return picks
 
@@ -393,10 +394,7 @@ class Session:
         }
         # What others keep is part of what is used.
         seen = replace(self.snapshot, nodes=nodes, gangs=(alone,), quotas=quotas, nominations=())
-        made = Session(seen, self._tiers)
-        # The same ledgers, not copies: what is tried ahead costs as much of this cycle as what is
-        # tried now.
-        made.room.effort, made.room.payers = self.room.effort, self.room.payers
+        made = Session(seen, self._tiers, self.budget)
         made.room.packed = self.room.packed
         made.ahead = made.room.releasing = True
         # Room is in `used` already; ports and neighbours are counted apart from it, so the new
@@ -417,29 +415,6 @@ class Session:
             change = int(one.priority >= priority) - int(one.priority >= before)
             if change:
                 self.room.keep(np.array([one.node]), change * one.amount)
-
-    def charge(self, gang: GangState) -> bool:
-        """Let the gang bear what is looked for from now on; say whether that is allowed.
-
-        It is not where gangs of its namespace have had so much in this cycle that all others
-        would wait for them, unless it asks for nothing that is dear.
-        """
-        self.room.payers = (gang.spec.key, gang.spec.namespace)
-        if not self.exhausted(gang):
-            return True
-        lies = self.snapshot.topologies and gang.spec.lies
-        return not (lies or any(t.shape.affinity or t.shape.wants for t in gang.tasks))
-
-    def tire(self, gang: GangState, terms: int) -> bool:
-        """Let the gang bear a look that came to nothing; say whether it may have no other."""
-        self.room.effort.update(dict.fromkeys((gang.spec.key, gang.spec.namespace), terms))
-        return self.exhausted(gang)
-
-    def exhausted(self, gang: GangState) -> bool:
-        """Say whether the namespace of the gang has had all the effort that it has in a cycle."""
-        # Nearly always nobody has had any.
-        effort = self.room.effort
-        return bool(effort) and effort[gang.spec.namespace] >= max(EFFORT, gang.spec.effort)
 
     def evict(self, gang: GangState, chosen: BoolArray, action: DeletionReason | None) -> None:
         """Take the (U,) chosen units of `victims` away, so that the gang gets room.

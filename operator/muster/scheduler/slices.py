@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.scheduler.budget import ATTEMPT
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import PODS, BoolArray, IntArray
@@ -20,8 +21,6 @@ from muster.scheduler.state import GangState, PodSetState
 
 TRIES: Final = 16
 """How many domains are tried for one slice."""
-SLICE: Final = 16
-"""What it counts for to look for room for one."""
 
 
 def place(session: Session, gang: GangState, slicing: Slicing) -> bool:
@@ -32,7 +31,10 @@ def place(session: Session, gang: GangState, slicing: Slicing) -> bool:
     """
     soon, last = False, -1
     held = dict(_held(session, gang, slicing))
-    for number, wants in _slices(gang, slicing):
+    for at, (number, wants) in enumerate(_slices(gang, slicing)):
+        if at and session.budget.exhausted():
+            return False
+        session.budget.spend(ATTEMPT)
         options = _domains(session, slicing, wants, held.get(number), last, soon=soon)
         done = _put(session, gang, slicing, wants, options, soon=soon)
         # Slices that fit now stay placed; from the first that does not on all are promised.
@@ -40,7 +42,7 @@ def place(session: Session, gang: GangState, slicing: Slicing) -> bool:
             soon = True
             options = _domains(session, slicing, wants, held.get(number), last, soon=True)
             done = _put(session, gang, slicing, wants, options, soon=True)
-        if done < 0 or session.tire(gang, SLICE):
+        if done < 0:
             return False
         last = done
     return True
@@ -51,7 +53,7 @@ def elsewhere(session: Session, gang: GangState, tasks: PodSetState) -> BoolArra
     slicing = of(session, gang, tasks)
     if slicing is None or not tasks.left:
         return None
-    session.tire(gang, SLICE)
+    session.budget.spend(ATTEMPT)
     number = slicing.number(tasks.pod_set.role, tasks.waiting[tasks.taken])
     domains = dict(_held(session, gang, slicing)).get(number)
     if domains is None:

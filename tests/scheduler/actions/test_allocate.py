@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from muster.api.reasons import Reason
-from muster.scheduler import policy
-from muster.scheduler import session as session_module
+from muster.scheduler import budget, policy
 from muster.scheduler.actions.allocate import allocate
-from muster.scheduler.model import Topology
+from muster.scheduler.model import Deferred, Topology
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_gang,
@@ -133,7 +134,8 @@ def particular(key, count=4, **fields):
 
 def test_a_namespace_has_so_much_effort_in_a_cycle(monkeypatch):
     """One of its gangs is tried in vain, the others have their turn later, those of others now."""
-    monkeypatch.setattr(session_module, "EFFORT", 10)
+    monkeypatch.setattr(budget, "CYCLE", 10_000)
+    monkeypatch.setattr(budget, "FIRST", 10_000)
     evil = [particular(f"evil/{i}", created=float(i)) for i in range(3)]
     good = [particular(f"good/{i}", 3, created=5.0 + i) for i in range(3)]
     labels = [{"kubernetes.io/hostname": f"n{i}"} for i in range(1, 4)]
@@ -145,7 +147,8 @@ def test_a_namespace_has_so_much_effort_in_a_cycle(monkeypatch):
     assert reasons["evil/0"] is Reason.EXCEEDS_CLUSTER
     assert reasons["evil/1"] is reasons["evil/2"] is Reason.DEFERRED
     assert placed(made) == {"good/0": 3, "evil/plain": 2}
-    assert made.room.effort["evil"] == made.room.effort["evil/0"] > 0
+    assert made.budget.spent("evil") > made.budget.spent("good") > 0
+    assert {"evil/1", "evil/2"} <= made.budget.cut
 
 
 def near(role, count):
@@ -161,16 +164,18 @@ def test_a_gang_may_have_more_effort_than_its_namespace(monkeypatch):
 
     A rack of four has enough for five in all, but not on nodes that take one each.
     """
-    monkeypatch.setattr(session_module, "EFFORT", 1)
     nodes = [
         make_node(name=f"{rack}-{i}", cpu="1500m", labels={"rack": str(rack)})
         for rack, count in enumerate((5, 1, 4, 3, 2))
         for i in range(count)
     ]
     roles = [near("chief", 1), near("worker", 3), near("evaluator", 1)]
-    for effort, found in ((0, {}), (10_000, {"good/near": 5})):
-        gang = make_gang(key="good/near", roles=roles, effort=effort)
-        made = Session(make_snapshot(nodes=nodes, gangs=[gang]), policy.DEFAULT.openers())
+    monkeypatch.setattr(budget, "FIRST", 20_000)
+    for count, found in ((0, {}), (8, {"good/near": 5})):
+        gang = make_gang(key="good/near", roles=roles)
+        seen = make_snapshot(nodes=nodes, gangs=[gang])
+        seen = dataclasses.replace(seen, deferred=Deferred({"good/near": count}))
+        made = Session(seen, policy.DEFAULT.openers())
         allocate(made)
         assert placed(made) == found
 

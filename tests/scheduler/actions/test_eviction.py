@@ -9,7 +9,8 @@ import pytest
 from muster.scheduler import policy
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.preempt import preempt
-from muster.scheduler.model import CPU
+from muster.scheduler.budget import Budget
+from muster.scheduler.model import CPU, Deferred
 from muster.scheduler.session import Session
 from muster.scheduler.ways import Ways
 from support.builders.scheduler import (
@@ -35,6 +36,7 @@ class Enough(eviction.Trial):
 
     def __init__(self, victims, cpus):
         """Remember what is asked for."""
+        super().__init__(Budget((), Deferred()))
         self.free, self.wanted, self.asked = victims.amount[:, CPU], 1000 * cpus, 0
 
     def fits(self, chosen):

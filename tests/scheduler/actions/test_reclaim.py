@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from muster.scheduler import policy
-from muster.scheduler.actions import eviction
 from muster.scheduler.actions.reclaim import reclaim
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
@@ -84,49 +83,3 @@ def test_without_a_due_nobody_is_evicted():
     """It is proportion that says what a queue is due."""
     rules = policy.parse({"actions": "reclaim", "tiers": [{"plugins": [{"name": "gang"}]}]})
     assert evicted(runs("a", 8, "rich"), waits(4), rules=rules) == {}
-
-
-def test_many_that_are_not_alike_are_not_searched_for_one_by_one(monkeypatch):
-    """What one namespace has looked for in vain does not grow with the gangs that it has."""
-    asked = 0
-    fits = eviction.Slots.fits
-
-    def counted(trial, chosen):
-        nonlocal asked
-        asked += 1
-        return fits(trial, chosen)
-
-    monkeypatch.setattr(eviction.Slots, "fits", counted)
-
-    def tried(waiting):
-        nonlocal asked
-        rich = [
-            make_gang(
-                key=f"team/v{i}",
-                roles=[make_role(held=((0, f"n{i % 8}"),), cpu=2 + i % 2)],
-                queue="rich",
-            )
-            for i in range(16)
-        ]
-        poor = [
-            make_gang(
-                key=f"team/w{i}",
-                roles=[make_role(replicas=4, cpu=5 + i / 1000)],
-                queue="poor",
-                created=i,
-            )
-            for i in range(waiting)
-        ]
-        pods = [make_pod(name=f"p{i}", node=f"n{i % 8}", cpu=2 + i % 2) for i in range(16)]
-        nodes = [make_node(name=f"n{i}", cpu=7) for i in range(8)]
-        queues = [make_queue(name="rich", weight=5), make_queue(name="poor", weight=3)]
-        asked = 0
-        snapshot = make_snapshot(nodes=nodes, pods=pods, gangs=[*rich, *poor], queues=queues)
-        session = Session(snapshot, POLICY.openers())
-        reclaim(session)
-        assert not any(map(session.evictions().get, (gang.spec.key for gang in session.gangs)))
-        return asked
-
-    few, many = tried(10), tried(50)
-    assert few > eviction.VAIN
-    assert many - few < 40 * 20

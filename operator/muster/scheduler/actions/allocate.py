@@ -13,10 +13,11 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions import reserve, search
+from muster.scheduler.budget import ATTEMPT
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Order, Slicing
 from muster.scheduler.model import PODS, BoolArray, Refusal
-from muster.scheduler.session import ATTEMPT, JobOrder, Session
+from muster.scheduler.session import JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState, QueueState
 
 Waiting = dict[str, list[tuple[JobOrder, GangState]]]
@@ -52,7 +53,9 @@ def honour(session: Session) -> None:
     early = when > session.snapshot.now
     waits = early and session.rules.overused(session.queues[gang.spec.queue])
     # `_start` may have reserved for it by itself; `renew` leaves that alone.
-    if waits or not _start(session, gang):
+    with session.budget.uncharged():
+        starts = not waits and _start(session, gang)
+    if not starts:
         reserve.renew(session, gang, attempt, when)
 
 
@@ -183,7 +186,7 @@ def _start(session: Session, gang: GangState) -> bool:
     if short is not None:
         _turn_down(session, gang, short, diagnosis.obstacles(session, short))
         return False
-    if not session.charge(gang):
+    if not _may_search(session, gang):
         gang.refuse(DEFERRED)
         return False
     failure = attempt(session, gang)
@@ -204,8 +207,16 @@ def _start(session: Session, gang: GangState) -> bool:
 
 DEFERRED: Final = Refusal(
     Reason.DEFERRED,
-    "other gangs of its namespace took long to look at, it has its turn in a later cycle",
+    "the search for nodes reached the limit of one cycle; a later cycle searches further",
 )
+
+
+def _may_search(session: Session, gang: GangState) -> bool:
+    """Charge the gang. Return whether it may be tried: what costs little is tried in any case."""
+    session.budget.charge(gang.spec.key)
+    lies = session.snapshot.topologies and gang.spec.lies
+    expensive = lies or any(t.shape.affinity or t.shape.wants for t in gang.tasks)
+    return not (expensive and session.budget.exhausted())
 
 
 def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
@@ -237,7 +248,9 @@ def start_now(session: Session, gang: GangState) -> bool:
 def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Place what the gang lacks in the first region that will do."""
     failure = None
-    for within in session.regions(gang):
+    for at, within in enumerate(session.regions(gang)):
+        if at and session.budget.exhausted():
+            break
         session.room.within = within
         failed = _attempt_here(session, gang)
         session.room.within = {}
@@ -247,10 +260,7 @@ def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
         # is about that region.
         if not within and session.rules.slices(gang) is None:
             failure = failed
-        if within and gang.spec.lies:
-            session.tire(gang, ATTEMPT)
-        if session.exhausted(gang):
-            break
+        session.budget.spend(ATTEMPT)
     return failure
 
 
@@ -264,8 +274,9 @@ def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obsta
         return failure
     outer = session.room.within
     for domains in homes(session, gang):
-        if session.exhausted(gang):
+        if session.budget.exhausted():
             return failure
+        session.budget.spend(ATTEMPT)
         session.room.within = {
             **outer,
             **{shape: nodes & outer.get(shape, True) for shape, nodes in domains.items()},
@@ -286,7 +297,9 @@ def _in_slices(
     """
     others = [t for t in gang.tasks if not any(one.has(t.pod_set) for one in slicings)]
     before = session.tight
-    for last, tight in SLICED if len(gang.tasks) > 1 else SLICED[:1]:
+    for at, (last, tight) in enumerate(SLICED if len(gang.tasks) > 1 else SLICED[:1]):
+        if at and session.budget.exhausted():
+            break
         session.tight = before or tight
         with session.all_or_nothing(gang):
             if not last:
@@ -296,8 +309,6 @@ def _in_slices(
         session.tight = before
         if session.rules.ready(gang) or gang.promised:
             return None
-        if session.exhausted(gang):
-            break
     tasks = gang.tasks[0]
     return tasks, diagnosis.obstacles(session, tasks)
 
@@ -307,13 +318,16 @@ def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
     failure = None
     # Cheapest and most faithful first: the given order with the policy's scores, and only then
     # ways that ignore these.
-    for order, tight in STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]:
+    for at, (order, tight) in enumerate(STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]):
+        if at and session.budget.exhausted():
+            break
+        session.budget.spend(ATTEMPT if at else 0)
         with session.all_or_nothing(gang):
             failed = _fill(session, gang, order(session, gang), tight=tight)
         if session.rules.ready(gang):
             return None
         failure = failure or failed
-        if gang.promised or session.exhausted(gang):
+        if gang.promised:
             break
         # Where the sums do not suffice no order helps. While others are evicted the sums do not
         # know of the room that this will free.
@@ -357,7 +371,7 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
         # Another role may ask for nothing that is used up.
         tasks.closed = True
         return bool(_open(gang))
-    if not session.charge(gang):
+    if not _may_search(session, gang):
         gang.refuse(DEFERRED)
         return False
     shunned = slices.elsewhere(session, gang, tasks)
@@ -432,6 +446,11 @@ def _short(
         if capacity < count and first is None:
             first = tasks
     return first if possible < gang.need else None
+
+
+def is_short(session: Session, gang: GangState) -> bool:
+    """Return whether there is too little room for what the gang lacks, each role by itself."""
+    return _short(session, gang, gang.demand()) is not None
 
 
 def _overused(session: Session, gang: GangState) -> None:

@@ -19,8 +19,6 @@ from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
 ACTION: Final = DeletionReason.DEADLOCK
-MAX_TRIALS: Final = 64
-"""Pairs of a released and a completed gang that one cycle may try."""
 
 
 def break_deadlock(session: Session) -> None:
@@ -34,7 +32,6 @@ def break_deadlock(session: Session) -> None:
     if len(degraded) < 2:
         return
     degraded.sort(key=lambda gang: -gang.spec.priority)
-    trials = 0
     for victim in sorted(degraded, key=lambda gang: _lost_work(session, gang)):
         if not victim.spec.restartable or victim.spec.critical or victim.spec.guarded:
             continue
@@ -42,9 +39,6 @@ def break_deadlock(session: Session) -> None:
             lower = gang.spec.priority < victim.spec.priority
             if gang is victim or gang.spec.polite or lower:
                 continue
-            if trials == MAX_TRIALS:
-                return
-            trials += 1
             if _release(session, victim, gang):
                 return
 
@@ -68,7 +62,9 @@ def _release(session: Session, victim: GangState, gang: GangState) -> bool:
     """Evict the victim for the gang if the gang then fits. Return whether it did."""
     chosen = session.victims.own(victim.spec) & others(session, gang)
     lawful = session.rules.lawful("preemptable", gang, session.victims, np.flatnonzero(chosen))
-    if not chosen.any() or len(lawful) < np.count_nonzero(chosen) or not session.charge(gang):
+    if not chosen.any() or len(lawful) < np.count_nonzero(chosen):
+        return False
+    if not session.budget.may_search(gang.spec.key):
         return False
     session.respect(gang.spec.priority)
     with session.silence():

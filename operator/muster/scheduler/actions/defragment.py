@@ -30,8 +30,6 @@ ACTION: Final = DeletionReason.DEFRAGMENT
 HOUR: Final = 3600.0
 MAX_GANGS, MAX_SETS = 4, 12
 """The number of waiting gangs that a cycle helps, and of sets of victims tried for each."""
-WORK, MIN_REHEARSALS = 30_000, 48
-"""The number of units and nodes that the rehearsals for one gang evaluate, and a lower bound."""
 MOVES_PER_HOUR: Final = 6
 
 
@@ -89,8 +87,8 @@ def _help(
     mark, until, holder = session.mark(), session.room.until, session.holder
     if holder is gang:
         session.room.until = session.holder = None
-    may = session.charge(gang)
-    chosen = _search(session, gang, _movable(session, gang, pinned), most) if may else None
+    session.budget.charge(gang.spec.key)
+    chosen = _search(session, gang, _movable(session, gang, pinned), most)
     if chosen is not None and not proposes:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
         eviction.seal(session, gang, chosen)
@@ -132,8 +130,7 @@ def _can_move(session: Session, gang: Gang) -> bool:
 def _search(session: Session, gang: GangState, open_: BoolArray, most: int) -> BoolArray | None:
     """Move the cheapest (U,) victims that fit elsewhere; None: nothing was moved."""
     victims = session.victims
-    many = WORK // (1 + int(open_.sum()) + len(session.snapshot.nodes.names))
-    trial = eviction.trial_of(session, gang, max(many, MIN_REHEARSALS))
+    trial = eviction.trial_of(session, gang)
     ways = Ways(victims, eviction.usefulness(session, gang))
     open_ = open_ & (ways.freed > 0)
     if not open_.any() or trial.fits(np.zeros_like(open_)):

@@ -7,18 +7,17 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import heapq
-import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
 from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
-from muster.scheduler.actions.allocate import attempt, best, by_queue, entry
+from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, is_short
+from muster.scheduler.budget import VICTIM, Budget
 from muster.scheduler.capacity import ALL, Some
 from muster.scheduler.model import (
     FREED,
@@ -123,7 +122,8 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
-    if rank in session.memory or key in session.memory or not session.charge(gang):
+    known = rank in session.memory or key in session.memory
+    if known or not session.budget.may_search(gang.spec.key):
         return False
     open_ = grounds.among(session, gang)
     # Its own tasks, which are nothing to it, may have to go for one that is alike.
@@ -149,7 +149,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
         # Those of another namespace may find what it did not.
-        if not (own or session.exhausted(gang)):
+        if not (own or session.budget.exhausted()):
             session.memory[key] = True
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = reason
     return found
@@ -196,20 +196,16 @@ def _make_room(session: Session, gang: GangState, open_: BoolArray, rank: _Rank)
             return rules.lawful(grounds.hook, gang, victims, order)
         return rules.evictable(grounds.hook, gang, victims, order, open_)
 
-    # Thousands may wait who are not alike: for each the search would be another one.
-    vain = session.remember("vain", Counter[str | None])
-    tries = TRIES if max(2 * vain[gang.spec.namespace], vain[None]) < 2 * VAIN else 0
-    chosen = choose(ways, open_, trial, allowed, prices, tries)
+    chosen = choose(ways, open_, trial, allowed, prices)
     if chosen is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        chosen = choose(ways, open_ & ~friends, trial, allowed, prices, tries)
+        chosen = choose(ways, open_ & ~friends, trial, allowed, prices)
     if chosen is not None and _is_fair(session, gang, chosen):
         session.evict(gang, chosen, ACTION[grounds.hook])
         attempt(session, gang)
         if gang.need <= gang.promised:
             seal(session, gang, chosen)
             return True
-    vain.update(dict.fromkeys((gang.spec.namespace, None), trial.searched * trial.weight))
     return False
 
 
@@ -366,12 +362,14 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
 
 
 class Trial:
-    """One gang's question, asked many times. Whatever fits fits the more, the more has gone."""
+    """One gang's question, asked many times. Whatever fits fits the more, the more has gone.
 
-    weight: ClassVar[int] = 10
-    """What an answer takes, beside one from `Slots`."""
-    searched = 0
-    """How often it was asked where sets were searched one by one."""
+    A trial that the budget cuts off says no.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        """Charge the trials to the budget."""
+        self.budget: Final = budget
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang fits without the (U,) chosen units."""
@@ -388,7 +386,7 @@ class Trial:
             return None
         # As if more gone never did harm. Where pods must be near others it may: the caller tries
         # again without those.
-        while few + 1 < many:
+        while few + 1 < many and not self.budget.exhausted():
             middle = (few + many) // 2
             if self.fits(mark(victims, order[:middle])):
                 many = middle
@@ -406,31 +404,36 @@ class Trial:
         return None
 
 
-def trial_of(session: Session, gang: GangState, most: float = math.inf) -> Trial:
-    """Return the question for what the gang lacks; after `most` rehearsals the answer is no."""
+def trial_of(session: Session, gang: GangState) -> Trial:
+    """Return the question for what the gang lacks."""
     confined = session.rules.cramped(gang) is not None
     alone = len(gang.tasks) == 1 and not (gang.tasks[0].shape.tied or gang.tasks[0].shape.ports)
     if alone and not confined:
         return Slots(session, gang)
-    return Rehearsal(session, gang, most)
+    return Rehearsal(session, gang)
 
 
 class Rehearsal(Trial):
     """Several roles, ports or neighbours: it is tried on the session and taken back."""
 
-    def __init__(self, session: Session, gang: GangState, most: float) -> None:
-        self._session, self._gang, self._left = session, gang, most
+    def __init__(self, session: Session, gang: GangState) -> None:
+        """Rehearse the gang on the session."""
+        super().__init__(session.budget)
+        self._session, self._gang = session, gang
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang can be placed."""
         session, gang = self._session, self._gang
-        if self._left <= 0 or session.exhausted(gang):
+        if self.budget.exhausted():
             return False
-        self._left -= 1
+        self.budget.spend(VICTIM)
         mark = session.mark()
         if chosen.any():
             session.evict(gang, chosen, None)
-        attempt(session, gang)
+        # Most sets free too little for one of the roles alone: that is a look at the nodes that
+        # the victims leave, where an attempt tries every order.
+        if not is_short(session, gang):
+            attempt(session, gang)
         whole = gang.need <= gang.promised
         session.undo(mark)
         return whole
@@ -439,10 +442,9 @@ class Rehearsal(Trial):
 class Slots(Trial):
     """One role: the capacities of the nodes just add up."""
 
-    weight = 1
-
     def __init__(self, session: Session, gang: GangState, some: BoolArray | None = None) -> None:
         """Look at the (U,) units of which alone will be asked; None: any of them, now and then."""
+        super().__init__(session.budget)
         (tasks,) = gang.tasks
         victims = session.victims
         members = np.zeros(0, np.int64) if some is None else victims.tasks(some)
@@ -472,6 +474,7 @@ class Slots(Trial):
         """Say whether there are as many slots as the gang lacks tasks, and it may have them."""
         if not self._narrow and chosen.any():
             return self.narrowed(chosen).fits(chosen)
+        self.budget.spend(VICTIM + len(self._unit))
         if self._limited and not self._admissible(chosen):
             return False
         # Freed room is summed by node and column with bincount, and the slots of the nodes with
@@ -597,11 +600,6 @@ def _owners(victims: Victims, going: IntArray, units: IntArray) -> IntArray:
     return owners
 
 
-TRIES: Final = 400
-"""Placements that this search may try."""
-VAIN: Final = 1000
-"""How many may have come to nothing in a cycle, by weight, for gangs of one namespace when another
-search begins, and twice as many for all: after that what the orders lead to has to do."""
 Price = tuple[int, float, int, float]
 Prices = dict[int, Price]
 Allowed = Callable[[IntArray], IntArray]
@@ -614,10 +612,10 @@ def choose(
     trial: Trial,
     allowed: Allowed,
     prices: Prices,
-    tries: int = TRIES,
 ) -> BoolArray | None:
     """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does.
 
+    Where the budget ends, the best set until then; none that holds a unit that is not needed.
     `prices`: order -> what it led to for the last of the gangs that are alike.
     """
     victims = ways.victims
@@ -632,16 +630,19 @@ def choose(
     for way in sorted(range(len(orders)), key=lambda way: (way in known, known.get(way), way)):
         if best is not None and way in known and known[way] >= best[0]:
             continue
+        if best is not None and trial.budget.exhausted():
+            break
         found = _shortest(victims, orders[way], trial, allowed, seen, vain)
-        if found is None:
+        needed = None if found is None else _needed(victims, *found)
+        if needed is None:
             continue
-        chosen = mark(victims, _needed(victims, *found))
+        chosen = mark(victims, needed)
         offer = (price(victims, chosen), chosen)
         prices[way] = offer[0]
         if best is None or offer[0] < best[0]:
             best = offer
     if many <= FEW:
-        best = _search(victims, np.flatnonzero(open_), trial, allowed, best, tries)
+        best = _search(victims, np.flatnonzero(open_), trial, allowed, best)
     return None if best is None else best[1]
 
 
@@ -659,8 +660,9 @@ def _shortest(
     that goes with an order to no avail; in another order it would be as little.
     """
     for order in orders:
-        if order.tobytes() in seen:
+        if order.tobytes() in seen or trial.budget.exhausted():
             return None
+        trial.budget.spend(VICTIM + len(order))
         going = _lawful(victims, order, allowed)
         marks = mark(victims, going)
         if (all_of_it := marks.tobytes()) in vain:
@@ -724,8 +726,11 @@ def mark(victims: Victims, units: IntArray) -> BoolArray:
     return marks
 
 
-def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray:
-    """Return what is left when every unit is dropped that is not needed, dearest first."""
+def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray | None:
+    """Return what is left when every unit is dropped that is not needed, dearest first.
+
+    None: the budget ended before that was known.
+    """
     spare = trial.spare(victims, units)
     if not len(spare):
         return units
@@ -748,6 +753,8 @@ def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray:
         if len(chunk) > 1:
             middle = len(chunk) // 2
             chunks += [chunk[middle:], chunk[:middle]]
+        if trial.budget.exhausted():
+            return None
     return units[stays]
 
 
@@ -757,9 +764,8 @@ def _search(
     trial: Trial,
     allowed: Allowed,
     best: tuple[Price, BoolArray] | None,
-    tries: int,
 ) -> tuple[Price, BoolArray] | None:
-    """Return the cheapest of all sets, or the best that was found until the tries ended.
+    """Return the cheapest of all sets, or the best that was found until the budget ended.
 
     Depth first over "goes" and "stays", cheapest units first; a branch ends where it costs as
     much as the best, would not be enough with all that is left, or is more than may go.
@@ -767,8 +773,8 @@ def _search(
     worth = victims.loss[units]
     order = units[np.lexsort((worth, victims.guarded[units]))]
     stack: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    last = trial.searched + tries
-    while stack and trial.searched < last:
+    while stack and not trial.budget.exhausted():
+        trial.budget.spend(VICTIM)
         depth, taken = stack.pop()
         picked = np.array(taken, np.int64)
         chosen = mark(victims, picked)
@@ -779,7 +785,6 @@ def _search(
         # come last: they ask every plugin, and most sets are not cheaper.
         if best is None and len(_lawful(victims, picked, allowed)) < len(picked):
             continue
-        trial.searched += 1
         if trial.fits(chosen) and taken:
             offer = (price(victims, chosen), chosen)
             cheaper = best is None or offer[0] < best[0]

@@ -15,7 +15,7 @@ from muster.scheduler.actions.allocate import attempt, start_now
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import BoolArray, IntArray
-from muster.scheduler.session import REGION, Session
+from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
 
@@ -40,10 +40,11 @@ def protect(session: Session) -> None:
     for gang, faulty in zip(gangs, at_fault, strict=True):
         _go_home(session, gang, faulty)
     for gang, faulty in zip(gangs, at_fault, strict=True):
-        _go_near(session, gang, faulty)
-        if faulty.any():
-            _go_elsewhere(session, gang, faulty)
-        _go_elsewhere(session, gang, None)
+        with session.budget.uncharged():
+            _go_near(session, gang, faulty)
+            if faulty.any():
+                _go_elsewhere(session, gang, faulty)
+            _go_elsewhere(session, gang, None)
     for gang in gangs:
         hold(session, gang)
         if gang.placements:
@@ -60,7 +61,7 @@ def _complete(session: Session, gang: GangState) -> None:
     """Place all missing members of a gang, or none of them."""
     if diagnosis.unfit(session, gang) or session.rules.barrier(gang, gang.demand()) is not None:
         return
-    with session.silence():
+    with session.silence(), session.budget.uncharged():
         attempt(session, gang)
     if session.rules.ready(gang) and gang.placements:
         session.started.append(gang)
@@ -117,7 +118,7 @@ def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
             for domain in reversed(levels or ()) if home >= 0 else ():
                 if gang.wanted(tasks, promised=True) <= 0 or domain[home] < 0:
                     continue
-                if session.tire(gang, REGION):
+                if session.budget.exhausted():
                     return
                 picks = session.choose(gang, tasks, 1, faulty | (domain != domain[home]))
                 if picks.order:
@@ -227,14 +228,15 @@ def keep(session: Session) -> None:
     ]
     waiting.sort(key=session.order)
     for gang in waiting:
-        with session.all_or_nothing(gang):
+        with session.all_or_nothing(gang), session.budget.uncharged():
             # The limits may have changed since the promise; over them nobody gets in, whatever was
             # evicted.
             if session.rules.admissible(gang, gang.lacking()) is None:
                 _return(session, gang)
     # Behind all of `keep`: what is free beside what is kept is known only when all of it is kept.
     for gang in waiting:
-        _start_now(session, gang)
+        with session.budget.uncharged():
+            _start_now(session, gang)
         gang.evicts = gang.promised > 0
         if session.rules.ready(gang) and gang.placements:
             session.started.append(gang)

@@ -117,7 +117,8 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     tries.add(key)
     departures = _departures(session, gang)
     if departures is not None:
-        _Search(session, gang, attempt, departures).run(patience=patience)
+        with session.budget.uncharged():
+            _Search(session, gang, attempt, departures).run(patience=patience)
 
 
 def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> None:
@@ -125,7 +126,8 @@ def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> N
     kept = session.holder is not None or gang.promised or gang.protected
     departures = None if kept or gang.best_effort else _departures(session, gang)
     if departures is not None and not _limited(session, gang):
-        _Search(session, gang, attempt, departures).renew(told)
+        with session.budget.uncharged():
+            _Search(session, gang, attempt, departures).renew(told)
 
 
 def release(session: Session, gang: GangState) -> None:

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search budget of a cycle: who may search, how far, and what each step costs.
+
+Costs are units, not seconds, so that decisions replay. One unit is one node in a numpy pass over
+the columns of all nodes: about 50 ns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from muster.scheduler.model import Deferred, namespace_of
+
+PASS: Final = 10_000
+"""A pass over 10,000 nodes. A pass over fewer nodes costs one unit for each."""
+TERM: Final = 500
+"""One affinity term evaluated for one task."""
+VICTIM: Final = 10_000
+"""One set of victims tried, whatever its size."""
+ATTEMPT: Final = 10_000
+"""One more order, domain or split in which a gang is tried."""
+PATTERNS: Final = 7
+"""One way to fill a node, combined with one state of the nodes before it."""
+CYCLE: Final = 1_000 * PASS
+"""What the searches of one namespace may cost in a cycle if no other namespace searches."""
+FIRST: Final = CYCLE // 8
+"""What the first search for a gang may cost. After each cycle that cut it off it is doubled."""
+
+
+class Budget:
+    """What the searches of one cycle may still cost.
+
+    One gang at a time is charged. Its namespace has an equal share of `CYCLE`, or half of what
+    the others have left if that is more. All namespaces together spend at most twice `CYCLE`.
+    """
+
+    def __init__(self, waiting: Iterable[str], deferred: Deferred) -> None:
+        """Make the budget. `waiting`: the namespaces of the gangs that wait."""
+        self._deferred = deferred
+        self._share = CYCLE // max(len(set(waiting)), 1)
+        self._longest: dict[str, int] = {}
+        for key, count in deferred.counts.items():
+            space = namespace_of(key)
+            self._longest[space] = max(self._longest.get(space, 0), count)
+        self._spent: Counter[str] = Counter()
+        """By gang key, by namespace, and for all (the empty string)."""
+        self._gang = ""
+        self._exempt = False
+        self.left = self._granted = CYCLE
+        """The units that the charged gang may still spend."""
+        self.cut: set[str] = set()
+        """The gangs whose search was cut off and goes on in a later cycle."""
+
+    def charge(self, key: str) -> None:
+        """Charge the gang for what follows, unless nobody is charged at present."""
+        if not self._exempt:
+            self._settle()
+            self._gang = key
+            self.left = self._granted = self._allowance(key)
+
+    def may_search(self, key: str) -> bool:
+        """Charge the gang. Return whether it may search; record otherwise that it was cut off."""
+        self.charge(key)
+        return not self.exhausted()
+
+    def spend(self, units: int) -> None:
+        """Charge so many units to the gang that searches at present."""
+        self.left -= units
+
+    def exhausted(self) -> bool:
+        """Return whether the search must stop; record then that it was cut off."""
+        if self.left > 0:
+            return False
+        key = self._gang
+        if key and key != self._deferred.alone and self.spent(key) < CYCLE:
+            self.cut.add(key)
+        return True
+
+    def spent(self, payer: str) -> int:
+        """Return what the searches for a gang or a namespace have cost in this cycle."""
+        self._settle()
+        return self._spent[payer]
+
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Charge nobody inside, where a search may cost no more than the first one of a gang."""
+        self._settle()
+        before = self._gang, self.left, self._exempt
+        self._gang, self.left, self._exempt = "", FIRST, True
+        try:
+            yield
+        finally:
+            self._gang, self.left, self._exempt = before
+            self._granted = self.left
+
+    def _settle(self) -> None:
+        used, self._granted = self._granted - self.left, self.left
+        if not self._gang:
+            return
+        self._spent[self._gang] += used
+        # A gang that searches alone delays its own namespace no more than others.
+        if self._gang != self._deferred.alone:
+            self._spent[namespace_of(self._gang)] += used
+            self._spent[""] += used
+
+    def _allowance(self, key: str) -> int:
+        if key == self._deferred.alone:
+            return CYCLE - self._spent[key]
+        space, count = namespace_of(key), self._deferred.counts.get(key, 0)
+        own = min(FIRST << min(count, 8), CYCLE) - self._spent[key]
+        spent = self._spent[space]
+        share = max(self._share, (CYCLE - self._spent[""] + spent) // 2)
+        # Half is left to the gangs that wait longest for their search. Otherwise those that come
+        # first in the order would use it up in each cycle.
+        if count < self._longest.get(space, 0):
+            share //= 2
+        return min(own, share - spent)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search budget of a cycle: its shares, its growth, and that every search ends."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from muster.allocator.cells import Deferrals
+from muster.api.reasons import Reason
+from muster.cluster.assemble import assemble
+from muster.scheduler import budget as units
+from muster.scheduler import cycle, policy
+from muster.scheduler.budget import CYCLE, FIRST, Budget
+from muster.scheduler.model import Deferred
+from support.builders.scheduler import make_columns, make_gang, make_node, make_queue, make_role
+
+PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
+
+
+def spend(budget: Budget, key: str, most: int = CYCLE) -> int:
+    """Return the units that the gang could spend, up to `most`."""
+    budget.charge(key)
+    spent = 0
+    while spent < most and not budget.exhausted():
+        budget.spend(FIRST // 8)
+        spent += FIRST // 8
+    return spent
+
+
+def test_first_search_of_a_gang_is_cut_off_at_the_first_limit() -> None:
+    """A search that was cut off is recorded, and another gang of the namespace may search."""
+    budget = Budget(["a"], Deferred())
+    assert spend(budget, "TFJob/a/one") == FIRST
+    assert spend(budget, "TFJob/a/two", FIRST // 2) == FIRST // 2
+    assert budget.cut == {"TFJob/a/one"}
+    assert budget.spent("TFJob/a/one") == FIRST
+
+
+def test_search_that_was_cut_off_may_cost_twice_as_much() -> None:
+    """Each further cycle doubles the limit, up to the budget of the cycle."""
+    for count, limit in ((1, 2 * FIRST), (2, 4 * FIRST), (9, CYCLE)):
+        budget = Budget(["a"], Deferred({"TFJob/a/one": count}))
+        assert spend(budget, "TFJob/a/one", 2 * CYCLE) == limit
+
+
+def test_search_that_spent_the_whole_budget_ends() -> None:
+    """Nothing is left to double: the verdict is final."""
+    budget = Budget(["a"], Deferred({"TFJob/a/one": 9}))
+    spend(budget, "TFJob/a/one", 2 * CYCLE)
+    assert not budget.cut
+
+
+@pytest.mark.parametrize("spaces", [1, 2, 10, 50])
+def test_namespaces_share_the_budget(spaces: int) -> None:
+    """Each namespace gets its equal share at least, and all together at most twice the budget."""
+    names = [f"n{i}" for i in range(spaces)]
+    budget = Budget(names, Deferred())
+    spent = [sum(spend(budget, f"TFJob/{n}/{i}") for i in range(20)) for n in names]
+    assert min(spent) >= CYCLE // spaces
+    assert sum(spent) <= 2 * CYCLE + spaces * FIRST // 8
+
+
+def test_gangs_that_wait_longest_for_their_search_get_half_of_the_share() -> None:
+    """Gangs that come first in the order cannot use up the share in each cycle."""
+    budget = Budget(["a"], Deferred({"TFJob/a/late": 2}))
+    assert sum(spend(budget, f"TFJob/a/{i}") for i in range(20)) == CYCLE // 2
+    assert spend(budget, "TFJob/a/late") == 4 * FIRST
+
+
+def test_gang_that_searches_alone_is_not_charged_to_its_namespace() -> None:
+    """The search has a whole budget of its own, and ends with a verdict."""
+    budget = Budget(["a", "b"], Deferred({"TFJob/a/one": 1}, alone="TFJob/a/one"))
+    assert spend(budget, "TFJob/a/one", 2 * CYCLE) == CYCLE
+    assert budget.spent("a") == 0
+    assert not budget.cut
+
+
+def test_uncharged_search_is_limited_and_charged_to_no_gang() -> None:
+    """The gang that was charged before goes on as if nothing had happened."""
+    budget = Budget(["a"], Deferred())
+    budget.charge("TFJob/a/one")
+    budget.spend(10)
+    with budget.uncharged():
+        assert spend(budget, "TFJob/a/two", CYCLE) == FIRST
+    budget.spend(10)
+    assert (budget.spent("TFJob/a/one"), budget.spent("TFJob/a/two")) == (20, 0)
+    assert not budget.cut
+
+
+class Cluster:
+    """Gangs of several roles on nodes, cycle by cycle: evicted pods are gone at once."""
+
+    def __init__(self, nodes, gangs, monkeypatch):
+        """Begin with these gangs, whose `held` tasks run."""
+        self.nodes, self.gangs = nodes, {gang.key: gang for gang in gangs}
+        self.deferrals, self.now, self.budgets = Deferrals(), 1000.0, []
+        record, made = self.budgets.append, Budget.__init__
+
+        def init(budget, *args):
+            record(budget)
+            made(budget, *args)
+
+        monkeypatch.setattr(Budget, "__init__", init)
+
+    @property
+    def spent(self):
+        """The units that the last cycle cost."""
+        return self.budgets[-1].spent("")
+
+    def decide(self):
+        """Return gang -> what one cycle decides, and carry it out."""
+        columns = make_columns(nodes=self.nodes)
+        for gang in self.gangs.values():
+            for role in gang.roles:
+                for index, node in role.held:
+                    columns.assume("x", f"{gang.key}-{role.role}-{index}", node, role.shape)
+        gangs, queues = list(self.gangs.values()), [make_queue()]
+        seen = assemble(columns, gangs, queues, self.now, None, self.deferrals.next)
+        decisions = cycle.schedule(seen, PREEMPT)
+        self.deferrals.decided(decisions)
+        self.now += 1
+        for decision in decisions:
+            for eviction in decision.evictions:
+                self._change(eviction.gang, eviction.role, gone=eviction.index)
+            for one in (*decision.placements, *decision.nominations):
+                self._change(decision.gang, one.role, came=(one.index, one.node))
+        return {decision.gang: decision for decision in decisions}
+
+    def _change(self, key, name, gone=None, came=None):
+        gang, roles = self.gangs[key], []
+        for role in gang.roles:
+            ours = role.role == name
+            held = tuple(task for task in role.held if not ours or task[0] != gone)
+            waiting = tuple(i for i in role.waiting if not ours or came is None or i != came[0])
+            if ours and came is not None:
+                held = (*held, came)
+            roles.append(dataclasses.replace(role, held=held, waiting=waiting, started=()))
+        self.gangs[key] = dataclasses.replace(gang, roles=tuple(roles))
+        if not any(role.held or role.waiting for role in roles):
+            del self.gangs[key]
+
+
+def full(count, gpus=2, size=4):
+    """Return nodes whose devices gangs of low priority fill, and these gangs."""
+    nodes = [make_node(name=f"n{i:04}", cpu=32, gpu=gpus) for i in range(count)]
+    gangs = []
+    for i in range(gpus * count // size):
+        held = tuple((j, f"n{(i * size + j) * 7 % count:04}") for j in range(size))
+        starts = tuple([float(i * 37 % 500)] * size)
+        role = make_role(gpu=1, cpu=2, held=held, started=starts)
+        least = size if i % 3 else size // 2
+        key = f"low/run{i:04}"
+        gangs.append(make_gang(key=key, created=float(i), min_member=least, roles=[role]))
+    return nodes, gangs
+
+
+def preemptor(key, i, workers=3):
+    """Return a gang of two roles that fits only where others are evicted."""
+    roles = [
+        make_role(role="ps", replicas=1, gpu=1, cpu=4),
+        make_role(replicas=workers, gpu=1, cpu=2, memory=f"{i + 1}Mi"),
+    ]
+    return make_gang(key=key, created=1000.0 + i, priority=9, roles=roles)
+
+
+def test_hundred_preempting_gangs_of_two_roles_are_decided_in_a_few_cycles(monkeypatch) -> None:
+    """No cycle spends more than its budget, and all gangs get their nodes within 60 cycles."""
+    nodes, running = full(1000, size=16)
+    waiting = [preemptor(f"a/new{i:03}", i, 7) for i in range(100)]
+    cluster, left = Cluster(nodes, [*running, *waiting], monkeypatch), {g.key for g in waiting}
+    for _ in range(60):
+        decisions = cluster.decide()
+        assert cluster.spent <= CYCLE + FIRST
+        left -= {key for key, one in decisions.items() if one.nominations or one.placements}
+        if not left:
+            break
+    assert not left
+    assert len(cluster.budgets) > 1
+
+
+def test_search_cut_off_twice_is_published_as_deferred(monkeypatch) -> None:
+    """The first cycle publishes what it found; the search ends when it may go far enough."""
+    monkeypatch.setattr(units, "FIRST", 10_000)
+    nodes, running = full(100)
+    cluster = Cluster(nodes, [*running, preemptor("a/new", 0)], monkeypatch)
+    cluster.deferrals.decided = lambda decisions: setattr(
+        cluster.deferrals,
+        "next",
+        Deferred({d.gang: len(cluster.budgets) for d in decisions if d.deferred}),
+    )
+    reasons = []
+    for _ in range(8):
+        decision = cluster.decide()["a/new"]
+        reasons.append(decision.verdict.reason)
+        if decision.nominations:
+            break
+    assert reasons[0] is Reason.NOT_ENOUGH_RESOURCES
+    assert set(reasons[1:-1]) == {Reason.DEFERRED}
+    assert decision.evictions
