@@ -17,10 +17,10 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6268,
-    "api": 3824,
+    "api": 3830,
     "cluster": 6316,
-    "commands": 6148,
-    "controller": 4237,
+    "commands": 6150,
+    "controller": 4335,
     "dashboard": 636,
     "frameworks": 3165,
     "gang": 1497,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1111,
     "runtime": 2364,
     "scheduler": 10658,
-    "store": 3092,
-    "tests": 76084,
+    "store": 3098,
+    "tests": 76225,
     "tools": 2587,
 }
 

@@ -151,6 +151,7 @@ def test_a_kind_as_the_api_server_knows_it(
         assert columns == {
             "State": ".status.state",
             "Gang": ".status.gang.summary",
+            "Restarts": ".status.restarts",
             "Reason": ".status.gang.reason",
             "Age": ".metadata.creationTimestamp",
         }

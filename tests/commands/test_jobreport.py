@@ -85,3 +85,9 @@ def test_report_names_state_and_reason(given, lines):
         f"TFJob/team/mnist: {lines[0]}",
         *lines[1:],
     ]
+
+
+def test_restarts_of_pods_and_containers_are_reported():
+    """After the reason, which names the pod."""
+    found = report(state="Running", reason="Container a waits.", restarts=137)
+    assert found[1:3] == ["  Container a waits.", "  Restarts of its pods and containers: 137."]

@@ -8,7 +8,6 @@ import pytest
 from muster.api.edge import format_time
 from muster.api.status import FirstFailure
 from muster.controller.failures import LONGEST
-from muster.controller.model import SetStatus
 from muster.controller.policies import LONG_RUN
 from support.apiserver.memory import START, World, tfjob
 from support.builders.mpijobs import world as mpi_world
@@ -120,8 +119,8 @@ def test_a_pod_that_was_thrown_out_failed_as_a_whole():
     assert world.status["firstFailure"] == first
 
 
-def test_it_stays_until_the_job_runs_whole_again():
-    """Its pod is gone and made anew; what fails from then on is another story."""
+def test_first_failure_stays_until_the_gang_ran_whole_for_ten_minutes():
+    """A crash loop does not clear it, and the reason is cleared once all pods run."""
     world = running()
     fail(world, SECOND)
     world.settle()
@@ -130,8 +129,13 @@ def test_it_stays_until_the_job_runs_whole_again():
     world.settle()
     assert told(world) == (SECOND, 1)
     world.start()
+    world.pod(SECOND)["status"]["startTime"] = format_time(world.now)
     world.settle()
-    assert (told(world), world.status.get("reason")) == (None, None)
+    assert (told(world), world.status.get("reason")) == ((SECOND, 1), None)
+    assert world.requeue == world.now + LONG_RUN
+    world.now += LONG_RUN
+    world.settle()
+    assert told(world) is None
     fail(world, FIRST, 2, after=50)
     world.settle()
     assert told(world) == (FIRST, 2)
@@ -170,18 +174,21 @@ def test_a_suspended_job_keeps_it_and_a_resumed_one_starts_anew():
     assert told(world) is None
 
 
-def test_a_container_that_crashes_in_its_pod():
-    """Its pauses and tries change nothing in the status; each later crash is the same failure."""
+def test_container_that_crashes_in_its_pod_stays_the_first_failure():
+    """Each later crash has the same cause, also after short runs between them."""
     world = running()
     crash(world, SECOND)
     world.settle()
     assert told(world) == (SECOND, 1)
     for after in (20, 40):
+        world.pod(SECOND)["status"]["containerStatuses"] = [
+            container(state={"running": {"startedAt": format_time(START + after - 5)}})
+        ]
+        world.settle()
+        assert told(world) == (SECOND, 1)
         crash(world, SECOND, 5, after=after)
-        assert not [each for each in world.step() if isinstance(each, SetStatus)]
-    world.start(SECOND)
-    world.settle()
-    assert told(world) is None
+        world.settle()
+        assert told(world) == (SECOND, 1)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +236,7 @@ def test_what_others_take_away_has_not_failed(reason):
 
 
 def test_a_launchers_tries_are_one_rank():
-    """Told by the pod of the try; the next one makes the job whole again."""
+    """The pod of the failed attempt is reported, also while the next attempt runs."""
     made = mpi_world("v2beta1")
     made.start()
     pod = made.launch()
@@ -239,7 +246,7 @@ def test_a_launchers_tries_are_one_rank():
     made.now += 10
     made.launch(suffix="again")
     made.settle()
-    assert told(made) is None
+    assert told(made) == (pod, 255)
     crash(made, SECOND, after=20)
     made.settle()
     assert told(made) == (pod, 255)

@@ -155,8 +155,8 @@ UNREADY = {
 @pytest.mark.parametrize(
     ("reasons", "cure"),
     [
-        (("ErrImagePull", "ImagePullBackOff"), "has no image: mend its name"),
-        (("CreateContainerConfigError", "CreateContainerError"), "cannot be made: mend the"),
+        (("ErrImagePull", "ImagePullBackOff"), "has no image: correct its name"),
+        (("CreateContainerConfigError", "CreateContainerError"), "cannot be created: correct the"),
     ],
 )
 def test_a_container_that_cannot_start_is_in_the_status_until_it_does(
@@ -173,8 +173,8 @@ def test_a_container_that_cannot_start_is_in_the_status_until_it_does(
         world.settle()
         said.add(world.job["status"]["reason"])
     (told,) = said
-    assert told.startswith(f"container tensorflow of pod mnist-worker-1 {cure}")
-    assert "`kubectl describe pod mnist-worker-1` says more" in told
+    assert told.startswith(f"Container tensorflow of pod mnist-worker-1 {cure}")
+    assert "`kubectl describe pod mnist-worker-1` shows more" in told
     assert "ErrResourceExists" not in {emit.reason for emit in world.said}
     world.start()
     world.settle()

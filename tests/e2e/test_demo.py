@@ -102,7 +102,7 @@ def tells_its_story(text: str) -> None:
             "s second Running",
             "s second Succeeded",
             "$ kubectl get tfjobs",
-            "NAME STATE GANG AGE",
+            "NAME STATE GANG RESTARTS AGE",
             "A first",
             "node-1 gpu 0 |",
             "[A",

@@ -278,7 +278,8 @@ def test_an_image_that_is_not_there_is_said_in_the_status(api: Api) -> None:
     """With what to do."""
     api.create(pytorchjob("lost", "localhost/no/such:1", "", workers=0))
     job = api.wait_job("lost", reason, of="PyTorchJob")
-    assert reason(job).startswith("container pytorch of pod lost-master-0 has no image: mend")
+    assert reason(job).startswith("Container pytorch of pod lost-master-0 on node ")
+    assert "has no image: correct its name" in reason(job)
 
 
 def test_a_container_that_cannot_be_made_is_said_until_it_can(api: Api, image: str) -> None:
@@ -286,7 +287,7 @@ def test_a_container_that_cannot_be_made_is_said_until_it_can(api: Api, image: s
     missing = [{"secretRef": {"name": "keys"}}]
     api.create(pytorchjob("keyless", image, "", workers=0, envFrom=missing))
     job = api.wait_job("keyless", reason, of="PyTorchJob")
-    assert "cannot be made: mend the ConfigMap, Secret" in reason(job)
+    assert "cannot be created: correct the ConfigMap, Secret" in reason(job)
     api.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}})
     job = api.wait_condition("keyless", "Succeeded", of="PyTorchJob")
     assert reason(job) == ""

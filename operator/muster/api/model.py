@@ -251,6 +251,8 @@ class PodView:
     gated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
+    running_since: float = field(default=0.0, compare=False)
+    """When the last of its running containers was started; 0: the kubelet reports none."""
     started: float = field(default=0.0, compare=False)
     """When its node took it up, else when it was created."""
     ended: float = field(default=0.0, compare=False)

@@ -168,7 +168,7 @@ SIGNALLED: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class FirstFailure:
-    """The first of the job's pods to fail since it last ran whole."""
+    """The first pod to fail since the job ran whole for 10 min."""
 
     __pydantic_config__ = _like()
 
@@ -279,6 +279,9 @@ class JobStatus:
         _UNLESS_EMPTY,
     ] = field(default_factory=dict)
     """By replica type, e.g. `Worker`."""
+    restarts: Annotated[
+        Count, Field(description="Replaced pods, and restarts of containers in other pods.")
+    ] = 0
     restarts_in_a_row: Annotated[
         Count,
         Field(description="Restarts of the whole gang since it last ran for 10 minutes."),

@@ -48,6 +48,8 @@ def _messages(job: Job) -> Iterator[str]:
         return
     if not status.finished and status.reason:
         yield status.reason
+    if status.restarts:
+        yield f"Restarts of its pods and containers: {status.restarts}."
     newest = status.newest
     if newest is not None and newest.message:
         yield newest.message

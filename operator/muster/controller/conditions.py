@@ -239,10 +239,8 @@ def running(scope: Scope) -> JobStatus:
         restarts_in_a_row=_in_a_row(scope, before),
         first_failure=first,
         gang=gang,
-        reason=_kept_from_starting(scope)
-        or _awaited(scope)
-        or podproblems.found(scope)
-        or _failed(scope, first),
+        restarts=_restarts(scope, counted),
+        reason=_awaited(scope) or podproblems.found(scope) or _failed(scope, first),
         observed_generation=scope.job.generation,
     )
     conditions = with_conditions(before.conditions, _changes(scope, before, steps))
@@ -254,6 +252,12 @@ def running(scope: Scope) -> JobStatus:
         after = replace(ended(after, _end(scope, steps)), gang=None)
         return replace(after, state=state(after))
     return _of_refusal(scope, replace(after, state=state(after)))
+
+
+def _restarts(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> int:
+    """Return the number of pods replaced so far and of containers that were started again."""
+    replaced = sum(replica.restarts for replica in counted.values())
+    return replaced + sum(member.pod.restarts for member in scope.roster.members)
 
 
 def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
@@ -284,34 +288,13 @@ def has_succeeded(scope: Scope) -> bool:
     return well and running(scope).is_true(names.Condition.SUCCEEDED)
 
 
-_IMAGE = "has no image: mend its name, or what is needed to pull it"
-_CONTAINER = "cannot be made: mend the ConfigMap, Secret, user or command that it names"
-_KEPT = {
-    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"), _IMAGE),
-    **dict.fromkeys(("InvalidImageName", "ImageInspectError", "RegistryUnavailable"), _IMAGE),
-    **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), _CONTAINER),
-    "RunContainerError": _CONTAINER,
-}
-"""Why a container waits until somebody mends its job -> what is to be done."""
-
-
-def _kept_from_starting(scope: Scope) -> str:
-    """Return which pod cannot start and what to do; empty if all can.
-
-    Kubelet's own words come and go with its tries; these stay, and say where to find those.
-    """
-    living = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.terminal)
-    for pod in living:
-        for end in pod.ends:
-            cure = _KEPT.get(end.reason) if end.exit_code is None else None
-            if cure:
-                look = f"(`kubectl describe pod {pod.name}` says more)"
-                return f"container {end.container} of pod {pod.name} {cure} {look}"
-    return ""
-
-
 def _failed(scope: Scope, first: FirstFailure | None) -> str:
-    """Return the message of the first failure and of the next back-off that ends."""
+    """Return the message of the first failure and of the next back-off that ends.
+
+    Empty for a gang that runs as a whole again.
+    """
+    if failures.is_whole(scope):
+        return ""
     backing_off = [m.pod for m in scope.waiting if replacement.due(m.pod) > scope.now]
     if not backing_off:
         return str(first or "")

@@ -21,7 +21,7 @@ _OWN_ENDS: Final = frozenset({PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT
 
 
 def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
-    """Return the first failure since the job last ran whole, None if there is none.
+    """Return the first failure since the job last ran as a whole for 10 minutes, None without any.
 
     Of one that is over, as the container runs again, only if another came soon after. In the same
     second the first role and index count.
@@ -31,7 +31,7 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     # Nobody is down now: the failure before stays told until all run again, as it is what they
     # wait for.
     if not down:
-        return known if known and not _is_whole(scope) else None
+        return known if known and not _ran_well(scope) else None
     since = min(each.failure_time for each in down) - LONG_RUN
     found = [known, *down] if known else down
     found += (each for each in _failures(scope, past=True) if each.failure_time >= since)
@@ -44,8 +44,25 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     return min(found, key=order)
 
 
-def _is_whole(scope: Scope) -> bool:
-    """Say whether all pods that are wanted by now run, or have done their work."""
+def _ran_well(scope: Scope) -> bool:
+    """Return whether the job has run as a whole for 10 minutes."""
+    return is_whole(scope) and scope.now >= _whole_since(scope) + LONG_RUN
+
+
+def _whole_since(scope: Scope) -> float:
+    """Return when the last pod or container of a job that runs as a whole was started."""
+    pods = [member.pod for member in scope.roster.having(PodFate.STAYS)]
+    return max((at for pod in pods for at in (pod.started, pod.running_since)), default=0.0)
+
+
+def forgotten_at(scope: Scope) -> float | None:
+    """Return when the first failure of a job that runs as a whole is removed from its status."""
+    known = scope.job.status.first_failure is not None and is_whole(scope)
+    return _whole_since(scope) + LONG_RUN if known else None
+
+
+def is_whole(scope: Scope) -> bool:
+    """Return whether all pods that are wanted by now run or have succeeded."""
     there = standing.running(m.pod for m in scope.roster.having(PodFate.STAYS))
     return there >= scope.job.total - scope.facts.later
 

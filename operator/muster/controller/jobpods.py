@@ -159,6 +159,10 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         created=batch.created,
         ready=latest is not None and latest.ready,
         ends=latest.ends if latest else (),
+        restarts=latest.restarts if latest else 0,
+        past_failures=latest.past_failures if latest else (),
+        running_since=latest.running_since if latest else 0.0,
+        started=latest.started if latest else 0.0,
         message=latest.message if latest else "",
         doubt=latest.doubt if latest else ("", ""),
         labels=batch.labels,
@@ -465,13 +469,14 @@ def _init_exit_code(replica: Replica, pod: PodView) -> int | None:
     container: what Muster or admission added may succeed at the next attempt.
     """
     ended = {end.container: end.exit_code for end in pod.ends if end.exit_code is not None}
-    if any(name in ended for name in _container_names(replica, "containers")):
+    if any(name in ended for name in container_names(replica, "containers")):
         return None
-    codes = (ended.get(name) for name in _container_names(replica, "initContainers"))
+    codes = (ended.get(name) for name in container_names(replica, "initContainers"))
     return next((code for code in codes if code is not None), None)
 
 
-def _container_names(replica: Replica, field: str) -> Iterator[str]:
+def container_names(replica: Replica, field: str) -> Iterator[str]:
+    """Yield the names of containers of the template: of `containers` or `initContainers`."""
     spec = replica.template.get("spec") or {}
     return (container.get("name") or "" for container in spec.get(field) or ())
 

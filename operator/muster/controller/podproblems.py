@@ -7,24 +7,110 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from muster.api import names
+from muster.api.model import ContainerEnd, PodView
 from muster.controller import replacement
-from muster.controller.jobpods import Member, PodFate, refused
+from muster.controller.jobpods import Member, PodFate, container_names, refused
+from muster.controller.policies import LONG_RUN
 from muster.controller.scope import Scope
+from muster.frameworks.base import container_name
 
 MAX_PROBLEMS: Final = 3
 """Maximum number of pods in the status: many pods of a job have the same problem."""
+_IMAGE: Final = "has no image: correct its name, or what is needed to pull it"
+_CONTAINER: Final = "cannot be created: correct the ConfigMap, Secret, user or command it names"
+_REMEDIES: Final = {
+    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"), _IMAGE),
+    **dict.fromkeys(("InvalidImageName", "ImageInspectError", "RegistryUnavailable"), _IMAGE),
+    **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), _CONTAINER),
+    "RunContainerError": _CONTAINER,
+}
+"""Reason for which a container waits until its job is corrected -> what to correct.
+
+The reason alternates with the attempts of the kubelet, the message does not.
+"""
 
 
 def found(scope: Scope) -> str:
     """Return the messages of the first pods that have a problem, in canonical order."""
-    messages = (message for member in scope.roster.members for message in _of(member))
+    messages = (message for member in scope.roster.members for message in _of(scope, member))
     return " ".join(islice(messages, MAX_PROBLEMS))
 
 
-def _of(member: Member) -> Iterator[str]:
+def next_change(scope: Scope) -> float | None:
+    """Return when time alone ends a problem, None if it does not."""
+    times = (at for member in scope.roster.members for at in _times(member))
+    return min((at for at in times if at > scope.now), default=None)
+
+
+def _of(scope: Scope, member: Member) -> Iterator[str]:
+    """Yield the message for a pod that has a problem, at most one."""
     pod = member.pod
     if member.fate is PodFate.LOST and refused(pod):
         yield replacement.rejection(pod)
-    elif pod.phase == "Pending" and pod.rejection:
-        # The rejected pod is removed, and its successor does not run yet.
-        yield pod.rejection
+    elif member.fate is PodFate.STAYS and not (pod.terminal or pod.unreachable):
+        kinds = (_waits, _crashed, _ended_alone, _was_rejected)
+        yield from islice((text for kind in kinds for text in kind(scope, member)), 1)
+
+
+def _times(member: Member) -> Iterator[float]:
+    if not member.pod.terminal:
+        yield from (end.at + LONG_RUN for end in member.pod.past_failures)
+
+
+def _waits(_scope: Scope, member: Member) -> Iterator[str]:
+    """Yield the container that waits for a reason that the kubelet calls an error."""
+    pod = member.pod
+    last = {end.container: end for end in pod.past_failures}
+    for end in pod.ends:
+        if end.exit_code is not None:
+            continue
+        text = f"waits ({end.reason}).{_last_exit(pod, last.get(end.container))}"
+        if end.reason in _REMEDIES:
+            text = f"{_REMEDIES[end.reason]} (`kubectl describe pod {pod.name}` shows more)."
+        yield f"{_which(pod, end.container)} {text}"
+
+
+def _crashed(scope: Scope, member: Member) -> Iterator[str]:
+    """Yield the container that failed and was started again less than 10 minutes ago."""
+    pod = member.pod
+    for end in pod.past_failures:
+        if scope.now < end.at + LONG_RUN:
+            yield f"{_which(pod, end.container)} was started again.{_last_exit(pod, end)}"
+
+
+def _ended_alone(scope: Scope, member: Member) -> Iterator[str]:
+    """Yield the container of the framework if it ended, and others keep its pod from ending."""
+    pod, replica = member.pod, member.replica
+    main = container_name(scope.framework, replica)
+    code = pod.exit_code(main)
+    # A container that failed under another policy is started again.
+    once = (names.RestartPolicy.NEVER, names.RestartPolicy.EXIT_CODE)
+    if code is None or (code and replica.restart_policy not in once):
+        return
+    ended = {end.container for end in pod.ends if end.exit_code is not None}
+    left = [name for name in container_names(replica, "containers") if name not in ended]
+    others = f"container {', '.join(left)} runs" if left else "another container runs"
+    text = f"ended with exit code {code}, but its pod does not end: {others}."
+    yield f"{_which(pod, main)} {text}"
+
+
+def _was_rejected(_scope: Scope, member: Member) -> Iterator[str]:
+    """Yield the last rejection before a pod that does not run yet."""
+    if member.pod.phase == "Pending" and member.pod.rejection:
+        yield member.pod.rejection
+
+
+def _which(pod: PodView, container: str) -> str:
+    where = f" on node {pod.node}" if pod.node else ""
+    return f"Container {container} of pod {pod.name}{where}"
+
+
+def _last_exit(pod: PodView, end: ContainerEnd | None) -> str:
+    if end is None:
+        return ""
+    why = "" if end.reason in ("", "Error") else f" ({end.reason})"
+    return (
+        f" Containers of the pod were started again {pod.restarts} times, "
+        f"and it last ended with exit code {end.exit_code}{why}."
+    )

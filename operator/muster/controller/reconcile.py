@@ -21,11 +21,13 @@ from muster.controller import (
     conditions,
     dependents,
     events,
+    failures,
     gangrestart,
     gangstatus,
     meaning,
     multikueue,
     podgroup,
+    podproblems,
     pods,
     policies,
     replacement,
@@ -202,6 +204,8 @@ def _running(scope: Scope) -> Iterator[Action]:
         scope.retry,
         _rest(scope),
         _successor_due(scope),
+        podproblems.next_change(scope),
+        _still_to_come(scope, failures.forgotten_at(scope)),
         gangstatus.look_again(scope),
         scope.observed.loses_at,
         scope.now + first_verdict_within(scope.job, scope.now) if silent else None,
@@ -313,8 +317,11 @@ def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Ite
 
 def _rest(scope: Scope) -> float | None:
     """Return when a gang that failed again may be made anew, if that is still to come."""
-    due = policies.restart_due(scope.job)
-    return due if due is not None and due > scope.now else None
+    return _still_to_come(scope, policies.restart_due(scope.job))
+
+
+def _still_to_come(scope: Scope, at: float | None) -> float | None:
+    return at if at is not None and at > scope.now else None
 
 
 def _successor_due(scope: Scope) -> float | None:

@@ -89,6 +89,7 @@ def pod(document: Json) -> PodView:
         reason=status.get("reason") or "",
         message=status.get("message") or _unscheduled(status.get("conditions") or ()),
         doubt=("", "") if containers else _doubt(status.get("conditions") or ()),
+        running_since=_running_since(containers),
         ends=(*_ends(containers), *_bad_ends(spec, first)),
         past_failures=(*_past_failures(containers), *_past_failures(first)),
         gated=bool(spec.get("schedulingGates")),
@@ -285,6 +286,11 @@ def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
             yield _end(status, code, ended)
         elif waiting is not None and (waiting.get("reason") or "") not in WAITING_IS_NORMAL:
             yield _end(status, None, waiting)
+
+
+def _running_since(containers: Iterable[Json]) -> float:
+    states = ((status.get("state") or {}).get("running") or {} for status in containers)
+    return max((epoch(state.get("startedAt") or "") for state in states), default=0.0)
 
 
 def _ended(status: Json, containers: Iterable[Json]) -> float:

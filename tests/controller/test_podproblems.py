@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that do not run as they should, in the status of their job."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.api.edge import format_time
+from muster.controller.podproblems import MAX_PROBLEMS
+from support.apiserver.memory import START, World, tfjob
+
+W0 = "mnist-worker-0"
+BEGUN = format_time(START)
+
+
+def running(policy="OnFailure", *, workers=1, sidecar=""):
+    """Return the world of a job whose workers run on the node n1."""
+    document = tfjob(Worker={"replicas": workers, "restartPolicy": policy})
+    if sidecar:
+        spec = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+        spec["containers"].append({"name": sidecar, "image": "proxy:1"})
+    world = World(document).settle()
+    for pod in world.of("Pod"):
+        pod["spec"]["nodeName"] = "n1"
+    world.start()
+    return world.settle()
+
+
+def container(name="tensorflow", *, ready=False, restarts=0, last=None, **state):
+    """Return the status of a container in that state."""
+    last = {"terminated": last} if last else {}
+    counts = {"ready": ready, "restartCount": restarts}
+    return {"name": name, "state": state, "lastState": last, **counts}
+
+
+def show(world, *containers, phase="Running", since=BEGUN, init=(), pod=W0):
+    """Let the kubelet report a pod that is not Ready."""
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": since}
+    world.pod(pod)["status"] = {
+        "phase": phase,
+        "conditions": [ready],
+        "containerStatuses": list(containers),
+        "initContainerStatuses": list(init),
+    }
+    world.settle()
+
+
+CRASH = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": BEGUN}
+
+
+def test_crash_loop_is_reported_with_restarts_reason_and_last_exit():
+    """Between two crashes as well, until the container ran for 10 minutes."""
+    world = running()
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}
+    show(world, container(restarts=137, last=CRASH, waiting=waiting))
+    last = "and it last ended with exit code 137 (OOMKilled)."
+    assert world.status["reason"] == (
+        f"Container tensorflow of pod {W0} on node n1 waits (CrashLoopBackOff). "
+        f"Containers of the pod were started again 137 times, {last}"
+    )
+    assert world.status["restarts"] == 137
+    assert "restarts" not in world.status["replicaStatuses"]["Worker"]
+    show(world, container(restarts=138, last=CRASH, running={}, ready=True))
+    assert world.status["reason"] == (
+        f"Container tensorflow of pod {W0} on node n1 was started again. "
+        f"Containers of the pod were started again 138 times, {last}"
+    )
+    assert world.status["restarts"] == 138
+    world.now = START + 600
+    world.start()
+    world.pod(W0)["status"]["containerStatuses"] = [
+        container(restarts=138, last=CRASH, running={}, ready=True)
+    ]
+    world.settle()
+    assert "reason" not in world.status
+
+
+def test_restarts_count_replaced_pods_and_containers():
+    """The count of replaced pods stays as it is."""
+    world = running()
+    world.end(W0, 137)
+    world.settle()
+    world.start()
+    world.pod(W0)["status"]["containerStatuses"] = [container(restarts=2, running={}, ready=True)]
+    world.settle()
+    assert world.status["restarts"] == 3
+    assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "reported"),
+    [("OnFailure", 0, True), ("ExitCode", 1, True), ("OnFailure", 1, False)],
+)
+def test_sidecar_that_keeps_an_ended_pod_running_is_reported(policy, code, reported):
+    """A container that failed is started again under OnFailure."""
+    world = running(policy, sidecar="proxy")
+    ended = {"exitCode": code, "reason": "Completed", "finishedAt": BEGUN}
+    show(world, container(terminated=ended), container("proxy", running={}, ready=True))
+    text = (
+        f"Container tensorflow of pod {W0} on node n1 ended with exit code {code}, "
+        "but its pod does not end: container proxy runs."
+    )
+    assert (world.status.get("reason") == text) is reported
+
+
+def test_number_of_reported_pods_is_limited():
+    """The first pods of a large job stand for the others."""
+    world = running(workers=MAX_PROBLEMS + 1)
+    for index in range(MAX_PROBLEMS + 1):
+        waiting = {"reason": "ImagePullBackOff"}
+        show(world, container(waiting=waiting), phase="Pending", pod=f"mnist-worker-{index}")
+    found = [f"mnist-worker-{i}" in world.status["reason"] for i in range(MAX_PROBLEMS + 1)]
+    assert found == [True] * MAX_PROBLEMS + [False]
+
+
+@pytest.mark.parametrize("end", ["Succeeded", "suspended"])
+def test_job_without_pods_has_no_problems(end):
+    """Nothing of it is to run."""
+    world = running()
+    show(world, container(waiting={"reason": "ImagePullBackOff"}), phase="Pending")
+    if end == "suspended":
+        world.edit(runPolicy={"suspend": True})
+    else:
+        world.end(W0)
+    world.settle()
+    assert "reason" not in world.status
