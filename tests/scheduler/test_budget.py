@@ -13,6 +13,7 @@ from muster.cluster.assemble import assemble
 from muster.scheduler import budget as units
 from muster.scheduler import cycle, policy
 from muster.scheduler.budget import CYCLE, FIRST, Budget
+from muster.scheduler.capacity import Fit
 from muster.scheduler.model import Deferred
 from support.builders.scheduler import make_columns, make_gang, make_node, make_queue, make_role
 
@@ -199,3 +200,53 @@ def test_search_cut_off_twice_is_published_as_deferred(monkeypatch) -> None:
     assert reasons[0] is Reason.NOT_ENOUGH_RESOURCES
     assert set(reasons[1:-1]) == {Reason.DEFERRED}
     assert decision.evictions
+
+
+def distinct(space, count, **requests):
+    """Return gangs of one namespace, each with a shape of its own."""
+    return [
+        make_gang(
+            key=f"{space}/{i:04}",
+            created=float(i),
+            roles=[make_role(replicas=2, memory=f"{i + 1}Mi", **requests)],
+        )
+        for i in range(count)
+    ]
+
+
+def test_gang_of_another_namespace_is_placed_in_its_first_cycle(monkeypatch) -> None:
+    """Gangs of 1,300 shapes share the budget of their namespace, and each gets its verdict."""
+    monkeypatch.setattr(units, "CYCLE", 50_000)
+    monkeypatch.setattr(units, "FIRST", 10_000)
+    rows, compute = [0], Fit._compute
+
+    def counted(fit, nodes):
+        rows[-1] += len(nodes)
+        compute(fit, nodes)
+
+    monkeypatch.setattr(Fit, "_compute", counted)
+    nodes = [make_node(name=f"n{i}", cpu=8) for i in range(100)]
+    cluster = Cluster(nodes, distinct("evil", 1300, cpu=9), monkeypatch)
+    undecided = set(cluster.gangs)
+    while undecided:
+        new = make_gang(key=f"good/new{len(rows)}", created=2000.0)
+        cluster.gangs[new.key] = new
+        decisions = cluster.decide()
+        assert decisions[new.key].placements
+        undecided -= {key for key, decision in decisions.items() if not decision.deferred}
+        rows.append(0)
+    assert max(rows) < 60_000
+    assert len(rows) < 15
+
+
+def test_lost_members_are_placed_although_the_budget_is_spent(monkeypatch) -> None:
+    """A running gang gets its members back in each cycle, whatever waits in its namespace."""
+    monkeypatch.setattr(units, "CYCLE", 1)
+    monkeypatch.setattr(units, "FIRST", 1)
+    nodes = [make_node(name=f"n{i}", cpu=8) for i in range(4)]
+    role = make_role(cpu=2, held=((0, "n0"),), waiting=(1, 2), previous={1: "n1", 2: "gone"})
+    hurt = make_gang(key="team/hurt", admitted=True, hold_until=2000.0, roles=[role])
+    others = [*distinct("team", 20, cpu=9), *distinct("evil", 20, cpu=9)]
+    decisions = Cluster(nodes, [hurt, *others], monkeypatch).decide()
+    assert len(decisions["team/hurt"].placements) == 2
+    assert sum(decision.deferred for decision in decisions.values()) > 30

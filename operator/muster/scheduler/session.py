@@ -242,9 +242,8 @@ class Session:
         `future`: room that pods are about to leave counts. `tight`: the fullest node is best,
         whatever the plugins say. `kept`: room that is kept for a reservation counts.
         """
-        lasting, tight = not kept and self.lasting(tasks), tight or self.tight
-        future = future or self.ahead
-        key = (tasks.pod_set.shape, future, tight, lasting)
+        key = self._fit_key(tasks, future=future, tight=tight, kept=kept)
+        _, future, tight, lasting = key
         # To work out a fit is as dear as all nodes; to refresh it, as those that were touched.
         fit = self._fits.get(key)
         if fit is None:
@@ -282,6 +281,16 @@ class Session:
         marks = np.zeros(len(nodes.names), np.bool_)
         marks[[nodes.index[name] for name in gang.spec.shuns if name in nodes.index]] = True
         return marks
+
+    def is_fitted(self, tasks: PodSetState, *, future: bool) -> bool:
+        """Return whether `fit` has evaluated all nodes for the tasks in this cycle."""
+        return self._fit_key(tasks, future=future, tight=False, kept=False) in self._fits
+
+    def _fit_key(
+        self, tasks: PodSetState, *, future: bool, tight: bool, kept: bool
+    ) -> tuple[int, bool, bool, bool]:
+        lasting = not kept and self.lasting(tasks)
+        return tasks.pod_set.shape, future or self.ahead, tight or self.tight, lasting
 
     def choose(
         self, gang: GangState, tasks: PodSetState, wanted: int, shunned: BoolArray | None = None

@@ -181,6 +181,11 @@ def _start(session: Session, gang: GangState) -> bool:
     if not _admitted(session, gang, demand):
         reserve.reserve(session, gang, attempt)
         return False
+    session.budget.charge(gang.spec.key)
+    # A shape that was not evaluated before costs a pass over all nodes.
+    if not _is_evaluated(session, gang) and session.budget.exhausted():
+        gang.refuse(DEFERRED)
+        return False
     # Sums come first: they decide most gangs for the price of a look at one column.
     short = _short(session, gang, demand)
     if short is not None:
@@ -448,6 +453,12 @@ def _short(
     return first if possible < gang.need else None
 
 
+def _is_evaluated(session: Session, gang: GangState) -> bool:
+    """Return whether the nodes of all shapes of the gang are known in this cycle."""
+    future = session.room.releasing
+    return all(session.is_fitted(tasks, future=future) for tasks in gang.tasks)
+
+
 def is_short(session: Session, gang: GangState) -> bool:
     """Return whether there is too little room for what the gang lacks, each role by itself."""
     return _short(session, gang, gang.demand()) is not None
@@ -455,8 +466,10 @@ def is_short(session: Session, gang: GangState) -> bool:
 
 def _overused(session: Session, gang: GangState) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
-    short = _short(session, gang, gang.demand())
-    if session.rules.ready(gang):
+    session.budget.charge(gang.spec.key)
+    evaluated = session.budget.left > 0 or _is_evaluated(session, gang)
+    short = _short(session, gang, gang.demand()) if evaluated else None
+    if evaluated and session.rules.ready(gang):
         extras = [tasks for tasks in gang.tasks if tasks.left]
         full = all(not session.fit(tasks).capacity.any() for tasks in extras)
         short = extras[0] if full else None
