@@ -22,7 +22,9 @@ VICTIM: Final = 10_000
 """One set of victims tried, whatever its size."""
 ATTEMPT: Final = 10_000
 """One more order, domain or split in which a gang is tried."""
-PATTERNS: Final = 7
+SPLIT: Final = 2_000
+"""One way to spread a role over a few nodes."""
+PATTERN: Final = 7
 """One way to fill a node, combined with one state of the nodes before it."""
 CYCLE: Final = 1_000 * PASS
 """What the searches of one namespace may cost in a cycle if no other namespace searches."""
@@ -72,12 +74,16 @@ class Budget:
 
     def exhausted(self) -> bool:
         """Return whether the search must stop; record then that it was cut off."""
-        if self.left > 0:
-            return False
+        return not self.affords(1)
+
+    def affords(self, units: int) -> bool:
+        """Return whether so many units are left; record otherwise that the search was cut off."""
+        if self.left >= units:
+            return True
         key = self._gang
         if key and key != self._deferred.alone and self.spent(key) < CYCLE:
             self.cut.add(key)
-        return True
+        return False
 
     def spent(self, payer: str) -> int:
         """Return what the searches for a gang or a namespace have cost in this cycle."""

@@ -7,7 +7,6 @@ Letters in array shapes: N nodes, R resources, M any number of rows.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -234,8 +233,6 @@ class Capacity:
         self.ending = nodes.releasing
         """(N, R): what pods that are ending, or are to be evicted, will give back."""
         self.releasing = bool(nodes.releasing.any())
-        self.packed: Counter[str] = Counter()
-        """Payer -> what was done to pack roles together."""
         self.touched: list[IntArray] = []
         self.state = 0
         """Equal numbers, equal room."""

@@ -404,7 +404,6 @@ class Session:
         # What others keep is part of what is used.
         seen = replace(self.snapshot, nodes=nodes, gangs=(alone,), quotas=quotas, nominations=())
         made = Session(seen, self._tiers, self.budget)
-        made.room.packed = self.room.packed
         made.ahead = made.room.releasing = True
         # Room is in `used` already; ports and neighbours are counted apart from it, so the new
         # session has to hear of each step.

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
 
-from muster.scheduler import packing, policy
-from muster.scheduler.actions import search
-from muster.scheduler.session import Session
+from muster.scheduler import budget, cycle, policy
+from muster.scheduler.model import Deferred
 from support.builders.scheduler import (
     make_gang,
     make_node,
@@ -122,28 +121,18 @@ def test_only_what_is_free_is_filled():
     assert not found(make_gang(roles=roles()), pods=[pod])
 
 
-@pytest.mark.parametrize("limit", ["WORK", "ALL_WORK", "CYCLE_WORK"])
-def test_no_more_is_looked_at_than_may_be(monkeypatch, limit):
-    """For one gang, for those of a namespace, and for all: the others of it find nothing."""
-    monkeypatch.setattr(search, limit, 100)
-    assert not found(make_gang(roles=roles()))
-    monkeypatch.setattr(search, limit, 1_000_000)
-    assert found(make_gang(roles=roles()))
-
-
-def test_each_namespace_leaves_something_to_the_next():
-    """However many search in vain, each with as many gangs as it likes, before others' turn."""
-    keys = [f"n{space}/{gang}" for space in range(8) for gang in range(4)]
-    snapshot = make_snapshot(gangs=[make_gang(key=key) for key in keys])
-    session, left = Session(snapshot, policy.DEFAULT.openers()), {}
-    for gang in session.gangs:
-        work = max(0, search._work(session, gang))
-        left[gang.spec.namespace] = left.get(gang.spec.namespace, 0) + work
-        for payer in search._payers(gang):
-            session.room.packed[payer] += work
-    assert left["n0"] == search.ALL_WORK
-    assert min(left.values()) > 20 * packing.STAGE
-    assert sum(left.values()) <= search.CYCLE_WORK
+def test_search_that_was_cut_off_finds_more_the_next_time(monkeypatch):
+    """Several roles that no simple order places wait until their search may cost enough."""
+    monkeypatch.setattr(budget, "FIRST", 10_000)
+    gang = make_gang(roles=roles())
+    seen, found = make_snapshot(nodes=nodes(), gangs=[gang]), []
+    for count in range(9):
+        deferred = Deferred({gang.key: count})
+        (decision,) = cycle.schedule(dataclasses.replace(seen, deferred=deferred), policy.DEFAULT)
+        found.append(bool(decision.placements))
+        assert decision.deferred is not found[-1]
+    assert found == sorted(found)
+    assert found[-1] > found[0]
 
 
 def test_tasks_that_are_alike_stand_for_each_other():

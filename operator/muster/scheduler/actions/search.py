@@ -15,22 +15,15 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler import diagnosis, packing
+from muster.scheduler.budget import CYCLE, PATTERN, SPLIT
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, IntArray, Link
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
-WORK, ALL_WORK, CYCLE_WORK = 600_000, 1_500_000, 5_000_000
-"""What may be done to pack one gang, those of a namespace in a cycle, and all: a fifth of a
-second, half of one, and less than two. Each namespace leaves half of what is left to others."""
 NODES: Final = 12
 """With room on more nodes there are too many ways to try them one by one."""
-STEPS, ALL_STEPS = 500, 2000
-"""How many ways to spread a role are tried for one gang, and for those of a namespace in a
-cycle."""
-MIXES: Final = 64
-"""How many ways to make up the minimum of several roles are tried."""
 
 
 def place(session: Session, gang: GangState) -> bool:
@@ -55,15 +48,13 @@ def place(session: Session, gang: GangState) -> bool:
 
 def _try(session: Session, gang: GangState, left: Demand) -> bool:
     """Place as many of the tasks as are needed, role by role."""
-    key = (__name__, gang.spec.namespace)
-    # One iterator for the namespace in this cycle, of which each gang's slice takes: both bounds
-    # hold with one counter.
-    budget = session.memory.setdefault(key, iter(range(ALL_STEPS)))
-    steps = itertools.islice(budget, STEPS)
-    for mix in itertools.islice(_splits(gang.need, [count for _, count in left]), MIXES):
+    for mix in _splits(gang.need, [count for _, count in left]):
+        if session.budget.exhausted():
+            break
+        session.budget.spend(SPLIT)
         demand = [(tasks, count) for (tasks, _), count in zip(left, mix, strict=True) if count]
         allowed = session.rules.barrier(gang, demand) is None
-        if allowed and _spread(session, gang, demand, steps):
+        if allowed and _spread(session, gang, demand):
             return True
     return False
 
@@ -79,12 +70,16 @@ def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool
         return False
     if not spare and diagnosis.shortage(session, gang.demand()):
         return False
-    work, riddle = _work(session, gang), _riddle(session, demand, spare)
-    if work <= 0 or riddle is None:
+    riddle = _riddle(session, demand, spare)
+    if riddle is None:
         return False
-    found = packing.solve(riddle.puzzle, work)
-    for payer in _payers(gang):
-        session.room.packed[payer] += found.work
+    least = len(riddle.nodes) * packing.STAGE * PATTERN
+    if least > CYCLE or not session.budget.affords(least):
+        return False
+    found = packing.solve(riddle.puzzle, session.budget.left // PATTERN)
+    session.budget.spend(found.work * PATTERN)
+    if found.counts is None:
+        session.budget.exhausted()  # records whether the search was cut off
     return found.counts is not None and _carry_out(session, gang, riddle, found.counts)
 
 
@@ -92,17 +87,6 @@ def _is_particular(part: tuple[PodSetState, int]) -> bool:
     shape = part[0].shape
     links = {term.link for term in shape.affinity}
     return bool(shape.wants) or not links <= {Link.APART, Link.FOND}
-
-
-def _work(session: Session, gang: GangState) -> int:
-    """Return how much may be done for the gang."""
-    own, mine, all_ = (session.room.packed[payer] for payer in _payers(gang))
-    others = all_ - mine
-    return min(WORK - own, min(ALL_WORK, (CYCLE_WORK - others) // 2) - mine)
-
-
-def _payers(gang: GangState) -> tuple[str, str, str]:
-    return gang.spec.key, gang.spec.namespace, ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +172,7 @@ def _carry_out(session: Session, gang: GangState, riddle: _Riddle, counts: IntAr
     return True
 
 
-def _spread(session: Session, gang: GangState, demand: Demand, steps: Iterator[int]) -> bool:
+def _spread(session: Session, gang: GangState, demand: Demand) -> bool:
     """Place the first role in every way that leaves room for each of the others, then those."""
     if not demand:
         return True
@@ -198,8 +182,9 @@ def _spread(session: Session, gang: GangState, demand: Demand, steps: Iterator[i
     if len(nodes) > NODES or any(_capacity(session, t).sum() < c for t, c in others):
         return False
     for split in _splits(count, room[nodes].tolist()):
-        if next(steps, None) is None:
+        if session.budget.exhausted():
             return False
+        session.budget.spend(SPLIT)
         counts = np.array(split, np.int64)
         used = counts > 0
         order = np.repeat(nodes, counts).tolist()
@@ -207,7 +192,7 @@ def _spread(session: Session, gang: GangState, demand: Demand, steps: Iterator[i
             continue
         mark = session.mark()
         session.place(gang, tasks, Picks(order, nodes[used], counts[used]))
-        if _spread(session, gang, others, steps):
+        if _spread(session, gang, others):
             return True
         session.undo(mark)
     return False
