@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3829,
     "muster": 1111,
     "runtime": 2364,
-    "scheduler": 10658,
+    "scheduler": 10671,
     "store": 3098,
-    "tests": 76225,
+    "tests": 76329,
     "tools": 2587,
 }
 

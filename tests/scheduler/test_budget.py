@@ -78,6 +78,14 @@ def test_gang_that_searches_alone_is_not_charged_to_its_namespace() -> None:
     assert not budget.cut
 
 
+def test_search_that_ended_does_not_defer_the_gang() -> None:
+    """A gang that spent a whole budget on victims is still tried on the free nodes once."""
+    budget = Budget(["a"], Deferred({"TFJob/a/one": 1}, alone="TFJob/a/one"))
+    spend(budget, "TFJob/a/one", 2 * CYCLE)
+    assert budget.exhausted()
+    assert not budget.defers()
+
+
 def test_uncharged_search_is_limited_and_charged_to_no_gang() -> None:
     """The gang that was charged before goes on as if nothing had happened."""
     budget = Budget(["a"], Deferred())

@@ -85,6 +85,10 @@ class Budget:
             self.cut.add(key)
         return False
 
+    def defers(self) -> bool:
+        """Return whether nothing is left for the gang, and a later cycle searches further."""
+        return self.exhausted() and self._gang in self.cut
+
     def spent(self, payer: str) -> int:
         """Return what the searches for a gang or a namespace have cost in this cycle."""
         self._settle()

@@ -51,14 +51,15 @@ class World:
                 columns.assume("team", f"{gang.key}-{index}", node, role.shape)
         return columns
 
-    def decide(self, rules):
-        """Return what a cycle decides."""
+    def decide(self, rules, deferred=None):
+        """Return what a cycle decides. `deferred`: the searches that earlier cycles cut off."""
         snapshot = assemble(
             self.columns(),
             list(self.gangs.values()),
             self.queues,
             self.now,
             tuple(self.moves) if rules.moves else None,
+            deferred,
         )
         return cycle.schedule(snapshot, rules)
 
@@ -198,9 +199,9 @@ class Claim:
     least: float | None
     """The least work that a lawful set of tasks loses which makes room; None: there is none."""
 
-    def decide(self):
+    def decide(self, deferred=None):
         """Return what is decided about the gang."""
-        decisions = self.world.decide(self.rules)
+        decisions = self.world.decide(self.rules, deferred)
         return next(each for each in decisions if each.gang == self.claimant.key)
 
 

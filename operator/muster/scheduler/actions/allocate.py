@@ -183,7 +183,7 @@ def _start(session: Session, gang: GangState) -> bool:
         return False
     session.budget.charge(gang.spec.key)
     # A shape that was not evaluated before costs a pass over all nodes.
-    if not _is_evaluated(session, gang) and session.budget.exhausted():
+    if not _is_evaluated(session, gang) and session.budget.defers():
         gang.refuse(DEFERRED)
         return False
     # Sums come first: they decide most gangs for the price of a look at one column.
@@ -221,7 +221,7 @@ def _may_search(session: Session, gang: GangState) -> bool:
     session.budget.charge(gang.spec.key)
     lies = session.snapshot.topologies and gang.spec.lies
     expensive = lies or any(t.shape.affinity or t.shape.wants for t in gang.tasks)
-    return not (expensive and session.budget.exhausted())
+    return not (expensive and session.budget.defers())
 
 
 def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
