@@ -17,10 +17,10 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6268,
-    "api": 3830,
+    "api": 3845,
     "cluster": 6316,
     "commands": 6150,
-    "controller": 4335,
+    "controller": 4365,
     "dashboard": 636,
     "frameworks": 3165,
     "gang": 1497,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1111,
     "runtime": 2364,
     "scheduler": 10671,
-    "store": 3098,
-    "tests": 76329,
+    "store": 3134,
+    "tests": 76369,
     "tools": 2587,
 }
 

@@ -103,6 +103,46 @@ def test_sidecar_that_keeps_an_ended_pod_running_is_reported(policy, code, repor
     assert (world.status.get("reason") == text) is reported
 
 
+@pytest.mark.parametrize(
+    ("phase", "state", "init", "reason"),
+    [
+        ("Pending", {"waiting": {"reason": "ContainerCreating"}}, {}, "ContainerCreating"),
+        ("Running", {"running": {}}, {}, "NotReady"),
+        ("Pending", {"waiting": {"reason": "PodInitializing"}}, {"running": {}}, "Initializing"),
+        ("Pending", {}, {}, "ContainerCreating"),
+    ],
+)
+def test_pod_that_is_not_ready_is_reported_after_two_minutes(phase, state, init, reason):
+    """Status names rank, node, container, phase and since when, and a timer asks for it."""
+    world = running()
+    first = [container("fetch", **init)] if init else []
+    show(world, *([container(**state)] if state else []), phase=phase, init=first)
+    assert "reason" not in world.status
+    assert world.requeue == START + 120
+    world.now = START + 120
+    world.settle()
+    name = "fetch" if init else "tensorflow" if state else ""
+    what = f"Container {name} of pod" if name else "Pod"
+    text = f"{what} {W0} on node n1 is in phase {reason} since {BEGUN}."
+    assert world.status["reason"] == text
+    world.start()
+    world.settle()
+    assert "reason" not in world.status
+
+
+def test_pod_that_terminates_beyond_its_grace_period_is_reported():
+    """After 60 s, with the time at which its grace period ended."""
+    world = running()
+    world.pod(W0)["metadata"]["deletionTimestamp"] = format_time(START + 30)
+    world.settle()
+    assert world.requeue == START + 90
+    world.now = START + 90
+    world.settle()
+    ended = format_time(START + 30)
+    text = f"Pod {W0} on node n1 is Terminating; its grace period ended at {ended}."
+    assert world.status["reason"] == text
+
+
 def test_number_of_reported_pods_is_limited():
     """The first pods of a large job stand for the others."""
     world = running(workers=MAX_PROBLEMS + 1)

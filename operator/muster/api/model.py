@@ -217,6 +217,17 @@ class ContainerEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Unready:
+    """Why a pod on a node is not Ready, and since when."""
+
+    container: str
+    """The first one that is not ready; empty: the kubelet has reported none."""
+    phase: str
+    """`ContainerCreating` or another reason to wait, `NotReady`, or `Initializing`."""
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class PodView:
     """What Muster needs of a pod, and no more."""
 
@@ -251,6 +262,10 @@ class PodView:
     gated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
+    unready: Unready | None = None
+    """None of a pod that is Ready, has no node, or has ended."""
+    deletion: float = 0.0
+    """When its grace period ends, of a pod that is being deleted."""
     running_since: float = field(default=0.0, compare=False)
     """When the last of its running containers was started; 0: the kubelet reports none."""
     started: float = field(default=0.0, compare=False)

@@ -161,6 +161,7 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         ends=latest.ends if latest else (),
         restarts=latest.restarts if latest else 0,
         past_failures=latest.past_failures if latest else (),
+        unready=latest.unready if latest else None,
         running_since=latest.running_since if latest else 0.0,
         started=latest.started if latest else 0.0,
         message=latest.message if latest else "",

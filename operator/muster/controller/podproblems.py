@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
+from muster.api.edge import format_time
 from muster.api.model import ContainerEnd, PodView
 from muster.controller import replacement
 from muster.controller.jobpods import Member, PodFate, container_names, refused
@@ -17,6 +18,10 @@ from muster.frameworks.base import container_name
 
 MAX_PROBLEMS: Final = 3
 """Maximum number of pods in the status: many pods of a job have the same problem."""
+START_SECONDS: Final = 120.0
+"""Seconds after which a pod on a node that is not Ready is a problem."""
+TERMINATION_SECONDS: Final = 60.0
+"""Seconds beyond its grace period after which a pod that is being deleted is a problem."""
 _IMAGE: Final = "has no image: correct its name, or what is needed to pull it"
 _CONTAINER: Final = "cannot be created: correct the ConfigMap, Secret, user or command it names"
 _REMEDIES: Final = {
@@ -38,7 +43,7 @@ def found(scope: Scope) -> str:
 
 
 def next_change(scope: Scope) -> float | None:
-    """Return when time alone ends a problem, None if it does not."""
+    """Return when time alone begins or ends a problem, None if it does not."""
     times = (at for member in scope.roster.members for at in _times(member))
     return min((at for at in times if at > scope.now), default=None)
 
@@ -48,14 +53,37 @@ def _of(scope: Scope, member: Member) -> Iterator[str]:
     pod = member.pod
     if member.fate is PodFate.LOST and refused(pod):
         yield replacement.rejection(pod)
-    elif member.fate is PodFate.STAYS and not (pod.terminal or pod.unreachable):
-        kinds = (_waits, _crashed, _ended_alone, _was_rejected)
+    elif pod.unreachable or pod.lost:
+        return  # the verdict reports more on its node
+    elif pod.deleting:
+        yield from _terminates(scope, member)
+    elif member.fate is PodFate.STAYS and not pod.terminal:
+        kinds = (_waits, _crashed, _ended_alone, _is_unready, _was_rejected)
         yield from islice((text for kind in kinds for text in kind(scope, member)), 1)
 
 
 def _times(member: Member) -> Iterator[float]:
-    if not member.pod.terminal:
-        yield from (end.at + LONG_RUN for end in member.pod.past_failures)
+    pod = member.pod
+    if pod.deleting:
+        yield pod.deletion + TERMINATION_SECONDS
+    elif not pod.terminal:
+        if pod.unready is not None:
+            yield pod.unready.since + START_SECONDS
+        yield from (end.at + LONG_RUN for end in pod.past_failures)
+
+
+def _terminates(scope: Scope, member: Member) -> Iterator[str]:
+    pod = member.pod
+    if scope.now >= pod.deletion + TERMINATION_SECONDS:
+        since = format_time(pod.deletion)
+        yield f"{_which(pod, '')} is Terminating; its grace period ended at {since}."
+
+
+def _is_unready(scope: Scope, member: Member) -> Iterator[str]:
+    pod, unready = member.pod, member.pod.unready
+    if unready is not None and scope.now >= unready.since + START_SECONDS:
+        since = format_time(unready.since)
+        yield f"{_which(pod, unready.container)} is in phase {unready.phase} since {since}."
 
 
 def _waits(_scope: Scope, member: Member) -> Iterator[str]:
@@ -103,7 +131,8 @@ def _was_rejected(_scope: Scope, member: Member) -> Iterator[str]:
 
 def _which(pod: PodView, container: str) -> str:
     where = f" on node {pod.node}" if pod.node else ""
-    return f"Container {container} of pod {pod.name}{where}"
+    what = f"Container {container} of pod" if container else "Pod"
+    return f"{what} {pod.name}{where}"
 
 
 def _last_exit(pod: PodView, end: ContainerEnd | None) -> str:

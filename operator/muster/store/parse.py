@@ -18,6 +18,7 @@ from muster.api.model import (
     ObjectView,
     PodView,
     Unreadable,
+    Unready,
 )
 from muster.api.tolerations import NodeTolerations
 from muster.cluster import cautious, podgroups, pods, tasks
@@ -89,6 +90,8 @@ def pod(document: Json) -> PodView:
         reason=status.get("reason") or "",
         message=status.get("message") or _unscheduled(status.get("conditions") or ()),
         doubt=("", "") if containers else _doubt(status.get("conditions") or ()),
+        unready=_unready(document, containers, first),
+        deletion=epoch(metadata.get("deletionTimestamp") or ""),
         running_since=_running_since(containers),
         ends=(*_ends(containers), *_bad_ends(spec, first)),
         past_failures=(*_past_failures(containers), *_past_failures(first)),
@@ -286,6 +289,39 @@ def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
             yield _end(status, code, ended)
         elif waiting is not None and (waiting.get("reason") or "") not in WAITING_IS_NORMAL:
             yield _end(status, None, waiting)
+
+
+def _unready(document: Json, containers: Iterable[Json], first: Iterable[Json]) -> Unready | None:
+    """Return why a pod on a node is not Ready."""
+    metadata, status = document["metadata"], document.get("status") or {}
+    phase, conditions = status.get("phase") or "Pending", status.get("conditions") or ()
+    on_node = (document.get("spec") or {}).get("nodeName")
+    if not on_node or phase not in ("Pending", "Running") or _is_true(conditions, "Ready"):
+        return None
+    ready: Json = next((c for c in conditions if c.get("type") == "Ready"), {})
+    times = (ready.get("lastTransitionTime"), status.get("startTime"))
+    since = epoch(next(filter(None, times), metadata.get("creationTimestamp") or ""))
+    default = "ContainerCreating" if phase == "Pending" else "NotReady"
+    name, state = next(_unready_containers(containers, first), ("", default))
+    return Unready(name, state, since)
+
+
+def _unready_containers(
+    containers: Iterable[Json], first: Iterable[Json]
+) -> Iterator[tuple[str, str]]:
+    """Yield name and state of the containers that keep a pod from being Ready."""
+    for status in first:
+        state = status.get("state") or {}
+        if "running" in state and not status.get("started"):
+            yield status["name"], "Initializing"
+        elif "waiting" in state:
+            yield status["name"], state["waiting"].get("reason") or "Waiting"
+    for status in containers:
+        state = status.get("state") or {}
+        if "waiting" in state:
+            yield status["name"], state["waiting"].get("reason") or "Waiting"
+        elif "running" in state and not status.get("ready"):
+            yield status["name"], "NotReady"
 
 
 def _running_since(containers: Iterable[Json]) -> float:
