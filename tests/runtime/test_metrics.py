@@ -70,8 +70,8 @@ def test_v2beta1_has_counters_of_its_own(version, own):
 
 def test_launchers_are_shown_for_as_long_as_they_are_there():
     """By the batch Job's name and namespace."""
-    metrics, found = Metrics(), [("mpi_operator", "one-launcher", "team")]
-    metrics.launchers.find = lambda: found
+    metrics, found = Metrics(), {("one-launcher", "team"): 1}
+    metrics.launchers["mpi_operator"].find = lambda: found
     sample = 'mpi_operator_job_info{launcher="one-launcher",namespace="team"}'
     assert shown(metrics)[sample] == 1
     found.clear()

@@ -13,8 +13,9 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from muster import frameworks
@@ -41,7 +42,7 @@ from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
 from muster.runtime import handlers, health, logs, metrics, publishing
 from muster.runtime.front import HEARTBEAT_SECONDS, Front, Health
-from muster.runtime.metrics import Launcher, Metrics
+from muster.runtime.metrics import Metrics
 from muster.runtime.outages import OutageReports
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.webhook import Endpoint
@@ -132,7 +133,8 @@ class Operator:
         self.leader: LeaderElector | None = None
         self.metrics.cycles.names_gangs = not settings.hide_other_namespaces
         if not settings.hide_other_namespaces:
-            self.metrics.launchers.find = self._launchers
+            for prefix, launchers in self.metrics.launchers.items():
+                launchers.find = partial(self._launchers, prefix)
         self.metrics.unreadable.find = lambda: {
             (kind,): count for kind, count in self.store.unreadable().items()
         }
@@ -356,11 +358,13 @@ class Operator:
         self.reconciler.hurry(key)
         self.queue.add(key, at_once=True)
 
-    def _launchers(self) -> Iterator[Launcher]:
-        for job in self.store.jobs:
-            prefix = frameworks.of(job).operator.own_metrics
-            for view in self.store.children.of(job, names.BATCH_JOB, ()) if prefix else ():
-                yield prefix, view.name, view.namespace
+    def _launchers(self, prefix: str) -> Mapping[tuple[str, ...], float]:
+        return {
+            (view.name, view.namespace): 1
+            for job in self.store.jobs
+            if frameworks.of(job).operator.own_metrics == prefix
+            for view in self.store.children.of(job, names.BATCH_JOB, ())
+        }
 
     def _tell(self, about: Json, why: Unreadable) -> None:
         text = f"{why.reason}; until it can be read, it counts as the worst that it may mean"

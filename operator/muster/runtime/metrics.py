@@ -47,27 +47,6 @@ OBJECTS = {
 }
 Page = Callable[[Mapping[str, str]], Coroutine[None, None, str]]
 """Query parameters -> a JSON text. TimeoutError: there is none at present."""
-Launcher = tuple[str, str, str]
-"""(prefix of the metric, name of the batch Job that starts a job's program, its namespace)"""
-
-
-class Launchers(Collector):
-    """One sample per launcher, by which other numbers about its pods are found."""
-
-    def __init__(self) -> None:
-        self.find: Callable[[], Iterable[Launcher]] = tuple
-        """Set by who knows the jobs."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the launchers that there are."""
-        labels = ("launcher", "namespace")
-        found = sorted(self.find())
-        for prefix in sorted({row.operator.own_metrics for row in frameworks.rows()} - {""}):
-            family = GaugeMetricFamily(f"{prefix}_job_info", "Launchers of jobs.", labels=labels)
-            for whose, launcher, namespace in found:
-                if whose == prefix:
-                    family.add_metric([launcher, namespace], 1)
-            yield family
 
 
 class Table(Collector):
@@ -114,8 +93,18 @@ class Metrics:
             if (prefix := row.operator.own_metrics)
             for outcome in OWN_OUTCOMES
         }
-        self.launchers = Launchers()
-        self.registry.register(self.launchers)
+        self.launchers = {
+            prefix: Table(
+                GaugeMetricFamily,
+                f"{prefix}_job_info",
+                "Launchers of jobs.",
+                "launcher",
+                "namespace",
+            )
+            for row in frameworks.rows()
+            if (prefix := row.operator.own_metrics)
+        }
+        """By prefix: the batch Jobs by which other numbers about their pods are found."""
         self.unreadable = Table(
             GaugeMetricFamily,
             "muster_unreadable_objects",
@@ -129,8 +118,8 @@ class Metrics:
             "verb",
             "code",
         )
-        self.registry.register(self.unreadable)
-        self.registry.register(self.requests)
+        for table in (*self.launchers.values(), self.unreadable, self.requests):
+            self.registry.register(table)
         self._objects = {
             key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
             for key, name in OBJECTS.items()
