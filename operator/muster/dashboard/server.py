@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import logging
 import math
+import operator
 import secrets
 import time
 from collections import Counter, deque
@@ -518,7 +519,7 @@ class Dashboard:
                 return
             jobs: list[Job] = list(self._source.store.jobs)
             of = (seen, self._foretold, *jobs)
-            if len(of) == len(self._of) and all(map(_is, of, self._of)):
+            if len(of) == len(self._of) and all(map(operator.is_, of, self._of)):
                 return
             if not self._of:
                 asyncio.get_running_loop().call_later(IDLE, self._forget)
@@ -590,10 +591,6 @@ class Dashboard:
     def _alias(self, key: str) -> str:
         """Return what a gang is called to those who may not know its name."""
         return f"~{hashlib.blake2b(key.encode(), key=self._secret, digest_size=6).hexdigest()}"
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def _host(request: web.Request) -> str:
