@@ -134,7 +134,7 @@ def knows_when_its_operator_dies() -> None:
     """Check that it would have ended: what becomes of a demo then is told in tests/local."""
     kept = cluster.find("demo")
     assert kept is not None
-    operator = runner.Runner(kept, health=0, metrics=0)
+    operator = runner.Runner(kept, health=0)
     operator.check()
     process = processes.read(kept.files.pid(runner.NAME))
     assert process is not None

@@ -30,7 +30,6 @@ READY_SECONDS = 60.0
 _NAMESPACE = "muster-system"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _PROBE_SECONDS = 2.0
-_TAIL = 12  # lines
 # Of an overlay, all but the CRDs, which are there, and the Deployment: the process plays its part.
 _INSTALLED = re.compile(
     r"^kind: (Namespace|ServiceAccount|(Cluster)?Role(Binding)?)$", re.MULTILINE
@@ -39,30 +38,19 @@ _INSTALLED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """An operator that was started. `health` and `metrics` are ports of the loopback address."""
+    """An operator that was started. `health` is a port of the loopback address."""
 
     where: Cluster
     health: int
-    metrics: int
-
-    @property
-    def log(self) -> Path:
-        """Its output."""
-        return self.where.files.log(NAME)
-
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return processes.alive(processes.read(self.where.files.pid(NAME)))
 
     def check(self) -> None:
         """Raise ClusterError with the end of its output if it has ended."""
-        if not self.alive():
+        if not processes.alive(processes.read(self.where.files.pid(NAME))):
             raise ClusterError(f"the operator ended. Its last words:\n{self.log_tail()}")
 
     def log_tail(self) -> str:
         """End of its output."""
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(lines[-_TAIL:]) or "(none)"
+        return self.where.log_tail(NAME)
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until it calls itself ready; ClusterError if it ends or takes too long."""
@@ -93,12 +81,12 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
 
     `manifests` is the folder of an overlay or of a base, whose roles it gets.
     """
-    made = Runner(where, health=cluster.free_port(), metrics=cluster.free_port())
+    made = Runner(where, health=cluster.free_port())
     config = where.files.kubeconfig_of(NAME)
     kubeconfig.write(config, _config(where, _install(where, manifests)))
     argv = [
         *(sys.executable, "-m", "muster", "run", f"--kubeconfig={config}"),
-        f"--metrics-bind-address={LOOPBACK}:{made.metrics}",
+        "--metrics-bind-address=0",
         f"--health-probe-bind-address={LOOPBACK}:{made.health}",
         "--debug-bind-address=0",
         *flags,
@@ -107,7 +95,7 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
         processes.start(
             argv,
             cwd=Path(__file__).parents[2],  # where Python finds the package, installed or not
-            log=made.log,
+            log=where.files.log(NAME),
             record=where.files.pid(NAME),
         )
     return made
