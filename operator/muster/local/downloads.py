@@ -14,7 +14,6 @@ import os
 import shutil
 import tarfile
 import tempfile
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -117,7 +116,7 @@ def fetch(
     `version`. DownloadError if anything is not to be had; what was checked stays.
     """
     places = sources or Sources()
-    archives = manifest.document(_index(places.archives))["releases"]
+    archives = manifest.document(_read(places.archives, _REACH_SECONDS))["releases"]
     release = choose(archives, version, exact=exact)
     target = folder(release)
     with layout.held(target.with_suffix(".lock")):
@@ -222,26 +221,6 @@ def _unpack(archive: Path, item: Item, work: Path) -> list[tuple[str, Path]]:
     if lost:
         raise DownloadError(f"{item.url} does not hold {', '.join(sorted(lost))}")
     return found
-
-
-def _index(url: str) -> bytes:
-    """Read the first thing of all: bounded as a whole, name look-up included."""
-    answers: list[bytes | DownloadError] = []
-
-    def read() -> None:
-        try:
-            answers.append(_read(url, _REACH_SECONDS))
-        except DownloadError as error:
-            answers.append(error)
-
-    # A name look-up knows no time limit: only a thread can be left behind with it.
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    thread.join(2 * _REACH_SECONDS)
-    answer = answers[0] if answers else DownloadError(f"{url}: no answer")
-    if isinstance(answer, DownloadError):
-        raise answer
-    return answer
 
 
 def _read(url: str, seconds: float = _READ_SECONDS) -> bytes:
