@@ -43,14 +43,9 @@ class Holding:
         return total
 
 
-def is_device(resource: str) -> bool:
-    """Say whether that is a GPU or another device."""
-    return "/" in resource
-
-
 def devices(amounts: Amounts) -> dict[str, int]:
-    """Return those of the devices, by name."""
-    return {name: amounts[name] for name in sorted(amounts) if is_device(name)}
+    """Return those of GPUs and other devices, by name."""
+    return {name: amounts[name] for name in sorted(amounts) if "/" in name}
 
 
 def informers(kube: Kube, store: Store) -> list[Informer]:
