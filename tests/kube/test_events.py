@@ -236,7 +236,8 @@ async def settled():
 def test_what_was_recorded_again_is_remembered_longest(monkeypatch):
     """Else it would be forgotten, and told anew, as if it were as old as its first time."""
     now = [0.0]
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
+    monkeypatch.setattr(events, "time", clock)
     monkeypatch.setattr(events, "REMEMBERED", 2)
     recorder = make_recorder()
     said = [recorder.emit(JOB, "Warning", reason, "a", once=True) for reason in ("X", "Y")]
@@ -261,7 +262,8 @@ class Refusing(Server):
 def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch):
     """After a while: passes that repeat themselves do not bring as many refusals."""
     now, server = [0.0], Refusing()
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
+    monkeypatch.setattr(events, "time", clock)
 
     async def story():
         recorder = EventRecorder(server)
@@ -284,7 +286,8 @@ def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch)
 def test_what_found_no_room_may_be_told_again(monkeypatch):
     """Though it was to be told once."""
     now = [0.0]
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
+    monkeypatch.setattr(events, "time", clock)
     monkeypatch.setattr(events, "BACKLOG", 0)
     recorder = make_recorder()
     said = [recorder.emit(JOB, "Warning", "Failed", "why", once=True) for _ in range(2)]

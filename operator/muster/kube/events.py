@@ -10,8 +10,8 @@ import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from muster.api import edge
 from muster.api.model import GroupView, Job, Json, PodView
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.fairness import FairQueue
@@ -301,5 +301,5 @@ def _event(about: Json, sort: str, reason: str, message: str, source: str) -> _E
         reason=reason,
         message=message[:LONGEST_MESSAGE],
         source=source,
-        stamp=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        stamp=edge.format_time(time.time()),
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import datetime as dt
 import functools
 import json
 import secrets
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.api import manifest
+from muster.api import edge, manifest
 from muster.local import kubeconfig, layout, nodes
 from muster.local.handle import MANAGER, ApiError, ClusterError, CredentialsError, ask
 
@@ -52,7 +51,7 @@ async def install(
     """
     if not options.mark or options.count:
         await _make_namespace(api, options.mark)
-    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = edge.format_time(time.time())
     version = (await api.get("/version"))["gitVersion"]
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     await asyncio.gather(*(api.create("/api/v1/nodes", node) for node in wanted))
