@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ from muster.api.model import Json
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.kube.resources import namespace_of
 
+log = logging.getLogger(__name__)
 RETRIED = frozenset({429, 500, 502, 503, 504})
 # A server says 429 before it has done anything; whether the others came after it did, nobody
 # knows.
@@ -47,6 +49,7 @@ LARGE, LARGE_SHARE = 64 * 1024, 16
 CONNECTIONS = 256
 """For all but watches."""
 BACKOFF = Backoff(0.1, 10.0)
+PERSISTENT = Backoff(1.0, 60.0)
 LONGEST_WAIT = 60.0
 """Seconds that the server may ask to wait; whoever asks for more is asked again."""
 WATCH_SECONDS = 75
@@ -551,6 +554,23 @@ class Kube:
             early = error.unpermitted and time.monotonic() < self._warm
             return error.passing(method) or early
         return isinstance(error, BROKEN)
+
+
+async def persist(write: Callable[[], Awaitable[None]], failed: str) -> None:
+    """Call `write` until it succeeds, or lacks a permission or what it is about.
+
+    Each error is logged after the text `failed`.
+    """
+    for pause in PERSISTENT:
+        try:
+            await write()
+        except NOT_WRITTEN as error:
+            log.warning("%s: %s", failed, error)
+            if isinstance(error, ApiError) and error.code in (403, 404):
+                return
+            await asyncio.sleep(pause)
+        else:
+            return
 
 
 def since_boot() -> float:

@@ -22,7 +22,7 @@ from muster.api.backoff import Backoff
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.kube import client
-from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Exactly, GarbledError, Kube
+from muster.kube.client import BROKEN, ApiError, Exactly, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.loops import run_on
 from muster.kube.resources import PODS, Resource
@@ -275,25 +275,16 @@ async def show(kube: Kube, namespace: str, lease: str) -> None:
     says so; what passes is tried again.
     """
     pods, mine = PODS.path(namespace), socket.gethostname()
-    for pause in Backoff(1.0, 60.0):
-        try:
-            # One that led may have come back in the same pod.
-            led = await kube.get(pods, labelSelector=f"{names.LEADS}={lease}")
-            for pod in led["items"]:
-                if pod["metadata"]["name"] != mine:
-                    await _label(kube, pods, pod, None)
-            await _label(kube, pods, await kube.get(f"{pods}/{mine}"), lease)
-        except NOT_WRITTEN as error:
-            lasting = isinstance(error, ApiError) and error.code in (403, 404)
-            log.log(
-                logging.INFO if lasting else logging.WARNING,
-                "the pod %s/%s of the leader is not labelled: %s", namespace, mine, error,
-            )  # fmt: skip
-            if lasting:
-                return
-            await asyncio.sleep(pause)
-        else:
-            return
+
+    async def write() -> None:
+        # One that led may have come back in the same pod.
+        led = await kube.get(pods, labelSelector=f"{names.LEADS}={lease}")
+        for pod in led["items"]:
+            if pod["metadata"]["name"] != mine:
+                await _label(kube, pods, pod, None)
+        await _label(kube, pods, await kube.get(f"{pods}/{mine}"), lease)
+
+    await client.persist(write, f"the pod {namespace}/{mine} of the leader is not labelled")
 
 
 async def _label(kube: Kube, pods: str, pod: Json, lease: str | None) -> None:
