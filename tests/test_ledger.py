@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6268,
-    "api": 3845,
+    "allocator": 6273,
+    "api": 3896,
     "cluster": 6316,
     "commands": 6145,
     "controller": 4365,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2346,
     "scheduler": 10671,
     "store": 3134,
-    "tests": 76372,
+    "tests": 76470,
     "tools": 2587,
 }
 

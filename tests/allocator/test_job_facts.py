@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from math import inf
 
@@ -20,7 +21,7 @@ from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Topology
 from muster.store.store import Store
-from support.apiserver.memory import tfjob
+from support.apiserver.memory import of_kind, tfjob
 from support.builders.mpijobs import mpijob, role
 from support.builders.objects import make_job, make_pod, make_replica, make_template
 from support.rehearsal.gang_tracking import Shown
@@ -85,7 +86,7 @@ def facts_of(given, job, *, charges=None, rules=RULES, pods=None, revision=1):
         tasks=gangs.task_sets(job, rules, gangs.templates(job), charges or {}),
         obstacle=None,
         charged=bool(charges),
-        wanted=frozenset(job.pod_names(job.replicas)),
+        wanted=job.pod_names(job.replicas),
         free=frozenset(),
         late=gangs.late_names(job),
     )
@@ -547,6 +548,26 @@ def test_a_label_that_comes_and_goes_says_who_sees_to_where_roles_lie():
         shown.put(document)
         (tasks,) = jobs.facts("TFJob/team/mnist", (), 0.0).tasks
         assert (tasks.topology.level if tasks.topology else "") == expected
+
+
+def test_facts_of_a_job_of_ten_thousand_pods_contain_no_list_of_their_names():
+    """Hundreds of such jobs fit into a few hundred kilobytes of documents."""
+    shown = Shown()
+    shown.store = Store(gang.EMBEDDED, FRAMEWORKS.values())
+    jobs = members.JobMembers(shown.store)
+    keys = []
+    for number in range(20):
+        document = of_kind("PyTorchJob", Worker=10_000)
+        document["metadata"]["name"] = f"many-{number}"
+        shown.put(document)
+        keys.append(f"PyTorchJob/team/many-{number}")
+        assert shown.store.jobs.get(keys[-1]).problems == ()
+    tracemalloc.start()
+    found = [jobs.facts(key, (), 0.0) for key in keys]
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {len(facts.wanted) for facts in found} == {10_000}
+    assert kept < 20 * 50_000
 
 
 def test_the_minimum_of_each_role():

@@ -466,7 +466,7 @@ def of_a_job(pods):
     """Return the facts of a job with these pods."""
     replica = make_replica(replicas=SIZE, template=make_template())
     job = make_job(replicas=[replica], scheduling={"min_available": MINIMUM})
-    wanted = frozenset(job.pod_names(job.replicas))
+    wanted = job.pod_names(job.replicas)
     sets = gangs.task_sets(job, RULES, gangs.templates(job), {})
     rest = {"charged": False, "free": frozenset(), "late": frozenset()}
     made = Template(Version(("", 0), 0, 0), {}, sets, None, wanted=wanted, **rest)

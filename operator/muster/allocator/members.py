@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -288,9 +289,9 @@ class Template:
     tasks: tuple[TaskSet, ...]
     obstacle: Refusal | None
     charged: bool
-    wanted: frozenset[str]
-    free: frozenset[str]
-    late: frozenset[str]
+    wanted: AbstractSet[str]
+    free: AbstractSet[str]
+    late: AbstractSet[str]
     service: Mapping[str, int] = field(default_factory=dict)
     """Quota dimension -> what the Service of one pod takes, where each pod has its own."""
 
@@ -500,8 +501,8 @@ class JobMembers(_Kind):
             obstacle=obstacle,
             charged=bool(service) or any(charges.values()),
             service=service,
-            wanted=frozenset(job.pod_names(job.replicas)),
-            free=frozenset(job.pod_names(free)),
+            wanted=job.pod_names(job.replicas),
+            free=job.pod_names(free),
             late=gangs.late_names(job),
         )
 
@@ -570,11 +571,11 @@ def job_facts(
     template = _without(template, frozenset().union(*failed.values()))
     here = template.tasks
     # By place: pods of an operator before this one lack labels of ours.
-    places = [*job.pod_names(gangs.placed_here(job, rules))] if here else list(pods)
+    places: Container[str] = job.pod_names(gangs.placed_here(job, rules)) if here else pods
     # Pods that are not on a place of the job's are surplus, and stand in for no member.
-    counted = [pods[place] for place in places if place in pods]
+    counted = [pod for place, pod in pods.items() if place in places]
     elsewhere = gangs.elsewhere(job, rules, unreplaced) if here else 0
-    late = sum(place not in pods for place in template.late)
+    late = len(template.late) - sum(place in template.late for place in pods)
     gives_up = settings.on_hold_expired in GIVES_UP
     timeout = rules.timeout(job.run_policy.scheduling.schedule_timeout_seconds)
     blocked_until = math.inf if _has_conflict(job) else policies.restart_due(job) or 0.0
@@ -668,7 +669,9 @@ def _ready(
 ) -> int:
     """Return how many of those that are placed here count for the gang's minimum."""
     placed = {
-        replica.role: standing.placed(pods[p] for p in job.pod_names([replica]) if p in pods)
+        replica.role: standing.placed(
+            pod for place, pod in pods.items() if replica.index_of(job.name, place) is not None
+        )
         for replica in gangs.placed_here(job, rules)
     }
     return standing.counting(placed, gangs.leasts_of(job, rules, unreplaced))

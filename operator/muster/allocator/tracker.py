@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -99,7 +100,7 @@ class GangFacts:
     """All that there are, by place."""
     blank: Verdict
     """A verdict that says nothing but about whom."""
-    wanted: frozenset[str] = _NONE
+    wanted: AbstractSet[str] = _NONE
     """Places where a pod is wanted, or where one is that will not be made again."""
     begins: float = 0.0
     """Since when its first pod has been wanted."""
@@ -119,9 +120,9 @@ class GangFacts:
     design."""
     discreet: bool = False
     """Gangs of other namespaces are not named to those who can read of it."""
-    late: frozenset[str] = _NONE
+    late: AbstractSet[str] = _NONE
     """Places that are filled once all others are ready."""
-    free: frozenset[str] = _NONE
+    free: AbstractSet[str] = _NONE
     """Places of pods that may be created without a node at any time: gated, or placed by another
     scheduler."""
     foreign: frozenset[str] = _NONE
@@ -655,7 +656,8 @@ def _drop_void(turn: _Turn) -> None:
         )
     }
     lost = {place for place, it in assumed.items() if it.node in facts.lost}
-    turn.forget(over | lost | (assumed.keys() - facts.wanted))
+    unwanted = {place for place in assumed if place not in facts.wanted}
+    turn.forget(over | lost | unwanted)
 
 
 def _is_another(it: Assumed, pod: PodView) -> bool:
@@ -944,7 +946,7 @@ def _fresh(memory: GangMemory, facts: GangFacts) -> frozenset[str]:
     known = memory.previous.keys() | memory.retries.keys()
     there = sum(place in facts.pods and is_placed(facts.pods[place]) for place in known)
     lost = _least(memory, facts) - facts.ready
-    return facts.wanted - known if len(known) - there >= lost else _NONE
+    return frozenset(facts.wanted - known) if len(known) - there >= lost else _NONE
 
 
 def _drop_half(turn: _Turn) -> None:

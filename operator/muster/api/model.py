@@ -10,6 +10,7 @@ Times are seconds since the epoch; resource amounts are plain integers in the un
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,6 +65,58 @@ class Replica:
         Of a pod that a batch Job makes it is the batch Job's name.
         """
         return names.child(job, self.role, index if self.numbered else None)
+
+    def index_of(self, job: str, name: object) -> int | None:
+        """Return the index of the pod of that name, None if the role has no such pod."""
+        text = name.rpartition("-")[2] if isinstance(name, str) else ""
+        index = int(text) if text.isdecimal() and len(text) < 10 else 0
+        known = index < self.replicas and self.pod_name(job, index) == name
+        return index if known else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodNames(AbstractSet[str]):
+    """The names of all pods of some roles of a job, in order.
+
+    The names are computed on access: a job of 300 bytes may have 10,000 pods.
+    """
+
+    job: str
+    replicas: tuple[Replica, ...]
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> frozenset[Any]:
+        return frozenset(it)
+
+    def __contains__(self, name: object) -> bool:
+        return any(role.index_of(self.job, name) is not None for role in self.replicas)
+
+    def __iter__(self) -> Iterator[str]:
+        for role in self.replicas:
+            for index in range(role.replicas):
+                yield role.pod_name(self.job, index)
+
+    def __len__(self) -> int:
+        return sum(max(role.replicas, 0) for role in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Places(Mapping[int, str]):
+    """The names of the pods of one role by index, computed on access."""
+
+    job: str
+    replica: Replica
+
+    def __getitem__(self, index: int) -> str:
+        if not 0 <= index < self.replica.replicas:
+            raise KeyError(index)
+        return self.replica.pod_name(self.job, index)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.replica.replicas))
+
+    def __len__(self) -> int:
+        return max(self.replica.replicas, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +249,9 @@ class Job:
         found = names.child(self.name, role, index)
         return found if replica is None else replica.pod_name(self.name, index)
 
-    def pod_names(self, replicas: Iterable[Replica]) -> Iterator[str]:
-        """Yield the names of all pods of these roles, by index."""
-        for replica in replicas:
-            for index in range(replica.replicas):
-                yield replica.pod_name(self.name, index)
+    def pod_names(self, replicas: Iterable[Replica]) -> PodNames:
+        """Return the names of all pods of these roles, by index."""
+        return PodNames(self.name, tuple(replicas))
 
 
 @dataclass(frozen=True, slots=True)

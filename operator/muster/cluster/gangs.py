@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster import frameworks
 from muster.api import edge, names, topology
-from muster.api.model import Job, Json, PodView, Replica
+from muster.api.model import Job, Json, Places, PodNames, PodView, Replica
 from muster.cluster import tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.queues import QueueInput, amounts
@@ -228,7 +228,7 @@ def task_sets(
             role=replica.role,
             shape=shapes[replica.type],
             priority=rules.priority(demand.pod_class(job, replica, rules.priorities)),
-            places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
+            places=Places(job.name, replica),
             gated=tasks.gated(admitted[replica.type]),
             selector=dict(shapes[replica.type].selector),
             charge=charges.get(replica.role) or {},
@@ -308,10 +308,10 @@ def missing(gang: GangInput) -> int:
     return max(0, gang.min_member - there)
 
 
-def late_names(job: Job) -> frozenset[str]:
+def late_names(job: Job) -> PodNames:
     """Return the names of the pods that come once all others are ready."""
     types = frameworks.of(job).gang.later(job)
-    return frozenset(job.pod_names(role for role in job.replicas if role.type in types))
+    return job.pod_names(role for role in job.replicas if role.type in types)
 
 
 def restarts(job: Job) -> bool:
