@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6273,
-    "api": 3896,
-    "cluster": 6316,
+    "allocator": 6316,
+    "api": 3899,
+    "cluster": 6335,
     "commands": 6145,
     "controller": 4365,
     "dashboard": 633,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3795,
     "muster": 1111,
     "runtime": 2346,
-    "scheduler": 10671,
+    "scheduler": 10759,
     "store": 3134,
-    "tests": 76470,
+    "tests": 76799,
     "tools": 2587,
 }
 

@@ -389,10 +389,10 @@ def reserved(eta=None):
     return decided(GangPhase.RESERVED, eta=eta)
 
 
-def decided(state, key="team/a", eta=None):
+def decided(state, key="team/a", eta=None, head_since=None):
     """Return a decision without placements."""
     verdict = Verdict(state, Reason.NONE, "", "", 1, 0, 0, 1, eta=eta)
-    return Decision(key, verdict)
+    return Decision(key, verdict, head_since=head_since)
 
 
 def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
@@ -419,27 +419,29 @@ def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
 
 
 @pytest.mark.parametrize(
-    ("decisions", "drains", "wakes", "count"),
+    ("decisions", "patience", "wakes", "count"),
     [
         ([reserved(NOW + 60)], math.inf, NOW + 60, 1),
         ([reserved(NOW + 60), reserved(NOW + 30)], math.inf, NOW + 30, 2),
         ([reserved(NOW - 5)], math.inf, NOW + loop.FRESH_FOR, 1),
-        ([reserved()], NOW + 30, math.inf, 1),
-        ([decided(GangPhase.WAITING)], NOW + 30, NOW + 30, 0),
-        ([decided(GangPhase.WAITING)], NOW - 1, math.inf, 0),
-        ([decided(GangPhase.WAITING)], math.inf, math.inf, 0),
-        ([decided(GangPhase.WAITING, "team/b")], NOW + 30, math.inf, 0),
-        ([decided(GangPhase.PLACED)], NOW + 30, math.inf, 0),
-        ([], NOW + 30, math.inf, 0),
+        ([reserved()], 100.0, math.inf, 1),
+        ([decided(GangPhase.WAITING, head_since=NOW - 70)], 100.0, NOW + 30, 0),
+        ([decided(GangPhase.WAITING, head_since=NOW - 170)], 100.0, NOW + 30, 0),
+        ([decided(GangPhase.WAITING, head_since=NOW - 70)], 0.0, math.inf, 0),
+        ([decided(GangPhase.WAITING, head_since=NOW - 70)], math.inf, math.inf, 0),
+        ([decided(GangPhase.WAITING, "team/b", head_since=NOW - 70)], 100.0, math.inf, 0),
+        ([decided(GangPhase.WAITING)], 100.0, math.inf, 0),
+        ([], 100.0, math.inf, 0),
     ],
-    ids=["eta", "first", "past", "drained", "drains-later", "drains", "never", "other", "placed",
-         "nothing"],
+    ids=["eta", "first", "past", "drained", "drains-later", "second-later", "at-once", "never",
+         "other", "no-head", "nothing"],
 )  # fmt: skip
-def test_looking_ahead(decisions, drains, wakes, count):
+def test_looking_ahead(decisions, patience, wakes, count):
     """A cycle runs when a reservation begins, or when waiting for long makes one possible."""
     s = Story()
     s.loop.busy_since = NOW
-    s.loop._look_ahead(decisions, [make_gang(key="team/a", drains_from=drains)], NOW)
+    gang = make_gang(key="team/a", created=5.0, drains_from=5.0 + patience)
+    s.loop._look_ahead(decisions, [gang], NOW)
     assert s.loop._next == wakes
     assert s.loop._metrics.reservations._value.get() == count
 

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from muster.allocator.usage import PERIOD, Usage
+from muster.allocator.tracker import NOT_NOW
+from muster.allocator.usage import PERIOD, SLOW_PERIOD, Usage
 from muster.api import edge
 from muster.cluster.queues import QueueInput, parse_queue
-from muster.scheduler import division
+from muster.scheduler import cycle, division, policy
+from muster.scheduler.model import QueueHistory
 from support.builders.scheduler import (
     make_gang,
     make_node,
@@ -47,7 +50,7 @@ class Story:
     def at(self, seconds, cpus=0, half_life=DAY):
         """Return what `a` and `b` have used by then, and when to look again."""
         found = self.usage.counted(self.queues, START + seconds, half_life)
-        again = self.usage.holds(holding(cpus)) - START
+        again = self.usage.record(holding(cpus), ()) - START
         return [round(queue.usage, 3) for queue in found], again
 
 
@@ -94,12 +97,68 @@ def test_whoever_comes_after_goes_on():
     assert ahead.at(0.0)[0] == [1000.0, 0.0]
 
 
-def test_nothing_is_counted_where_nobody_asks():
-    """And nothing that was counted before is left."""
+def test_usage_without_the_plugin_is_counted_and_lowers_no_share():
+    """The half-life is the default one, and the status is written less often."""
     story = Story(seconds=1000, at=edge.format_time(START))
-    assert story.at(0.0, 4) == ([1000.0, 0.0], PERIOD)
-    assert story.at(60.0, 4, half_life=None) == ([0.0, 0.0], math.inf)
-    assert not story.usage.documents(START + 60)
+    assert story.at(0.0, 4, half_life=None) == ([1000.0, 0.0], SLOW_PERIOD)
+    assert story.at(60.0, 4, half_life=None)[0] == [pytest.approx(1030.0, abs=0.2), 0.0]
+    queues = story.usage.counted(story.queues, START + 60, None)
+    assert [queue.fairshare for queue in queues] == [False, True]
+
+
+def started(since=None, **fields):
+    """Return a snapshot with a waiting gang of queue `a`, and a decision on it."""
+    gang = make_gang(
+        key="team/x", uid="x", queue="a", roles=[make_role(replicas=2, cpu=1)], **fields
+    )
+    queues = [make_queue(name="a"), make_queue(name="b")]
+    snapshot = make_snapshot(nodes=[make_node(cpu=8)], queues=queues, gangs=[gang], now=START)
+    (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
+    if since is not None:
+        decision = replace(decision, placements=(), head_since=since)
+    return snapshot, [decision]
+
+
+def test_usage_of_a_start_counts_from_the_cycle_that_decides_it():
+    """A gang that ends before the next cycle is counted too, and its start is recorded."""
+    usage, queues = Usage(), [QueueInput("a"), QueueInput("b")]
+    usage.counted(queues, START, DAY)
+    usage.record(*started())
+    first, other = usage.counted(queues, START + 60, DAY)
+    assert first.usage == pytest.approx(15.0, rel=0.01)
+    assert (first.history.last_start, other.history.last_start) == (START, 0.0)
+
+
+def test_a_replaced_member_is_no_start():
+    """Only the first minimum of a gang counts as a start."""
+    usage = Usage()
+    usage.counted([QueueInput("a")], START, DAY)
+    usage.record(*started(admitted=True))
+    (queue,) = usage.counted([QueueInput("a")], START, DAY)
+    assert queue.history.last_start == 0.0
+
+
+def test_the_head_of_a_queue_survives_a_restart():
+    """The status stores the head and its time; a head that is left out of a cycle keeps them."""
+    usage = Usage()
+    usage.counted([QueueInput("a")], START, DAY)
+    usage.record(*started(since=START - 30))
+    written = usage.documents(START + SLOW_PERIOD)["a"]
+    assert written == {
+        "seconds": 0,
+        "at": edge.format_time(START),
+        "head": "x",
+        "headSince": edge.format_time(START - 30),
+    }
+    document = {"metadata": {"name": "a"}, "status": {"usage": written}}
+    usage = Usage()
+    (queue,) = usage.counted([parse_queue(document)], START, DAY)
+    assert queue.history == QueueHistory(0.0, "x", START - 30)
+    snapshot, _ = started(refusal=NOT_NOW)
+    usage.record(snapshot, cycle.schedule(snapshot, policy.DEFAULT))
+    assert usage.counted([QueueInput("a")], START, DAY)[0].history == queue.history
+    usage.record(snapshot, ())
+    assert usage.counted([QueueInput("a")], START, DAY)[0].history == QueueHistory()
 
 
 def test_it_is_written_once_a_minute():

@@ -80,7 +80,7 @@ def test_switches_and_arguments():
     """
     (tier,) = policy.parse(yaml.safe_load(text)).tiers
     assert tier == (
-        Option("drf", off=frozenset({"job_order"})),
+        Option("drf", off=frozenset({"head_order", "job_order"})),
         Option(
             "predicates",
             off=frozenset({"feasible", "regions"}),

@@ -232,12 +232,12 @@ class Loop:
         seen, snapshot, decisions = await self._decide(found, policy, now)
         if self._deferrals.decided(decisions):
             self._wake(now)
+        self._wake(self._usage.record(snapshot, decisions))
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
         self.seen = Seen(snapshot, decisions)
         self.onlooker(snapshot)
-        self._wake(self._usage.holds(snapshot))
         queues = settings.gangs.rules.queues(self._store.queues)
         self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))
         self._carry_out(decisions, now, seen)
@@ -398,9 +398,12 @@ class Loop:
                 # A time that is over already would make the cycles follow each other.
                 self._wake(max(decision.verdict.eta, now + FRESH_FOR))
         if not reserved:
-            waiting = {d.gang for d in decisions if d.verdict.state is GangPhase.WAITING}
-            ahead = (g.drains_from for g in inputs if g.key in waiting and g.drains_from > now)
-            self._wake(min(ahead, default=math.inf))
+            patience = {gang.key: gang.drains_from - gang.created for gang in inputs}
+            for decision in decisions:
+                # The head of the k-th queue may get a reservation after k times its patience.
+                since, step = decision.head_since, patience.get(decision.gang, math.inf)
+                if since is not None and 0 < step < math.inf:
+                    self._wake(since + step * (max(now - since, 0.0) // step + 1))
         self._metrics.reservations.set(len(reserved))
 
     def _wake(self, at: float) -> None:

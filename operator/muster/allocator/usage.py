@@ -1,43 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What queues have used over time, as the plugin `fairshare` counts it.
+"""What happened in queues over time: their usage, their last start and their head.
 
-In seconds of the whole cluster, by the resource of which a queue holds the largest part; half of
-it is forgotten in each half-life. The status of a queue keeps it for whoever comes after.
+Usage is in seconds of the whole cluster, by the resource of which a queue holds the largest part.
+It decays by half in each half-life. The status of the queue stores it for the next leader. It is
+counted without the plugin `fairshare` too, as it also decides between queues with equal shares.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from muster.allocator.tracker import NOT_NOW
 from muster.api import edge
 from muster.api.model import Json
 from muster.cluster.queues import QueueInput
 from muster.scheduler import division
-from muster.scheduler.model import Snapshot
+from muster.scheduler.decision import Decision
+from muster.scheduler.model import QueueHistory, Snapshot
+from muster.scheduler.plugins.fairshare import DEFAULT_HALF_LIFE
 
 PERIOD: Final = 60.0
-"""Seconds after which it is counted, and written, again."""
+"""Seconds after which usage is counted and written again, if it lowers what queues deserve."""
+SLOW_PERIOD: Final = 600.0
+"""Seconds after which it is written again, if it does not."""
 
 
 class Usage:
-    """Counts on. Whoever is new begins with what the status of the queue holds."""
+    """The history of all queues; that of a new queue begins with what its status stores."""
 
     def __init__(self) -> None:
         self._used: dict[str, float] = {}
+        self._history: dict[str, QueueHistory] = {}
         self._parts: Mapping[str, float] = {}
         """What part of the cluster each queue holds at present."""
         self._at = self._written = 0.0
+        self._period = PERIOD
 
     def counted(
         self, queues: Sequence[QueueInput], now: float, half_life: float | None
     ) -> Sequence[QueueInput]:
-        """Return the queues with what they have used by now; None: nobody wants to know."""
-        if half_life is None:
-            self._used, self._parts = {}, {}
-            return queues
+        """Return the queues with their history; `half_life` is None without the plugin."""
+        fairshare = half_life is not None
+        self._period = PERIOD if fairshare else SLOW_PERIOD
+        half_life = half_life or DEFAULT_HALF_LIFE
         passed, self._at = max(now - self._at, 0.0), now
         known = self._used
         self._used = {
@@ -48,24 +56,56 @@ class Usage:
             else _before(queue, now, half_life)
             for queue in queues
         }
-        return [replace(q, usage=self._used[q.name]) if self._used[q.name] else q for q in queues]
+        self._history = {q.name: self._history.get(q.name, q.history) for q in queues}
+        return [
+            replace(
+                queue,
+                usage=self._used[queue.name],
+                fairshare=fairshare or not self._used[queue.name],
+                history=self._history[queue.name],
+            )
+            for queue in queues
+        ]
 
-    def holds(self, snapshot: Snapshot) -> float:
-        """Take in what the queues hold from now on; return when to look again."""
-        if not self._used:
-            return math.inf
-        self._parts = division.held(snapshot)
+    def record(self, snapshot: Snapshot, decisions: Iterable[Decision]) -> float:
+        """Record what a cycle decided; return the time at which to count again."""
+        decisions = tuple(decisions)
+        self._parts = division.held(snapshot, decisions)
+        gangs = {gang.key: gang for gang in snapshot.gangs} if decisions else {}
+        started, heads = set[str](), dict[str, tuple[str, float]]()
+        for decision in decisions:
+            gang = gangs[decision.gang]
+            if decision.placements and not gang.admitted:
+                started.add(gang.queue)
+            if decision.head_since is not None:
+                heads[gang.queue] = gang.uid, decision.head_since
+        # A head that is left out of some cycles keeps its time.
+        resting = {gang.uid for gang in gangs.values() if gang.refusal == NOT_NOW}
+        for name, before in self._history.items():
+            head = (before.head, before.head_since)
+            if before.head not in resting:
+                head = heads.get(name, ("", 0.0))
+            last_start = snapshot.now if name in started else before.last_start
+            self._history[name] = QueueHistory(last_start, *head)
         counts = any(self._used.values()) or any(self._parts.values())
-        return self._at + PERIOD if counts else math.inf
+        return self._at + self._period if counts else math.inf
 
     def documents(self, now: float) -> Mapping[str, Json]:
-        """Return what is to be written of it by queue, once a period."""
-        if now < self._written + PERIOD:
+        """Return what the status of each queue stores, once a period."""
+        if now < self._written + self._period:
             return {}
         self._written = now
-        at = edge.format_time(self._at)
-        found = ((name, math.floor(used)) for name, used in self._used.items())
-        return {name: {"seconds": used, "at": at} for name, used in found if used}
+        return {
+            name: self._document(used, self._history[name])
+            for name, used in self._used.items()
+            if used or self._history[name] != QueueHistory()
+        }
+
+    def _document(self, used: float, history: QueueHistory) -> Json:
+        times = {"at": self._at, "lastStart": history.last_start, "headSince": history.head_since}
+        found = {key: edge.format_time(at) for key, at in times.items() if at}
+        head = {"head": history.head} if history.head else {}
+        return {"seconds": math.floor(used), **found, **head}
 
 
 def _later(used: float, part: float, passed: float, half_life: float) -> float:

@@ -269,12 +269,15 @@ class QueueSpec(QueueShape):
 
 
 class QueueUsage(Model):
-    """What a queue has used over time, as the plugin fairshare counts it."""
+    """What a queue used over time, its last start, and the gang at its head."""
 
     seconds: LongCount | None = Field(
         None, description="Of the whole cluster; half of them are forgotten in each half-life."
     )
     at: datetime | None = Field(None, description="When that was so.")
+    last_start: datetime | None = Field(None, description="When a gang of the queue last started.")
+    head: str | None = Field(None, description="The uid of the first gang that waits.")
+    head_since: datetime | None = Field(None, description="Since when that gang is the first.")
 
 
 class QueueStatus(Model):

@@ -12,7 +12,7 @@ from muster.api.model import Json
 from muster.api.reasons import QueuePhase
 from muster.cluster import selectors
 from muster.cluster.selectors import Selector
-from muster.scheduler.model import UNLIMITED
+from muster.scheduler.model import UNLIMITED, QueueHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,9 @@ class QueueInput:
     """The last one that could be had, as its status has it."""
     usage: float = 0.0
     """As `model.Queue`."""
+    fairshare: bool = True
+    """As `model.Queue`."""
+    history: QueueHistory = field(default=QueueHistory(), compare=False)
     used: tuple[float, float] = field(
         default=(0.0, 0.0), compare=False, metadata={"recorded": False}
     )
@@ -101,6 +104,7 @@ def parse_queue(document: Json) -> QueueInput:
         shape=_shape(spec),
         kept=kept(document),
         used=_used(document),
+        history=_history(document),
     )
 
 
@@ -108,6 +112,15 @@ def _used(document: Json) -> tuple[float, float]:
     usage = edge.mapping(edge.mapping(document.get("status")).get("usage"))
     seconds, at = edge.integer(usage.get("seconds")), edge.parse_time(usage.get("at"))
     return (float(max(seconds or 0, 0)), at) if at is not None else (0.0, 0.0)
+
+
+def _history(document: Json) -> QueueHistory:
+    usage = edge.mapping(edge.mapping(document.get("status")).get("usage"))
+    head, since = usage.get("head"), edge.parse_time(usage.get("headSince"))
+    last_start = edge.parse_time(usage.get("lastStart")) or 0.0
+    if not isinstance(head, str) or since is None:
+        return QueueHistory(last_start)
+    return QueueHistory(last_start, head, since)
 
 
 def shape_document(shape: QueueShape) -> Json:

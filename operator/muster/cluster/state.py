@@ -35,6 +35,7 @@ from muster.scheduler.model import (
     PastMove,
     PodSet,
     Queue,
+    QueueHistory,
     Refusal,
     Shape,
     Snapshot,
@@ -629,12 +630,15 @@ class ClusterColumns:
         for queue in queues:
             if queue.name in divided:
                 whole = made[queue.name]
-                divisions[queue.name] = replace(whole, allocated=zero, request=zero, usage=0.0)
+                divisions[queue.name] = replace(
+                    whole, allocated=zero, request=zero, usage=0.0, history=QueueHistory()
+                )
                 own = QueueInput(
                     queue.name,
                     reservable=queue.reservable,
                     spent=queue.spent,
                     usage=queue.usage,
+                    history=queue.history,
                 )
                 made[queue.name] = self._queue(own, QueueShape(queue.name), ())
         return made, divisions
@@ -669,6 +673,8 @@ class ClusterColumns:
             shape.parent,
             self._stake(shape),
             source.usage,
+            source.fairshare,
+            source.history,
         )
 
     def _stake(self, shape: QueueShape) -> Stake | None:

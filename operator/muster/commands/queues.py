@@ -45,7 +45,7 @@ def _terms(
 ) -> Iterator[str]:
     if queue.name in settled:
         yield from _place(settled[queue.name], shares[queue.name])
-    if queue.usage:
+    if queue.usage and queue.fairshare:
         yield f"has used {queue.usage / 3600:.1f} h of the cluster of late"
     if queue.state is not QueuePhase.OPEN:
         yield queue.state

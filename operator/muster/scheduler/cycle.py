@@ -21,6 +21,7 @@ from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.allocate import DEFERRED, honour
 from muster.scheduler.actions.deadlock import break_deadlock
 from muster.scheduler.actions.protect import keep, protect, resume
+from muster.scheduler.actions.reserve import head_since
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
     CEILING,
@@ -56,7 +57,7 @@ def schedule(
     with closing(Session(snapshot, policy.openers(around))) as session:
         # The order is that of rights: members of gangs that were whole, then room that others have
         # already left, then what is still to be evicted for an earlier promise, then a time that
-        # was told; what is left the policy gives away.
+        # was told or the head that waited for too long; what is left the policy gives away.
         protect(session)
         keep(session)
         resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
@@ -79,6 +80,12 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     started = set(map(id, session.started))
     rest = sorted((j for j in session.gangs if id(j) not in started), key=session.order)
     positions = _positions(gang for gang in rest if gang.need)
+    heads: dict[str, GangState] = {}
+    for gang in rest:
+        # More capacity starts no gang that waits for a quota.
+        limited = any(name.startswith("resourcequota/") for name in gang.blocked_by)
+        if gang.need and not limited and _refusal(session, gang).reason.wants_room:
+            heads.setdefault(gang.spec.queue, gang)
     evicted = session.evictions()
     return tuple(
         Decision(
@@ -90,6 +97,7 @@ def decisions(session: Session) -> tuple[Decision, ...]:
             moves=gang.moves,
             room=gang.room,
             deferred=_is_deferred(session, gang),
+            head_since=(head_since(session, gang) if heads.get(gang.spec.queue) is gang else None),
         )
         for gang in (*session.started, *rest)
     )

@@ -95,3 +95,5 @@ class Decision:
     """Node -> how much of each resource is kept free there for it, by a reservation."""
     deferred: bool = field(default=False, compare=False, metadata={"recorded": False})
     """Its search was cut off and goes on in a later cycle."""
+    head_since: float | None = field(default=None, compare=False, metadata={"recorded": False})
+    """The time since when the gang is the head of its queue; None: it is not."""

@@ -8,13 +8,14 @@ Letters in array shapes: M divisions and queues, C parts of one division, R reso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import PODS, UNLIMITED, FloatArray, IntArray, Queue, Snapshot
+from muster.scheduler.decision import Decision, Placement
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, IntArray, Queue, Snapshot
 
 MOST_EXCESS: Final = 10.0
 """Whoever has used more times his part than that counts no less for it."""
@@ -37,7 +38,7 @@ class Tree:
         rows = {name: i for i, name in enumerate(divisions)}
         self._groups = _groups([rows.get(queue.parent, -1) for queue in every])
         self._weights = np.array([queue.weight for queue in every], np.float64)
-        if any(queue.usage for queue in every):
+        if any(queue.usage and queue.fairshare for queue in every):
             self._weights *= self._merits()
         self._staked = any(queue.stake is not None for queue in every)
 
@@ -163,17 +164,35 @@ class Tree:
         return next(children for _, children in self._groups if row in children)
 
 
-def held(snapshot: Snapshot) -> Mapping[str, float]:
-    """Return, by queue, the largest part of any resource that its own gangs hold."""
-    total = snapshot.nodes.shared
+def held(snapshot: Snapshot, decisions: Iterable[Decision] = ()) -> Mapping[str, float]:
+    """Return, by queue, the largest part of any resource that its own gangs hold.
+
+    The placements of the decisions are included.
+    """
+    total, given = snapshot.nodes.shared, {d.gang: d.placements for d in decisions if d.placements}
     total[PODS] = 0
+    allocated = {name: queue.allocated.copy() for name, queue in snapshot.queues.items()}
+    for gang in snapshot.gangs if given else ():
+        if gang.key in given and gang.queue in allocated:
+            allocated[gang.queue] += placed(snapshot, gang, given[gang.key])
     there = np.flatnonzero(total)
     # A pod that names its node itself may hold, for as long as that does not turn it away, more
     # than all that there is.
     return {
-        name: min(float((queue.allocated[there] / total[there]).max(initial=0)), 1.0)
-        for name, queue in snapshot.queues.items()
+        name: min(float((amount[there] / total[there]).max(initial=0)), 1.0)
+        for name, amount in allocated.items()
     }
+
+
+def placed(snapshot: Snapshot, gang: Gang, given: Sequence[Placement]) -> FloatArray:
+    """Return (R,) what the placements of a gang take."""
+    tasks = {(placement.role, placement.index) for placement in given}
+    amount = np.zeros(len(snapshot.resources))
+    for pod_set in gang.pod_sets:
+        count = sum((pod_set.role, index) in tasks for index in pod_set.waiting)
+        if count:
+            amount += count * snapshot.shapes[pod_set.shape].request
+    return amount
 
 
 def _groups(parents: Sequence[int]) -> list[tuple[int, IntArray]]:

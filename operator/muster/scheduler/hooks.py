@@ -123,6 +123,10 @@ ATTEMPTS: Final = 32
 class Hooks:
     """The questions a plugin answers; None: it has no opinion."""
 
+    head_order: Callable[[GangState], float] | None = None
+    """Order of the heads of queues, before all that is known of their queues. Smaller first."""
+    usage_order: Callable[[QueueState], float | tuple[float, ...]] | None = None
+    """Order of queues by usage, smaller first. If any plugin answers, shares order no minimum."""
     queue_order: Callable[[QueueState], float | tuple[float, ...]] | None = None
     """Smaller first. May depend on nothing that changes but the queue and what is above it."""
     job_order: Callable[[GangState], float] | None = None
@@ -185,6 +189,8 @@ class Rules:
         }
         self._tiers = tiers
         # Sort keys: the first difference decides.
+        self.head_order: Callable[[GangState], Order] = self._order("head_order")
+        self.usage_order: Callable[[QueueState], Order] = self._order("usage_order")
         self.queue_order: Callable[[QueueState], Order] = self._order("queue_order")
         self.job_order: Callable[[GangState], Order] = self._order("job_order")
         self.task_order: Callable[[PodSet], Order] = self._order("task_order")

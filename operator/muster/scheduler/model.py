@@ -445,6 +445,18 @@ class Stake:
     """How much of its own others may hold."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueHistory:
+    """What happened in a queue before the cycle; times are 0 if unknown."""
+
+    last_start: float = 0.0
+    """The time at which a gang of the queue last started."""
+    head: str = ""
+    """The uid of the head, the first waiting gang of the queue."""
+    head_since: float = 0.0
+    """The time since when that gang is the head."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Queue:
     """A queue, and what its gangs hold and want."""
@@ -477,8 +489,10 @@ class Queue:
     stake: Stake | None = None
     """None: nothing but its weight counts."""
     usage: float = 0.0
-    """What its own gangs have used over time, 0 where that does not count: seconds of the cluster,
-    half of which are forgotten by and by."""
+    """Seconds of the whole cluster that its own gangs used; they decay by a half-life."""
+    fairshare: bool = True
+    """Whether its usage lowers what it deserves."""
+    history: QueueHistory = QueueHistory()
 
     @property
     def open(self) -> bool:

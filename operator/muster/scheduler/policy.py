@@ -19,13 +19,13 @@ from muster.scheduler.plugins import PLUGINS, fairshare
 from muster.scheduler.session import Around, Opener, Session, unwatched
 
 SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {
-    "JobOrder": ("job_order",),
+    "JobOrder": ("job_order", "head_order"),
     "JobReady": ("ready",),
     "JobPipelined": ("pipelined",),
     "TaskOrder": ("task_order",),
     "Preemptable": ("preemptable",),
     "Reclaimable": ("reclaimable",),
-    "QueueOrder": ("queue_order",),
+    "QueueOrder": ("queue_order", "usage_order"),
     "Predicate": ("feasible", "regions"),
     "NodeOrder": ("score",),
 }

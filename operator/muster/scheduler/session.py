@@ -685,6 +685,9 @@ def _queues(snapshot: Snapshot) -> dict[str, QueueState]:
         queues[name] = QueueState(queue, queue.allocated.copy(), tuple(divisions))
         for division in divisions:
             division.allocated += queue.allocated
+        for each in queues[name].lineage:
+            each.used += queue.usage
+            each.last_start = max(each.last_start, (queue.history.last_start, 0))
     return queues
 
 

@@ -87,6 +87,10 @@ class QueueState:
     """(R,): promised room included."""
     above: Sequence[QueueState] = ()
     """The divisions of which it is a part, the nearest first."""
+    used: float = 0.0
+    """Seconds of the whole cluster that its gangs used, those of its parts included."""
+    last_start: tuple[float, int] = (0.0, 0)
+    """The time at which one of these gangs last started, and the number of that start."""
     free: bool = field(init=False)
     """It and all above it let everybody in."""
 
@@ -102,6 +106,16 @@ class QueueState:
     def shut_by(self) -> Queue | None:
         """Which of its lineage admits nothing new, the nearest; None: none."""
         return next((each.spec for each in self.lineage if not each.spec.open), None)
+
+    @property
+    def used_by_weight(self) -> tuple[float, ...]:
+        """What each on its path used, divided by its weight; from the top down."""
+        return tuple([each.used / each.spec.weight for each in self.lineage[::-1]])
+
+    @property
+    def last_starts(self) -> tuple[tuple[float, int], ...]:
+        """The last start in each on its path, from the top down."""
+        return tuple([each.last_start for each in self.lineage[::-1]])
 
     def take(self, amount: FloatArray | IntArray) -> None:
         """Count (R,) so much more as held; what is negative comes back."""
@@ -149,6 +163,8 @@ class GangState:
     """The refusal in short."""
     shortage: Mapping[str, int] = field(default_factory=dict)
     blocked_by: tuple[str, ...] = ()
+    drains: bool = False
+    """Nodes are kept free for it until it starts."""
     reserved: bool = False
     """Room is kept for it."""
     room: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ def test_order():
         make_queue(name="d", usage=5.0),
     ]
     session = Session(make_snapshot(queues=queues), rules().openers())
-    order = fairshare.answer(session, {}).queue_order
+    order = fairshare.answer(session, {}).usage_order
     assert {name: order(queue) for name, queue in session.queues.items()} == {
         "a": (4.0, 0.0),
         "b": (4.0, 6.0),

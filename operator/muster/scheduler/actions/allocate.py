@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Order, Slicing
 from muster.scheduler.model import PODS, BoolArray, Refusal
 from muster.scheduler.session import JobOrder, Session
-from muster.scheduler.state import GangState, PodSetState, QueueState
+from muster.scheduler.state import GangState, PodSetState
 
 Waiting = dict[str, list[tuple[JobOrder, GangState]]]
 """Queue -> heap of its gangs."""
+Entry = tuple[tuple[Any, ...], str]
+"""The sort key of a queue by its head, and its name."""
 
 
 def allocate(session: Session) -> None:
@@ -30,10 +32,26 @@ def allocate(session: Session) -> None:
 
 
 def honour(session: Session) -> None:
-    """Keep what was told to a gang: it starts when that is due, and until then its room is kept.
+    """Start the gang with a published start time, or the head that waited for too long.
 
-    Whatever its queue holds by now, and whoever of other queues would come first. Only a gang of
-    higher priority that waits does.
+    Until it starts, capacity is kept for it, whatever its queue has allocated.
+    """
+    if _keep_time(session):
+        return
+    # Each may be one for which no nodes can be kept, and costs a search.
+    for gang in itertools.islice(reserve.patient_heads(session), reserve.TRIES):
+        session.respect(gang.spec.priority)
+        gang.drains = True
+        with session.budget.uncharged():
+            starts = _start(session, gang)
+        if starts or session.holder is not None:
+            return
+
+
+def _keep_time(session: Session) -> bool:
+    """Start the gang with the earliest published start time or keep capacity for it.
+
+    Only a waiting gang of higher priority goes before it. Return whether any has such a time.
     """
     told = [
         (gang.spec.told, session.order(gang), gang)
@@ -41,13 +59,13 @@ def honour(session: Session) -> None:
         if gang.spec.told is not None and gang.need and diagnosis.unfit(session, gang) is None
     ]
     if not told:
-        return
+        return False
     # One at a time, as there is one reservation; the order of gangs makes the choice the same
     # whatever order they came in.
     when, _, gang = min(told)
     higher = (g for g in session.gangs if g.need and g.spec.priority > gang.spec.priority)
     if gang.promised or any(not diagnosis.stuck(session, other) for other in higher):
-        return
+        return False
     session.respect(gang.spec.priority)
     # Before that it waits for what it is not due, like all others.
     early = when > session.snapshot.now
@@ -57,64 +75,38 @@ def honour(session: Session) -> None:
         starts = not waits and _start(session, gang)
     if not starts:
         reserve.renew(session, gang, attempt, when)
+    return True
 
 
 def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> None:
     """Place these gangs, and after their minimum their extra tasks one by one.
 
-    `fair`: a queue that holds its due is passed over.
+    The best gang of the best queue comes first, again and again. `fair`: a queue that has its
+    deserved share is passed over.
     """
     waiting = _candidates(session, gangs)
-    later = _take_turns(session, waiting, fair=fair, polite=fair and len(waiting) > 1)
-    # Who was put off may have what the others left: room that nobody else can use is not kept free
-    # for the sake of shares.
-    if later:
-        _take_turns(session, by_queue(session, later), fair=fair, polite=False)
-
-
-def _take_turns(
-    session: Session, waiting: Waiting, *, fair: bool, polite: bool
-) -> Sequence[GangState]:
-    """Place the best gang of the best queue, again and again.
-
-    `polite`: a gang that would take its queue over its due is put off while there are others to
-    be tried whose queue is below its own; those are returned.
-    """
-    later: list[GangState] = []
-    queues = [entry(session, session.queues[name]) for name in waiting]
+    by_usage = session.rules.asks("usage_order")
+    queues = [entry(session, waiting, name) for name in waiting]
     heapq.heapify(queues)
     while queues:
         # The heap is of queues, and inside each of gangs: kube-batch's two priority queues, where
         # each placement moves its queue back.
-        name = best(session, queues)
+        name = best(session, waiting, queues)
         heap = waiting[name]
-        # Nothing comes back to a queue in this action, so no other gang of it can be due more.
-        # Each is looked at all the same, for the reason that is true for it.
-        if fair and session.rules.overused(session.queues[name]):
-            for _, gang in sorted(heap):
-                _overused(session, gang)
-            continue
         _, gang = heapq.heappop(heap)
-        if polite and _oversteps(session, gang) and _poorer(session, queues):
-            later.append(gang)
+        exempt = not fair or (by_usage and gang.need)
+        if not exempt and session.rules.overused(session.queues[name]):
+            _overused(session, gang)
+            # Nothing comes back to a queue in this action, so no other gang of it can be due more.
+            # Each is looked at all the same, for the reason that is true for it.
+            while heap and not by_usage:
+                _overused(session, heapq.heappop(heap)[1])
         elif _advance(session, gang, alone=not heap and not queues):
             # It has its minimum and comes again for extra tasks, after all who still wait for
             # theirs.
             heapq.heappush(heap, (session.order(gang), gang))
         if heap:
-            heapq.heappush(queues, entry(session, session.queues[name]))
-    return later
-
-
-def _oversteps(session: Session, gang: GangState) -> bool:
-    """Say whether the next thing that the gang would take is more than its queue is due."""
-    amount = _open(gang)[0].amount(1) if session.rules.ready(gang) else gang.lacking()
-    return not session.rules.within(gang, amount, {})
-
-
-def _poorer(session: Session, queues: Iterable[tuple[Order, str]]) -> bool:
-    """Say whether any of these queues holds less than its due."""
-    return any(not session.rules.overused(session.queues[name]) for _, name in queues)
+            heapq.heappush(queues, entry(session, waiting, name))
 
 
 def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
@@ -145,26 +137,34 @@ def by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
     return waiting
 
 
-def best(session: Session, queues: list[tuple[Order, str]]) -> str:
+def best(session: Session, waiting: Waiting, queues: list[Entry]) -> str:
     """Take the best queue from a heap of such entries; return its name."""
     while True:
         # A key only grows while a queue waits in the heap, so that a stale one is always too early
         # and never too late: to look again at the top is enough.
         key, name = heapq.heappop(queues)
-        queue = session.queues[name]
         # What went to another part of the same division made this one's place a later one.
-        if not queue.above or (fresh := entry(session, queue)) <= (key, name):
+        fresh = entry(session, waiting, name) if session.queues[name].above else (key, name)
+        if fresh <= (key, name):
             return name
         heapq.heappush(queues, fresh)
 
 
-def entry(session: Session, queue: QueueState) -> tuple[Order, str]:
-    """Return what a heap of queues holds of one, so that the best comes first."""
-    # Asked with each gang, of which most take nothing.
-    return session.remember(
-        ("entry", queue.spec.name, session.room.state),
-        lambda: (session.rules.queue_order(queue), queue.spec.name),
-    )
+def entry(session: Session, waiting: Waiting, name: str) -> Entry:
+    """Return the entry of a queue in a heap from which the queue of the best head comes first."""
+    if len(waiting) == 1:
+        return (), name
+    queue, rules, (order, gang) = session.queues[name], session.rules, waiting[name][0]
+    if rules.asks("usage_order"):
+        place: Order = rules.usage_order(queue)
+    else:
+        # A gang that keeps its queue within its share comes first.
+        tasks = _open(gang)
+        more = tasks[0].amount(1) if rules.ready(gang) and tasks else gang.lacking()
+        place = (not rules.within(gang, more, {}), *rules.queue_order(queue))
+    # The order of the gangs decides last: names never do.
+    key = rules.head_order(gang), place, queue.used_by_weight, queue.last_starts, order
+    return key, name
 
 
 def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
@@ -198,6 +198,8 @@ def _start(session: Session, gang: GangState) -> bool:
     if session.rules.ready(gang):
         session.started.append(gang)
         reserve.release(session, gang)
+        for queue in gang.queue.lineage if gang.queue and not gang.spec.admitted else ():
+            queue.last_start = (session.snapshot.now, len(session.started))
         return True
     if failure is not None:
         _turn_down(session, gang, *failure)

@@ -89,16 +89,16 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
         if not (fair and session.rules.overused(session.queues[gang.spec.queue])):
             yield gang
     waiting = by_queue(session, (gang for gang in found if id(gang) not in first))
-    heap = [entry(session, session.queues[name]) for name in waiting]
+    heap = [entry(session, waiting, name) for name in waiting]
     heapq.heapify(heap)
     while heap:
-        queue = session.queues[name := best(session, heap)]
-        if fair and session.rules.overused(queue):
+        name = best(session, waiting, heap)
+        if fair and session.rules.overused(session.queues[name]):
             continue
         yield heapq.heappop(waiting[name])[1]
         # Only now: what was done for that gang may have changed where its queue stands.
         if waiting[name]:
-            heapq.heappush(heap, entry(session, queue))
+            heapq.heappush(heap, entry(session, waiting, name))
 
 
 def _mending(session: Session, found: Iterable[GangState]) -> Sequence[GangState]:

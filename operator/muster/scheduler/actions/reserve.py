@@ -9,7 +9,7 @@ there will be enough, nodes are kept free for it after it has waited long enough
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -103,22 +103,58 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     # Nodes that are drained are no help where a quota is in the way.
     short = session.rules.affordable(gang, gang.demand()) is not None
-    late = gang.spec.misled or session.snapshot.now >= gang.spec.drains_from
     # What is left of a gang whose hold is over had its time: nobody leaves for it before his own.
-    patience = late and not short and not gang.spec.admitted
+    patience = (gang.drains or gang.spec.misled) and not short and not gang.spec.admitted
     tries = session.memory.setdefault(("reserve", short), set())
     key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
         return
     # Else room would be kept beyond a queue's due while another waits for its own: the reservation
     # would undo the shares.
-    if _above(session, gang) and any(_below(session, other) for other in session.gangs):
+    above = not gang.drains and _above(session, gang)
+    if above and any(_below(session, other) for other in session.gangs):
         return
     tries.add(key)
     departures = _departures(session, gang)
     if departures is not None:
         with session.budget.uncharged():
             _Search(session, gang, attempt, departures).run(patience=patience)
+
+
+def patient_heads(session: Session) -> Iterator[GangState]:
+    """Yield the heads of queues for which nodes are to be kept free, the first of them first.
+
+    The order is by usage for the weight, among the heads of the highest priority. The first one
+    waits for `--reservation-after`, the second one twice as long, and so on: a head that is
+    replaced again and again delays the others, but not forever.
+    """
+    now = session.snapshot.now
+    if not any(gang.need and now >= gang.spec.drains_from for gang in session.gangs):
+        return
+    heads: dict[str, GangState] = {}
+    for gang in sorted((g for g in session.gangs if g.need and g.queue), key=session.order):
+        if gang.spec.queue not in heads and not diagnosis.stuck(session, gang):
+            heads[gang.spec.queue] = gang
+    found = [
+        (session.rules.head_order(gang), gang.queue.used_by_weight, gang.queue.last_starts, gang)
+        for gang in heads.values()
+        if gang.queue and not (gang.promised or gang.spec.admitted or gang.best_effort)
+        if not _limited(session, gang)
+    ]
+    found.sort(key=lambda each: (*each[:3], session.order(each[3])))
+    highest = [gang for priority, _, _, gang in found if priority == found[0][0]]
+    for place, gang in enumerate(highest, 1):
+        patience = place * (gang.spec.drains_from - gang.spec.created)
+        if now - head_since(session, gang) >= patience and diagnosis.unfit(session, gang) is None:
+            yield gang
+
+
+def head_since(session: Session, gang: GangState) -> float:
+    """Return the time since when the gang, the head of its queue, is that."""
+    history = None if gang.queue is None else gang.queue.spec.history
+    if history is None or not history.head:
+        return gang.spec.created
+    return history.head_since if history.head == gang.spec.uid else session.snapshot.now
 
 
 def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> None:

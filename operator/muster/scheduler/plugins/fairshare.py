@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fairshare: of the queues beside each other the one that has used least for its weight is first.
+"""fairshare: heads of one priority are ordered by what their queue used for its weight.
 
-What was used is forgotten by half in each half-life. Where it is counted, `division` lowers the
-weight of whoever has used more than his part, and so his due.
+Shares do not delay it. Usage decays by half in each half-life. `division` lowers the weight of a
+queue that used more than its part, and so what the queue deserves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from muster.scheduler.hooks import Hooks, Parsed
 from muster.scheduler.session import Session
-from muster.scheduler.state import QueueState
 
 HALF_LIFE: Final = "fairshare.halfLife"
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0}
-_DEFAULT: Final = 7 * _UNITS["d"]
+DEFAULT_HALF_LIFE: Final = 7 * _UNITS["d"]
 
 
 def _time(text: str) -> float:
@@ -31,18 +30,10 @@ ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {HALF_LIFE: _time}
 
 def half_life(arguments: Parsed) -> float:
     """Return in how many seconds half of what was used is forgotten."""
-    seconds: float = arguments.get(HALF_LIFE, _DEFAULT)
+    seconds: float = arguments.get(HALF_LIFE, DEFAULT_HALF_LIFE)
     return seconds
 
 
-def answer(session: Session, _arguments: Parsed) -> Hooks:
-    """Order queues by what they, and those that they are parts of, have used for their weight."""
-    used: dict[QueueState, float] = {}
-    for queue in session.queues.values():
-        for each in queue.lineage:
-            used[each] = used.get(each, 0.0) + queue.spec.usage
-
-    def order(queue: QueueState) -> tuple[float, ...]:
-        return tuple([used[each] / each.spec.weight for each in queue.lineage[::-1]])
-
-    return Hooks(queue_order=order)
+def answer(_session: Session, _arguments: Parsed) -> Hooks:
+    """Order queues by what they, and the queues above them, used for their weight."""
+    return Hooks(usage_order=lambda queue: queue.used_by_weight)

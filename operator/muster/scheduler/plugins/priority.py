@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""priority: higher first, among the gangs of a queue and among the roles of a gang."""
+"""priority: higher first, among gangs of a queue, heads of queues, and roles of a gang."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from muster.scheduler.session import Session
 def answer(_session: Session, _arguments: Parsed) -> Hooks:
     """Order gangs by their group's priority, tasks by their pods'; without one it is 0."""
     return Hooks(
+        head_order=lambda gang: -gang.spec.priority,
         job_order=lambda gang: -gang.spec.priority,
         task_order=lambda pod_set: -pod_set.priority,
         preemptable=_preemptable,

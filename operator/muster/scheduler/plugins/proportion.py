@@ -18,8 +18,8 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
-from muster.scheduler.decision import Decision, Placement, Verdict
-from muster.scheduler.division import Tree
+from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.division import Tree, placed
 from muster.scheduler.hooks import VETO, YES, Answers, Claim, Freed, Hooks, Parsed
 from muster.scheduler.model import (
     PODS,
@@ -348,7 +348,7 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
         decision = known.get(gang.key)
         given = () if decision is None else decision.placements
         if given:
-            allocated[gang.queue] += _amount(snapshot, gang, given)
+            allocated[gang.queue] += placed(snapshot, gang, given)
         elif decision is not None and not _counts(decision.verdict):
             idle = sum((p.coming for p in gang.pod_sets), np.zeros(len(snapshot.resources)))
             queues[gang.queue] = _less(queues[gang.queue], idle)
@@ -387,16 +387,6 @@ def _phase(gang: Gang, given: int) -> str:
     if gang.ready + given >= gang.min_member:
         return "running"
     return "unknown" if gang.admitted else "pending"
-
-
-def _amount(snapshot: Snapshot, gang: Gang, given: Sequence[Placement]) -> FloatArray:
-    tasks = {(placement.role, placement.index) for placement in given}
-    amount = np.zeros(len(snapshot.resources))
-    for pod_set in gang.pod_sets:
-        count = sum((pod_set.role, index) in tasks for index in pod_set.waiting)
-        if count:
-            amount += count * snapshot.shapes[pod_set.shape].request
-    return amount
 
 
 def _named(names: Sequence[str], amounts: FloatArray) -> Mapping[str, int]:

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of queues whose gangs are larger than what each queue deserves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+
+import pytest
+
+from muster.scheduler import policy
+from muster.scheduler.actions import reserve
+from muster.scheduler.model import QueueHistory
+from muster.scheduler.session import Session
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_queue,
+    make_role,
+    make_snapshot,
+    run,
+)
+from support.rehearsal.queue_streams import Streams
+
+GPUS = 8
+STARTS = int(os.environ.get("MUSTER_STREAM_JOBS", "250"))
+"""Gangs that start in a stream; `make nightly` plays 10,000."""
+PART = 0.9
+"""The part of its share that each queue gets at least."""
+FAIRSHARE = policy.parse(
+    {
+        "tiers": [
+            {"plugins": [{"name": name} for name in ("priority", "gang", "fairshare")]},
+            {"plugins": [{"name": name} for name in ("predicates", "proportion", "nodeorder")]},
+        ]
+    }
+)
+
+
+def stream(weights, seconds, rules):
+    """Return a stream of gangs of one size, the smallest above the share of every queue."""
+    queues = [make_queue(name=f"q{i}", weight=weight) for i, weight in enumerate(weights)]
+    size = int(GPUS * max(weights) / sum(weights)) + 1
+    works = {queue.name: itertools.repeat((size, seconds)) for queue in queues}
+    return Streams([make_node(gpu=GPUS)], queues, works, rules)
+
+
+@pytest.mark.parametrize("seconds", [60.0, 1800.0])
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_queues_of_equal_weight_start_equally_many(count, seconds):
+    """Each of the queues gets at least 90 % of its part of the started GPUs."""
+    streams = stream([1] * count, seconds, policy.DEFAULT)
+    streams.run(STARTS)
+    assert min(streams.shares(streams.started).values()) >= PART
+
+
+@pytest.mark.parametrize("seconds", [60.0, 1800.0])
+@pytest.mark.parametrize("weights", [(1, 1), (3, 1), (9, 1), (4, 2, 1), (9, 1, 1, 1, 1)])
+def test_queues_get_gpu_seconds_by_weight_with_fairshare(weights, seconds):
+    """Each of the queues gets at least 90 % of its part of the GPU-seconds."""
+    streams = stream(weights, seconds, FAIRSHARE)
+    streams.run(STARTS)
+    assert min(streams.shares(streams.held).values()) >= PART
+
+
+def test_large_gang_starts_beside_a_stream_of_small_ones():
+    """The head with the least usage gets a reservation before gangs within their share."""
+    queues = [make_queue(name="large"), make_queue(name="small")]
+    lengths = itertools.cycle([1500.0, 1800.0, 2100.0])
+    works = {
+        "large": itertools.repeat((5, 60.0)),
+        "small": ((1, seconds) for seconds in lengths),
+    }
+    streams = Streams([make_node(gpu=GPUS)], queues, works, policy.DEFAULT)
+    streams.run(100)
+    assert streams.started["large"] >= 50
+
+
+def waiting(queue, *, created=0.0, size=5, patience=600.0, **fields):
+    """Return a waiting gang named for its queue."""
+    roles = [make_role(replicas=size, gpu=1)]
+    fields["drains_from"] = created + patience
+    return make_gang(key=f"team/{queue}", queue=queue, created=created, roles=roles, **fields)
+
+
+def first_start(queues, gangs, rules=policy.DEFAULT):
+    """Return the queue whose gang starts on a cluster that one of them fills."""
+    decisions = run(nodes=[make_node(gpu=GPUS)], queues=queues, gangs=gangs, with_policy=rules)
+    (started,) = [decision.gang for decision in decisions.values() if decision.placements]
+    return started.removeprefix("team/")
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"usage": 1.0}),
+        ({"weight": 3, "usage": 2.0}, {"usage": 1.0}),
+        ({}, {"history": QueueHistory(last_start=5.0)}),
+        ({"history": QueueHistory(last_start=4.0)}, {"history": QueueHistory(last_start=5.0)}),
+    ],
+    ids=["usage", "usage-by-weight", "never-started", "last-start"],
+)
+def test_queue_with_less_usage_or_the_older_start_goes_first(names, one, other):
+    """Of queues with equal shares; the name of a queue decides nothing."""
+    first, second = names
+    plain = {"fairshare": False}
+    queues = [make_queue(name=first, **one | plain), make_queue(name=second, **other | plain)]
+    gangs = [waiting(first, created=1.0), waiting(second)]
+    assert first_start(queues, gangs) == first
+
+
+@pytest.mark.parametrize("rules", [policy.DEFAULT, FAIRSHARE], ids=["shares", "fairshare"])
+def test_head_of_higher_priority_goes_first(rules):
+    """The usage and the shares of queues decide between heads of one priority."""
+    queues = [make_queue(name="a"), make_queue(name="b", usage=9e6)]
+    gangs = [waiting("a", size=4), waiting("b", priority=1)]
+    assert first_start(queues, gangs, rules) == "b"
+
+
+@pytest.mark.parametrize(("rules", "first"), [(policy.DEFAULT, "b"), (FAIRSHARE, "a")])
+def test_gang_within_its_share_goes_first_without_fairshare(rules, first):
+    """With `fairshare` the queue with less usage goes first, whatever it deserves."""
+    used = make_queue(name="b", usage=100.0, fairshare=rules is FAIRSHARE)
+    gangs = [waiting("a", patience=math.inf), waiting("b", size=4)]
+    assert first_start([make_queue(name="a"), used], gangs, rules) == first
+
+
+def patient(now, queues, gangs):
+    """Return the queues whose heads may get a reservation, in order."""
+    snapshot = make_snapshot(nodes=[make_node(gpu=GPUS)], queues=queues, gangs=gangs, now=now)
+    session = Session(snapshot, policy.DEFAULT.openers())
+    return [gang.spec.queue for gang in reserve.patient_heads(session)]
+
+
+def test_first_head_by_usage_gets_the_reservation_once_it_has_waited():
+    """The second one waits twice as long, so that new heads of another queue delay it once."""
+    queues = [make_queue(name="a", usage=5.0), make_queue(name="b")]
+    gangs = [waiting("a"), waiting("b", created=300.0)]
+    assert patient(899.0, queues, gangs) == []
+    assert patient(900.0, queues, gangs) == ["b"]
+    assert patient(1200.0, queues, gangs) == ["b", "a"]
+    fresh = [gangs[0], waiting("b", created=1000.0)]
+    assert patient(1199.0, queues, fresh) == []
+    assert patient(1200.0, queues, fresh) == ["a"]
+
+
+def test_head_waits_from_the_time_it_became_the_head():
+    """Neither a gang behind another one waits as the head, nor one of lower priority."""
+    history = QueueHistory(head="team/a", head_since=500.0)
+    queues, gangs = [make_queue(name="a", history=history)], [waiting("a")]
+    assert patient(1099.0, queues, gangs) == []
+    assert patient(1100.0, queues, gangs) == ["a"]
+    before = [make_queue(name="a", history=QueueHistory(head="old", head_since=1.0))]
+    assert patient(5000.0, before, gangs) == []
+    queues.append(make_queue(name="b", usage=5.0))
+    assert patient(5000.0, queues, [*gangs, waiting("b", priority=1, created=4000.0)]) == ["b"]
