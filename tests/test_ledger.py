@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3697,
     "local": 3795,
     "muster": 1111,
-    "runtime": 2346,
+    "runtime": 2363,
     "scheduler": 10759,
-    "store": 3134,
-    "tests": 76799,
+    "store": 3139,
+    "tests": 76858,
     "tools": 2587,
 }
 

@@ -38,6 +38,7 @@ class Server:
         self.writes, self.refuses, self.meanwhile, self.drops = [], {}, None, ()
         self.loses, self.job = False, None
         self.tried, self.rejects = [], lambda _pod: None
+        self.urgency, self.gate = None, None
 
     async def _write(self, verb, path, body):
         await asyncio.sleep(0.02 if "slow" in str(body) else 0)
@@ -72,9 +73,15 @@ class Server:
             raise ApiError(code, "Forbidden", "denied by policy", None)
         return body
 
-    async def patch(self, path, exactly, body, _urgency):
+    async def patch(self, path, exactly, body, urgency):
         """Patch; what was sent is kept in `body`, for which object in `exactly`."""
-        self.body, self.exactly = body, exactly
+        self.body, self.exactly, self.urgency = body, exactly, urgency
+        if self.gate is not None:
+            async with self.gate.enter(urgency, "team"):
+                return await self._patched(path, body)
+        return await self._patched(path, body)
+
+    async def _patched(self, path, body):
         return {**await self._write("patch", path, body), "kind": "Patched",
                 "metadata": {"name": "x", "namespace": "team", "uid": "x"}}  # fmt: skip
 
@@ -688,3 +695,36 @@ def test_what_is_told_is_not_told_again_as_a_later_write_fails(story):
     told = Emit("Normal", "SuccessfulCreatePod", "Created pod: one")
     story.go(create("one"), told, patch("one", {"metadata": {"labels": {"a": "b"}}}), STATUS)
     assert story.said.all.count(("SuccessfulCreatePod", "Created pod: one")) == 1
+
+
+ENDS = SetStatus({"state": "Succeeded", "completionTime": "2026-01-01T00:00:00Z"})
+
+
+@pytest.mark.parametrize(
+    ("status", "level"), [(STATUS, PriorityLevel.STATUS), (ENDS, PriorityLevel.PLACEMENT)]
+)
+def test_status_that_ends_a_job_is_as_urgent_as_a_placement(story, status, level):
+    """Clean-up waits for it, and keeps the capacity of the job until then."""
+    story.go(status)
+    assert story.server.urgency is level
+
+
+def test_status_before_the_end_of_a_pod_waits_for_no_placement(story):
+    """The status that ends the job would wait behind it, while pods of others are placed."""
+    story.actions = [STATUS]
+
+    async def play():
+        story.server.gate = FlowControl(1)
+        async with story.server.gate.enter(PriorityLevel.PLACEMENT, "team"):
+            reconciles = asyncio.create_task(story.reconciler.reconcile(KEY))
+            await asyncio.sleep(2 * LINGER)
+            waiting = story.server.gate.waiting
+            assert waiting(PriorityLevel.STATUS) == 1
+            story.reconciler.on_pod_ended("TFJob/team/other")
+            assert waiting(PriorityLevel.PLACEMENT) == 0
+            story.reconciler.on_pod_ended(KEY)
+            assert waiting(PriorityLevel.PLACEMENT) == 1
+        await reconciles
+
+    asyncio.run(play())
+    assert story.server.writes == [WRITTEN]

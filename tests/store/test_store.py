@@ -43,8 +43,12 @@ class Story:
     def __init__(self, backend=gang.EMBEDDED, namespaces=()):
         """Begin with a job of one worker."""
         self.enqueued, self.cycles, self.arrived, self.version = [], [], [], 0
+        self.ended = []
         callbacks = Callbacks(
-            self.enqueued.append, lambda: self.cycles.append(self.version), self.arrived.append
+            self.enqueued.append,
+            lambda: self.cycles.append(self.version),
+            self.arrived.append,
+            ended=self.ended.append,
         )
         kinds = [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"]]
         self.store = Store(backend, kinds, namespaces, callbacks)
@@ -632,3 +636,14 @@ def test_outage_ends_with_a_heartbeat_of_a_reachable_node(story):
     heartbeat(story, "n3")
     assert story.asked() == ({KEY}, True)
     assert observed(story, clock[0] + 60)[0].lost
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_end_of_a_pod_is_recorded_once(phase):
+    """Later changes of the pod report no other end."""
+    story = Story()
+    story.pod(phase="Running")
+    assert story.ended == []
+    story.pod(phase=phase)
+    story.pod(phase=phase, labels={**LABELS, "more": "a"})
+    assert story.ended == ["TFJob/team/mnist"]

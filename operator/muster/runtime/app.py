@@ -95,7 +95,12 @@ class Operator:
             self.backend,
             self.frameworks,
             settings.namespaces,
-            Callbacks(self.queue.add, self._trigger, unreadable=self._tell),
+            Callbacks(
+                self.queue.add,
+                self._trigger,
+                unreadable=self._tell,
+                ended=self._on_pod_ended,
+            ),
             settings.cluster_domain,
             settings.home,
             settings.node_lost_after,
@@ -357,6 +362,9 @@ class Operator:
         """Have it written where the gang of a job stands."""
         self.reconciler.hurry(key)
         self.queue.add(key, at_once=True)
+
+    def _on_pod_ended(self, key: str) -> None:
+        self.reconciler.on_pod_ended(key)
 
     def _launchers(self, prefix: str) -> Mapping[tuple[str, ...], float]:
         return {

@@ -190,6 +190,12 @@ class Reconciler:
         if job and gangstatus.is_awaited(self._allocator.verdict(job), job.status.gang):
             haste.hurry()
 
+    def on_pod_ended(self, key: str) -> None:
+        """Expedite the reconcile under way of a job: the next one may report that the job ends."""
+        haste = self._under_way.get(key)
+        if haste is not None:
+            haste.hurry()
+
     async def _pass(self, key: str) -> float | None:
         # Both before anything is awaited: the status is written against the very version that the
         # job was read from.
@@ -566,8 +572,11 @@ class Reconciler:
             return True
         exactly = Exactly(job.uid, turn.version)
         path, body = self._path(job, "status"), {"status": patch}
+        # Clean-up waits for the status that ends the job, and others for its capacity.
+        ends = "completionTime" in patch
+        level = PriorityLevel.PLACEMENT if ends else PriorityLevel.STATUS
         try:
-            stored = await self._kube.patch(path, exactly, body, PriorityLevel.STATUS)
+            stored = await self._kube.patch(path, exactly, body, level)
         except ApiError as error:
             if error.code == 409:
                 # The watch is behind: the next pass would derive the same of the same version, and

@@ -76,6 +76,8 @@ class Callbacks:
     """Take note of a pod that is seen on a node; that of a batch Job of a job's as the job's."""
     unreadable: Told = nobody
     """Take note of an object that cannot be read, and why."""
+    ended: Callable[[str], None] = _ignore
+    """Record that a pod of the job with that key has ended."""
 
 
 NOBODY: Final = Callbacks()
@@ -101,6 +103,7 @@ class Store:
         self.frameworks = {framework.kind: framework for framework in frameworks}
         self.namespaces = tuple(namespaces) or EVERYWHERE
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
+        self._ended = callbacks.ended
         self._unreadable = callbacks.unreadable
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
@@ -317,6 +320,8 @@ class Store:
                 if view is not None:
                     self.jobs.revise(self.children.job_of(view.owner))
                 self._enqueue_owner(view)
+            if new is not None and new.terminal and not (old is not None and old.terminal):
+                self._ended(self.jobs.key_of(self.children.job_of(new.owner)) or "")
         if self.backend.embedded:
             used = None if before is None else before.use
             uses = None if after is None else after.use

@@ -550,7 +550,8 @@ class Process:
         def trigger():
             self.loop.trigger()
 
-        self.store = Store(gang.EMBEDDED, rows, callbacks=Callbacks(self.queue.add, trigger))
+        callbacks = Callbacks(self.queue.add, trigger, ended=self._on_pod_ended)
+        self.store = Store(gang.EMBEDDED, rows, callbacks=callbacks)
         self.informers = Informers(kube, self.store)
         self.jobs = [
             Informer(kube, Resource(names.GROUP, row.version, row.plural),
@@ -572,6 +573,9 @@ class Process:
         self._parts = [self.informers.run(), recorder.run(), self._work()]
         granted = self.informers.grant(names.BATCH_JOB)
         self._parts += [informer.run() for informer in (*self.jobs, *granted)]
+
+    def _on_pod_ended(self, key):
+        self.reconciler.on_pod_ended(key)
 
     def _publish(self, key):
         self.reconciler.hurry(key)
