@@ -121,82 +121,10 @@ def test_a_node_with_more_ways_than_are_looked_at():
     check(given, found.counts)
 
 
-def test_counts_that_name_too_many_states():
-    """Are left alone."""
-    assert solve(puzzle([[9]], [[1]] * 8, [10**8] * 8), PLENTY).counts is None
-
-
-def test_the_same_is_worked_out_once():
-    """A puzzle is known by what is in it."""
-    one, same, other = (puzzle([[5]], [[2]], [wanted]) for wanted in (2, 2, 3))
-    assert solve(one, PLENTY) is solve(same, PLENTY)
-    assert one == same != other
-    assert one != "puzzle"
-    assert solve(other, PLENTY).counts is None
-
-
-def test_what_changes_nothing_is_not_searched_anew(monkeypatch):
-    """That a node has a little more or less, which no task could use."""
-    searches = []
-    search = packing._Search
-
-    def counted(*given):
-        searches.append(given)
-        return search(*given)
-
-    monkeypatch.setattr(packing, "_Search", counted)
-    dice = np.random.default_rng(7)
-    requests = np.array([[200, 700], [300, 500], [500, 400], [700, 100]])
-    held = dice.integers(0, 4, (12, 4))
-    free, wanted = held @ requests, held.sum(axis=0) + 1
-    before = solve(puzzle(free, requests, wanted), PLENTY)
-    assert (before.counts is None, len(searches)) == (True, 1)
-    for _ in range(20):
-        change = dice.integers(0, 90, free.shape)
-        found = solve(puzzle(free + change, requests, wanted), PLENTY)
-        assert found.counts is None
-    assert len(searches) == 1
-    free[0] += 1000
-    solve(puzzle(free, requests, wanted), PLENTY)
-    assert len(searches) == 2
-
-
-def test_what_is_remembered_makes_no_difference():
-    """Random puzzles in turns, with little changes: the same is found with and without."""
-    dice = np.random.default_rng(11)
-    asked = 0
-    for _ in range(60):
-        kinds = int(dice.integers(2, 4))
-        requests = dice.integers(1, 5, (kinds, 2)) * 10
-        free, wanted = dice.integers(0, 120, (5, 2)), dice.integers(1, 6, kinds)
-        for _ in range(4):
-            work = int(dice.choice([3000, 20_000, PLENTY]))
-            given = puzzle(
-                np.maximum(free + dice.integers(-9, 10, free.shape), 0), requests, wanted
-            )
-            found = solve(given, work)
-            packing.solve.cache_clear()
-            fresh = packing.solve.__wrapped__(given, work)
-            again = forgetful(given, work)
-            assert found.work == fresh.work == again.work
-            counts = [each.counts for each in (found, fresh, again)]
-            assert len({c is None for c in counts}) == 1
-            if found.counts is not None:
-                assert all((c == found.counts).all() for c in counts)
-                asked += 1
-    assert asked > 20
-
-
 def forget():
     """Let nothing be remembered of other puzzles."""
     for remembers in (packing.solve, packing._searched, packing._patterns):
         remembers.cache_clear()
-
-
-def forgetful(given, work):
-    """Return what is found by somebody who remembers nothing."""
-    forget()
-    return solve(given, work)
 
 
 def test_little_is_kept_of_how_a_node_can_be_filled():

@@ -24,26 +24,6 @@ def place(session, gang, count):
     session.place(gang, gang.tasks[0], session.fit(gang.tasks[0]).choose(count))
 
 
-def test_whole_gang_stays(session):
-    """What was placed in the block stays if the gang may start."""
-    gang = session.gangs[0]
-    with session.all_or_nothing(gang):
-        place(session, gang, 2)
-    assert gang.ready == 2
-    assert session.room.idle[0, CPU] == 1000
-    assert gang.queue.allocated[CPU] == 2000
-
-
-def test_half_gang_goes(session):
-    """What was placed in the block is taken back if the gang may not start."""
-    gang = session.gangs[0]
-    with session.all_or_nothing(gang):
-        place(session, gang, 1)
-    assert (gang.ready, gang.placements) == (0, [])
-    assert session.room.idle[0, CPU] == 3000
-    assert gang.queue.allocated[CPU] == 0
-
-
 def test_an_error_takes_back(session):
     """An error inside the block leaves nothing behind."""
     gang = session.gangs[0]
@@ -56,33 +36,6 @@ def test_an_error_takes_back(session):
     with pytest.raises(ZeroDivisionError):
         placing()
     assert session.room.idle[0, CPU] == 3000
-
-
-def test_nested(session):
-    """A failed inner gang leaves the outer one alone, a failed outer one takes the inner along."""
-    first, second = session.gangs
-    with session.all_or_nothing(first):
-        place(session, first, 1)
-        with session.all_or_nothing(second):
-            place(session, second, 1)
-        assert session.room.idle[0, CPU] == 2000
-        with session.all_or_nothing(second):
-            place(session, second, 2)
-        assert session.room.idle[0, CPU] == 0
-    assert session.room.idle[0, CPU] == 3000
-    assert (first.ready, second.ready) == (0, 0)
-
-
-def test_equal_state_after_undo(session):
-    """The room's state number says that the room is as before, and never lies."""
-    gang = session.gangs[0]
-    before = session.room.state
-    place(session, gang, 1)
-    inside = session.room.state
-    session.undo(0)
-    assert session.room.state == before
-    place(session, gang, 2)
-    assert session.room.state not in (before, inside)
 
 
 def test_promises_are_given_up_once(session):

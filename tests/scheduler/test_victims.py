@@ -24,24 +24,6 @@ def victims(*gangs):
     return Session(make_snapshot(nodes=NODES, gangs=gangs), policy.DEFAULT.openers()).victims
 
 
-def test_the_minimum_goes_as_one():
-    """Each task above it is a unit of its own; gangs are in the order of their keys."""
-    found = victims(gang("b", "n1", "n1", min_member=2), gang("a", *["n1"] * 4, min_member=2))
-    assert [g.key for g in found.gangs] == ["a", "b"]
-    assert found.unit.tolist() == [0, 0, 1, 2, 3, 3]
-    assert found.gang.tolist() == [0, 0, 0, 1]
-    assert found.whole.tolist() == [True, False, False, True]
-    assert found.amount[:, CPU].tolist() == [2000, 1000, 1000, 2000]
-    assert found.surplus.tolist() == [2, 0]
-
-
-def test_a_gang_that_is_not_whole_has_nothing_to_spare():
-    """Nor one of which nothing holds a node: it is not among them."""
-    more = make_role(role="ps", replicas=2, cpu=1)
-    found = victims(gang("a", "n1", "n2", more=[more]), make_gang(key="b"))
-    assert (len(found.gangs), found.whole.tolist(), found.count.tolist()) == (1, [True], [2])
-
-
 def test_what_is_freed_where():
     """Per node, all resources; a task whose node is gone frees nothing."""
     found = victims(gang("a", "n2", "n1", "n2", "gone", min_member=0))
@@ -69,13 +51,6 @@ def test_what_is_lost_is_time_on_a_part_of_the_cluster():
     assert victims(old, young, known).lost.tolist() == [20.0, 2.0, 10.0]
 
 
-def test_what_comes_before_in_the_same_gang():
-    """Row by row, in the order in which they are given."""
-    found = victims(gang("a", "n1"))
-    amounts = np.array([[1.0], [2.0], [4.0], [8.0]])
-    assert found.before(np.array([1, 0, 1, 1]), amounts).tolist() == [[0], [0], [1], [5]]
-
-
 def test_units_know_their_gang():
     """Its queue, priority, and what keeps it from being taken."""
     one = gang("a", "n1", "n1", min_member=1, queue="q2", priority=3, guarded=True)
@@ -86,17 +61,3 @@ def test_units_know_their_gang():
     assert found.guarded.tolist() == [True, True, False]
     assert found.critical.tolist() == [False, False, True]
     assert found.own(found.gangs[1]).tolist() == [False, False, True]
-
-
-def test_what_is_tried_and_taken_back_leaves_gone_what_went_before():
-    """Where any task may be one above the minimum, and where all of the minimum go as one."""
-    found = victims(gang("a", *["n1"] * 4, min_member=2))
-    singly = found.singly
-    found.leave(np.array([0]), 1)
-    found.leave(np.array([1]), 1)
-    found.leave(np.array([1]), -1)
-    assert found.evicted.tolist() == [True, False, False]
-    assert singly.evicted[singly.unit].tolist() == [True, False, False, False]
-    found.leave(np.array([0]), -1)
-    assert not found.evicted.any()
-    assert not singly.evicted.any()

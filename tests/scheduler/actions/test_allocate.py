@@ -15,8 +15,6 @@ from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_gang,
     make_node,
-    make_pod,
-    make_queue,
     make_role,
     make_snapshot,
     make_template,
@@ -31,92 +29,10 @@ def waits(key, count, *, cpu=1, least=None, **fields):
     return make_gang(key=key, roles=roles, min_member=least, **fields)
 
 
-def played(*gangs, cpu=4, nodes=1, queues=None, pods=(), rules=policy.DEFAULT):
-    """Return the session after allocate on nodes of so many cpus."""
-    made = [make_node(name=f"n{i}", cpu=cpu) for i in range(1, nodes + 1)]
-    snapshot = make_snapshot(nodes=made, gangs=gangs, queues=queues, pods=pods)
-    session = Session(snapshot, rules.openers())
-    allocate(session)
-    return session
-
-
 def placed(session):
     """Return gang -> how many of its tasks were given nodes, of those with any."""
     counts = {g.spec.key: sum(len(nodes) for *_, nodes in g.placements) for g in session.gangs}
     return {key: count for key, count in counts.items() if count}
-
-
-@pytest.mark.parametrize(
-    ("gangs", "got"),
-    [
-        ([waits("a", 3), waits("b", 2)], {"a": 3}),
-        ([waits("a", 5), waits("b", 2)], {"b": 2}),
-        ([waits("a", 3, created=5.0), waits("b", 3)], {"b": 3}),
-        ([waits("a", 3), waits("b", 3, priority=1)], {"b": 3}),
-        ([waits("a", 4, least=1), waits("b", 2)], {"a": 2, "b": 2}),
-        ([waits("a", 9, least=1), waits("b", 9, least=1)], {"a": 2, "b": 2}),
-        ([waits("a", 2, cpu=0)], {}),
-    ],
-    ids=["whole", "or-not-at-all", "oldest", "priority", "minima-before-extras", "by-turns",
-         "nothing-asked-for"],
-)  # fmt: skip
-def test_who_gets_the_room(gangs, got):
-    """Of a node of four cpus; what asks for nothing is left to another action."""
-    assert placed(played(*gangs)) == got
-
-
-def test_the_queue_that_has_least_comes_first():
-    """By its due: none is over it while another waits below its own."""
-    queues = [make_queue(name="rich"), make_queue(name="poor")]
-    rich, poor = waits("a", 4, queue="rich", least=1), waits("b", 4, queue="poor", least=1)
-    assert placed(played(rich, poor, queues=queues)) == {"a": 2, "b": 2}
-    assert placed(played(waits("a", 4, queue="rich", least=1), queues=queues)) == {"a": 4}
-    whole = waits("a", 3, queue="rich")
-    assert placed(played(whole, waits("b", 2, queue="poor", created=9.0), queues=queues)) == {
-        "b": 2
-    }
-
-
-@pytest.mark.parametrize(
-    ("gang", "reason", "says"),
-    [
-        (waits("a", 1, queue="gone"), "QueueNotFound", 'queue "gone" does not exist'),
-        (
-            waits("a", 1, min_resources={"cpu": 9000}),
-            "ExceedsCluster",
-            "minResources asks for 9 cpu, the usable nodes have 4",
-        ),
-        (waits("a", 1, least=3), "NotEnoughTasks", ""),
-        (waits("a", 5), "ExceedsCluster", "cpu"),
-    ],
-)
-def test_why_not(gang, reason, says):
-    """It is said once, of the gang."""
-    (state,) = played(gang).gangs
-    assert str(state.refusal.reason) == reason
-    assert says in state.refusal.sentence
-    assert not state.placements
-
-
-def test_roles_are_tried_in_another_order_where_the_first_does_not_do():
-    """The small ones would stand where only the large one fits."""
-    roles = [make_role(role="a", replicas=2, cpu=1), make_role(role="b", replicas=1, cpu=4)]
-    session = played(make_gang(key="g", roles=roles), nodes=2)
-    assert placed(session) == {"g": 3}
-
-
-def test_room_that_comes_free_is_promised():
-    """The gang is whole with it, and waits for the pods that end."""
-    ending = make_pod(name="ends", node="n1", cpu=3, deleting=True)
-    (state,) = played(waits("a", 3), pods=[ending]).gangs
-    assert (state.ready, state.promised) == (1, 2)
-    assert state.nominations() == []
-
-
-def test_what_has_started_is_remembered():
-    """In the order in which it was placed, each once."""
-    session = played(waits("a", 3, least=1), waits("b", 1), cpu=8)
-    assert [gang.spec.key for gang in session.started] == ["a", "b"]
 
 
 def particular(key, count=4, **fields):

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from muster.scheduler import policy
 from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.session import Session
@@ -15,7 +13,6 @@ from support.builders.scheduler import (
     make_queue,
     make_role,
     make_snapshot,
-    run,
 )
 
 POLICY = policy.parse({"actions": "allocate, preempt"})
@@ -50,43 +47,10 @@ def waits(count, *, priority=5, **fields):
     return make_gang(key="team/waits", roles=[role], priority=priority, **fields)
 
 
-@pytest.mark.parametrize(
-    ("gangs", "gone"),
-    [
-        ([runs("low", 4), waits(2)], {"team/low": {0, 1, 2, 3}}),
-        ([runs("low", 4, min_member=2), waits(2)], {"team/low": {2, 3}}),
-        ([runs("low", 4, priority=5), waits(2)], {}),
-        ([runs("low", 4, priority=5, min_member=3), waits(1)], {"team/low": {3}}),
-        ([runs("low", 4, priority=6, min_member=0), waits(2)], {}),
-        ([runs("low", 4, queue="other"), waits(2)], {}),
-        ([runs("low", 2), waits(2)], {}),
-        ([runs("low", 4), waits(5)], {}),
-        ([runs("old", 2), runs("young", 2, created=9.0), waits(2)], {"team/young": {0, 1}}),
-    ],
-    ids=["lower", "its-extras-do", "equal", "extras-of-an-equal", "higher", "another-queue",
-         "room-is-free", "not-enough-anyway", "just-what-is-needed"],
-)  # fmt: skip
-def test_who_goes(gangs, gone):
-    """As few as do, of lower priority, in the same queue; nobody where that would not help."""
-    assert evicted(*gangs) == gone
-
-
 def test_nobody_who_may_not_be_asked():
     """Without a plugin that answers, nothing is taken."""
     rules = policy.parse({"actions": "preempt", "tiers": [{"plugins": [{"name": "binpack"}]}]})
     assert evicted(runs("low", 4), waits(2), rules=rules) == {}
-
-
-@pytest.mark.parametrize(("rank", "gone"), [(0, {3}), (9, set())])
-def test_a_better_role_takes_the_room_of_extras_of_its_gang(rank, gone):
-    """If the gang is whole without them, and they rank below."""
-    held = tuple((i, "n1") for i in range(4))
-    roles = [
-        make_role(role="ps", held=held, cpu=1, priority=rank),
-        make_role(role="worker", replicas=1, cpu=1, priority=5),
-    ]
-    gang = make_gang(roles=roles, min_member=3)
-    assert evicted(gang).get("team/a", set()) == gone
 
 
 def test_extras_are_judged_by_their_own_role():
@@ -104,20 +68,3 @@ def test_extras_are_judged_by_their_own_role():
     session = Session(snapshot, POLICY.openers())
     preempt(session)
     assert session.evictions() == {}
-
-
-@pytest.mark.parametrize(("grace", "evicts"), [(30, ()), (2**31, ("team/low",))])
-def test_nobody_waits_for_years(grace, evicts):
-    """A gang that may evict another does, instead of waiting for a pod that takes its time."""
-    ending = make_pod(name="evil-0", node="n1", namespace="evil", cpu=8, deleting=True)
-    ending["metadata"]["deletionGracePeriodSeconds"] = grace
-    decision = run(
-        with_policy=POLICY,
-        nodes=[make_node(name="n1"), make_node(name="n2")],
-        pods=[ending, make_pod(name="low-0", node="n2", namespace="team", cpu=8)],
-        gangs=[
-            make_gang(key="team/low", roles=[make_role(held=[(0, "n2")], cpu=8)]),
-            make_gang(key="team/high", priority=5, roles=[make_role(replicas=1, cpu=8)]),
-        ],
-    )["team/high"]
-    assert tuple(eviction.gang for eviction in decision.evictions) == evicts

@@ -10,8 +10,6 @@ from muster.scheduler.model import Deferred
 from support.builders.scheduler import (
     make_gang,
     make_node,
-    make_pod,
-    make_queue,
     make_role,
     make_snapshot,
     make_template,
@@ -76,49 +74,6 @@ def test_one_too_many_starts_nothing_unless_it_is_spare():
     assert decision.verdict.reason == "ExceedsCluster"
     least = len("".join(FILLS))
     assert sum(map(len, found(make_gang(roles=roles(more=3), min_member=least)).values())) == least
-
-
-def test_who_pays_for_too_much_does_not_get_it():
-    """What the queue may have holds here, too."""
-    queue = make_queue(gpu=sum(SIZES[r][1] for r in "".join(FILLS)) - 1)
-    assert not found(make_gang(roles=roles()), queues=[queue])
-
-
-def test_tasks_that_keep_apart_from_their_like():
-    """One of a role for a node, and never beside those that mind them."""
-    apart = {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": HOST, "labelSelector": {"matchLabels": {"role": "b"}}}
-        ]
-    }
-    chosen = roles()
-    chosen[1] = make_role(
-        role="b",
-        replicas=10,
-        template=make_template(
-            cpu=1, gpu=1, labels={"role": "b"}, affinity={"podAntiAffinity": apart}
-        ),
-    )
-    got = found(make_gang(roles=chosen))
-    assert sorted(each.count("b") for each in got.values())[-10:] == [1] * 10
-    assert "".join(got.values()).count("a") == chosen[0].waiting.stop
-
-
-def test_ports_that_meet_are_on_different_nodes():
-    """A port is there once."""
-    port = [{"containerPort": 80, "hostPort": 80}]
-    kinds = [
-        make_role(role=role, replicas=7, template=make_template(cpu=cpu, gpu=1, ports=port))
-        for role, cpu in (("a", 5), ("b", 8))
-    ]
-    got = found(make_gang(roles=kinds))
-    assert sorted(got.values()) == ["a"] * 7 + ["b"] * 7
-
-
-def test_only_what_is_free_is_filled():
-    """What others hold is theirs."""
-    pod = make_pod(node="n00", cpu=1)
-    assert not found(make_gang(roles=roles()), pods=[pod])
 
 
 def test_search_that_was_cut_off_finds_more_the_next_time(monkeypatch):

@@ -38,42 +38,10 @@ def test_levels(arguments, racks):
     assert len({int(node[1]) // 2 for node in nodes_of(decision).values()}) == racks
 
 
-@pytest.mark.parametrize(
-    ("arguments", "placed"), [({"levels": "none"}, 6), ({"required": "none"}, 0)]
-)
-def test_a_label_that_no_node_has(arguments, placed):
-    """Preferred, it is no obstacle; required, it is one that is told."""
-    gang = make_gang(roles=[make_role(replicas=6, cpu=1)])
-    decision = run(nodes=RACKS, gangs=[gang], with_policy=rules(**arguments))["team/a"]
-    assert len(decision.placements) == placed
-    assert ("node label" in decision.verdict.message) == (placed == 0)
-
-
-def test_members_that_return_go_where_the_gang_is():
-    """A member of an admitted gang whose home is gone stays in the rack of the others."""
-    role = make_role(held=[(0, "n4"), (1, "n4")], waiting=[2], previous={2: "gone"}, cpu=1)
-    gang = make_gang(roles=[role], admitted=True)
-    decision = run(nodes=RACKS, gangs=[gang], with_policy=rules(required="rack"))["team/a"]
-    assert nodes_of(decision)["worker-2"] in ("n4", "n5")
-
-
 def test_no_level_named():
     """An empty list is an error that says what to write."""
     with pytest.raises(policy.PolicyError, match="from the narrowest to the widest"):
         rules(levels=" , ")
-
-
-@pytest.mark.parametrize("levels", ["rack, zone", "zone, rack"])
-def test_either_way_round(levels):
-    """The level with fewer nodes to a domain is the narrower one, in whichever order."""
-    zones = {"r0": "a", "r1": "a", "r2": "b"}
-    nodes = [
-        make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i // 2}", "zone": zones[f"r{i // 2}"]})
-        for i in range(6)
-    ]
-    gang = make_gang(roles=[make_role(replicas=6, cpu=1)])
-    decision = run(nodes=nodes, gangs=[gang], with_policy=rules(levels=levels))["team/a"]
-    assert {int(node[1]) // 2 for node in nodes_of(decision).values()} == {0}
 
 
 def test_unknown_where_the_policy_names_no_level():
@@ -85,36 +53,6 @@ def test_unknown_where_the_policy_names_no_level():
     assert said.endswith(f'"rack"; known are: {listed} and 2 more')
     gang = make_gang(topology=Topology("l7", required=True))
     assert run(nodes=nodes, gangs=[gang])["team/a"].placements
-
-
-def test_roles_that_compete_for_one_domain():
-    """Each would fit the tightest rack; both together are given two."""
-    nodes = [make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i}"}) for i in range(3)]
-    own = Topology("rack", required=True)
-    roles = [make_role(role=role, replicas=3, cpu=1, topology=own) for role in ("a", "b", "c")]
-    found = nodes_of(run(nodes=nodes, gangs=[make_gang(roles=roles)])["team/a"])
-    assert len({node for task, node in found.items() if task[0] == "b"}) == 1
-    assert set(found.values()) == {"n0", "n1", "n2"}
-
-
-def test_a_role_whose_members_return():
-    """It goes where the rest of the role is; those of other roles do not count."""
-    own = Topology("rack", required=True)
-    roles = [
-        make_role(role="ps", held=[(0, "n0"), (1, "n1")], cpu=1),
-        make_role(held=[(0, "n4")], waiting=[1], previous={1: "gone"}, cpu=1, topology=own),
-    ]
-    decision = run(nodes=RACKS, gangs=[make_gang(roles=roles, admitted=True)])["team/a"]
-    assert nodes_of(decision)["worker-1"] in ("n4", "n5")
-
-
-def test_enough_but_in_pieces():
-    """Each role would fit the rack, and the sums suffice: it is said that both do not go in."""
-    nodes = [make_node(name=f"n{i}", cpu=3, labels={"rack": "r"}) for i in range(2)]
-    roles = [make_role(role="a", replicas=2, cpu=2), make_role(replicas=1, cpu="1500m")]
-    gang = make_gang(topology=Topology("rack", required=True), roles=roles)
-    said = run(nodes=nodes, gangs=[gang])["team/a"].verdict.summary
-    assert said.endswith('"r", has room for 2 of 2 a, 1 of 1 worker, but not for all together')
 
 
 def test_a_label_that_is_known_and_nowhere():
@@ -156,33 +94,6 @@ def test_what_is_preferred_by_several_roles_keeps_nobody_out():
     decision = run(nodes=nodes, gangs=[make_gang(roles=roles)])["team/a"]
     assert len({p.node for p in decision.placements if p.role == "c"}) == 1
     assert len(decision.placements) == 11
-
-
-def test_slices_of_job_with_topology_of_role_hold_both():
-    """The slices of a job go through a role that requires one rack for itself."""
-    nodes = [
-        make_node(name=f"{rack}{nvlink}{i}", cpu=1, labels={"rack": rack, "nvlink": rack + nvlink})
-        for rack, nvlink, count in (("r", "x", 3), ("r", "y", 1), ("s", "x", 2), ("s", "y", 2))
-        for i in range(count)
-    ]
-    gang = make_gang(
-        topology=Topology(slice_level="nvlink", slice_size=2),
-        roles=[make_role(replicas=4, cpu=1, topology=Topology("rack", required=True))],
-    )
-    found = nodes_of(run(nodes=nodes, gangs=[gang])["team/a"])
-    assert [found[f"worker-{i}"][:2] for i in range(4)] == ["sx", "sx", "sy", "sy"]
-
-
-def test_slices_of_role_replace_slices_of_job():
-    """A role with its own slices is not cut into those of its job."""
-    nodes = [make_node(name=f"n{i}", cpu=1, labels={"nvlink": f"{i // 3}"}) for i in range(6)]
-    own = Topology(slice_level="nvlink", slice_size=3)
-    gang = make_gang(
-        topology=Topology(slice_level="nvlink", slice_size=4),
-        roles=[make_role(replicas=6, cpu=1, topology=own)],
-    )
-    found = nodes_of(run(nodes=nodes, gangs=[gang])["team/a"])
-    assert {found[f"worker-{i}"] for i in range(3)} in ({"n0", "n1", "n2"}, {"n3", "n4", "n5"})
 
 
 def test_tasks_that_stand_in_stay_in_their_required_domain():
