@@ -135,23 +135,6 @@ def test_successor_of_a_failed_pod_is_tried():
     play(story)
 
 
-def test_a_sidecar_that_admission_adds():
-    """There is room for it, too."""
-
-    def admit(pod):
-        sidecar = {"name": "proxy", "resources": {"requests": {"cpu": "2"}}}
-        pod["spec"]["containers"].append(sidecar)
-        return pod
-
-    async def story(s):
-        s.server.admit = admit
-        s.create()
-        await s.until(s.placements)
-        assert sorted(s.placements().values()) == ["n1", "n2"]
-
-    play(story)
-
-
 def test_gates_that_admission_adds():
     """Such pods are created without a node, as those whose template has gates."""
 
@@ -647,21 +630,6 @@ def test_answers_do_not_pile_up():
     assert known.get(("team", "1"), 1.0) is not None
     known.changed()
     assert known.get(("team", "1"), 1.0) is None
-
-
-def test_labels_that_admission_adds():
-    """Those of the pod alone, as its index, are not those of its role."""
-    sent = {"metadata": {"labels": {"a": "1"}}, "spec": {}}
-    more = {"a": "1", "b": "2", "training.kubeflow.org/replica-index": "0"}
-    stored = {"metadata": {"labels": more}, "spec": {"x": 1}}
-    stored["spec"]["volumes"] = [{"name": "token", "projected": {}}]
-    answer = answers.shown(sent, stored, 5.0)
-    assert answer.until == 5.0 + answers.LIFETIME
-    template = {"metadata": {"labels": {"own": "l"}}, "spec": {"nodeName": "n1", "y": 2}}
-    assert answer.applied(template) == {
-        "metadata": {"labels": {"own": "l", "b": "2"}},
-        "spec": {"x": 1, "volumes": [], "nodeName": "n1"},
-    }
 
 
 def test_no_more_of_a_pod_is_kept_than_counts():

@@ -24,7 +24,7 @@ from muster.allocator.tracker import (
     Outcome,
     Publish,
 )
-from muster.allocator.verdict import HOLD_EXPIRED, RECORDED, Cause
+from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge, names
 from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.cluster.dryrun import Answer
@@ -810,15 +810,6 @@ class TestRelease:
         assert not running.memory.released
         assert not evicted(running)
 
-    def test_a_member_that_is_back_in_time(self, restarting):
-        """It goes on."""
-        restarting.pod(W0, phase="Failed")
-        restarting.look()
-        restarting.gone(W0)
-        restarting.pod(W0, uid="second")
-        restarting.look(HOLD)
-        assert not restarting.memory.released
-
     def test_not_while_the_job_is_blocked(self, restarting):
         """Nothing that goes could be made again; its hold begins when it may be."""
         restarting.document["status"] = {"state": "Blocked", "gang": {"state": "Running"}}
@@ -832,25 +823,6 @@ class TestRelease:
         assert restarting.look().hold_until == restarting.now + HOLD
         assert not restarting.memory.released
 
-    def test_it_begins_anew_when_all_is_gone(self, restarting):
-        """Nothing is placed while a pod is left or the status is about the old gang."""
-        s = restarting
-        s.document["status"] = {"gang": {"state": "Degraded", "scheduler": "muster"}}
-        s.put(s.document)
-        s.pod(W0, phase="Failed")
-        s.look()
-        assert s.look(HOLD).refusal is NOT_NOW
-        for name in (W0, W1, W2):
-            s.gone(name)
-        assert s.look().refusal is NOT_NOW
-        s.document["status"]["gang"]["state"] = "Released"
-        s.put(s.document)
-        gang = s.look()
-        assert gang.refusal is None
-        assert not gang.admitted
-        assert gang.hold_until is None
-        assert list(gang.roles[0].waiting) == [0, 1, 2]
-
     def test_nobody_is_left_to_go(self, restarting):
         """It begins anew at once, whoever writes or reads that it was released."""
         for name in (W0, W1, W2):
@@ -858,21 +830,6 @@ class TestRelease:
         restarting.look()
         gang = restarting.look(HOLD)
         assert (gang.refusal, gang.admitted, gang.hold_until) == (None, False, None)
-        assert list(gang.roles[0].waiting) == [0, 1, 2]
-
-    def test_succeeded_members_of_a_released_collective_run_again(self, restarting):
-        """Only running members are evicted, and no member starts before the others are removed."""
-        restarting.pod(W0, phase="Succeeded")
-        restarting.pod(W1, phase="Failed")
-        restarting.look()
-        restarting.look(HOLD)
-        restarting.look(tracker.ANNOUNCING)
-        assert evicted(restarting) == {W2: HOLD_EXPIRED}
-        restarting.gone(W2)
-        assert restarting.look().refusal is NOT_NOW
-        restarting.gone(W0)
-        gang = restarting.look()
-        assert gang.refusal is None
         assert list(gang.roles[0].waiting) == [0, 1, 2]
 
 
@@ -1166,71 +1123,6 @@ class TestUnreachable:
         assert running.look(1000) is gang
 
 
-class TestTurnedAway:
-    """A pod that nodes turn away again and again does not hurry."""
-
-    def attempt(self, story, number):
-        """Let a pod come to a node and be turned away; return its pause."""
-        uid = f"try-{number}"
-        story.promise((W0, "n1"))
-        story.pod(W0, phase="Pending", uid=uid)
-        story.pod(W0, phase="Failed", reason="OutOfcpu", uid=uid)
-        story.gone(W0, uid)
-        gang = story.look()
-        pauses = [at - story.now for at in story.wakes if at < story.now + HOLD]
-        assert list(gang.roles[0].waiting) == ([] if pauses else [0])
-        assert 0 not in gang.roles[0].previous
-        return pauses
-
-    def test_node_is_avoided_for_ten_minutes_after_the_second_rejection(self, running):
-        """For 10 s after the first; the successor is placed while the rejected pod is there."""
-        running.gone(W0)
-        for before, seconds in enumerate((10, 600)):
-            running.now = START
-            running.promise((W0, "n1"))
-            uid = f"try-{before}"
-            running.pod(W0, phase="Failed", reason="OutOfcpu", uid=uid, rejections=before)
-            assert running.look().shuns == {"n1"}
-            assert not running.promised
-            running.give({W0: "n2"})
-            assert running.look().shuns == {"n1"}
-            assert running.promised
-            running.gone(W0, uid)
-            running.now = START + seconds
-            assert running.look().shuns == frozenset()
-
-    def test_a_pod_that_runs_begins_anew(self, running):
-        """Its next refusal is its first."""
-        running.gone(W0)
-        for number in range(3):
-            self.attempt(running, number)
-        running.pod(W0, uid="runs")
-        running.gone(W0, "runs")
-        assert self.attempt(running, 9) == []
-
-
-def test_a_pod_that_cannot_be_bound(running):
-    """Its promise ends; the second time it waits a little."""
-    running.gone(W0)
-    running.pod(W0, node="", phase="Pending", uid="second")
-    for pauses in ([], [1], [2]):
-        running.promise((W0, "n1"))
-        pod = running.store.own_pods(running.job)[W0]
-        running.following.gangs.not_bound(pod, running.now)
-        assert not running.promised
-        gang = running.look()
-        assert [at - running.now for at in running.wakes if at < running.now + 9] == pauses
-        assert list(gang.roles[0].waiting) == ([] if pauses else [0])
-
-
-def test_an_unchanged_gang_is_the_same_object(running):
-    """So that nobody has to look at it again (S17)."""
-    first = running.look()
-    assert running.look(1) is first
-    running.pod(W0, phase="Succeeded")
-    assert running.look() is not first
-
-
 def test_what_is_remembered_of_pods_that_are_not_wanted_any_more(running):
     """A smaller job leaves nothing behind."""
     running.edit(replicas=1)
@@ -1320,22 +1212,6 @@ def evicted(story):
 
 class TestEvicted:
     """A gang that makes room, whole or in part."""
-
-    def test_whole(self):
-        """It is not placed while its pods go, and not before a while after that."""
-        s = busy()
-        s.following.give_back([W0, W1, W2], Departure(CAUSE, s.now + 1))
-        gang = s.look()
-        assert gang.refusal is NOT_NOW
-        assert [index for index, _ in role_of(gang).leaving] == [0, 1, 2]
-        assert s.following.going() == dict.fromkeys((W0, W1, W2), CAUSE)
-        for name in (W0, W1, W2):
-            s.gone(name)
-        assert s.look().refusal is NOT_NOW
-        gang = s.look(2)
-        assert gang.refusal is None
-        assert not gang.admitted
-        assert (list(role_of(gang).waiting), gang.created) == ([0, 1, 2], START)
 
     def test_a_pod_that_was_on_its_way(self):
         """What comes after the gang was released goes with it."""

@@ -156,18 +156,6 @@ def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monke
     play(story)
 
 
-def test_room_that_goes_where_the_gang_does_not_need_it():
-    """It is promised nevertheless, in this cycle or in the next."""
-
-    async def story(s):
-        s.meanwhile.append(s.foreign)
-        s.create(workers=2)
-        await s.until(s.placements)
-        assert len(s.promised) == 2
-
-    play(story)
-
-
 def test_a_job_that_goes_while_a_cycle_decides():
     """Its room is nobody's."""
 
@@ -538,26 +526,6 @@ def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
     play(story)
 
 
-def test_many_bad_gangs_are_found_in_one_cycle(monkeypatch):
-    """A hundred of them, among as many that are well."""
-    sick(
-        monkeypatch,
-        cycle,
-        "schedule",
-        lambda seen, *_: any("bad" in gang.key for gang in seen.gangs),
-    )
-
-    async def story(s):
-        for index in range(100):
-            s.create(name=f"bad-{index}", workers=1)
-            s.create(name=f"good-{index}", workers=1)
-        await s.until(lambda: s.verdict(f"{BAD}-99"))
-        assert s.loop.cycles == 1
-        assert len(s.promised) == 4
-
-    play(story)
-
-
 def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
     """It is nobody's fault: all is tried again, told once at length, and shown by the probes."""
     monkeypatch.setattr(loop, "BACKOFF", Backoff(0.01, 0.01))
@@ -592,23 +560,6 @@ def test_a_pod_whose_arrival_cannot_be_recorded_stops_nobody(monkeypatch):
         assert s.verdict(BAD)[0] == "Unreadable"
         s.create(name="good", workers=1)
         await s.until(lambda: s.placements("TFJob/team/good"))
-
-    play(story)
-
-
-def test_time_alone_makes_a_reservation():
-    """Nothing happens but that a gang has waited for long enough."""
-
-    async def story(s):
-        s.patience = 2.0
-        s.create(name="low")
-        await s.until(lambda: s.placements(LOW))
-        for name, node in list(s.placements(LOW).items()):
-            s.worker("low", name, node)
-        s.create()
-        await s.until(lambda: s.state() == "Waiting")
-        await s.until(lambda: s.state() == "Reserved")
-        assert time.time() >= s.store.jobs.get(KEY).created + s.patience
 
     play(story)
 
@@ -680,31 +631,6 @@ def test_what_is_kept_for_a_namespace_comes_free_in_time():
         said = s.loop.verdict(s.store.jobs.get(KEY)).message
         assert 'queue "default" has kept room for its namespace' in said
         await s.until(lambda: s.state() == "Reserved")
-
-    play(story)
-
-
-def test_what_was_kept_for_a_namespace_counts_for_the_next_process():
-    """By the status of the queue: who has used his time up gets none anew by a restart."""
-
-    async def story(s):
-        s.patience = 0.0
-        began = edge.format_time(time.time() - 90)
-        s.put({
-            "kind": "Queue",
-            "metadata": {"name": "default"},
-            "spec": {"reservationLimits": {"maxSeconds": 60}},
-            "status": {"reservations": {"team": began}},
-        })  # fmt: skip
-        s.create(name="low")
-        await s.until(lambda: s.placements(LOW))
-        for name, node in list(s.placements(LOW).items()):
-            s.worker("low", name, node)
-        s.create()
-        await s.until(s.verdict)
-        assert s.state() == "Waiting"
-        said = s.loop.verdict(s.store.jobs.get(KEY)).message
-        assert 'queue "default" has kept room for its namespace' in said
 
     play(story)
 

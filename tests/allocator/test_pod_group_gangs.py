@@ -205,17 +205,6 @@ def test_a_gang_that_never_became_whole(spec, flag, owner, kept, gone):
     assert story.going(10.0 + kept, flag) == gone
 
 
-def test_a_gang_that_was_whole_is_held_as_one():
-    """The time in which it had to start says nothing about members that it loses later."""
-    story = Story(runs=False, scheduleTimeoutSeconds=5, memberHoldSeconds=60)
-    for name in ("a", "b", "c"):
-        story.pod(name, "n1")
-    story.look(10.0)
-    story.lose("c")
-    assert story.look(20.0).hold_until == 80.0
-    assert story.going(80.0) == []
-
-
 def test_a_gang_that_begins_anew():
     """It is not placed while its pods go, says why, and then starts whole with its age."""
     story = Story(memberHoldSeconds=1, onHoldExpired="release")
@@ -295,15 +284,6 @@ def test_a_gang_that_makes_room_says_so_first():
     assert story.evicted() == dict.fromkeys("abc", CAUSE)
 
 
-def test_a_gang_that_makes_room_in_part():
-    """What it gives back goes, the rest stays as it is."""
-    story = Story()
-    story.following.give_back(["c"], Departure(CAUSE, 1.0))
-    gang = story.look(0.0)
-    assert (gang.refusal, gang.roles[0].leaving) == (None, ((2, "n2"),))
-    assert not story.memory.released
-
-
 def test_the_wait_of_a_gang_is_measured_once():
     """With its last pod on a node, from when its first one was made; not for one found running."""
     found = Story()
@@ -323,36 +303,6 @@ def test_the_wait_of_a_gang_is_measured_once():
     assert not story.following.effects.of(Started)
 
 
-def test_a_gang_of_which_nobody_could_be_bound_holds_nothing():
-    """Half a promise is none."""
-    story = Story(runs=False)
-    story.promise(1.0, a="n1", b="n1", c="n2")
-    for name in ("a", "b"):
-        story.following.gangs.not_bound(story.store.foreign.member(KEY, name), 1.0)
-    assert len(story.look(1.0).roles[0].waiting) == 3
-    assert not story.following.assumed()
-
-
-def test_a_larger_minimum_breaks_nothing():
-    """What is wanted more waits; those that the gang had are not at stake."""
-    story = Story(memberHoldSeconds=5, onHoldExpired="release")
-    api = gang.EMBEDDED.apis[0].api_version
-    story.put(
-        {
-            "kind": "PodGroup",
-            "apiVersion": api,
-            "metadata": {"name": "g", "namespace": "team"},
-            "spec": {"minMember": 4, "memberHoldSeconds": 5, "onHoldExpired": "release"},
-        }
-    )
-    story.pod("d", "", phase="Pending")
-    seen = story.look(10.0)
-    assert (seen.hold_until, seen.admitted, seen.min_member) == (None, False, 4)
-    assert story.going(1000.0) == []
-    story.lose("a")
-    assert story.look(1001.0).hold_until == 1006.0
-
-
 def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
     """What it had is what its status counts; without a status it lacks members."""
     ran = {"phase": "Running", "running": 3}
@@ -370,25 +320,3 @@ def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
         story.pod("d", "", phase="Pending")
         story.follow()
         assert (story.look(10.0).hold_until is not None) is broken
-
-
-def test_a_member_that_takes_its_time_to_end():
-    """It is one until then."""
-    story = Story(memberHoldSeconds=5, onHoldExpired="release")
-    story.pod("c", "n2", deleting=True)
-    assert story.look(10.0).hold_until is None
-    assert story.going(1000.0) == []
-    story.lose("c")
-    assert story.look(1001.0).hold_until == 1006.0
-
-
-@pytest.mark.parametrize(("status", "hold_until"), [("Unknown", 25.0), ("False", None)])
-def test_hold_begins_when_a_pod_on_an_unreachable_node_is_deleted(status, hold_until):
-    """The kubelet of a node that is NotReady ends the pod."""
-    story = Story(memberHoldSeconds=5)
-    node = make_node(name="n2")
-    node["status"]["conditions"] = [{"type": "Ready", "status": status}]
-    story.put({"kind": "Node", **node})
-    assert story.look(10.0).hold_until is None
-    story.pod("c", "n2", deleting=True)
-    assert story.look(20.0).hold_until == hold_until
