@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2363,
     "scheduler": 10759,
     "store": 3139,
-    "tests": 76858,
+    "tests": 75114,
     "tools": 2587,
 }
 

@@ -432,21 +432,6 @@ def test_nobody_passes_a_gang_whose_answer_takes_its_time():
     play(story)
 
 
-def test_a_gang_known_to_another_process_is_tried_as_any_other():
-    """It keeps its turn, and goes where its pods will have to."""
-
-    async def story(s):
-        ssd = with_spec(nodeSelector={"disk": "ssd"})
-        s.server.admit = lambda pod: slowly(lambda: ssd(pod))
-        document = s.create(workers=3)
-        document["status"] = {"gang": {"state": "Waiting", "scheduler": "muster"}}
-        s.put(document)
-        await s.until(s.placements)
-        assert set(s.placements().values()) == {"n2"}
-
-    play(story)
-
-
 def test_turns_are_not_kept_for_ever(monkeypatch):
     """A namespace with a new template for each answer, none of which is taken, stops nobody."""
     monkeypatch.setattr(cells, "KEPT", PATIENCE)
@@ -548,33 +533,6 @@ def test_rejected_gang_is_tried_at_once_when_admission_changes(change):
         s.put({"metadata": metadata, **CHANGES[change]})
         await s.until(s.placements)
         assert len(s.server.asked) == 2
-
-    play(story)
-
-
-def test_rejected_gang_waits_while_other_namespaces_and_used_quotas_change():
-    """Objects of another namespace, and the pods counted by a quota, change no answer."""
-
-    def quota(used, namespace="team"):
-        metadata = {"name": "q", "namespace": namespace}
-        hard = {"hard": {"pods": "9"}}
-        return {
-            "kind": "ResourceQuota",
-            "metadata": metadata,
-            "spec": hard,
-            "status": {**hard, "used": {"pods": used}},
-        }
-
-    async def story(s):
-        s.put(quota("1"))
-        s.server.admit = raising(422, "Invalid", "no")
-        s.create()
-        await s.until(s.refusal)
-        s.put(quota("2"))
-        s.put(quota("1", "other"))
-        await s.cycles(2)
-        assert len(s.server.asked) == 1
-        assert s.refusal()
 
     play(story)
 

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
-from muster.allocator.pending import PendingPods
 from muster.allocator.tracker import (
     NOT_NOW,
     PATIENCE,
@@ -26,12 +24,9 @@ from muster.allocator.tracker import (
 )
 from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge, names
-from muster.api.reasons import DeletionReason, GangPhase, Reason
-from muster.cluster.dryrun import Answer
+from muster.api.reasons import DeletionReason, Reason
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.scheduler.decision import Decision
-from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import PODS
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import START, tfjob
@@ -235,83 +230,9 @@ def guard(story):
     )
 
 
-def doubt_a_node(story):
-    """Let two jobs fail there."""
-    for job in ("a", "b"):
-        story.store.suspects.note("n1", "team", job, story.now, program=True)
-
-
 def wait(story):
     """Let nothing happen but time."""
     story.now += 70
-
-
-@pytest.fixture
-def passed_over():
-    """Return the story of a job that cycles pass over: two pods, and a node for the third."""
-    story = Story()
-    story.store.dry_runs.made = True
-    story.look()
-    ((key, _),) = story.following.members.asks
-    story.store.dry_runs.put(key, Answer(story.now + 60))
-    story.pod(W0)
-    story.pod(W1)
-    story.promise((W2, "n2"))
-    story.look()
-    with mock.patch.object(story.following.gangs, "_look", None):
-        assert story.look() is story.memory.input
-    return story
-
-
-@pytest.mark.parametrize("change", [lose_a_node, guard, doubt_a_node, refuse])
-def test_a_gang_is_passed_over_until_something_changes(passed_over, change):
-    """Whatever its facts are read from."""
-    before = passed_over.memory.facts
-    change(passed_over)
-    passed_over.look()
-    assert passed_over.memory.facts is not before
-
-
-def test_what_changes_back_is_seen_as_well(passed_over):
-    """The end of a creation, and of a refusal, which time alone brings."""
-    with passed_over.store.jobs.creating(KEY):
-        passed_over.look()
-        assert passed_over.memory.facts.creating
-    passed_over.look()
-    assert not passed_over.memory.facts.creating
-    refuse(passed_over)
-    passed_over.look()
-    assert passed_over.memory.facts.blocked_until > passed_over.now
-    passed_over.look(11)
-    assert not passed_over.memory.facts.blocked_until
-
-
-@pytest.mark.parametrize("change", [wait, lambda story: story.store.dry_runs.changed("team")])
-def test_what_a_dry_run_has_shown_is_asked_for_anew_of_a_gang_that_was_passed_over(
-    passed_over, change
-):
-    """Its answer is good for a while, and for the admission that it was given under."""
-    assert not passed_over.following.members.asks
-    change(passed_over)
-    passed_over.look()
-    assert passed_over.following.members.asks
-
-
-def test_a_whole_gang_is_left_alone(running, monkeypatch):
-    """Looks at hundreds that run, in each cycle, make no step, whatever is found out meanwhile."""
-    dry_runs, asks = running.store.dry_runs, running.following.members.asks
-    dry_runs.made = True
-    running.gone(W2)
-    running.look()
-    ((key, _),) = asks
-    dry_runs.put(key, Answer(running.now + 60))
-    running.pod(W2, node="n2", uid="another")
-    running.look()
-    facts = running.memory.facts
-    monkeypatch.setattr(tracker, "step", None)
-    dry_runs.put(key, Answer(running.now + 120))
-    assert running.look(70) is running.memory.input
-    assert running.memory.facts is facts
 
 
 class TestPromises:
@@ -454,67 +375,6 @@ class TestSomeHaveCome:
         story.pod(W0)
         return story
 
-    @staticmethod
-    def passes_over(story):
-        """Say whether a cycle takes the gang as it is known."""
-        gangs = story.following.gangs
-        with mock.patch.object(gangs, "_look", wraps=gangs._look) as looks:
-            story.look()
-        return not looks.called
-
-    def test_the_gang_is_passed_over(self, coming):
-        """A cycle would find what it knows, once for each of its pods."""
-        assert self.passes_over(coming)
-        coming.pod(W1)
-        assert self.passes_over(coming)
-        assert coming.promised == dict(ALL[2:])
-
-    def test_the_last_one(self, coming):
-        """It is taken in at once, and leaves nothing for the next cycle to find."""
-        coming.pod(W1)
-        with coming.store.jobs.creating(KEY):
-            coming.pod(W2, node="n2")
-            assert (coming.memory.facts.ready, coming.memory.was_whole) == (3, True)
-        assert self.passes_over(coming)
-
-    def test_for_a_second(self, coming):
-        """Then what else is said of the gang is said of the pods that are there."""
-        assert self.passes_over(coming)
-        coming.now += 0.5
-        coming.pod(W1)
-        coming.now += 0.5
-        assert not self.passes_over(coming)
-        assert coming.memory.facts.ready == 2
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda story: story.pod(W0, phase="Failed"),
-            lambda story: story.gone(W0),
-            lambda story: story.pod(W1, uid="a", node=""),
-            refuse,
-            lose_a_node,
-            doubt_a_node,
-        ],
-    )
-    def test_until_anything_else_happens(self, coming, change):
-        """Whatever it is, and in whatever order."""
-        assert self.passes_over(coming)
-        change(coming)
-        coming.pod(W2, node="n2")
-        assert not self.passes_over(coming)
-
-    def test_one_that_is_to_go_again(self, coming):
-        """It has come, but not to stay."""
-        assert self.passes_over(coming)
-        coming.pod(W1, going=True)
-        assert not self.passes_over(coming)
-
-    def test_one_that_comes_elsewhere(self, coming):
-        """Of an earlier try, say: it is not where the gang counts as being."""
-        coming.pod(W1, node="n2")
-        assert not self.passes_over(coming)
-
     def test_a_budget_counts_who_is_there(self):
         """With one more the gang may not be evicted any more."""
         story = Story()
@@ -577,26 +437,6 @@ class TestSomeHaveCome:
         assert story.look(0.5).hold_until == story.now + HOLD
         story.look(1)
         assert not story.memory.released
-
-    def test_no_other_pod_is_shown_than_those_that_have_no_node(self):
-        """A gang of four, two of which are placed, shows the others while it waits for room."""
-        story = Story(policy={"schedulingPolicy": {"minAvailable": 2}})
-        story.edit(replicas=4)
-        story.look()
-        story.promise((W0, "n1"), (W1, "n1"))
-        story.following.set(verdict=replace(story.memory.facts.blank, since=story.now - 1))
-        story.look()
-        story.pod(W0)
-        assert self.passes_over(story)
-        ruling = Ruling(GangPhase.WAITING, Reason.NOT_ENOUGH_RESOURCES, "", "", 2, 2, 1, 4)
-        pending = PendingPods(story.following.gangs, lambda _at: None)
-        pending.show([Decision(KEY, ruling)], 500, story.now)
-        assert story.memory.unbound == {W2, W3}
-
-    def test_who_asks_is_told_who_is_there(self, coming):
-        """A decision is taken in by what is known at that moment."""
-        assert self.passes_over(coming)
-        assert set(coming.following.gangs.facts(KEY, coming.now).pods) == {W0}
 
 
 def test_the_job_says_how_long_its_nodes_are_kept_for_pods_that_do_not_come():
@@ -1024,27 +864,6 @@ class TestUnreachable:
         assert not gang.roles[0].waiting
         assert list(gang.roles[0].held) == [(2, "n2")]
 
-    @pytest.mark.parametrize("comes", [True, False])
-    def test_they_are_heard_of_after_a_look(self, comes):
-        """By a cycle, or as the last pod came: the next one finds them there again."""
-        story = Story()
-        story.look()
-        story.promise(*ALL)
-        story.look()
-        story.pod(W0)
-        story.pod(W1)
-        story.look()
-        self.silence(story)
-        story.look()
-        story.look(60)
-        if comes:
-            story.pod(W2, node="n2")
-        self.silence(story, "True")
-        gang = story.look()
-        assert len(gang.roles[0].held) == 3
-        # A hold goes on until all are there.
-        assert (gang.hold_until is None) is comes
-
     def test_gang_with_member_on_silent_node_is_not_released(self, restarting):
         """No member is deleted while another member may still run on its silent node."""
         self.silence(restarting)
@@ -1112,15 +931,6 @@ class TestUnreachable:
         running.store.confirm_gone("n1")
         assert running.said == [KEY, KEY]
         assert list(running.look().roles[0].returning) == [0, 1]
-
-    def test_gangs_on_other_nodes_are_not_looked_at(self, running):
-        """Nothing of them changes."""
-        document = make_node(name="n3")
-        running.put({"kind": "Node", **document})
-        gang = running.look()
-        document["status"]["conditions"][0]["status"] = "Unknown"
-        running.put({"kind": "Node", **document})
-        assert running.look(1000) is gang
 
 
 def test_what_is_remembered_of_pods_that_are_not_wanted_any_more(running):

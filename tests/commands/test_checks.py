@@ -172,22 +172,8 @@ def test_the_worst_comes_first():
     assert checks.exit_code(found[2:]) == 0
 
 
-def test_a_scheduler_of_volcano_at_work_is_well():
-    """As its Deployment is ready and its API served."""
-    scheduler = replace(OTHER, images=("volcanosh/vc-scheduler:v1.9.0",))
-    served = frozenset({("scheduling.volcano.sh/v1beta1", "PodGroup")})
-    more = {"deployments": (OPERATOR, scheduler), "served": served, "jobs": ()}
-    assert checks.findings(replace(HEALTHY, **VOLCANO, **more)) == []
-
-
 def test_the_scheduler_alone_in_kube_batchs_place_is_well():
     """Nobody else places those pods."""
     served = frozenset({(EMBEDDED, "PodGroup")})
     facts = replace(HEALTHY, **KUBE_BATCH, deployments=(OPERATOR, ALONE), served=served)
     assert checks.findings(facts) == []
-
-
-def test_jobs_that_wait_in_volcanos_queues_need_these():
-    """There none is implied."""
-    facts = replace(HEALTHY, **VOLCANO)
-    assert "there is no queue default" in " ".join(one.what for one in checks.findings(facts))

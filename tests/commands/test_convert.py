@@ -374,20 +374,6 @@ def test_processes_of_a_node_are_a_number(processes, count, lost_):
     assert refused(found.documents) == []
 
 
-def test_lists_that_are_too_long_for_a_trainjob_stay_in_its_runtime():
-    """A TrainJob may have 128 variables, the container of a runtime any number."""
-    (document,) = convert(story("a TrainJob with PyTorch")).documents
-    env = [{"name": f"A{i}", "value": "x"} for i in range(129)]
-    for role in document["spec"]["pytorchReplicaSpecs"].values():
-        role["template"]["spec"]["containers"][0] |= {"env": env, "args": ["a"]}
-    runtime, train = convert([document], to_trainjob=True).documents
-    assert "env" not in train["spec"]["trainer"]
-    assert train["spec"]["trainer"]["args"] == ["a"]
-    (part,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
-    assert part["template"]["spec"]["template"]["spec"]["containers"][0]["env"] == env
-    assert refused([runtime, train]) == []
-
-
 @pytest.mark.parametrize(
     ("change", "path"),
     [
@@ -491,17 +477,6 @@ def test_a_runtime_of_another_namespace_is_another():
     assert [loss.why for loss in found.losses] == ["no TrainJob here refers to it"]
 
 
-def test_a_tfjob_without_a_master_ends_with_its_first_worker():
-    """As the termination policy says, if there is one: nothing is lost either way."""
-    (document,) = story("the first TFJobs")
-    document["spec"] = {"replicaSpecs": document["spec"]["replicaSpecs"][1:]}
-    assert convert([document]).losses == ()
-    document["spec"]["terminationPolicy"] = {"chief": {"replicaName": "WORKER"}}
-    assert convert([document]).losses == ()
-    document["spec"]["terminationPolicy"] = {"chief": {"replicaName": "PS"}}
-    assert [loss.path for loss in convert([document]).losses] == ["spec.terminationPolicy.chief"]
-
-
 JUNK = (None, 3, True, "x", "", [], {}, [1], [{}], {"a": 1}, {"name": 3}, {"name": []}, 2**70)
 
 
@@ -532,14 +507,6 @@ def test_documents_of_any_shape_are_read(data):
         found = convert(documents, to_trainjob=to_trainjob)
         assert all(str(loss) for loss in found.losses)
     assert documents == before
-
-
-def test_other_documents_stay_as_they_are():
-    """A file's Service comes out beside the job."""
-    service = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": []}}
-    found = convert([service, *STORIES[4]["given"]])
-    assert found.documents[0] == service
-    assert found.jobs == 1
 
 
 def test_the_command(capsys, monkeypatch, tmp_path):
@@ -666,21 +633,6 @@ def test_numbers_are_not_quoted():
     """Nor what begins as one."""
     plain_ = [5, -3, 0.5, 1e-7, 10**18, "8Gi", "1.2.3", "0xfg", "year"]
     assert "'" not in command.written([{"args": plain_}], "yaml")
-
-
-def test_a_value_of_another_type_is_told_as_such():
-    """And not as a field that nobody knows."""
-    (document,) = story("the first TFJobs")
-    document["metadata"]["labels"]["run"] = 7
-    document["spec"]["replicaSpecs"][0]["replicas"] = "1"
-    document["spec"]["replicaSpecs"][1]["tfPort"] = "9" * 5000
-    whys = {loss.path: loss.why for loss in convert([document]).losses}
-    assert whys["metadata.labels.run"] == "is no text"
-    assert whys["spec.replicaSpecs[0].replicas"] == "is no whole number"
-    assert whys["spec.replicaSpecs[1].tfPort"] == "is no number"
-    document["spec"]["replicaSpecs"] = [3]
-    whys = {loss.path: loss.why for loss in convert([document]).losses}
-    assert whys["spec.replicaSpecs"] == "is no list of objects"
 
 
 def test_what_is_there_twice_is_named():

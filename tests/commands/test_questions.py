@@ -39,24 +39,6 @@ def explain(saved, what, namespace="team", **more):
     return asyncio.run(questions.explain(Settings(), named, Asked(saved, namespace, **more)))
 
 
-@pytest.mark.parametrize(
-    ("what", "namespace", "code", "words"),
-    [
-        ("waits", "team", 1, "impossible as things are"),
-        ("TFJob/waits", "team", 1, "impossible as things are"),
-        ("tfjobs/runs", "team", 0, "placed, 1 pods on nodes"),
-        ("tfj runs", "team", 0, "placed, 1 pods on nodes"),
-        ("tfjobs.kubeflow.org/runs", "team", 0, "placed, 1 pods on nodes"),
-        ("TFJob/team/runs", "", 0, "placed, 1 pods on nodes"),
-    ],
-)
-def test_gang_is_found_in_each_form(saved, what, namespace, code, words):
-    """The name alone, with its kind in any spelling, and as the table prints it."""
-    answer = explain(saved, what, namespace)
-    assert answer.code == code
-    assert words in answer.text
-
-
 def test_name_of_several_gangs_is_refused(tmp_path):
     """The keys of all gangs with that name are printed; an exact kind selects one."""
     file = tmp_path / "saw.json"
@@ -131,12 +113,6 @@ def test_the_start_of_a_gang_behind_the_first(tmp_path):
         "  starts: about 1970-01-01T00:21:00Z, if nothing else comes\n"
     )
     assert "starts" not in explain(str(file), "tfjob/waits").text
-
-
-def test_programs_read_json(saved):
-    """The decision as the recording has it."""
-    (decision,) = json.loads(explain(saved, "tfjob/waits", output="json").text)
-    assert decision["verdict"]["reason"] == "NoNodeLargeEnough"
 
 
 @pytest.mark.parametrize(("workers", "code"), [(3, 0), (300, 1)])

@@ -49,14 +49,6 @@ def test_holders_on_nodes_that_gang_cannot_use_are_left_out():
     assert [line for line in lines if "held by" in line] == ["  7 cpu held by pods of others"]
 
 
-def test_gang_that_never_fits_has_no_holders():
-    """No pod blocks a gang that no node could hold."""
-    waits = make_gang(roles=[make_role(replicas=1, cpu=9)])
-    lines = told(HELD, waits, key="team/a", pods=PODS)
-    assert "impossible as things are" in lines[0]
-    assert not any("held by" in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
@@ -90,13 +82,6 @@ def test_the_terms_of_its_queue(terms, said):
     ]
 
 
-def test_nothing_is_said_of_the_place_of_a_queue_beside_the_tree_of_others():
-    """It has none, whatever tree there is in the same cluster."""
-    queues = [make_queue(), make_queue(name="all"), make_queue(name="part", parent="all")]
-    said = told(replace(HELD, started=900.0), key="TFJob/team/first", pods=PODS, queues=queues)
-    assert len(said) == 2
-
-
 def test_the_place_of_its_queue():
     """What it and all above it hold and are due, with their limits, and what could not be had."""
     queues = [
@@ -121,14 +106,6 @@ def test_a_gang_that_can_never_start():
     lines = told(huge, key="TFJob/team/huge")
     assert lines[0] == "TFJob/team/huge: waiting, impossible as things are: NoNodeLargeEnough"
     assert not any(line.startswith("  starts") for line in lines)
-
-
-def test_a_gang_that_has_its_nodes():
-    """Where its pods are."""
-    assert told(HELD, key="TFJob/team/first", pods=PODS) == [
-        "TFJob/team/first: placed, 2 pods on nodes",
-        "  n1: first-worker-0, first-worker-1",
-    ]
 
 
 def test_a_gang_that_fits():

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from pathlib import Path
 
@@ -143,15 +142,6 @@ def test_a_job_of_another_controller_creates_nothing_here(capsys, tmp_path):
     assert [document["kind"] for document in rendered(capsys, "-f", path)] == ["TFJob"]
 
 
-def test_a_list_and_standard_input(capsys, monkeypatch):
-    """As kubectl prints objects, and as it takes them."""
-    listed = {"kind": "List", "apiVersion": "v1", "items": [tfjob(Worker=1), tfjob(Worker=1)]}
-    given = io.TextIOWrapper(io.BytesIO(yaml.safe_dump(listed).encode()))
-    monkeypatch.setattr("sys.stdin", given)
-    kinds = [document["kind"] for document in rendered(capsys, "-f", "-")]
-    assert kinds.count("TFJob") == 2
-
-
 NULLS = """\
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
@@ -272,11 +262,3 @@ def test_ignored_annotation_is_a_warning(capsys, tmp_path):
     assert "kind: Pod" in shown.out
     assert shown.err.startswith(f"warning: {path}: TFJob mnist: annotation muster.kubeflow.org/r")
     assert "did you mean muster.kubeflow.org/restart?" in shown.err
-
-
-def test_unknown_flags_are_no_flags_of_other_commands(capsys):
-    """`render` takes the operator's flags, the others do not."""
-    assert cli.main(["render", "-f", "x.yaml", "--gang-schedulr-name=x"]) == 2
-    assert "did you mean --gang-scheduler-name?" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        cli.main(["version", "--gang-scheduler-name=none"])

@@ -152,15 +152,6 @@ def test_devices_times_seconds_by_state(ask):
     assert (found["resource"], found["until"]) == ("GPU", at(3600))
 
 
-def test_only_what_lies_in_the_time_asked_for(ask):
-    """Jobs that ended before it are not there."""
-    done = job(name="done", **STARTED, **OVER)
-    there = {TFJOBS: [job(workers=1, **STARTED), done], PODS: [pod(0, running(150))]}
-    found = ask(there, since=1800.0)
-    assert of(found) == {"running": 8 * 1800}
-    assert [each["job"] for each in found["jobs"]] == ["mnist"]
-
-
 def test_a_job_that_is_over(ask):
     """Its pods tell of it as long as they are there, then its status."""
     finished = job(workers=1, **STARTED, **OVER)
@@ -174,15 +165,6 @@ def test_a_job_that_another_operator_ended(ask):
     """It says so by its condition alone."""
     there = {TFJOBS: [job(workers=1, conditions=OVER["conditions"])]}
     assert of(ask(there)) == {"queued": 8 * 600}
-
-
-def test_a_failure_in_place_is_redone(ask):
-    """The run before is in the container's last state."""
-    there = {
-        TFJOBS: [job(workers=1, **STARTED)],
-        PODS: [pod(0, ended(150, 250, code=1), running(260))],
-    }
-    assert of(ask(there))["redone"] == 800
 
 
 def test_what_was_preempted_is_told_by_events(ask):
@@ -221,14 +203,6 @@ def test_a_launcher_that_a_batch_job_made_is_the_jobs(ask):
     ]  # fmt: skip
     found = ask({MPIJOBS: [launched], PODS: [made]})
     assert of(found) == {"queued": 3600 + 100, "placed": 10, "starting": 40, "running": 3450}
-
-
-def test_any_resource(ask):
-    """Jobs that ask for none of it are left out."""
-    there = {TFJOBS: [job(workers=1), job(workers=1, name="cpu", gpu="")]}
-    assert [each["job"] for each in ask(there)["jobs"]] == ["mnist"]
-    found = ask(there, resource="cpu")
-    assert ([each["job"] for each in found["jobs"]], of(found)) == (["cpu"], {"queued": 5400})
 
 
 def test_for_a_spreadsheet(ask):
