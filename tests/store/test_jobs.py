@@ -261,3 +261,23 @@ def test_children_decide_the_version_without_managed_fields(kind, operator):
     job = store.jobs.get("MPIJob/team/mnist")
     version = "v2beta1" if operator == "mpi-operator" else "v1"
     assert job.api_version == f"kubeflow.org/{version}"
+
+
+SUSPENDED = {"runPolicy": {"suspend": True}}
+
+
+def test_document_of_suspended_job_is_kept_as_bytes():
+    """It is parsed on demand: as objects it would take many times the memory."""
+    job = wordy()
+    job["spec"] |= SUSPENDED
+    jobs, key = show(job)
+    entry = jobs.collections["TFJob"].get("team", "mnist")
+    assert isinstance(entry.content, bytes)
+    assert jobs.get(key).run_policy.suspend
+    assert jobs.find(key)["spec"] == job["spec"]
+    assert entry.job is None
+    resumed = copy.deepcopy(job)
+    resumed["spec"]["runPolicy"] = {"suspend": False}
+    resumed["metadata"]["resourceVersion"] = "2"
+    jobs.show("TFJob", resumed, False)
+    assert jobs.get(key) is jobs.get(key)

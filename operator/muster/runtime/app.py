@@ -368,10 +368,10 @@ class Operator:
 
     def _launchers(self, prefix: str) -> Mapping[tuple[str, ...], float]:
         return {
-            (view.name, view.namespace): 1
-            for job in self.store.jobs
-            if frameworks.of(job).operator.own_metrics == prefix
-            for view in self.store.children.of(job, names.BATCH_JOB, ())
+            (batch.name, batch.namespace): 1
+            for framework, job in self.store.jobs.owners()
+            if framework.operator.own_metrics == prefix
+            for batch in self.store.children.makers(job)
         }
 
     def _tell(self, about: Json, why: Unreadable) -> None:

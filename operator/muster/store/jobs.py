@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from pydantic_core import from_json, to_json
+
 from muster.api import edge, names, status
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE, Job, Json
@@ -27,26 +29,28 @@ from muster.kube.collection import EVERYWHERE, Collection
 @dataclass(slots=True)
 class _JobEntry:
     framework: Framework
-    document: Json
+    owner: Owner
+    """The job as its children name it."""
+    content: Json | bytes
+    """The job's document. A suspended job's is kept as JSON, which takes a fraction of the memory,
+    and is parsed on demand."""
     job: Job | None = None
     unstored: Json = field(default_factory=dict)
     """Fields of its status that were written and that the API server does not store."""
 
     @property
     def uid(self) -> str:
-        return str(self.document["metadata"]["uid"])
+        return self.owner.uid
 
     @property
     def key(self) -> str:
-        metadata = self.document["metadata"]
-        return f"{self.framework.kind}/{metadata['namespace']}/{metadata['name']}"
+        return f"{self.owner.kind}/{self.owner.namespace}/{self.owner.name}"
 
     @property
-    def owner(self) -> Owner:
-        """The job as its children name it."""
-        metadata = self.document["metadata"]
-        kind = self.framework.kind
-        return Owner(metadata["namespace"], names.GROUP, kind, metadata["name"], self.uid)
+    def document(self) -> Json:
+        """The job's document as it was last observed."""
+        content = self.content
+        return dict(from_json(content)) if isinstance(content, bytes) else content
 
     @property
     def status(self) -> JobStatus:
@@ -66,7 +70,8 @@ class _JobEntry:
         self.job = replace(before.job, status=read)
         # What was read refers to parts of that very spec: beside the new one it would be kept
         # twice.
-        self.document["spec"] = before.document.get("spec")
+        if isinstance(self.content, dict):
+            self.content["spec"] = before.document.get("spec")
         return _apart(read) == _apart(before.job.status)
 
     def _ask(self) -> tuple[Framework, Json]:
@@ -96,11 +101,15 @@ def _apart(read: JobStatus) -> Sequence[object]:
 def _entry(framework: Framework, document: Json) -> _JobEntry:
     # Items of a list do not carry what is the same for all.
     given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{framework.version}"}
-    lean = {"metadata": _without_history(document["metadata"])}
+    metadata, spec = document["metadata"], document.get("spec")
+    lean = {**given, **document, "metadata": _without_history(metadata)}
     if status.read(document.get("status")).finished:
-        lean["spec"] = _without_templates(framework, document.get("spec"))
+        lean["spec"] = spec = _without_templates(framework, spec)
+    kind, name = framework.kind, metadata["name"]
+    owner = Owner(metadata["namespace"], names.GROUP, kind, name, str(metadata["uid"]))
+    suspended = edge.mapping(edge.mapping(spec).get("runPolicy")).get("suspend") is True
     # Chosen here, because the managed fields, which may decide, are not kept.
-    return _JobEntry(framework.chosen(document), {**given, **document, **lean})
+    return _JobEntry(framework.chosen(document), owner, to_json(lean) if suspended else lean)
 
 
 def _without_history(metadata: Json) -> Json:
@@ -139,7 +148,7 @@ def _bare(role: Any, most: int | None = None) -> Any:
 def _lighten(entry: _JobEntry, job: Job) -> None:
     """Keep of the templates of a job that cannot begin that there are some, however large."""
     spec = _without_templates(entry.framework, entry.document.get("spec"), 1)
-    entry.document = {**entry.document, "spec": spec}
+    entry.content = {**entry.document, "spec": spec}
     lean = [_bare({"template": replica.template}, 1)["template"] for replica in job.replicas]
     replicas = zip(job.replicas, lean, strict=True)
     entry.job = replace(job, replicas=tuple(replace(r, template=t) for r, t in replicas))
@@ -259,7 +268,10 @@ class Jobs:
             entry.framework = entry.framework.of_version(job.api_version)
             if entry.unstored:
                 job = replace(job, status=entry.status)
-            entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
+            job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
+            if isinstance(entry.content, bytes):
+                return job
+            entry.job = job
             # One that became invalid while it ran goes on, as its templates say.
             if job.problems and standing.admission_time(job.status) is None:
                 _lighten(entry, entry.job)
@@ -271,6 +283,10 @@ class Jobs:
             job = self.get(key)
             if job is not None:
                 yield job
+
+    def owners(self) -> Iterator[tuple[Framework, Owner]]:
+        """Yield the row of every job, and the job as its children name it."""
+        return ((entry.framework, entry.owner) for entry in self._jobs.values())
 
     def all_keys(self) -> list[str]:
         """Return the keys of all jobs."""
