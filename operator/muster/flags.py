@@ -15,7 +15,7 @@ from typing import Any
 
 from muster import frameworks
 from muster import gang as gangs
-from muster.api import names
+from muster.api import names, quantity
 from muster.api.jobs import MAX_REPLICAS
 from muster.settings import Settings
 
@@ -170,6 +170,14 @@ def _max_replicas(text: str) -> int:
     return number
 
 
+def size(text: str) -> int:
+    """Return a number of bytes, written as a quantity. Raises ValueError."""
+    found = quantity.units("memory", text)
+    if found <= 0:
+        raise ValueError("write a quantity above 0, such as 64Mi")
+    return found
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return a reader of exactly these."""
 
@@ -310,6 +318,9 @@ SCOPE = (
          "ConfigMap (32)", "shared_above", count),
     Flag("max-replicas-per-job", "maximum number of pods of one job; a larger job is Invalid "
          f"({MAX_REPLICAS}, which is also the largest value)", convert=_max_replicas),
+    Flag("max-job-bytes-per-namespace", "maximum bytes of the documents of a namespace's jobs; "
+         "the youngest jobs beyond it are Invalid (64Mi)", convert=size),
+    Flag("max-job-bytes", "the same for all jobs (512Mi)", convert=size),
     Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers "
          "(that of the job's own container)",
          "pytorch_init_image", _named),

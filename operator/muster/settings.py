@@ -10,7 +10,7 @@ from typing import Any, Final
 from muster import frameworks
 from muster import gang as gangs
 from muster.api import names
-from muster.api.jobs import MAX_REPLICAS
+from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE, MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE
 from muster.frameworks import Framework
 
@@ -87,6 +87,9 @@ class Settings:
     """The most pods of a job that each carry the addresses of all."""
     max_replicas_per_job: int = MAX_REPLICAS
     """Maximum number of pods of one job."""
+    max_job_bytes_per_namespace: int = MAX_JOB_BYTES_PER_NAMESPACE
+    max_job_bytes: int = MAX_JOB_BYTES
+    """Maximum bytes of the documents of jobs."""
     concurrency: int = 64
     """Requests to the API server under way at once, at most."""
     verbosity: int = 0

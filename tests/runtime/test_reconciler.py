@@ -24,8 +24,10 @@ from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import LATER, Reconciler
 from muster.store import observe
+from muster.store.jobs import DEFAULT_LIMITS, DocumentLimits
 from muster.store.store import Store
 from support.apiserver.memory import World, tfjob
+from support.builders.objects import reference
 
 KEY = "TFJob/team/mnist"
 
@@ -137,9 +139,10 @@ def story(monkeypatch):
 class Story:
     """One job, whose passes come to whatever `actions` are."""
 
-    def __init__(self, monkeypatch, backend=gang.NONE):
+    def __init__(self, monkeypatch, backend=gang.NONE, limits=DEFAULT_LIMITS):
         """Begin with a job that was just created."""
-        self.store = Store(backend, [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"]])
+        kinds = [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"]]
+        self.store = Store(backend, kinds, limits=limits)
         self.server, self.said, self.actions = Server(), Said(), []
         self.show(1)
         self.reconciler = Reconciler(
@@ -193,6 +196,19 @@ def patch(name, body, subresource=""):
 
 STATUS = SetStatus({"state": "Running"})
 WRITTEN = ("patch", "tfjobs/mnist/status")
+
+
+def test_too_large_job_that_has_pods_is_read_again(monkeypatch):
+    """Its document counts again, though its version is the same."""
+    story = Story(monkeypatch, limits=DocumentLimits(per_namespace=1))
+    story.go()
+    assert "TooLarge" in str(story.store.jobs.get(KEY).problems)
+    owners = [reference(uid="u")]
+    metadata = {"name": "mnist-worker-0", "namespace": "team", "uid": "p", "resourceVersion": "2"}
+    pod = {"kind": "Pod", "metadata": {**metadata, "ownerReferences": owners}, "spec": {}}
+    story.store.put({**pod, "status": {}})
+    story.go()
+    assert story.store.jobs.get(KEY).problems == ()
 
 
 def test_changes_of_one_object_are_made_in_their_order(story):

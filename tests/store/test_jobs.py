@@ -12,7 +12,7 @@ from muster import gang
 from muster.api import names
 from muster.api.status import read as read_status
 from muster.frameworks import FRAMEWORKS
-from muster.store.jobs import Jobs
+from muster.store.jobs import DocumentLimits, Jobs
 from muster.store.store import Store
 from support.apiserver.memory import World, tfjob
 from support.builders import recorded_jobs
@@ -281,3 +281,105 @@ def test_document_of_suspended_job_is_kept_as_bytes():
     resumed["metadata"]["resourceVersion"] = "2"
     jobs.show("TFJob", resumed, False)
     assert jobs.get(key) is jobs.get(key)
+
+
+class Crowd:
+    """Jobs of 50 kB each, of which 120 kB fit in a namespace and 220 kB in all."""
+
+    def __init__(self):
+        """Begin without jobs."""
+        self.requeued, self.running, self.version = [], set(), 0
+        limits = DocumentLimits(120_000, 220_000)
+        self.jobs = Jobs(
+            {"TFJob": FRAMEWORKS["TFJob"]},
+            self.requeued.append,
+            lambda: None,
+            has_pods=lambda owner: owner.name in self.running,
+            limits=limits,
+        )
+
+    def show(self, name, minute, *, namespace="team", gone=False, **fields):
+        """Show a job, or its end; return its key."""
+        document = tfjob(Worker=2)
+        (role,) = document["spec"]["tfReplicaSpecs"].values()
+        role["template"]["metadata"] = {"annotations": {"long": LONG}}
+        self.version += 1
+        document["metadata"] |= {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
+        created = f"2026-01-01T00:{minute:02}:00Z"
+        document["metadata"] |= {
+            "creationTimestamp": created,
+            "resourceVersion": str(self.version),
+            "managedFields": [{"manager": LONG}],
+        }
+        self.jobs.show("TFJob", {**document, **fields}, gone)
+        return f"TFJob/{namespace}/{name}"
+
+    def too_large(self):
+        """Return the names of the jobs without a document."""
+        jobs = (job for job in self.jobs if "TooLarge" in str(job.problems))
+        return sorted(job.name for job in jobs)
+
+
+def test_youngest_job_beyond_the_limit_of_its_namespace_is_too_large():
+    """The managed fields are not counted, and other namespaces are not concerned."""
+    crowd = Crowd()
+    for name, minute in (("c", 3), ("a", 1)):
+        crowd.show(name, minute)
+    assert crowd.too_large() == []
+    crowd.show("b", 2)
+    assert crowd.too_large() == ["c"]
+    crowd.show("d", 4, namespace="other")
+    assert crowd.too_large() == ["c"]
+    (problem,) = crowd.jobs.get("TFJob/team/c").problems
+    assert "--max-job-bytes-per-namespace" in str(problem)
+    assert len(json.dumps(crowd.jobs.find("TFJob/team/c"))) < 500
+
+
+def test_youngest_job_beyond_the_limit_of_all_is_too_large():
+    """Whichever namespace it is in."""
+    crowd = Crowd()
+    for minute, name in enumerate("abcde"):
+        crowd.show(name, minute, namespace=f"team-{minute}")
+    assert crowd.too_large() == ["e"]
+    (problem,) = crowd.jobs.get("TFJob/team-4/e").problems
+    assert "(--max-job-bytes)" in str(problem)
+
+
+ADMITTED = {"gang": {"state": "Placed", "admissionTime": "2026-01-01T00:00:00Z"}}
+
+
+def test_job_that_has_pods_or_was_admitted_is_never_too_large():
+    """The youngest of the others is, and all stay if there is none."""
+    crowd = Crowd()
+    crowd.running.add("c")
+    for minute, name in enumerate("abcd"):
+        crowd.show(name, minute, **({"status": ADMITTED} if name in "bd" else {}))
+    assert crowd.too_large() == ["a"]
+    crowd.show("e", 5, status=ADMITTED)
+    assert crowd.too_large() == ["a"]
+
+
+def test_too_large_job_is_read_again_once_it_fits():
+    """Its pass is requeued as another job ends, and the same version counts."""
+    crowd = Crowd()
+    for minute, name in enumerate("abc"):
+        last = crowd.show(name, minute)
+    assert not crowd.jobs.fits(last)
+    crowd.requeued.clear()
+    crowd.show("a", 0, gone=True)
+    assert crowd.jobs.fits(last)
+    assert last in crowd.requeued
+    crowd.jobs.refresh(last)
+    crowd.version = 2
+    crowd.show("c", 2)
+    assert crowd.too_large() == []
+    assert not crowd.jobs.fits(last)
+
+
+def test_too_large_job_is_read_again_once_its_pods_are_observed():
+    """They may be listed after the jobs."""
+    crowd = Crowd()
+    for minute, name in enumerate("abc"):
+        last = crowd.show(name, minute)
+    crowd.running.add("c")
+    assert crowd.jobs.fits(last)

@@ -36,6 +36,9 @@ MAX_REPLICAS: Final = 10_000
 """Maximum number of pods of one role, and of a job in all.
 
 A document of 300 bytes that asks for more would occupy the operator for seconds."""
+MAX_JOB_BYTES_PER_NAMESPACE: Final = 64 * 2**20
+MAX_JOB_BYTES: Final = 512 * 2**20
+"""Default maximum bytes of the documents of jobs that the operator keeps in memory."""
 Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})]
 LongCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 Quantity = Annotated[

@@ -182,6 +182,12 @@ class Collection(Generic[T]):
             self._gone[namespace, name] = known
             self._drop((namespace, name))
 
+    def doubt(self, namespace: str, name: str) -> None:
+        """Let the next version that is observed count, even if it is the one that is known."""
+        key = namespace, name
+        if key in self._versions:
+            self._versions[key] = self._versions[key][0], _UNREAD
+
     def reached(self, namespace: str) -> int:
         """Return the version up to which all of a followed namespace has been shown."""
         return self._reached[namespace]

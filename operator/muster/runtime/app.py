@@ -51,6 +51,7 @@ from muster.scheduler.policy import PolicyError
 from muster.settings import Settings
 from muster.store import permissions
 from muster.store.informers import Informers
+from muster.store.jobs import DocumentLimits
 from muster.store.ondemand import GoneNodes
 from muster.store.permissions import Grants, Losses
 from muster.store.store import Callbacks, Store
@@ -107,6 +108,7 @@ class Operator:
             settings.node_lost_share,
             settings.shared_above,
             settings.max_replicas_per_job,
+            DocumentLimits(settings.max_job_bytes_per_namespace, settings.max_job_bytes),
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)

@@ -197,6 +197,10 @@ class Reconciler:
             haste.hurry()
 
     async def _pass(self, key: str) -> float | None:
+        if self._store.jobs.fits(key) and (dropped := self._store.jobs.get(key)) is not None:
+            # Its document was not kept, as it was too large.
+            self._store.jobs.refresh(key)
+            await self._read_anew(dropped)
         # Both before anything is awaited: the status is written against the very version that the
         # job was read from.
         job, seen = self._store.jobs.get(key), self._store.jobs.find(key)

@@ -81,6 +81,10 @@ class Children:
         taken = (self._all.get((kind, job.namespace, name)) for name in wanted if name not in own)
         return (*own.values(), *(child for child in taken if child is not None))
 
+    def has_pods(self, job: Owner) -> bool:
+        """Return whether the job, or a batch Job of it, has pods."""
+        return bool(self._pods_of.get(job)) or any(True for _ in self._made(job))
+
     def operators(self, job: Owner) -> frozenset[str]:
         """Return the operators that made children of the job, by the label of these."""
         pods = (*self._pods_of.get(job, {}).values(), *self._made(job))

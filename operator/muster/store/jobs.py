@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,9 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from muster.api import edge, names, status
-from muster.api.jobs import MAX_REPLICAS
-from muster.api.model import SHARED_ABOVE, Job, Json
+from muster.api import edge, names, quantity, status
+from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE, MAX_REPLICAS
+from muster.api.model import SHARED_ABOVE, Job, Json, Problem
 from muster.api.owner import Owner
 from muster.api.reasons import GangPhase
 from muster.api.status import JobStatus
@@ -37,6 +38,11 @@ class _JobEntry:
     job: Job | None = None
     unstored: Json = field(default_factory=dict)
     """Fields of its status that were written and that the API server does not store."""
+    created: str = ""
+    size: int = 0
+    """Bytes of the document as JSON, without the managed fields."""
+    too_large: bool = False
+    """Of the document only the identity and the status are kept."""
 
     @property
     def uid(self) -> str:
@@ -64,7 +70,7 @@ class _JobEntry:
         Say whether not even that has, but for words about the job's wait.
         """
         self.unstored = before.unstored
-        if before.job is None or self._ask() != before._ask():
+        if before.job is None or before.too_large or self._ask() != before._ask():
             return False
         read = self.status
         self.job = replace(before.job, status=read)
@@ -109,7 +115,9 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
     owner = Owner(metadata["namespace"], names.GROUP, kind, name, str(metadata["uid"]))
     suspended = edge.mapping(edge.mapping(spec).get("runPolicy")).get("suspend") is True
     # Chosen here, because the managed fields, which may decide, are not kept.
-    return _JobEntry(framework.chosen(document), owner, to_json(lean) if suspended else lean)
+    row, packed = framework.chosen(document), to_json(lean)
+    created, content = edge.text(metadata.get("creationTimestamp")), packed if suspended else lean
+    return _JobEntry(row, owner, content, created=created, size=len(packed))
 
 
 def _without_history(metadata: Json) -> Json:
@@ -154,6 +162,35 @@ def _lighten(entry: _JobEntry, job: Job) -> None:
     entry.job = replace(job, replicas=tuple(replace(r, template=t) for r, t in replicas))
 
 
+def _identity(framework: Framework, document: Json) -> Json:
+    """Return what is kept of a job that is too large: what it is, and its status."""
+    metadata = {key: v for key, v in document["metadata"].items() if key in _IDENTITY}
+    policy = edge.mapping(edge.mapping(document.get("spec")).get("runPolicy"))
+    managed = {key: policy[key] for key in ("managedBy", "suspend") if key in policy}
+    kept: Json = {
+        key: document[key] for key in ("apiVersion", "kind", "status") if key in document
+    }
+    spec = {framework.spec_field: {}, "runPolicy": managed}
+    return {**kept, "metadata": metadata, "spec": spec}
+
+
+_IDENTITY: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "generation"}
+    | {"creationTimestamp", "deletionTimestamp"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLimits:
+    """Maximum bytes of the documents of jobs."""
+
+    per_namespace: int = MAX_JOB_BYTES_PER_NAMESPACE
+    in_all: int = MAX_JOB_BYTES
+
+
+DEFAULT_LIMITS: Final = DocumentLimits()
+
+
 def _no_operators(_job: Owner) -> Container[str]:
     """Return nothing: the children of jobs are not known."""
     return ()
@@ -183,6 +220,8 @@ class Jobs:
         shared_above: int = SHARED_ABOVE,
         max_replicas: int = MAX_REPLICAS,
         operators: Callable[[Owner], Container[str]] = _no_operators,
+        has_pods: Callable[[Owner], bool] = lambda _job: False,
+        limits: DocumentLimits = DEFAULT_LIMITS,
     ) -> None:
         self.collections = {
             kind: Collection(partial(_entry, framework), self._changed, namespaces)
@@ -192,6 +231,12 @@ class Jobs:
         self._enqueue, self._trigger = enqueue, trigger
         self._operators = operators
         """Returns the operators that made children of a job."""
+        self._limits = limits
+        self._sizes = Counter[str]()
+        """Bytes of documents by namespace, of those that are kept in full."""
+        self._too_large: dict[str, tuple[str, int]] = {}
+        """Keys of jobs without a document -> their age."""
+        self._has_pods = has_pods
         self._site = domain, home, shared_above, max_replicas
         """How jobs are read here, as `load` has it."""
         self.forgotten: Callable[[Owner], None] = lambda _job: None
@@ -225,11 +270,93 @@ class Jobs:
             self._note(key)
             # A job that changes keeps its place among those of its second.
             self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
+        self._count_bytes(before, after)
         self._enqueue(key)
         # Most changes are what was written of who waits, which comes back from the server: a cycle
         # for each would find numbers to write again.
         if not idle:
             self._trigger()
+
+    def _count_bytes(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
+        """Count a document; beyond the limits keep no document of the youngest jobs."""
+        freed = 0
+        for entry, sign in ((before, -1), (after, 1)):
+            if entry is not None and not entry.too_large:
+                self._sizes[entry.owner.namespace] += sign * entry.size
+                freed -= sign * entry.size
+            elif entry is not None:
+                self._too_large.pop(entry.key, None)
+        if after is not None:
+            self._leave_out(after.owner.namespace)
+        if freed > 0:
+            fitting = filter(self.fits, self._too_large)
+            oldest = min(fitting, key=self._too_large.__getitem__, default=None)
+            if oldest is not None:
+                self._enqueue(oldest)
+
+    def _leave_out(self, namespace: str) -> None:
+        limits = self._limits
+        while self._sizes[namespace] > limits.per_namespace:
+            if not self._leave_out_youngest(namespace):
+                break
+        while self._sizes.total() > limits.in_all:
+            if not self._leave_out_youngest():
+                break
+
+    def _leave_out_youngest(self, namespace: str = "") -> bool:
+        """Drop the document of the youngest job that can wait; return whether there is one."""
+        found = [
+            (entry.created, self._arrivals[key], key)
+            for key, entry in self._jobs.items()
+            if not entry.too_large and namespace in ("", entry.owner.namespace)
+        ]
+        while found:
+            youngest = max(found)
+            key = youngest[2]
+            if self._may_wait(key):
+                self._drop_document(key, youngest[:2])
+                return True
+            found.remove(youngest)
+        return False
+
+    def _drop_document(self, key: str, age: tuple[str, int]) -> None:
+        entry = self._jobs[key]
+        self._sizes[entry.owner.namespace] -= entry.size
+        entry.content = _identity(entry.framework, entry.document)
+        entry.job, entry.too_large, self._too_large[key] = None, True, age
+        self._note(key)
+        self._enqueue(key)
+
+    def _may_wait(self, key: str) -> bool:
+        """Return whether nothing of the job runs or ran, so that it can wait for free memory."""
+        entry = self._jobs[key]
+        if self._has_pods(entry.owner):
+            return False
+        read = entry.status
+        running = read.is_true(names.Condition.RUNNING)
+        return not (read.finished or running or standing.admission_time(read) is not None)
+
+    def fits(self, key: str) -> bool:
+        """Return whether a job without a document is to be read: it fits now, or it has pods."""
+        entry = self._jobs.get(key)
+        if entry is None or not entry.too_large:
+            return False
+        return not self._limit(entry) or self._has_pods(entry.owner)
+
+    def _limit(self, entry: _JobEntry) -> str:
+        """Return the limit that the job's document would exceed, empty if none."""
+        space, limits = entry.owner.namespace, self._limits
+        if self._sizes[space] + entry.size > limits.per_namespace:
+            most = quantity.format("memory", limits.per_namespace)
+            return f"{most} for the jobs of a namespace (--max-job-bytes-per-namespace)"
+        if self._sizes.total() + entry.size > limits.in_all:
+            return f"{quantity.format('memory', limits.in_all)} for all jobs (--max-job-bytes)"
+        return ""
+
+    def refresh(self, key: str) -> None:
+        """Let the next version that is observed of the job count, even if it is the same one."""
+        owner = self._jobs[key].owner
+        self.collections[owner.kind].doubt(owner.namespace, owner.name)
 
     def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
         """Take in what a watch shows of a job of that kind."""
@@ -271,6 +398,9 @@ class Jobs:
             job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
             if isinstance(entry.content, bytes):
                 return job
+            if entry.too_large:
+                text = f"TooLarge: {entry.size} bytes of this job exceed {self._limit(entry)}"
+                job = replace(job, problems=(Problem("", text),))
             entry.job = job
             # One that became invalid while it ran goes on, as its templates say.
             if job.problems and standing.admission_time(job.status) is None:

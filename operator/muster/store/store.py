@@ -45,7 +45,7 @@ from muster.kube.resources import OF_KIND
 from muster.store import parse
 from muster.store.away import LOST_AFTER, AwayNodes
 from muster.store.children import Children
-from muster.store.jobs import Jobs
+from muster.store.jobs import DEFAULT_LIMITS, DocumentLimits, Jobs
 from muster.store.outages import SHARE
 from muster.store.parse import PodEntry
 from muster.store.podgroups import ForeignPods, Groups, PodGroups
@@ -98,6 +98,7 @@ class Store:
         lost_share: float = SHARE,
         shared_above: int = SHARED_ABOVE,
         max_replicas: int = MAX_REPLICAS,
+        limits: DocumentLimits = DEFAULT_LIMITS,
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -118,6 +119,8 @@ class Store:
             shared_above,
             max_replicas,
             self.children.operators,
+            self.children.has_pods,
+            limits,
         )
         self.columns = ClusterColumns()
         self.away = AwayNodes(lost_after, lost_share)
