@@ -130,7 +130,8 @@ def test_no_group_waits_for_the_write_of_another(monkeypatch):
     """Nor is one written twice at the same time: what is new about it comes after."""
 
     async def story():
-        groups, written, slow = status.GroupStatus(None, None, None), [], asyncio.Event()
+        store, written, slow = Store(gang.EMBEDDED, []), [], asyncio.Event()
+        groups = status.GroupStatus(None, store, None)
 
         async def write(key, memory):
             written.append((key, memory))

@@ -120,4 +120,4 @@ def test_room_is_made_beside_whatever_others_write(whose, after):
 
         return await seconds(make, server, after=after)
 
-    assert virtual_cluster.play(story, 1, {"n1": 2}) < SOON
+    assert virtual_cluster.play(story, 4, {"n1": 2}) < SOON

@@ -742,20 +742,29 @@ class PodGroupMembers(_Kind):
         lost, loses_at = self._lost(
             key, None, lambda: {pod.name: pod for pod, _ in members(key)}, now
         )
-        source = (self._store.foreign.revision(key), self._epoch, lost, group)
-        entry = self._entry(key, source, lambda: self._read(key, group, lost))
+        foreign = self._names_foreign_queue(group)
+        source = (self._store.foreign.revision(key), self._epoch, lost, group, foreign)
+        entry = self._entry(key, source, lambda: self._read(key, group, lost, foreign=foreign))
         namespace = namespace_of(key)
         suspects = self._store.suspects.nodes(namespace, now)
         return self._as_of_now(entry, namespace, nodes, _Now(0.0, loses_at, suspects))
 
+    def _names_foreign_queue(self, group: GroupView | None) -> bool:
+        """Return whether a group of another scheduler names a queue that Muster does not have."""
+        if group is None or group.api_version == names.SCHEDULING_API:
+            return False
+        return group.spec.get("queue") not in self._store.queues
+
     def _read(
-        self, key: str, group: GroupView | None, lost: Mapping[str, PodView]
+        self, key: str, group: GroupView | None, lost: Mapping[str, PodView], *, foreign: bool
     ) -> GangFacts | None:
         found = self._store.foreign.members(key)
         members = [(lost.get(pod.name, pod), ask) for pod, ask in found] if lost else found
         if all(pod.terminal for pod, _ in members):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
+        if foreign:
+            terms = replace(terms, queue=self._settings.rules.default_queue)
         blank = self._blank(key.split("/", 2)[2], terms.minimum)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
         written = _written(group, blank)
@@ -780,7 +789,7 @@ def _written(group: GroupView | None, blank: Verdict) -> Verdict | None:
 
 def _says_so(group: GroupView | None) -> bool:
     """Say whether a group tells that its pods go, or cannot: nobody here writes what it says."""
-    if group is None or group.deleting or group.api_version != names.SCHEDULING_API:
+    if group is None or group.deleting or group.api_version not in podgroup.WRITTEN:
         return True
     said = podgroup.wait_condition(group) or {}
     return said.get("reason") in (Reason.PREEMPTED, Reason.NOT_ENOUGH_TASKS)

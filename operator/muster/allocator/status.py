@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from muster.allocator.tracker import GangMemory
 from muster.api import edge, names, quantity
-from muster.api.model import Json
+from muster.api.model import GroupView, Json
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import podgroups, queuetree
@@ -33,7 +33,6 @@ from muster.store.store import Store
 log = logging.getLogger(__name__)
 PAUSE = 1.0
 """Seconds for which changes of queues are gathered."""
-POD_GROUPS = Resource(names.SCHEDULING_GROUP, names.SCHEDULING_VERSION, "podgroups")
 GATHER = 0.1
 """Seconds for which changes of groups are gathered before their status is written."""
 RETRY = 2.0
@@ -154,6 +153,9 @@ class GroupStatus:
 
     async def run(self, memory_of: Callable[[str], GangMemory | None]) -> None:
         """Write for ever what is remembered of the gangs, by key."""
+        # The controllers of groups without pods may have waited since before this process.
+        for key in self._store.podgroups.of_volcano():
+            self.enqueue(key)
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._news.wait()
@@ -179,12 +181,36 @@ class GroupStatus:
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
         group = self._store.group_of(key)
-        if group is None or memory is None or group.deleting:
+        if group is None or group.deleting or group.api_version not in podgroup.WRITTEN:
             return
-        if memory.facts is None and memory.verdict is None:
+        if self._store.is_of_job(group):
             return
-        if group.api_version != names.SCHEDULING_API or self._store.is_of_job(group):
+        verdict, patch = self._change(key, group, memory)
+        if patch is None:
             return
+        try:
+            path = _path(group)
+            stored = await self._kube.patch(path, Exactly(group.uid), patch, PriorityLevel.STATUS)
+        except NOT_WRITTEN as error:
+            log.info("%s: its status was not written: %s", key, error)
+            asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)
+        else:
+            if stored is None:
+                return
+            if group.api_version == names.SCHEDULING_API:
+                self._store.put(stored)
+            if verdict is not None and verdict.reason and "conditions" in patch["status"]:
+                event, about = names.Event.UNSCHEDULABLE, reference(group)
+                self._recorder.emit(about, "Warning", event, verdict.message)
+
+    def _change(
+        self, key: str, group: GroupView, memory: GangMemory | None
+    ) -> tuple[Verdict | None, Json | None]:
+        """Return the verdict on a gang, and the patch that its group needs, if any."""
+        if memory is None or (memory.facts is None and memory.verdict is None):
+            # Another scheduler may place the pods of a group that has none yet.
+            ours = names.VOLCANO_SCHEDULER in self._store.backend.scheduler_names
+            return None, podgroup.admission(group) if ours else None
         # Until the next cycle the verdict on a gang whose last pod has come is that it waits.
         facts, members = memory.facts, self._store.foreign.members(key)
         least = facts.asks.min_member if facts is not None else 0
@@ -196,22 +222,14 @@ class GroupStatus:
         # A gang that is to grow runs as it did: one that comes after this process goes by that.
         kept = least if memory.had is None else min(least, memory.had)
         phase, counts = podgroups.phase(members, kept, leasts), podgroups.counts(members)
-        patch = podgroup.status(group, verdict, phase, counts, time.time())
-        if patch is None:
-            return
-        try:
-            path = POD_GROUPS.path(group.namespace, group.name)
-            stored = await self._kube.patch(path, Exactly(group.uid), patch, PriorityLevel.STATUS)
-        except NOT_WRITTEN as error:
-            log.info("%s: its status was not written: %s", key, error)
-            asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)
-        else:
-            if stored is None:
-                return
-            self._store.put(stored)
-            if verdict is not None and verdict.reason and "conditions" in patch["status"]:
-                event, about = names.Event.UNSCHEDULABLE, reference(group)
-                self._recorder.emit(about, "Warning", event, verdict.message)
+        if group.api_version == names.VOLCANO_API and phase == names.GroupPhase.PENDING:
+            phase = names.GroupPhase.INQUEUE
+        return verdict, podgroup.status(group, verdict, phase, counts, time.time())
+
+
+def _path(group: GroupView) -> str:
+    api_group, _, version = group.api_version.partition("/")
+    return Resource(api_group, version, "podgroups").path(group.namespace, group.name)
 
 
 def _overtaken(verdict: Verdict | None) -> Verdict | None:

@@ -57,6 +57,7 @@ LIGHTWEIGHT_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"
 LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 BATCH_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
+VOLCANO_GROUP_NAME: Final = "scheduling.volcano.sh/group-name"
 VOLCANO_QUEUE: Final = "scheduling.volcano.sh/queue-name"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
@@ -188,6 +189,8 @@ class GroupPhase(StrEnum):
     """`status.phase` of a PodGroup in the dialect of kube-batch."""
 
     PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    """Of Volcano's groups: controllers that wait for it may create the pods."""
     RUNNING = "Running"
     UNKNOWN = "Unknown"
 

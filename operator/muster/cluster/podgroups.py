@@ -30,17 +30,20 @@ from muster.scheduler.model import UNLIMITED, Refusal, Topology
 OWN: Final = "PodGroup"
 LIGHTWEIGHT: Final = "pod-group"
 PLUGINS: Final = "PodGroup.scheduling.x-k8s.io"
+NATIVE: Final = "PodGroup.scheduling.k8s.io"
+"""Kubernetes' own groups, which a field of the pods names."""
 MARKS: Final[tuple[tuple[str, str, str], ...]] = (
     (OWN, "annotations", names.GROUP_NAME),
+    (OWN, "annotations", names.VOLCANO_GROUP_NAME),
     (LIGHTWEIGHT, "labels", names.LIGHTWEIGHT_GROUP),
     (PLUGINS, "labels", names.SCHEDULER_PLUGINS_GROUP),
 )
 """(dialect, where in the metadata, key), in the order of precedence."""
 MOST_MEMBERS: Final = 2**31 - 1
-_DIALECTS: Final = frozenset(dialect for dialect, _, _ in MARKS)
+_DIALECTS: Final = frozenset({NATIVE, *(dialect for dialect, _, _ in MARKS)})
 _KIND: Final = re.compile(r"[A-Za-z][-.\w]*")
 _ODD: Final = re.compile(r"[^-.\w]")
-_OBJECTS: Final = frozenset({OWN, PLUGINS})
+_OBJECTS: Final = frozenset({OWN, PLUGINS, NATIVE})
 """Dialects in which a group is an object, without which its pods wait."""
 
 
@@ -104,7 +107,7 @@ def parse_ask(
     # twice.
     if owner and owner.kind == names.BATCH_JOB and _of_a_job(metadata, kinds):
         return None
-    group, dialect = _group(metadata, owner, kinds)
+    group, dialect = _group(spec, metadata, owner, kinds)
     return Ask(
         group=group,
         minimum=_minimum(metadata, dialect),
@@ -166,7 +169,9 @@ def terms(
         priority, carried = rules.priorities[named], named
     hold = edge.integer(spec.get("memberHoldSeconds"))
     by_role = _leasts(group)
-    least = edge.within(spec.get("minMember", spec.get("minAvailable")), 1, MOST_MEMBERS)
+    native = edge.mapping(edge.mapping(spec.get("schedulingPolicy")).get("gang")).get("minCount")
+    asked = spec.get("minMember", spec.get("minAvailable", native))
+    least = edge.within(asked, 1, MOST_MEMBERS)
     return Terms(
         uid=group.uid,
         created=group.created or first,
@@ -221,11 +226,14 @@ def _missing(name: str) -> Refusal:
     return Refusal(Reason.GROUP_MISSING, f'PodGroup "{name}" does not exist')
 
 
-def _group(metadata: Json, owner: Owner | None, kinds: Collection[str]) -> tuple[str, str]:
+def _group(
+    spec: Json, metadata: Json, owner: Owner | None, kinds: Collection[str]
+) -> tuple[str, str]:
     """Return the key of the pod's gang, and the dialect that names it; empty: none."""
     namespace = metadata.get("namespace", "")
-    for dialect, where, mark in MARKS:
-        name = edge.mapping(metadata.get(where)).get(mark)
+    marks = [(d, edge.mapping(metadata.get(where)).get(mark)) for d, where, mark in MARKS]
+    native = edge.text(edge.mapping(spec.get("schedulingGroup")).get("podGroupName"))
+    for dialect, name in (*marks, (NATIVE, native)):
         if name:
             return f"{dialect}/{namespace}/{_plain(name)}", dialect
     kind, name = (owner.kind, owner.name) if owner else ("Pod", metadata["name"])

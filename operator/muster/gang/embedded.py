@@ -30,8 +30,10 @@ EMBEDDED = base.GangBackend(
         Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),
         Permission(names.SCHEDULING_GROUP, "queues", (*READ, "patch"), everywhere=True),
         # Groups of pods that somebody else made.
-        Permission("scheduling.sigs.dev", "podgroups", READ),
+        Permission("scheduling.sigs.dev", "podgroups", (*READ, "patch")),
+        Permission("scheduling.volcano.sh", "podgroups", (*READ, "patch")),
         Permission("scheduling.x-k8s.io", "podgroups", READ),
+        Permission("scheduling.k8s.io", "podgroups", READ),
         Permission("", "nodes", READ, everywhere=True),
         # Pods of all namespaces take room on the nodes.
         Permission("", "pods", READ, everywhere=True),

@@ -32,6 +32,8 @@ def mark(job: Job, _replica: Replica) -> Link:
     return Link(annotations={names.GROUP_NAME: names.flat(job.name)})
 
 
+WRITTEN: Final = (names.SCHEDULING_API, names.LEGACY_SCHEDULING_API, names.VOLCANO_API)
+"""APIs of groups whose status Muster writes: the groups of kube-batch and of Volcano."""
 SCHEDULED: Final = "Scheduled"
 """Reason of the condition once the wait is over."""
 _PHASES: Final[Mapping[str, names.GroupPhase]] = {
@@ -63,6 +65,13 @@ def status(
     if change is not None and verdict is not None and is_news(group, verdict.reason):
         patch["conditions"] = change["status"]["conditions"]
     return {"status": patch} if patch else None
+
+
+def admission(group: GroupView) -> Json | None:
+    """Return a JSON merge patch that lets the controller of a group create its pods."""
+    if group.api_version != names.VOLCANO_API or group.phase not in ("", names.GroupPhase.PENDING):
+        return None
+    return {"status": {"phase": str(names.GroupPhase.INQUEUE)}}
 
 
 def is_news(group: GroupView, reason: str) -> bool:

@@ -12,12 +12,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from muster.api import edge
+from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner
 from muster.cluster import hostports, podgroups
 from muster.cluster.podgroups import Member
-from muster.gang import EMBEDDED, KUBE_BATCH_OBJECTS, SCHEDULER_PLUGINS, GangBackend, GroupApi
+from muster.gang import (
+    EMBEDDED,
+    KUBE_BATCH_OBJECTS,
+    KUBERNETES,
+    SCHEDULER_PLUGINS,
+    VOLCANO,
+    GangBackend,
+    GroupApi,
+)
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
 from muster.store import parse
 
@@ -95,15 +103,19 @@ class ForeignPods:
             del self._revisions[ask.group]
 
 
+_OBJECTS: Final = (podgroups.PLUGINS, podgroups.NATIVE)
 Changed = Callable[[GroupView | None, GroupView | None], None]
 _OF_OLD: Final = KUBE_BATCH_OBJECTS["podgroup"]
 LEGACY: Final = "legacy"
+OF_VOLCANO: Final = "volcano"
 BUDGET: Final = "budget"
 SOURCES: Final[Mapping[str, GangBackend]] = {
     LEGACY: replace(
         _OF_OLD, apis=tuple(a for a in _OF_OLD.apis if a.group != EMBEDDED.apis[0].group)
     ),
+    OF_VOLCANO: replace(VOLCANO, queues=None),
     podgroups.PLUGINS: SCHEDULER_PLUGINS,
+    podgroups.NATIVE: KUBERNETES,
     BUDGET: KUBE_BATCH_OBJECTS["pdb"],
 }
 """Beside PodGroups of our own API: where else a group may be."""
@@ -216,14 +228,21 @@ class PodGroups:
         """Return the object of the gang, or None."""
         dialect, namespace, name = key.split("/", 2)
         if dialect == podgroups.OWN:
-            found = self._own.get(namespace, name)
-            return found or self.others[LEGACY].get(namespace, name)
-        if dialect == podgroups.PLUGINS:
-            return self.others[podgroups.PLUGINS].get(namespace, name)
+            places = (self._own, self.others[LEGACY], self.others[OF_VOLCANO])
+            found = (place.get(namespace, name) for place in places)
+            return next(filter(None, found), None)
+        if dialect in _OBJECTS:
+            return self.others[dialect].get(namespace, name)
         # All pods of such a gang have one controller, which the budget names too.
         members = self._pods.members(key) if self._budgets else ()
         owner = members[0][0].owner if members and dialect != podgroups.LIGHTWEIGHT else None
         return self._budgets.get(owner) if owner else None
+
+    def of_volcano(self) -> Iterator[str]:
+        """Yield the keys of Volcano's groups."""
+        for _, groups in self.others[OF_VOLCANO].collections():
+            for namespace, name in groups.objects:
+                yield f"{podgroups.OWN}/{namespace}/{name}"
 
     def changed(self, before: GroupView | None, after: GroupView | None) -> None:
         """Take in that an object came (before None), changed, or went (after None)."""
@@ -233,8 +252,11 @@ class PodGroups:
         if group.kind == "PodGroup":
             # One of that name may hold gangs of either dialect; where there is none, that costs
             # nothing.
-            for dialect in (podgroups.OWN, podgroups.PLUGINS):
+            for dialect in (podgroups.OWN, *_OBJECTS):
                 self._pods.bump(f"{dialect}/{group.namespace}/{group.name}")
+            if group.api_version == names.VOLCANO_API:
+                # Its controller may wait for the phase before it creates pods.
+                self._pods.enqueue(f"{podgroups.OWN}/{group.namespace}/{group.name}")
         elif group.owner:
             self._budgets.pop(group.owner, None)
             if after is not None:
