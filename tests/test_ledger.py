@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6316,
-    "api": 3899,
-    "cluster": 6335,
+    "allocator": 6427,
+    "api": 3911,
+    "cluster": 6350,
     "commands": 6145,
     "controller": 4365,
     "dashboard": 633,
     "frameworks": 3165,
-    "gang": 1497,
-    "kube": 3697,
+    "gang": 1509,
+    "kube": 3704,
     "local": 3795,
-    "muster": 1111,
-    "runtime": 2363,
-    "scheduler": 10759,
-    "store": 3139,
-    "tests": 75114,
+    "muster": 1125,
+    "runtime": 2369,
+    "scheduler": 10775,
+    "store": 3314,
+    "tests": 75552,
     "tools": 2587,
 }
 

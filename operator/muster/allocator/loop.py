@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
 from muster.allocator.cells import Causes, Deferrals, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
+from muster.allocator.devices import DeviceResources
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker, Kind
@@ -33,7 +35,7 @@ from muster.allocator.usage import Usage
 from muster.allocator.view import Seen
 from muster.api.backoff import Backoff
 from muster.api.model import Job, PodView
-from muster.api.reasons import GangPhase
+from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
@@ -58,6 +60,8 @@ gives up what is under way when its client goes, so that moments would do."""
 BUSY_SHARE, IDLE_SHARE = 1.0, 3.0
 """A cycle that took t seconds is followed by a pause of as long, and by one of three times that if
 it found nothing to do; at most a schedule period."""
+_OF_DEVICES: Final = (Reason.NO_NODE_LARGE_ENOUGH, Reason.DEVICES_ALLOCATED_BY_DRA)
+"""Reasons that depend on DeviceClasses."""
 SLICE = 0.01
 """Seconds for which others wait while a large picture is prepared."""
 NEWS_PER_SECOND = 25
@@ -115,6 +119,7 @@ class Loop:
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
+        self._devices = DeviceResources(kube, self._devices_changed)
         self._usage = Usage()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
@@ -165,6 +170,7 @@ class Loop:
         """Run cycles for ever, and write on groups and queues where they stand."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._binder.background.run())
+            group.create_task(self._devices.background.run())
             if self._trials is not None:
                 group.create_task(self._trials.background.run())
             group.create_task(self._group_status.run(self.gangs.memory))
@@ -249,9 +255,14 @@ class Loop:
         self._wake(_end_of_grace(snapshot, decisions))
         looked = snapshot.moves is not None
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
+        self._devices.want(wanted=any(d.verdict.reason in _OF_DEVICES for d in decisions))
         self._inputs = inputs
         self._set_alarm()
         return any(d.placements or d.evictions for d in decisions)
+
+    def _devices_changed(self, names: frozenset[str]) -> None:
+        self._store.columns.device_resources = names
+        self.trigger()
 
     async def _evaluate(self, settings: GangSettings) -> tuple[Sequence[GangInput], float]:
         """Return all gangs of which something is placed here, and the time after the evaluation.

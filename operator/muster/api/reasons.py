@@ -116,6 +116,11 @@ class Reason(StrEnum):
         "No matching node could hold one of the pods, even without other pods.",
         "Request less for each pod, or add larger nodes.",
     )
+    DEVICES_ALLOCATED_BY_DRA = (
+        "DevicesAllocatedByDRA",
+        "A DeviceClass offers the extended resource, and Muster allocates no devices of DRA.",
+        "Use `--gang-scheduler-name=kubernetes` from Kubernetes 1.36 on, else `none`.",
+    )
     EXCEEDS_CLUSTER = (
         "ExceedsCluster",
         "The gang does not fit in the cluster or topology domain, even without other pods.",
@@ -311,6 +316,7 @@ HOPELESS: Final = frozenset(
 """Reasons that no change of load can remove: `everPossible` is false."""
 UNREADY: Final = frozenset(
     {
+        Reason.DEVICES_ALLOCATED_BY_DRA,
         Reason.NOT_ENOUGH_TASKS,
         Reason.SCHEDULING_GATED,
         Reason.WAITING_FOR_VOLUME,

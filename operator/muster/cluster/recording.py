@@ -72,6 +72,8 @@ class Recording:
     ranges: tuple[LimitView, ...] = ()
     runtimes: tuple[RuntimeView, ...] | None = None
     """None: nobody knows which there are."""
+    device_resources: tuple[str, ...] = ()
+    """Extended resources that DeviceClasses offer."""
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
     moves: tuple[PastMove, ...] | None = None
@@ -101,6 +103,7 @@ class Recording:
         for namespace, claim, volume in self.served:
             columns.volumes.chosen[namespace, claim] = volume
         columns.volumes.unserved = self.unserved
+        columns.device_resources = frozenset(self.device_resources)
         for of_quota in self.quota_views():
             columns.quotas.quota_changed(None, of_quota)
         return columns
@@ -149,6 +152,7 @@ def take(
         quota_scopes={f"{v.namespace}/{v.name}": v.scopes for v in views if v.scopes},
         ranges=tuple(ranges),
         runtimes=tuple(book.runtimes.values()) if book.knows_runtimes else None,
+        device_resources=tuple(sorted(columns.device_resources)),
         policy=chosen.source,
         moves=snapshot.moves,
         deferred=snapshot.deferred,

@@ -191,6 +191,8 @@ class ClusterColumns:
         self._ports = HostPorts()
         self.volumes = Volumes()
         self.quotas = QuotaBook()
+        self.device_resources: frozenset[str] = frozenset()
+        """Extended resources that DeviceClasses offer."""
         self._reach: Reach | None = None
         self._affinity = PodAffinity(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
@@ -442,6 +444,7 @@ class ClusterColumns:
             tenancy=self._tenancy(known),
             nominations=tuple(self._nominations()),
             quotas=self.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
+            device_resources=self.device_resources,
             moves=moves,
             topologies=self._lying > 0,
         )

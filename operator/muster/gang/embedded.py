@@ -35,6 +35,7 @@ EMBEDDED = base.GangBackend(
         Permission("scheduling.x-k8s.io", "podgroups", READ),
         Permission("scheduling.k8s.io", "podgroups", READ),
         Permission("", "nodes", READ, everywhere=True),
+        Permission("resource.k8s.io", "deviceclasses", ("list",), everywhere=True),
         # Pods of all namespaces take room on the nodes.
         Permission("", "pods", READ, everywhere=True),
         Permission("", "persistentvolumes", READ, everywhere=True),

@@ -127,8 +127,22 @@ def _told(
     sentence = found.sentence(len(session.snapshot.nodes.names))
     if reason is Reason.NO_MATCHING_NODE and (unknown := _unknown_labels(session, tasks)):
         sentence = f"{sentence}; {unknown}"
-    refusal = Refusal(reason, sentence, found.counts)
-    return refusal, _summary(session, tasks, count, reason, found), short
+    summary = _summary(session, tasks, count, reason, found)
+    if reason is Reason.NO_NODE_LARGE_ENOUGH and _is_from_devices(session, tasks, found):
+        reason = Reason.DEVICES_ALLOCATED_BY_DRA
+        sentence, summary = f"{sentence}: {_BY_DRA}", f"{summary}: {_BY_DRA}"
+    return Refusal(reason, sentence, found.counts), summary, short
+
+
+def _is_from_devices(session: Session, tasks: PodSetState, found: Obstacles) -> bool:
+    """Return whether DeviceClasses offer a resource of which no node offers enough."""
+    suits = session.barred(tasks.pod_set.shape)[0] == 0
+    allocatable = session.snapshot.nodes.allocatable[suits]
+    for resource in session.snapshot.device_resources.intersection(found.lacking):
+        column = session.snapshot.resources.index(resource)
+        if allocatable[:, column].max() < tasks.shape.request[column]:
+            return True
+    return False
 
 
 def amount(resource: str, value: int) -> str:

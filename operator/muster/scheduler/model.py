@@ -571,6 +571,8 @@ class Snapshot:
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    device_resources: frozenset[str] = frozenset()
+    """Extended resources that DeviceClasses offer beside the nodes."""
     nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
