@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6427,
-    "api": 3911,
+    "allocator": 6468,
+    "api": 3917,
     "cluster": 6350,
-    "commands": 6145,
+    "commands": 6315,
     "controller": 4365,
     "dashboard": 633,
     "frameworks": 3165,
-    "gang": 1509,
+    "gang": 1530,
     "kube": 3704,
     "local": 3795,
-    "muster": 1125,
+    "muster": 1129,
     "runtime": 2369,
     "scheduler": 10775,
     "store": 3314,
-    "tests": 75552,
+    "tests": 75830,
     "tools": 2587,
 }
 

@@ -221,6 +221,8 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     )
     named = f"{arguments.FORMS} of a job, PodGroup, batch Job or pod; none: all gangs"
     explain.add_argument("what", metavar="NAME", nargs="*", help=named)
+    text = "compute what the scheduler would decide now, instead of the operator's decision"
+    explain.add_argument("--what-if", action="store_true", help=text)
     _asks(explain, _explain)
     tried = subparsers.add_parser(
         "simulate",
@@ -324,7 +326,8 @@ def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
 
 
 def _asked(questions: Any, args: argparse.Namespace) -> Any:
-    return questions.Asked(args.cluster, args.namespace, args.all_namespaces, args.output)
+    what_if = getattr(args, "what_if", False)
+    return questions.Asked(args.cluster, args.namespace, args.all_namespaces, args.output, what_if)
 
 
 def _explain(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
@@ -334,7 +337,8 @@ def _explain(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
         what = arguments.reference(args.what, "" if everywhere else args.namespace, args.selector)
     if args.what and args.all_namespaces:
         raise FlagError(f"{what} is in one namespace; give -n NAMESPACE in place of -A")
-    return questions.explain(chosen, what, _asked(questions, args))
+    explain = importlib.import_module("muster.commands.explain")
+    return explain.explain(chosen, what, _asked(questions, args))
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.commands import jobreport
+from muster.commands import explain
 from muster.frameworks import FRAMEWORKS, load
 from support.apiserver.memory import tfjob
 
@@ -27,7 +27,7 @@ def report(spec=None, deleting=False, **status):
         document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     document["spec"] |= spec or {}
     job = load(FRAMEWORKS["TFJob"], {**document, "status": status})
-    return list(jobreport.lines(job))
+    return list(explain.lines(explain.of_job(job)))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def report(spec=None, deleting=False, **status):
                 "conditions": [condition("Created", "It is created.")],
                 "gang": {"state": "Waiting", "scheduler": "volcano", "message": "2 lack a node"},
             },
-            ["queued", "It is created.", "2 lack a node", "Its gang is scheduled by volcano."],
+            ["waiting", "2 lack a node", "Its gang is scheduled by volcano."],
         ),
         (
             {"state": "Blocked", "reason": "The quota forbids it."},

@@ -68,7 +68,8 @@ def test_values_of_other_types_and_unknown_settings_are_ignored():
 
 def test_missing_or_forbidden_config_map_is_reported():
     """The message of the API server says why the policy is unknown."""
-    assert "muster-policy not found; the built-in policy is used" in read()[2]
+    missing = read(failing={OBJECTS["ConfigMap"]: None})[2]
+    assert "muster-policy not found; the built-in policy is used" in missing
     found = read(failing={OBJECTS["ConfigMap"]: FORBIDDEN})[2]
     assert found.startswith("ConfigMap muster-system/muster-policy: no configmaps for you; ")
 

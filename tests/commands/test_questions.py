@@ -11,6 +11,7 @@ import yaml
 
 from muster import cli
 from muster.cluster import recording
+from muster.commands import explain as reporting
 from muster.commands import questions
 from muster.commands.arguments import Reference, reference
 from muster.commands.questions import Asked
@@ -36,7 +37,7 @@ def saved(tmp_path):
 def explain(saved, what, namespace="team", **more):
     """Return the answer of `muster explain` on the file."""
     named = reference(what.split(), namespace) if what else None
-    return asyncio.run(questions.explain(Settings(), named, Asked(saved, namespace, **more)))
+    return asyncio.run(reporting.explain(Settings(), named, Asked(saved, namespace, **more)))
 
 
 def test_name_of_several_gangs_is_refused(tmp_path):
@@ -93,7 +94,7 @@ def test_a_gang_that_is_not_there(saved):
     """Is a complaint, not an answer."""
     answer = explain(saved, "pytorchjob/waits")
     assert (answer.code, answer.text) == (2, "")
-    assert answer.complaint == "pytorchjob/waits in namespace team of the snapshot does not exist"
+    assert answer.complaint == "the scheduler has no gang pytorchjob/waits in namespace team"
 
 
 def test_the_start_of_a_gang_behind_the_first(tmp_path):
@@ -190,9 +191,10 @@ def answers(tmp_path, document, *cluster, live):
     saved.write_text(ask(questions.snapshot(settings, "live")).text)
     found.append(simulated(str(saved)))
     live(*cluster, document)
-    found.append(ask(questions.explain(settings, name, Asked("live", "team", output="json"))))
+    asked = Asked("live", "team", output="json", what_if=True)
+    found.append(ask(reporting.explain(settings, name, asked)))
     saved.write_text(ask(questions.snapshot(settings, "live")).text)
-    found.append(ask(questions.explain(settings, name, Asked(str(saved), "team", output="json"))))
+    found.append(ask(reporting.explain(settings, name, Asked(str(saved), "team", output="json"))))
     assert ask_replay(saved) == 0
     return [(answer.code, *_verdict(answer)) for answer in found]
 
@@ -275,7 +277,7 @@ JOBS = {
 def explain_live(*words, **asked):
     """Return the answer of `muster explain` on the live cluster."""
     what = reference(words, selector=asked.pop("selector", ""))
-    return asyncio.run(questions.explain(Settings(), what, Asked(**asked)))
+    return asyncio.run(reporting.explain(Settings(), what, Asked(**asked)))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +287,7 @@ def explain_live(*words, **asked):
         ("broke", 1, "TFJob/team/broke: failed"),
         ("held", 1, "TFJob/team/held: suspended"),
         ("wrong", 1, "TFJob/team/wrong: invalid"),
-        ("runs", 0, "TFJob/team/runs: fits now, 1 of 1 pods"),
+        ("runs", 1, "TFJob/team/runs: created"),
     ],
 )
 @pytest.mark.parametrize("kind", [(), ("tfjob",)])
@@ -297,7 +299,7 @@ def test_every_job_gets_an_answer(live, name, code, line, kind):
     (told,) = json.loads(explain_live(*kind, name, output="json").text)
     assert told["gang"] == f"TFJob/team/{name}"
     state = told["verdict"]["state"]
-    assert state == {"runs": "Placed"}.get(name, line.rpartition(" ")[2].capitalize())
+    assert state == line.rpartition(" ")[2].capitalize()
     assert explain_live(*kind, name, output="wide").text.splitlines()[1].split()[1] == state
 
 
@@ -309,10 +311,10 @@ def test_selector_reports_each_job_in_a_line(live):
     rows = [line.split()[:2] for line in answer.text.splitlines()[1:]]
     assert rows == [
         ["TFJob/team/broke", "Failed"],
-        ["TFJob/team/done", "Succeeded"],
         ["TFJob/team/held", "Suspended"],
-        ["TFJob/team/runs", "Placed"],
+        ["TFJob/team/runs", "Created"],
         ["TFJob/team/wrong", "Invalid"],
+        ["TFJob/team/done", "Succeeded"],
     ]
     told = json.loads(explain_live(selector="app=a", output="json").text)
     assert [each["verdict"]["state"] for each in told] == [state for _, state in rows]
@@ -320,7 +322,9 @@ def test_selector_reports_each_job_in_a_line(live):
 
 def test_selector_needs_a_live_cluster(saved):
     """A snapshot holds no labels of jobs."""
-    with pytest.raises(questions.OfferError, match="--selector=app=a: a snapshot holds no labels"):
+    with pytest.raises(
+        questions.OfferError, match="--selector=app=a: a computation is of one name"
+    ):
         explain_live(selector="app=a", cluster=saved)
 
 
@@ -335,7 +339,8 @@ def test_pod_names_its_job(live):
     live(JOBS["runs"], ROOMY, *pods)
     assert explain_live("runs-worker-0").text.startswith("TFJob/team/runs: ")
     assert explain_live("po", "runs-worker-0").text.startswith("TFJob/team/runs: ")
-    assert explain_live("pod/alone-x").text.startswith("Pod/team/alone-x: fits now")
+    assert explain_live("pod/alone-x").text.startswith("Pod/team/alone-x: waiting")
+    assert explain_live("pod/alone-x", what_if=True).text.startswith("Pod/team/alone-x: fits now")
     assert explain_live("job/alone-x").complaint == "job/alone-x in namespace team does not exist"
 
 
@@ -413,9 +418,9 @@ def test_queue_of_a_gang_is_the_local_queue_of_its_job(live):
     near = job("near", workers=1)
     near["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-queue"}
     live(ROOMY, near, job("other", workers=1))
-    answer = asyncio.run(questions.explain(Settings(), None, Asked(everywhere=True)))
+    answer = asyncio.run(reporting.explain(Settings(), None, Asked(everywhere=True)))
     rows = {line.split()[0]: line.split()[2] for line in answer.text.splitlines()[1:]}
-    assert rows == {"TFJob/team/near": "team-queue", "TFJob/team/other": "default"}
+    assert rows == {"TFJob/team/near": "team-queue", "TFJob/team/other": "-"}
 
 
 # Which rank of a job failed first.
@@ -471,7 +476,7 @@ def asked_of(monkeypatch, server):
         return server
 
     monkeypatch.setattr(questions, "connect", connect)
-    return asyncio.run(questions.explain(Settings(), reference(["tfjob/mnist"]), Asked()))
+    return asyncio.run(reporting.explain(Settings(), reference(["tfjob/mnist"]), Asked()))
 
 
 def failed_job(**first):
@@ -554,5 +559,5 @@ def test_a_job_at_work_tells_it_beside_where_it_runs(monkeypatch):
     again = failed_job()
     again["status"] = {"firstFailure": again["status"]["firstFailure"]}
     answer = asked_of(monkeypatch, Logged(None, "", ROOMY, again))
-    assert answer.text.startswith("TFJob/team/mnist: fits now, 2 of 2 pods\n")
+    assert answer.text.startswith("TFJob/team/mnist: created\n")
     assert "  The first to fail was pod mnist-worker-1" in answer.text

@@ -45,7 +45,11 @@ NOT_RUN = {
 """Command -> why it is left out. That an image is built and pushed is no command there."""
 INSTALL = "make deploy IMAGE=registry.example.com/team/muster:0.1.0"
 """The Deployment's image is on no node: a process with its account and roles plays its part."""
-CODES = {"muster explain tfjob/second": 1, "muster doctor": 2}
+CODES = {
+    "muster explain tfjob/second": 1,
+    "muster explain --what-if second": 1,
+    "muster doctor": 2,
+}
 """Command -> its exit code where that is not 0: 1 says that the job waits, 2 that the operator has
 no pod, as a process plays its part here.
 """
@@ -55,6 +59,7 @@ SAYS = {
     "make local-down": "muster is down",
     "kubectl get tfjobs": "simple",
     "muster explain tfjob/second": "nvidia.com/gpu",
+    "muster explain --what-if second": "held by",
 }
 """Command -> what is in its output; an empty string: there is none."""
 MARK = "--- ended with"

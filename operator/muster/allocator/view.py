@@ -20,6 +20,7 @@ from muster.api import edge, kueue, names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
 from muster.api.status import Condition
+from muster.api.status import Verdict as Reported
 from muster.gang import standing
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
@@ -65,6 +66,8 @@ def make(
     last view, of which all stays that is still so.
     """
     snapshot, decisions = seen.snapshot, {d.gang: d for d in seen.decisions}
+    listed = list(jobs)
+    reported = {job.key: verdict for job in listed if (verdict := job.verdict) is not None}
     drawn = devices(snapshot)
     made = {
         "head": {"at": snapshot.now, "device": Counter(drawn).most_common(1)[0][0]}
@@ -72,14 +75,21 @@ def make(
         else {"at": snapshot.now},
         "nodes": _nodes(snapshot, drawn),
         "gangs": {
-            gang.key: _gang(
-                snapshot, gang, decisions.get(gang.key), foretold, before["gangs"].get(gang.key)
+            gang.key: _as_reported(
+                _gang(
+                    snapshot,
+                    gang,
+                    decisions.get(gang.key),
+                    foretold,
+                    before["gangs"].get(gang.key),
+                ),
+                reported.get(gang.key),
             )
             | _room(snapshot, decisions.get(gang.key), drawn)
             for gang in snapshot.gangs
         },
         "queues": _queues(seen),
-        "jobs": _jobs(jobs, snapshot.now),
+        "jobs": _jobs(listed, snapshot.now),
     }
     return {section: _kept(before[section], made[section]) for section in SECTIONS}
 
@@ -213,6 +223,30 @@ def _gang(
     return document
 
 
+def _as_reported(document: Json, verdict: Reported | None) -> Json:
+    """Return the document with the verdict that the job's status reports, if there is one.
+
+    Of a decision that differs nothing is left.
+    """
+    if verdict is None or not verdict.state:
+        return document
+    agrees = (document["state"], document.get("reason", "")) == (verdict.state, verdict.reason)
+    kept = {k: v for k, v in document.items() if agrees or k not in _DECIDED}
+    told = {
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "summary": verdict.summary,
+        "position": verdict.position,
+        "behind": list(verdict.blocked_by),
+        "lacks": dict(verdict.shortage),
+        "short": kept.get("short") or list(verdict.shortage),
+    }
+    if verdict.eta is not None:
+        told |= {"eta": math.floor(verdict.eta), "promised": True}
+    shown = {k: v for k, v in kept.items() if k not in told}
+    return shown | {"state": verdict.state} | {k: v for k, v in told.items() if v}
+
+
 def _asks(snapshot: Snapshot, gang: Gang) -> Mapping[str, str]:
     """Return what all tasks of a gang together ask for."""
     total: Counter[str] = Counter()
@@ -221,6 +255,13 @@ def _asks(snapshot: Snapshot, gang: Gang) -> Mapping[str, str]:
             if amount and name != snapshot.resources[PODS]:
                 total[name] += amount * pod_set.total
     return {name: quantity.format(name, amount) for name, amount in sorted(total.items())}
+
+
+_DECIDED: Final = (
+    "reason", "message", "summary", "position", "eta", "promised", "behind", "short", "lacks",
+    "ruledOut", "helps",
+)  # fmt: skip
+"""What `_waits` returns."""
 
 
 def _waits(
@@ -529,7 +570,7 @@ def _stranger(document: Json) -> Json:
 
 
 def _gang_for(document: Json, discreet: Callable[[str], str]) -> Json:
-    if "reason" not in document:
+    if not any(key in document for key in (*_TOLD, *_LISTED)):
         return document
     told: Json = {key: discreet(document[key]) for key in _TOLD if key in document}
     for key in _LISTED:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.owner import Owner, as_owner
-from muster.api.status import JobStatus
+from muster.api.status import JobStatus, Verdict
 from muster.api.tolerations import NO_TOLERATIONS, NodeTolerations
 
 Json = dict[str, Any]
@@ -209,6 +209,12 @@ class Job:
     def as_owner(self) -> Owner:
         """Whom the references of all that is its own name."""
         return as_owner(self.api_version, self.kind, self.namespace, self.name, self.uid)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the gang, None for a job that is not to run."""
+        ends = self.status.finished or self.problems or self.run_policy.suspend
+        return None if ends else self.status.gang
 
     @property
     def total(self) -> int:

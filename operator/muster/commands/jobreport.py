@@ -1,17 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `muster explain` reports of a job that is no gang in the scheduler, from its status."""
+"""How jobs and gangs stand: the state of a job and its messages, and a table of standings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from muster.api import kueue, names
+from muster.api import edge, kueue, names
 from muster.api.model import Job
-from muster.commands.output import plain
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
+from muster.commands import tables
+from muster.commands.tables import WIDE, Column
 
-HEALTHY: Final = (names.JobState.RUNNING, names.JobState.SUCCEEDED)
+HEALTHY: Final = (GangPhase.PLACED, names.JobState.RUNNING, names.JobState.SUCCEEDED)
 """States for which the exit code is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job or gang as its status reports it."""
+
+    key: str
+    state: str
+    """`status.gang.state`; the state of a job without a gang and of a job that must not run."""
+    queue: str
+    verdict: Verdict
+    messages: tuple[str, ...]
+    pods: tuple[tuple[str, str], ...]
+    """Names and nodes of the pods that are on nodes."""
+    created: float
+    starts: str = ""
+    """The estimated start time in words."""
+    note: str = ""
+    """Where the job is, if MultiKueue has dispatched it."""
+    reported: float | None = None
+    """Time of the last write of the status; None: unknown."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the pods are placed, run, or have succeeded."""
+        return self.state in HEALTHY
 
 
 def state(job: Job) -> str:
@@ -27,19 +57,8 @@ def state(job: Job) -> str:
     return status.shown_state or names.JobState.CREATED
 
 
-def message(job: Job) -> str:
-    """Return why the job has that state, in one or more sentences; empty if nothing is known."""
-    return kueue.DISPATCHED if kueue.is_dispatched(job) else " ".join(_messages(job))
-
-
-def lines(job: Job, workload: Iterable[str] = ()) -> Iterator[str]:
-    """Yield the report on a job. `workload`: lines on the Workload of a dispatched job."""
-    dispatched = f", {kueue.DISPATCHED}" if kueue.is_dispatched(job) else ""
-    yield f"{job.key}: {state(job).lower()}{dispatched}"
-    yield from (f"  {plain(text)}" for text in (*workload, *_messages(job)))
-
-
-def _messages(job: Job) -> Iterator[str]:
+def messages(job: Job) -> Iterator[str]:
+    """Yield why the job has that state, in sentences."""
     status = job.status
     if job.deleting:
         yield "It is being deleted."
@@ -50,14 +69,48 @@ def _messages(job: Job) -> Iterator[str]:
         yield status.reason
     if status.restarts:
         yield f"Restarts of its pods and containers: {status.restarts}."
-    newest = status.newest
-    if newest is not None and newest.message:
-        yield newest.message
-    elif newest is None and not (status.state or kueue.is_dispatched(job)):
+    if status.observed_generation is not None and status.observed_generation < job.generation:
+        yield "The operator has not reported on the last change of the spec."
+    yield from _decided(job)
+
+
+def _decided(job: Job) -> Iterator[str]:
+    newest, verdict = job.status.newest, job.verdict
+    if newest is None and not (job.status.state or kueue.is_dispatched(job)):
         yield "No operator has reported a status."
-    gang = status.gang
-    if gang is not None and not (status.finished or job.run_policy.suspend):
-        if gang.message and (newest is None or gang.message != newest.message):
-            yield gang.message
-        if gang.scheduler:
-            yield f"Its gang is scheduled by {gang.scheduler}."
+    # The verdict says more than a condition, except why a job starts again.
+    if newest and newest.message and (not verdict or newest.type == names.Condition.RESTARTING):
+        yield newest.message
+    if verdict is not None and verdict.message:
+        yield verdict.message
+    if verdict is not None and verdict.scheduler not in ("", *names.SCHEDULER_NAMES):
+        yield f"Its gang is scheduled by {verdict.scheduler}."
+
+
+COLUMNS: Final[tuple[Column[Standing], ...]] = (
+    Column("GANG", lambda each: each.key),
+    Column("STATE", lambda each: each.state),
+    Column("QUEUE", lambda each: each.queue),
+    Column("POSITION", lambda each: str(each.verdict.position or "")),
+    Column("STARTS", lambda each: each.starts),
+    Column("STANDING", lambda each: each.note or each.verdict.summary or " ".join(each.messages)),
+    Column("REASON", lambda each: each.verdict.reason, wide=True),
+    Column(
+        "LACKS",
+        lambda each: ", ".join(f"{n} {r}" for r, n in each.verdict.shortage.items()),
+        wide=True,
+    ),
+    Column("BEHIND", lambda each: ", ".join(each.verdict.blocked_by), wide=True),
+    Column("REPORTED", lambda each: time_text(each.reported), wide=True),
+)
+
+
+def time_text(seconds: float | None) -> str:
+    """Return a time as Kubernetes writes it, nothing for an unknown one."""
+    return "" if seconds is None else edge.format_time(seconds)
+
+
+def table(standings: Sequence[Standing], output: str) -> str:
+    """Return one line for each job and gang."""
+    text = tables.table(COLUMNS, standings, wide=output == WIDE)
+    return text if standings else "no gangs\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `muster explain`, `simulate` and `snapshot` answer: a text and an exit code."""
+"""What the scheduler would decide: `muster simulate`, `snapshot` and `explain --what-if`."""
 
 from __future__ import annotations
 
@@ -18,29 +18,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from muster.allocator import verdict as verdicts
 from muster.allocator import view
-from muster.api import edge, kueue, names, quantity
-from muster.api.model import Job, Json
+from muster.api import edge, names, quantity
 from muster.api.reasons import GangPhase
+from muster.api.status import Verdict as Reported
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import (
-    dispatch,
-    failure,
-    holdings,
-    jobreport,
-    live,
-    published,
-    queues,
-    render,
-    tables,
-)
+from muster.commands import holdings, jobreport, live, published, queues, render, tables
 from muster.commands.arguments import Reference
+from muster.commands.jobreport import Standing
 from muster.commands.output import json_text, plain
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
-from muster.commands.tables import JSON, TEXT, WIDE, YAML, Column
+from muster.commands.tables import JSON, TEXT, WIDE, YAML
 from muster.kube import client
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, Kube
@@ -112,6 +104,8 @@ class Asked:
     """Where all gangs stand, of all namespaces."""
     output: str = TEXT
     """One of `tables.FORMATS`."""
+    what_if: bool = False
+    """Compute a decision instead of reporting the operator's."""
 
 
 async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> Answer:
@@ -134,99 +128,58 @@ async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> An
     return answer
 
 
-async def explain(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
-    """Return the report on a job, PodGroup or batch Job, named directly or by one of its pods.
+async def what_if(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
+    """Return what the scheduler would decide now on the gang that the reference names.
 
-    Without a reference, or with a selector: one line for each gang or job.
+    Without a reference: one line for each gang.
     """
     if asked.cluster != LIVE:
-        seen = recording.load(read(asked.cluster))[0]
-        return await _explained(_Cluster(seen), what, asked, asked.namespace or "default")
+        seen, _ = recording.load(read(asked.cluster))
+        return _supposed(seen, None, what, asked, asked.namespace or "default")
     async with connected(settings) as kube:
         store, seen, unknown = await _live(settings, kube)
-        cluster = _Cluster(seen, kube, store)
-        answer = await _explained(cluster, what, asked, asked.namespace or kube.namespace)
-        return replace(answer, complaint=answer.complaint or unknown)
+        place = asked.namespace or kube.namespace
+        answer = _supposed(seen, store, what, asked, place)
+        return replace(answer, complaint="; ".join(filter(None, (answer.complaint, unknown))))
 
 
-@dataclass(frozen=True, slots=True)
-class _Cluster:
-    """A recording; of a live cluster with its connection and its jobs."""
-
-    seen: Recording
-    kube: Kube | None = None
-    store: Store | None = None
-
-    def job(self, key: str) -> Job | None:
-        """Return the job with that key, None for other objects and without a live cluster."""
-        return self.store.jobs.get(key) if self.store else None
-
-    def keys(self, what: Reference, namespace: str) -> list[str]:
-        """Return the keys of the gangs and jobs that the reference may mean."""
-        jobs = [job.key for job in self.store.jobs] if self.store else []
-        known = dict.fromkeys((*(gang.key for gang in self.seen.gangs), *jobs))
-        there = [key for key in known if key.split("/", 1)[1] == f"{namespace}/{what.name}"]
-        kinds = {key: key.partition("/")[0] for key in there}
-        # Gangs of several APIs may share a kind.
-        exact = [key for key in there if kinds[key].lower() == what.kind.lower()]
-        return exact or [k for k in there if not what.kind or live.is_kind(what.kind, kinds[k])]
-
-    def key_of_pod(self, what: Reference, namespace: str) -> str:
-        """Return the key of the job or gang to which a pod or batch Job belongs."""
-        if self.store is None:
-            return ""
-        if not what.kind or live.is_kind(what.kind, "Pod"):
-            pod = self.store.pod(namespace, what.name)
-            if pod is not None:
-                return holdings.holder(self.store, pod)
-        if not what.kind or live.is_kind(what.kind, "Job"):
-            return _of_batch(self.store, namespace, what.name)
-        return ""
-
-
-async def _explained(
-    cluster: _Cluster, what: Reference | None, asked: Asked, place: str
+def _supposed(
+    seen: Recording, store: Store | None, what: Reference | None, asked: Asked, place: str
 ) -> Answer:
-    seen = cluster.seen
-    namespace = "" if asked.everywhere else place
     if what is None:
-        jobs = cluster.store.jobs if cluster.store else ()
-        return _all(seen, namespace, seen.decide(), asked.output, jobs)
-    if not what.selector:
-        return await _named(cluster, what, asked, what.namespace or place)
-    if cluster.kube is None:
-        raise OfferError(f"--selector={what.selector}: a snapshot holds no labels of jobs")
-    found = await live.jobs(cluster.kube, namespace, labelSelector=what.selector)
-    keys = [job.key for job, _ in found]
-    return _listing(seen, keys, seen.decide(), asked.output, [job for job, _ in found])
-
-
-async def _named(cluster: _Cluster, what: Reference, asked: Asked, place: str) -> Answer:
-    seen, keys = cluster.seen, cluster.keys(what, place)
+        return _all(seen, "" if asked.everywhere else place, seen.decide(), asked.output)
+    if what.selector:
+        raise OfferError(f"--selector={what.selector}: a computation is of one name, or of all")
+    place = what.namespace or place
+    known = [gang.key for gang in seen.gangs]
+    keys = matching(known, what, place)
+    if not keys and store is not None:
+        keys = [key for key in known if key == key_of_pod(store, what, place)]
     if len(keys) > 1:
         return Answer("", UNKNOWN, f"{what} in namespace {place} matches {', '.join(keys)}")
-    key = keys[0] if keys else cluster.key_of_pod(what, place)
-    job = cluster.job(key)
-    failed = []
-    if job is not None and cluster.kube is not None and asked.output == TEXT:
-        failed = await failure.report(cluster.kube, job)
-    if key in {gang.key for gang in seen.gangs}:
-        answer = _answer(seen, [key], seen.decide(), asked, [job] if job else [])
-        return replace(answer, text=answer.text + "".join(failed))
-    if job is None:
-        where = "" if cluster.store else " of the snapshot"
-        return Answer("", UNKNOWN, f"{what} in namespace {place}{where} does not exist")
-    if asked.output != TEXT:
-        return _listing(seen, [key], [], asked.output, [job])
-    workload: list[str] = []
-    if cluster.kube is not None and kueue.is_dispatched(job):
-        workload = await dispatch.report(cluster.kube, job)
-    text = "".join(f"{line}\n" for line in jobreport.lines(job, workload))
-    return Answer(text + "".join(failed), _code(job))
+    if not keys:
+        return Answer("", UNKNOWN, f"the scheduler has no gang {what} in namespace {place}")
+    return _answer(seen, keys, seen.decide(), asked)
 
 
-def _code(job: Job) -> int:
-    return YES if jobreport.state(job) in jobreport.HEALTHY else NO
+def matching(known: Iterable[str], what: Reference, namespace: str) -> list[str]:
+    """Return those of these keys of gangs and jobs that the reference may mean."""
+    there = [key for key in dict.fromkeys(known) if key.endswith(f"/{namespace}/{what.name}")]
+    kinds = {key: key.partition("/")[0] for key in there}
+    # Gangs of several APIs may share a kind.
+    exact = [key for key in there if kinds[key].lower() == what.kind.lower()]
+    return exact or [k for k in there if not what.kind or live.is_kind(what.kind, kinds[k])]
+
+
+def key_of_pod(store: Store, what: Reference, namespace: str) -> str:
+    """Return the key of the job or gang to which a pod or batch Job belongs."""
+    if not what.kind or live.is_kind(what.kind, "Pod"):
+        pod = store.pod(namespace, what.name)
+        if pod is not None:
+            return holdings.holder(store, pod)
+    if not what.kind or live.is_kind(what.kind, "Job"):
+        return _of_batch(store, namespace, what.name)
+    return ""
 
 
 def _answer(
@@ -234,7 +187,6 @@ def _answer(
     keys: Sequence[str],
     decisions: Sequence[Decision],
     asked: Asked,
-    jobs: Iterable[Job] = (),
 ) -> Answer:
     found = {d.gang: d for d in decisions if d.gang in keys}
     output = asked.output
@@ -244,7 +196,7 @@ def _answer(
         text = json_text(text) if output == JSON else tables.data(json.loads(text), YAML)
         return Answer(text, code)
     if output == WIDE:
-        return Answer(_listing(seen, keys, decisions, WIDE, jobs).text, code)
+        return Answer(_listing(seen, keys, decisions, WIDE).text, code)
     foretold = _foretold(seen, found.values())
     return Answer("".join(of_gang(seen, key, decisions, foretold) for key in keys), code)
 
@@ -254,57 +206,31 @@ def _foretold(seen: Recording, decisions: Iterable[Decision]) -> Mapping[str, fl
     return seen.forecast(unknown) if unknown else {}
 
 
-def _all(
-    seen: Recording,
-    namespace: str,
-    decisions: Sequence[Decision],
-    output: str,
-    jobs: Iterable[Job] = (),
-) -> Answer:
+def _all(seen: Recording, namespace: str, decisions: Sequence[Decision], output: str) -> Answer:
     """Return the gangs of a namespace, or all: waiting gangs first, in their order."""
     found = {d.gang: d for d in decisions}
     gangs = [g for g in seen.gangs if namespace in ("", namespace_of(g.key))]
     keys = [gang.key for gang in sorted(gangs, key=lambda gang: _order(gang, found))]
-    return _listing(seen, keys, decisions, output, jobs)
+    return _listing(seen, keys, decisions, output)
 
 
 def _listing(
-    seen: Recording,
-    keys: Sequence[str],
-    decisions: Sequence[Decision],
-    output: str,
-    jobs: Iterable[Job] = (),
+    seen: Recording, keys: Sequence[str], decisions: Sequence[Decision], output: str
 ) -> Answer:
-    """Return gangs, one line each. `jobs`: those of the keys, also jobs that are no gangs."""
+    """Return gangs, one line each."""
     found = {d.gang: d for d in decisions if d.gang in keys}
     gangs = {gang.key: gang for gang in seen.gangs}
-    known = {job.key: job for job in jobs}
-    alone = {key: job for key, job in known.items() if key not in gangs}
-    well = (_code(alone[k]) == YES if k in alone else fits(found.get(k)) for k in keys)
-    code = YES if all(well) else NO
+    code = YES if all(fits(found.get(key)) for key in keys) else NO
     if output in (JSON, YAML):
         written = {
             d["gang"]: d for d in json.loads(recording.decisions_text(list(found.values())))
         }
-        told = [written.get(key, _verdict(key, alone.get(key))) for key in keys]
+        runs = {"state": str(GangPhase.RUNNING)}
+        told = [written.get(key, {"gang": key, "verdict": runs}) for key in keys]
         return Answer(tables.data(told, output), code)
     foretold = _foretold(seen, found.values())
-    rows = [
-        _job_row(alone[key])
-        if key in alone
-        else _gang_row(gangs[key], known.get(key), found.get(key), foretold.get(key))
-        for key in keys
-    ]
-    text = tables.table(COLUMNS, rows, wide=output == WIDE)
-    return Answer(text if keys else "no gangs\n", code)
-
-
-def _verdict(key: str, job: Job | None) -> Json:
-    """Return what programs read of a gang that is placed, or of a job that is no gang."""
-    if job is None:
-        return {"gang": key, "verdict": {"state": str(GangPhase.RUNNING)}}
-    told = {"state": str(jobreport.state(job)), "message": jobreport.message(job)}
-    return {"gang": key, "verdict": told}
+    rows = [_standing(gangs[key], found.get(key), foretold.get(key)) for key in keys]
+    return Answer(jobreport.table(rows, output), code)
 
 
 def _order(gang: GangInput, decisions: Mapping[str, Decision]) -> tuple[Any, ...]:
@@ -313,59 +239,17 @@ def _order(gang: GangInput, decisions: Mapping[str, Decision]) -> tuple[Any, ...
     return fits(decision), gang.queue, place, gang.created, gang.key
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A gang or a job in a table."""
-
-    gang: str
-    state: str
-    queue: str
-    standing: str
-    position: str = ""
-    starts: str = ""
-    reason: str = ""
-    lacks: str = ""
-    behind: str = ""
-
-
-COLUMNS: Final[tuple[Column[_Row], ...]] = (
-    Column("GANG", lambda row: row.gang),
-    Column("STATE", lambda row: row.state),
-    Column("QUEUE", lambda row: row.queue),
-    Column("POSITION", lambda row: row.position),
-    Column("STARTS", lambda row: row.starts),
-    Column("STANDING", lambda row: row.standing),
-    Column("REASON", lambda row: row.reason, wide=True),
-    Column("LACKS", lambda row: row.lacks, wide=True),
-    Column("BEHIND", lambda row: row.behind, wide=True),
-)
-
-
-def _gang_row(
-    gang: GangInput, job: Job | None, decision: Decision | None, foretold: float | None
-) -> _Row:
-    queue = (kueue.local_queue(job) if job else "") or gang.queue
+def _standing(gang: GangInput, decision: Decision | None, foretold: float | None) -> Standing:
+    """Return how a gang would stand by a decision; None: it runs."""
     if decision is None:
-        return _Row(gang.key, str(GangPhase.RUNNING), queue, _size(gang))
-    verdict, starts = decision.verdict, ""
-    if not fits(decision):
-        starts = _start(verdict, foretold) if verdict.ever_possible else "never as things are"
-    return _Row(
-        gang.key,
-        str(verdict.state),
-        queue,
-        verdict.summary or _size(gang),
-        str(verdict.position or ""),
-        starts,
-        str(verdict.reason),
-        ", ".join(f"{quantity.format(r, n)} {r}" for r, n in verdict.shortage.items()),
-        ", ".join(verdict.blocked_by),
-    )
-
-
-def _job_row(job: Job) -> _Row:
-    queue = kueue.local_queue(job) or job.run_policy.scheduling.queue
-    return _Row(job.key, str(jobreport.state(job)), queue, jobreport.message(job))
+        verdict, starts = Reported("", GangPhase.RUNNING, summary=_size(gang)), ""
+    else:
+        ruling, starts = decision.verdict, ""
+        verdict = verdicts.of_gang("", "", ruling)
+        if not fits(decision):
+            starts = _start(ruling, foretold) if ruling.ever_possible else "never as things are"
+    verdict = replace(verdict, summary=verdict.summary or _size(gang))
+    return Standing(gang.key, verdict.state, gang.queue, verdict, (), (), gang.created, starts)
 
 
 def _of_batch(store: Store, namespace: str, name: str) -> str:

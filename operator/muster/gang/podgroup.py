@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.api import edge, names
 from muster.api.model import GroupView, Job, Json, Replica
-from muster.api.reasons import GangPhase
+from muster.api.reasons import HOPELESS, GangPhase
 from muster.api.status import Verdict
 from muster.gang import demand, standing
 from muster.gang.model import Field, GroupApi, Link
@@ -105,6 +105,27 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
     # A merge patch replaces lists whole: conditions of others have to be sent along.
     others = [c for c in group.conditions if c.get("type") != names.UNSCHEDULABLE]
     return {"status": {"phase": str(phase), "conditions": [*others, condition]}}
+
+
+def verdict(group: GroupView) -> Verdict:
+    """Return the verdict that the phase and the condition of a group show."""
+    found = wait_condition(group) or {}
+    waits = found.get("status") == "True"
+    reason = edge.text(found.get("reason")) if waits else ""
+    states = {
+        names.GroupPhase.RUNNING: GangPhase.RUNNING,
+        names.GroupPhase.UNKNOWN: GangPhase.DEGRADED,
+    }
+    state = {str(phase): state for phase, state in states.items()}.get(
+        group.phase, GangPhase.WAITING
+    )
+    return Verdict(
+        "",
+        state,
+        reason=reason,
+        message=edge.text(found.get("message")) if waits else "",
+        ever_possible=reason not in HOPELESS,
+    )
 
 
 def wait_condition(group: GroupView) -> Mapping[str, Any] | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 
 from muster.allocator import policyfile
 from muster.api import edge
@@ -36,28 +37,30 @@ OBJECTS = {
 class Served:
     """An API server that can only be read: these documents, and the default queue.
 
-    `failing`: path -> the error in place of what is there.
+    The operator runs and publishes its policy. `failing`: path -> the error in place of what is
+    there, None if nothing is.
     """
 
     namespace = "team"
 
-    def __init__(self, *documents, failing=()):
+    def __init__(self, *documents, failing=MappingProxyType({})):
         self._lists = {path: [] for path in PATHS.values()}
-        self._named = dict(failing)
-        for number, document in enumerate((DEFAULT_QUEUE, *documents)):
+        self._named = {}
+        for number, document in enumerate((DEFAULT_QUEUE, published(), lease(), *documents)):
             kind = document["kind"]
             if kind in OBJECTS:
                 self._named[OBJECTS[kind]] = document
                 continue
-            given = {"uid": str(number), "resourceVersion": "1", "namespace": "team"}
+            given = {"uid": str(max(number - 2, 0)), "resourceVersion": "1", "namespace": "team"}
             if kind in ("Node", "Queue"):
                 del given["namespace"]
             metadata = {**given, **document["metadata"]}
             self._lists[PATHS[kind]].append({**document, "metadata": metadata})
+        self._named |= failing
 
     async def get(self, path, **params):
         """Return the list that is at the path, of the namespace of all objects or of all."""
-        if path in OBJECTS.values() or path in self._named:
+        if path in self._named:
             found = self._named.get(path) or ApiError(404, "NotFound", f"{path} not found", None)
             if isinstance(found, ApiError):
                 raise found

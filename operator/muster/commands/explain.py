@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster explain`: what the operator decided on jobs and gangs, as their status reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from muster.api import edge, kueue, names, status
+from muster.api.edge import mapping, sequence
+from muster.api.model import GroupView, Job, Json, PodView
+from muster.api.reasons import GangPhase
+from muster.api.status import JobStatus, Verdict
+from muster.commands import dispatch, failure, jobreport, live, published, questions, tables
+from muster.commands.arguments import Reference
+from muster.commands.jobreport import Standing, time_text
+from muster.commands.output import plain
+from muster.commands.questions import LIVE, NO, UNKNOWN, YES, Answer, Asked
+from muster.commands.snapshot import empty_store
+from muster.commands.tables import TEXT, WIDE
+from muster.gang import podgroup
+from muster.kube import resources
+from muster.kube.client import ApiError, Kube
+from muster.kube.resources import Resource
+from muster.settings import Settings
+from muster.store.informers import OURS
+from muster.store.store import Store
+
+_BLANK: Final = Verdict("", "")
+
+
+def of_job(job: Job, pods: Iterable[PodView] = (), group: GroupView | None = None) -> Standing:
+    """Return how a job stands. `group`: its PodGroup, which names the default queue."""
+    verdict = job.verdict or _BLANK
+    queue = job.run_policy.scheduling.queue or (
+        edge.text(group.spec.get("queue")) if group else ""
+    )
+    return Standing(
+        job.key,
+        verdict.state or jobreport.state(job),
+        kueue.local_queue(job) or queue,
+        verdict,
+        tuple(jobreport.messages(job)),
+        _placed(pods),
+        job.created,
+        _starts(verdict),
+        kueue.DISPATCHED if kueue.is_dispatched(job) else "",
+    )
+
+
+def of_group(store: Store, key: str) -> Standing:
+    """Return how a gang of pods stands that belong to no job, by its PodGroup or its pods."""
+    pods = [pod for pod, _ in store.foreign.members(key)]
+    group = store.group_of(key)
+    if group is not None:
+        verdict = podgroup.verdict(group)
+    elif waiting := [pod for pod in pods if not pod.node]:
+        reason, message = waiting[0].doubt
+        verdict = Verdict("", GangPhase.WAITING, reason=reason, message=message)
+    else:
+        verdict = Verdict("", GangPhase.PLACED)
+    queue = edge.text(group.spec.get("queue")) if group else ""
+    messages = (verdict.message,) if verdict.message else ()
+    created = min(pod.created for pod in pods)
+    return Standing(
+        key, verdict.state, queue, verdict, messages, _placed(pods), created, _starts(verdict)
+    )
+
+
+def _starts(verdict: Verdict) -> str:
+    return time_text(verdict.eta) if verdict.ever_possible else "never as things are"
+
+
+def _placed(pods: Iterable[PodView]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((pod.name, pod.node) for pod in pods if pod.node and not pod.terminal))
+
+
+def lines(standing: Standing) -> Iterator[str]:
+    """Yield the report on a job or gang."""
+    verdict, head = standing.verdict, f"{standing.key}: {standing.state.lower()}"
+    if standing.note:
+        head += f", {standing.note}"
+    if standing.pods:
+        head += f", {len(standing.pods)} pods on nodes"
+    if not verdict.ever_possible:
+        head += ", impossible as things are"
+    yield f"{head}: {verdict.reason}" if verdict.reason else head
+    yield from (f"  {message}" for message in standing.messages)
+    if verdict.reason and verdict.summary and verdict.summary not in standing.messages:
+        yield f"  {verdict.summary}"
+    yield from (f"  lacks {n} {r} for the whole gang" for r, n in verdict.shortage.items())
+    if verdict.blocked_by:
+        yield f"  behind {', '.join(verdict.blocked_by)}"
+    if verdict.position:
+        where = f" in queue {standing.queue}" if standing.queue else ""
+        yield f"  position {verdict.position}{where}"
+    if verdict.eta is not None:
+        yield f"  starts: {standing.starts}"
+    by_node: dict[str, list[str]] = {}
+    for pod, node in standing.pods:
+        by_node.setdefault(node, []).append(pod)
+    yield from (f"  {node}: {', '.join(pods)}" for node, pods in sorted(by_node.items()))
+
+
+def document(standing: Standing) -> Json:
+    """Return what programs read: `status.gang`, and the state and message of other jobs."""
+    written = status.write(JobStatus(gang=standing.verdict))["gang"]
+    written |= {"state": standing.state, "message": " ".join(standing.messages)}
+    reported = {} if standing.reported is None else {"reported": time_text(standing.reported)}
+    return {"gang": standing.key, "verdict": written, **reported}
+
+
+async def explain(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
+    """Return the report on a job, PodGroup or batch Job, named directly or by one of its pods.
+
+    Without a reference, or with a selector: one line for each job and gang.
+    """
+    if asked.what_if or asked.cluster != LIVE:
+        return await questions.what_if(settings, what, asked)
+    async with questions.connected(settings) as kube:
+        named = what is not None and not what.selector
+        space = (what.namespace if what else "") or asked.namespace or kube.namespace
+        reader = _Reader(kube, "" if asked.everywhere and not named else space)
+        await reader.read(what.selector if what else "")
+        at = await published.now(kube)
+        problem = await published.operator_problem(kube, settings, at)
+        if problem:
+            problem += "; the status that it stored last is shown"
+        complaint = "; ".join((*filter(None, [problem]), *reader.unread))
+        if what is None or not named:
+            answer = _listing(reader.standings(selected=what is not None), asked.output)
+        else:
+            answer = await _named(reader, what, asked.output, stale=bool(problem))
+        parts = filter(None, (answer.complaint, complaint))
+        return replace(answer, complaint="; ".join(parts))
+
+
+class _Reader:
+    """Reads jobs, PodGroups and pods with the rights of the user, in one namespace or in all."""
+
+    def __init__(self, kube: Kube, namespace: str) -> None:
+        self.kube, self.namespace = kube, namespace
+        self.store = empty_store()
+        self.unread: list[str] = []
+        """What could not be read, in sentences."""
+        self._reported: dict[str, float] = {}
+        """By key."""
+
+    async def read(self, selector: str) -> None:
+        """Read all. Raises ApiError if jobs cannot be read, and connection errors."""
+        params = {"labelSelector": selector} if selector else {}
+        for job, read in await live.jobs(self.kube, self.namespace, **params):
+            self.store.put(read)
+            self._report(job.key, read)
+        for resource, kind, params in (
+            (resources.PODS, "Pod", {}),
+            (resources.BATCH_JOBS, names.BATCH_JOB, OURS),
+        ):
+            for each in await self._known(resource, **params):
+                self.store.put({"apiVersion": resource.api_version, "kind": kind, **each})
+        for api in self.store.groups.backend.apis:
+            resource = Resource(api.group, api.version, api.plural)
+            found = await self._known(resource)
+            groups = self.store.groups.use(api)
+            for each in found:
+                groups.apply(each)
+                metadata = each["metadata"]
+                self._report(f"PodGroup/{metadata['namespace']}/{metadata['name']}", each)
+
+    async def _known(self, resource: Resource, **params: str) -> list[Json]:
+        try:
+            return await live.served(self.kube, resource, self.namespace, **params)
+        except ApiError as error:
+            self.unread.append(f"{resource.plural} were not read: {error.message}")
+            return []
+
+    def _report(self, key: str, read: Json) -> None:
+        entries = map(mapping, sequence(mapping(read.get("metadata")).get("managedFields")))
+        of_status = (
+            edge.parse_time(e.get("time")) for e in entries if e.get("subresource") == "status"
+        )
+        times = [at for at in of_status if at is not None]
+        if times:
+            self._reported[key] = max(times)
+
+    def standing(self, key: str) -> Standing:
+        """Return how a job or gang stands."""
+        job = self.store.jobs.get(key)
+        if job is None:
+            found = of_group(self.store, key)
+        else:
+            found = of_job(job, self.store.own_pods(job).values(), self.store.group(job))
+        return replace(found, reported=self._reported.get(key))
+
+    def standings(self, *, selected: bool) -> list[Standing]:
+        """Return the jobs that have not finished and all gangs, or the selected jobs."""
+        jobs = self.store.jobs
+        keys = [job.key for job in jobs if selected or not job.status.finished]
+        found = map(self.standing, (*keys, *(() if selected else self.store.foreign)))
+        return sorted(
+            found, key=lambda s: (s.healthy, s.queue, s.verdict.position or 0, s.created, s.key)
+        )
+
+
+async def _named(reader: _Reader, what: Reference, output: str, *, stale: bool) -> Answer:
+    store, where = reader.store, reader.namespace
+    keys = questions.matching((*(job.key for job in store.jobs), *store.foreign), what, where)
+    if len(keys) > 1:
+        return Answer("", UNKNOWN, f"{what} in namespace {where} matches {', '.join(keys)}")
+    key = keys[0] if keys else questions.key_of_pod(store, what, where)
+    job = store.jobs.get(key)
+    if job is None and key not in store.foreign:
+        return Answer("", UNKNOWN, f"{what} in namespace {where} does not exist")
+    standing = reader.standing(key)
+    if output != TEXT:
+        return _listing([standing], output)
+    told = list(map(plain, lines(standing)))
+    if job is not None and kueue.is_dispatched(job):
+        told[1:1] = [f"  {plain(line)}" for line in await dispatch.report(reader.kube, job)]
+    if stale and standing.reported is not None:
+        told.append(f"  reported: {time_text(standing.reported)}")
+    text = "".join(f"{line}\n" for line in told)
+    if job is not None:
+        text += "".join(await failure.report(reader.kube, job))
+    return Answer(text, YES if standing.healthy else NO)
+
+
+def _listing(standings: Sequence[Standing], output: str) -> Answer:
+    code = YES if all(each.healthy for each in standings) else NO
+    if output not in (TEXT, WIDE):
+        return Answer(tables.data(list(map(document, standings)), output), code)
+    return Answer(jobreport.table(standings, output), code)
