@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -277,9 +277,12 @@ class Session:
 
     def avoided(self, gang: GangState) -> BoolArray:
         """Return (N,) the nodes that the gang avoids."""
-        nodes = self.snapshot.nodes
-        marks = np.zeros(len(nodes.names), np.bool_)
-        marks[[nodes.index[name] for name in gang.spec.shuns if name in nodes.index]] = True
+        return self.remember(("avoided", gang.spec.key), lambda: self._avoided(gang.spec.shuns))
+
+    def _avoided(self, names: Collection[str]) -> BoolArray:
+        index = self.snapshot.nodes.index
+        marks = np.zeros(len(index), np.bool_)
+        marks[[index[name] for name in names if name in index]] = True
         return marks
 
     def is_fitted(self, tasks: PodSetState, *, future: bool) -> bool:
