@@ -132,6 +132,21 @@ def test_long_run_resets_the_back_off():
     assert failures_before(world) == "1"
 
 
+def test_long_image_pull_does_not_reset_the_back_off():
+    """The container ran for a second."""
+    world = running()
+    fail(world)
+    start(world)
+    world.now += 600
+    world.end(W0, 137)
+    status = world.pod(W0)["status"]
+    status["startTime"] = format_time(world.now - 600)
+    times = {"startedAt": format_time(world.now - 1), "finishedAt": format_time(world.now)}
+    status["containerStatuses"][0]["state"]["terminated"] |= times
+    world.settle()
+    assert not is_replaced(world)
+
+
 @pytest.mark.parametrize(
     ("reason", "conditions", "before", "restarts"),
     [

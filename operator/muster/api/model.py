@@ -323,8 +323,8 @@ class PodView:
     """None of a pod that is Ready, has no node, or has ended."""
     deletion: float = 0.0
     """When its grace period ends, of a pod that is being deleted."""
-    running_since: float = field(default=0.0, compare=False)
-    """When the last of its running containers was started; 0: the kubelet reports none."""
+    containers_started: float = field(default=0.0, compare=False)
+    """When the last of its containers was started; 0: the kubelet reports none."""
     started: float = field(default=0.0, compare=False)
     """When its node took it up, else when it was created."""
     ended: float = field(default=0.0, compare=False)

@@ -52,7 +52,7 @@ def _ran_well(scope: Scope) -> bool:
 def _whole_since(scope: Scope) -> float:
     """Return when the last pod or container of a job that runs as a whole was started."""
     pods = [member.pod for member in scope.roster.having(PodFate.STAYS)]
-    return max((at for pod in pods for at in (pod.started, pod.running_since)), default=0.0)
+    return max((at for pod in pods for at in (pod.started, pod.containers_started)), default=0.0)
 
 
 def forgotten_at(scope: Scope) -> float | None:

@@ -162,7 +162,7 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         restarts=latest.restarts if latest else 0,
         past_failures=latest.past_failures if latest else (),
         unready=latest.unready if latest else None,
-        running_since=latest.running_since if latest else 0.0,
+        containers_started=latest.containers_started if latest else 0.0,
         started=latest.started if latest else 0.0,
         message=latest.message if latest else "",
         doubt=latest.doubt if latest else ("", ""),

@@ -37,7 +37,8 @@ def backs_off(job: Job, framework: Framework, replica: Replica, pod: PodView) ->
 
 def failures_in_a_row(pod: PodView) -> int:
     """Return the number of pods of the replica that failed in a row, up to this failed pod."""
-    ran_long = pod.ended - pod.started >= LONG_RUN
+    # Pulling an image is no run.
+    ran_long = pod.ended - max(pod.started, pod.containers_started) >= LONG_RUN
     return 1 if ran_long else pod.failures_before + 1
 
 

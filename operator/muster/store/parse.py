@@ -92,7 +92,7 @@ def pod(document: Json) -> PodView:
         doubt=("", "") if containers else _doubt(status.get("conditions") or ()),
         unready=_unready(document, containers, first),
         deletion=epoch(metadata.get("deletionTimestamp") or ""),
-        running_since=_running_since(containers),
+        containers_started=_containers_started(containers),
         ends=(*_ends(containers), *_bad_ends(spec, first)),
         past_failures=(*_past_failures(containers), *_past_failures(first)),
         gated=bool(spec.get("schedulingGates")),
@@ -324,9 +324,10 @@ def _unready_containers(
             yield status["name"], "NotReady"
 
 
-def _running_since(containers: Iterable[Json]) -> float:
-    states = ((status.get("state") or {}).get("running") or {} for status in containers)
-    return max((epoch(state.get("startedAt") or "") for state in states), default=0.0)
+def _containers_started(containers: Iterable[Json]) -> float:
+    states = (status.get("state") or {} for status in containers)
+    runs = (state.get("running") or state.get("terminated") or {} for state in states)
+    return max((epoch(run.get("startedAt") or "") for run in runs), default=0.0)
 
 
 def _ended(status: Json, containers: Iterable[Json]) -> float:
