@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3917,
     "cluster": 6350,
     "commands": 6315,
-    "controller": 4365,
+    "controller": 4366,
     "dashboard": 633,
     "frameworks": 3165,
     "gang": 1530,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3795,
     "muster": 1129,
     "runtime": 2369,
-    "scheduler": 10775,
-    "store": 3314,
-    "tests": 75830,
+    "scheduler": 10778,
+    "store": 3315,
+    "tests": 75845,
     "tools": 2587,
 }
 

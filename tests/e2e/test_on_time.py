@@ -119,7 +119,7 @@ def test_node_that_rejects_pods_gets_two_of_them(api: Api, operator: Operator) -
 
     reject(0)
     text = "Node bad-1 rejected pod guest-worker-0: OutOfcpu."
-    api.wait_job("guest", lambda job: job["status"].get("reason") == text)
+    api.wait_job("guest", lambda job: job.get("status", {}).get("reason") == text)
     reject(1)
     add_nodes(api, {"cpu": "2"}, prefix="good")
     api.wait("Pod", lambda pods: any(node_of(p) == "good-1" for p in pods.values()))
