@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2369,
     "scheduler": 10778,
     "store": 3315,
-    "tests": 75845,
+    "tests": 76228,
     "tools": 2587,
 }
 
