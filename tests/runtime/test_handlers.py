@@ -8,7 +8,6 @@ import contextlib
 import gc
 import getpass
 import json
-import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -372,7 +371,7 @@ def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     def kept() -> bool:
         every = gc.get_objects()
         found = (it for it in every if type(it) is dict and it is not JOB["spec"])
-        made = any(type(it).__name__ in {"ResourceMemory", "Body"} for it in every)
+        made = any(type(it).__name__ == "Body" for it in every)
         return made or any(it == JOB["spec"] for it in found)
 
     async def story(shown: asyncio.Event) -> None:
@@ -390,10 +389,3 @@ def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         follow(Server(told=True), story, monkeypatch)
     finally:
         gc.enable()
-
-
-def test_kopf_may_have_its_memories_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is no reason not to follow any job."""
-    assert handlers._memories() is not None
-    monkeypatch.setitem(sys.modules, "kopf._core.reactor.inventory", None)
-    assert handlers._memories() is None

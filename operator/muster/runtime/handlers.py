@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import itertools
 import logging
 import threading
@@ -156,7 +155,6 @@ class _Life:
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
                 settings=_settings(),
-                memories=_memories(),
                 identity=_IDENTITY,
                 standalone=True,
                 clusterwide=not self.namespaces,
@@ -255,24 +253,6 @@ def _settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 1.0
     settings.networking.error_backoffs = BACKOFF
     return settings
-
-
-def _memories() -> Any:
-    """Return what Kopf remembers of each object from event to event: nothing.
-
-    No handler asks for it, and of each job it would be twenty objects, for as long as there is the
-    job. None where this Kopf has it elsewhere: it remembers them then.
-    """
-    try:
-        kopfs: Any = importlib.import_module("kopf._core.reactor.inventory").ResourceMemories
-    except (ImportError, AttributeError):
-        return None
-
-    class Forgetful(kopfs):  # type: ignore[misc]
-        async def recall(self, raw_body: Any, **how: Any) -> Any:
-            return await super().recall(raw_body, **{**how, "ephemeral": True})
-
-    return Forgetful()
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
