@@ -30,3 +30,11 @@ def read(annotations: Mapping[str, Any]) -> Mapping[str, int]:
             raise ValueError(f'Duplicate value: "{role}": a role stands there once')
         found[role.lower()] = int(number)
     return found
+
+
+def readable(annotations: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the same, and nothing of what cannot be read."""
+    try:
+        return read(annotations)
+    except ValueError:
+        return {}

@@ -168,7 +168,7 @@ def terms(
         # Whoever may write a group would use any class; which pods may, the API server judges.
         priority, carried = rules.priorities[named], named
     hold = edge.integer(spec.get("memberHoldSeconds"))
-    by_role = _leasts(group)
+    by_role = leasts.readable(group.annotations)  # the refusal tells what is wrong
     native = edge.mapping(edge.mapping(spec.get("schedulingPolicy")).get("gang")).get("minCount")
     asked = spec.get("minMember", spec.get("minAvailable", native))
     least = edge.within(asked, 1, MOST_MEMBERS)
@@ -189,13 +189,6 @@ def terms(
         topology=topology_of(group.annotations, group.labels),
         leasts=by_role,
     )
-
-
-def _leasts(group: GroupView) -> Mapping[str, int]:
-    try:
-        return leasts.read(group.annotations)
-    except ValueError:
-        return {}  # the refusal says so
 
 
 def _class_of(members: Sequence[tuple[PodView, Ask]]) -> str:

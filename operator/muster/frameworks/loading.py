@@ -73,7 +73,7 @@ def load(
         labels=_texts(meta.get("labels")),
         annotations=_texts(meta.get("annotations")),
         replicas=tuple(_replica(framework, type_, role) for type_, role in readable.items()),
-        run_policy=_run_policy(policy, _leasts(_texts(meta.get("annotations")))),
+        run_policy=_run_policy(policy, leasts.readable(_texts(meta.get("annotations")))),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
         service=_service(framework, meta),
@@ -217,13 +217,6 @@ def _replica(framework: Framework, type_: str, role: Mapping[str, Any]) -> Repli
         numbered=type_ not in framework.roles.unnumbered,
         batch=type_ in framework.roles.batch,
     )
-
-
-def _leasts(annotations: Mapping[str, str]) -> Mapping[str, int]:
-    try:
-        return leasts.read(annotations)
-    except ValueError:
-        return {}  # what is wrong with it is among the problems
 
 
 def _run_policy(raw: Mapping[str, Any], by_role: Mapping[str, int]) -> RunPolicy:
