@@ -18,7 +18,7 @@ import muster
 from muster import flags
 from muster.commands import arguments, output
 from muster.flags import COMMANDS, FlagError
-from muster.settings import Settings
+from muster.settings import Settings, TemplateError
 
 ANCESTORS = {
     **dict.fromkeys(("manager", "training-operator", "mpi-operator", "tf-operator"), "run"),
@@ -177,7 +177,7 @@ def _render(args: argparse.Namespace) -> int:
     try:
         chosen = flags.parse(args.rest, os.environ)
         made = render.render(args.filename, chosen, args.namespace)
-    except (FlagError, render.UnreadableError) as error:
+    except (FlagError, TemplateError, render.UnreadableError) as error:
         output.complain(str(error), "muster render: ")
         return 2
     output.write(made.text)

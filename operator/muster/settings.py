@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from muster import frameworks
@@ -12,7 +14,8 @@ from muster import gang as gangs
 from muster.api import names
 from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE, MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE
-from muster.frameworks import Framework
+from muster.frameworks import Framework, base
+from muster.frameworks.base import Waiting
 
 PUBLISHED: Final = (
     "scheduler_names",
@@ -24,6 +27,10 @@ PUBLISHED: Final = (
     "max_schedule_timeout",
 )
 """Settings that decisions depend on, which commands read in a ConfigMap."""
+
+
+class TemplateError(Exception):
+    """The file in place of the init container is none; the message names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,23 @@ class Settings:
             kube_batch_object=self.kube_batch_object,
             scheduler_names=self.scheduler_names,
         )
+
+    def waiting(self) -> Waiting:
+        """Return how pods wait for others. Raises TemplateError."""
+        file = self.pytorch_init_template
+        waiting = Waiting(
+            self.pytorch_init_image,
+            self.pytorch_init_tries,
+            delivery_image=self.mpi_delivery_image,
+        )
+        try:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                waiting = replace(waiting, template=Path(file).read_text(encoding="utf-8"))
+            # Filled in once with any names: what is wrong is told here, and not by the first job.
+            base.init_containers("init", waiting, "master")
+        except (OSError, ValueError) as error:
+            raise TemplateError(f"{file}: {error}") from error
+        return waiting
 
     @property
     def overlay(self) -> str:

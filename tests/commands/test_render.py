@@ -262,3 +262,16 @@ def test_ignored_annotation_is_a_warning(capsys, tmp_path):
     assert "kind: Pod" in shown.out
     assert shown.err.startswith(f"warning: {path}: TFJob mnist: annotation muster.kubeflow.org/r")
     assert "did you mean muster.kubeflow.org/restart?" in shown.err
+
+
+def test_render_with_template_file_shows_its_init_containers(capsys, tmp_path):
+    """A file that is no list of containers is an error of the command."""
+    template, example = tmp_path / "init.yaml", EXAMPLES[0].with_name("pytorchjob-simple.yaml")
+    words = ["-f", str(example), f"--pytorch-init-container-template-file={template}"]
+    template.write_text("- name: mine\n  image: i")
+    pods = [found for found in rendered(capsys, *words) if found["kind"] == "Pod"]
+    init = [each["name"] for pod in pods for each in pod["spec"].get("initContainers") or ()]
+    assert set(init) == {"mine"}
+    template.write_text("name: mine")
+    assert cli.main(["render", *words]) == 2
+    assert "must be a list of containers" in capsys.readouterr().err

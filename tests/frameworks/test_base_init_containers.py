@@ -12,9 +12,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting, init_containers
 from muster.frameworks.mpi_v1 import MPI_V1
 from muster.frameworks.pytorch import PYTORCH
-from muster.kube.auth import ConfigurationError
-from muster.runtime import app
-from muster.settings import Settings
+from muster.settings import Settings, TemplateError
 from support.builders.objects import make_job, make_replica
 
 DROPPED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -184,8 +182,8 @@ def test_a_wrong_template_is_said_at_the_start(tmp_path, template, said):
     """With the file's name, before any job can suffer from it."""
     path = tmp_path / "init.yaml"
     path.write_text(template)
-    with pytest.raises(ConfigurationError, match=said) as caught:
-        app._waiting(Settings(pytorch_init_template=str(path)))
+    with pytest.raises(TemplateError, match=said) as caught:
+        Settings(pytorch_init_template=str(path)).waiting()
     assert str(path) in str(caught.value)
 
 
@@ -195,6 +193,6 @@ def test_the_flags_reach_the_containers(tmp_path):
     settings = Settings(
         pytorch_init_image="i", pytorch_init_tries=3, pytorch_init_template=str(path)
     )
-    assert app._waiting(settings) == Waiting("i", 3, "")
+    assert settings.waiting() == Waiting("i", 3, "")
     path.write_text(TEMPLATE)
-    assert app._waiting(settings) == Waiting("i", 3, TEMPLATE)
+    assert settings.waiting() == Waiting("i", 3, TEMPLATE)

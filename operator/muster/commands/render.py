@@ -24,7 +24,7 @@ from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
 from muster.frameworks import load, of
-from muster.frameworks.base import Framework, Waiting, framework_container, with_port
+from muster.frameworks.base import Framework, framework_container, with_port
 from muster.gang import GangBackend
 from muster.settings import Settings
 from muster.store import parse
@@ -56,7 +56,7 @@ class Rendered:
 def render(files: Sequence[str], settings: Settings, namespace: str = "") -> Rendered:
     """Return what the jobs of these files become; `-` is standard input.
 
-    Raises UnreadableError.
+    Raises UnreadableError and TemplateError.
     """
     made: list[Json] = []
     wrong: list[str] = []
@@ -137,14 +137,13 @@ def objects(
 
 
 def context_of(settings: Settings) -> Context:
-    """Return the settings that shape what a job becomes, as far as they need no cluster."""
+    """Return the settings that shape what a job becomes, as far as they need no cluster.
+
+    Raises TemplateError.
+    """
     return Context(
         cluster_domain=settings.cluster_domain,
-        waiting=Waiting(
-            settings.pytorch_init_image,
-            settings.pytorch_init_tries,
-            delivery_image=settings.mpi_delivery_image,
-        ),
+        waiting=settings.waiting(),
         placement=settings.placement,
         default_queue=settings.default_queue,
         scheduler_names=settings.scheduler_names,

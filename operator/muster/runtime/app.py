@@ -28,7 +28,6 @@ from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.dashboard import server
 from muster.dashboard.server import Dashboard, Guard, Source
-from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access, leaderelection
 from muster.kube.admission import Admission
@@ -48,7 +47,7 @@ from muster.runtime.reconciler import Reconciler
 from muster.runtime.webhook import Endpoint
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
-from muster.settings import Settings
+from muster.settings import Settings, TemplateError
 from muster.store import permissions
 from muster.store.informers import Informers
 from muster.store.jobs import DocumentLimits
@@ -467,28 +466,6 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
     )
 
 
-def _waiting(settings: Settings) -> Waiting:
-    """Return how pods wait for others. Raises ConfigurationError for a template that is none."""
-    try:
-        template = Path(settings.pytorch_init_template).read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        template = ""
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
-    waiting = Waiting(
-        settings.pytorch_init_image,
-        settings.pytorch_init_tries,
-        template,
-        settings.mpi_delivery_image,
-    )
-    try:
-        # Filled in once with any names: what is wrong is told here, and not by the first job.
-        base.init_containers("init", waiting, "master")
-    except ValueError as error:
-        raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
-    return waiting
-
-
 def _raise_limit() -> None:
     """Allow as many open connections as the system does: each watch needs one of its own."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -521,13 +498,13 @@ async def _run(settings: Settings) -> int:
     """Serve the front on this loop, and work in another thread; return the exit code."""
     front = Front()
     try:
-        waiting = _waiting(settings)
+        waiting = settings.waiting()
         leases = await _connect(settings, LEASE_REQUESTS)
         try:
             return await asyncio.to_thread(asyncio.run, _work(settings, waiting, front, leases))
         finally:
             await leases.close()
-    except ConfigurationError as error:
+    except (ConfigurationError, TemplateError) as error:
         log.error("%s", error)  # noqa: TRY400 -- the sentence is enough
         return 2
 
