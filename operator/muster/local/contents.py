@@ -71,7 +71,7 @@ async def install_crds(
     """Install the CRDs and wait until they are served; the parameters are those of `install`."""
     folder = options.crds or layout.shipped("crds")
     files = sorted(folder.glob("*.yaml")) if folder else []
-    crds = [doc for path in files for doc in _documents(path)]
+    crds = [doc for path in files for doc in manifest.documents(path.read_bytes())]
     kept = options.mark or options.data
     new = [crd for crd in crds if not (kept and await _stays(api, crd, check))]
     await asyncio.gather(*(api.create(CRDS, _marked(crd, options.mark)) for crd in new))
@@ -79,10 +79,6 @@ async def install_crds(
         await _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
     there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
     done(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
-
-
-def _documents(path: Path) -> list[Json]:
-    return list(manifest.documents(path.read_bytes()))
 
 
 async def _make_namespace(api: ApiServer, mark: str) -> None:
