@@ -2,7 +2,7 @@
 """One job and what belongs to it, parsed once and then trusted.
 
 The values here are what both cores and the tables of rules speak about. They are made from the
-documents of the API server by `frameworks.base.load` (jobs) and `runtime.views` (the rest).
+documents of the API server by `frameworks.loading.load` (jobs) and `store.parse` (the rest).
 Times are seconds since the epoch; resource amounts are plain integers in the units of
 `api.quantity`.
 """
