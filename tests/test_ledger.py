@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6468,
-    "api": 3917,
-    "cluster": 6350,
-    "commands": 6315,
+    "api": 3925,
+    "cluster": 6343,
+    "commands": 6314,
     "controller": 4366,
     "dashboard": 633,
-    "frameworks": 3165,
+    "frameworks": 3158,
     "gang": 1530,
     "kube": 3704,
-    "local": 3795,
-    "muster": 1129,
-    "runtime": 2369,
+    "local": 3791,
+    "muster": 1153,
+    "runtime": 2326,
     "scheduler": 10778,
     "store": 3315,
-    "tests": 76228,
+    "tests": 76233,
     "tools": 2587,
 }
 
