@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6468,
+    "allocator": 6473,
     "api": 3925,
     "cluster": 6343,
     "commands": 6314,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2326,
     "scheduler": 10778,
     "store": 3315,
-    "tests": 76233,
+    "tests": 76248,
     "tools": 2587,
 }
 

@@ -37,24 +37,39 @@ class TestShows:
     HIDDEN = (("a", ["a0", "a1"]), ("b", ["b0", "b1"]), ("c", ["c0"]))
 
     @pytest.mark.parametrize(
-        ("budget", "shown", "expected"),
+        ("budget", "others", "expected"),
         [
             (9, 0, {"a": 2, "b": 2, "c": 1}),
             (5, 0, {"a": 2, "b": 2, "c": 1}),
             (3, 0, {"a": 2}),
             (9, 7, {"a": 2}),
             (9, 8, {}),
-            (1, 0, {"a": 1}),
+            (1, 0, {"a": 2}),
+            (1, 1, {"a": 2}),
             (2, 2, {}),
             (2, 7, {}),
             (0, 0, {}),
         ],
     )
-    def test_budget(self, budget, shown, expected):
-        """Nobody passes a gang that does not fit; one too large for any budget shows a part."""
-        granted = shows(self.HIDDEN, shown, budget)
+    def test_gangs_are_shown_whole_within_the_budget(self, budget, others, expected):
+        """No gang passes one that does not fit; an oversized first gang is shown whole."""
+        granted = shows(self.HIDDEN, {"other": others}, budget, "a")
         assert {key: len(pods) for key, pods in granted.items()} == expected
+
+    def test_gangs_share_the_budget_as_if_an_oversized_first_gang_were_not_there(self):
+        """Its pods, hidden or shown, are not charged."""
+        wishes = [("a", ["a0", "a1", "a2"]), *self.HIDDEN[1:]]
+        assert set(shows(wishes, {}, 2, "a")) == {"a", "b"}
+        assert shows([("a", []), *self.HIDDEN[1:]], {"a": 3}, 2, "a") == {"b": {"b0", "b1"}}
+        assert shows([("a", ["a2"]), ("c", ["c0"])], {"a": 2}, 2, "a") == {
+            "a": {"a2"},
+            "c": {"c0"},
+        }
+
+    def test_oversized_gang_that_is_not_first_is_hidden(self):
+        """Only one gang of the cluster may exceed the budget."""
+        assert shows([("b", ["b0", "b1", "b2"]), ("c", ["c0"])], {}, 2, "a") == {}
 
     def test_a_gang_that_shows_all_is_passed(self):
         """The next one has its turn."""
-        assert shows([("a", []), *self.HIDDEN[2:]], 2, 3) == {"c": {"c0"}}
+        assert shows([("a", []), *self.HIDDEN[2:]], {"a": 2}, 3, "a") == {"c": {"c0"}}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods of gangs that wait: those at the head of the queue are there without a node.
 
-Autoscalers go by such pods, and people look at them. There are never more of them than the budget
-says, none that a quota would refuse, and none of a gang that may start in a moment. Other people's
-pods are there anyway.
+Autoscalers go by such pods, and people look at them. They are within the budget, except those of
+the first gang if it alone exceeds the budget. No pod is shown that a quota would refuse, and none
+of a gang that may start in a moment. Other people's pods are there anyway.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class PendingPods:
         ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
-        shown = sum(self._gangs.attempt(key, self._shown, now, else_=0) for key in everyone)
+        shown = {key: self._gangs.attempt(key, self._shown, now, else_=0) for key in everyone}
         charged = {key: namespace_of(key) for key, memory in gangs.items() if memory.absent}
-        keys = showable((d for d in ordered if d.gang in gangs), charged)
-        for key, places in shows(self._wishes(keys, gangs, now), shown, budget).items():
+        keys = list(showable((d for d in ordered if d.gang in gangs), charged))
+        wishes = self._wishes(keys, gangs, now)
+        for key, places in shows(wishes, shown, budget, next(iter(keys), "")).items():
             self._gangs.take(key, tracker.shows(gangs[key], places))
 
     def _shown(self, key: str, _now: float) -> int:
@@ -116,21 +117,25 @@ def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Itera
 
 
 def shows(
-    wishes: Iterable[tuple[str, Sequence[str]]], shown: int, budget: int
+    wishes: Iterable[tuple[str, Sequence[str]]], shown: Mapping[str, int], budget: int, first: str
 ) -> Mapping[str, frozenset[str]]:
-    """Return by key the pods that may be created without a node, beside the `shown` ones.
+    """Return by key the pods that may be created without a node, of each gang all that are hidden.
 
-    `wishes` are (key, names of hidden pods) in the order of the queue; nobody passes a gang for
-    which the budget does not suffice. A gang larger than the whole budget shows as many pods as
-    that allows.
+    `wishes` are (key, names of hidden pods) in the order of the queue, `shown` has the number of
+    pods that a gang shows. A gang that does not fit the budget stops those behind it. The `first`
+    gang of the cluster is shown although it alone exceeds the budget, and then not charged: an
+    autoscaler that sees a part of it would stop short. A budget of 0 shows none.
     """
-    left = budget - shown
+    left = budget - sum(shown.values())
     granted: dict[str, frozenset[str]] = {}
     for key, hidden in wishes:
-        # Part of a gang helps no autoscaler, but one larger than any budget would never be seen.
-        if len(hidden) > left and (left < budget or not budget):
+        own = shown.get(key, 0)
+        if key == first and 0 < budget < own + len(hidden):
+            left += own
+        elif len(hidden) > left:
             break
+        else:
+            left -= len(hidden)
         if hidden:
-            granted[key] = frozenset(hidden[:left])
-            left -= len(granted[key])
+            granted[key] = frozenset(hidden)
     return granted
