@@ -224,8 +224,8 @@ def distinct(space, count, **requests):
 
 def test_gang_of_another_namespace_is_placed_in_its_first_cycle(monkeypatch) -> None:
     """Gangs of 1,300 shapes share the budget of their namespace, and each gets its verdict."""
+    monkeypatch.setattr(units, "EVALUATIONS", 50_000)
     monkeypatch.setattr(units, "CYCLE", 50_000)
-    monkeypatch.setattr(units, "FIRST", 10_000)
     rows, compute = [0], Fit._compute
 
     def counted(fit, nodes):
@@ -245,6 +245,20 @@ def test_gang_of_another_namespace_is_placed_in_its_first_cycle(monkeypatch) -> 
         rows.append(0)
     assert max(rows) < 60_000
     assert len(rows) < 15
+
+
+def test_gangs_of_many_shapes_leave_the_budget_to_the_search_for_victims(monkeypatch) -> None:
+    """To evaluate new shapes in each cycle costs a part of the budget, so that gangs progress."""
+    monkeypatch.setattr(units, "EVALUATIONS", 2_000)
+    monkeypatch.setattr(units, "CYCLE", 2_000_000)
+    nodes, running = full(50, size=2)
+    waiting = [preemptor(f"a/new{i}", i, workers=1) for i in range(30)]
+    cluster, started = Cluster(nodes, [*running, *waiting], monkeypatch), []
+    for _ in range(6):
+        decisions = cluster.decide()
+        started.append(sum(bool(one.nominations) for one in decisions.values()))
+    assert sum(started) == 30
+    assert max(started) < 15
 
 
 def test_lost_members_are_placed_although_the_budget_is_spent(monkeypatch) -> None:

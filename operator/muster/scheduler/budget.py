@@ -28,6 +28,8 @@ PATTERN: Final = 7
 """One way to fill a node, combined with one state of the nodes before it."""
 CYCLE: Final = 1_000 * PASS
 """What the searches of one namespace may cost in a cycle if no other namespace searches."""
+EVALUATIONS: Final = CYCLE // 8
+"""What the evaluation of new shapes may cost beside the searches, shared in the same way."""
 FIRST: Final = CYCLE // 8
 """What the first search for a gang may cost. After each cycle that cut it off it is doubled."""
 
@@ -49,6 +51,8 @@ class Budget:
             self._longest[space] = max(self._longest.get(space, 0), count)
         self._spent: Counter[str] = Counter()
         """By gang key, by namespace, and for all (the empty string)."""
+        self._evaluated: Counter[str] = Counter()
+        """By namespace."""
         self._gang = ""
         self._exempt = False
         self.left = self._granted = CYCLE
@@ -62,6 +66,20 @@ class Budget:
             self._settle()
             self._gang = key
             self.left = self._granted = self._allowance(key)
+
+    def may_evaluate(self, key: str, units: int) -> bool:
+        """Return whether the gang may evaluate nodes at that cost, and charge it to no search.
+
+        Otherwise searches for the first gangs would keep the others from free nodes.
+        """
+        self.charge("")
+        space = namespace_of(key)
+        limit = self._share_of(key) * EVALUATIONS // CYCLE
+        # One gang of each namespace is evaluated however many nodes there are.
+        if self._evaluated[space] and self._evaluated[space] + units > limit:
+            return False
+        self._evaluated[space] += units
+        return True
 
     def may_search(self, key: str) -> bool:
         """Charge the gang. Return whether it may search; record otherwise that it was cut off."""
@@ -117,14 +135,17 @@ class Budget:
             self._spent[""] += used
 
     def _allowance(self, key: str) -> int:
+        if not key:
+            return CYCLE
         if key == self._deferred.alone:
             return CYCLE - self._spent[key]
+        own = min(FIRST << min(self._deferred.counts.get(key, 0), 8), CYCLE) - self._spent[key]
+        return min(own, self._share_of(key) - self._spent[namespace_of(key)])
+
+    def _share_of(self, key: str) -> int:
+        """Return the share of the gang's namespace, or the part of it that the gang may use."""
         space, count = namespace_of(key), self._deferred.counts.get(key, 0)
-        own = min(FIRST << min(count, 8), CYCLE) - self._spent[key]
-        spent = self._spent[space]
-        share = max(self._share, (CYCLE - self._spent[""] + spent) // 2)
+        share = max(self._share, (CYCLE - self._spent[""] + self._spent[space]) // 2)
         # Half is left to the gangs that wait longest for their search. Otherwise those that come
         # first in the order would use it up in each cycle.
-        if count < self._longest.get(space, 0):
-            share //= 2
-        return min(own, share - spent)
+        return share if count >= self._longest.get(space, 0) else share // 2

@@ -181,9 +181,8 @@ def _start(session: Session, gang: GangState) -> bool:
     if not _admitted(session, gang, demand):
         reserve.reserve(session, gang, attempt)
         return False
-    session.budget.charge(gang.spec.key)
-    # A shape that was not evaluated before costs a pass over all nodes.
-    if not _is_evaluated(session, gang) and session.budget.defers():
+    if not _may_evaluate(session, gang):
+        session.budget.cut.add(gang.spec.key)
         gang.refuse(DEFERRED)
         return False
     # Sums come first: they decide most gangs for the price of a look at one column.
@@ -455,10 +454,15 @@ def _short(
     return first if possible < gang.need else None
 
 
-def _is_evaluated(session: Session, gang: GangState) -> bool:
-    """Return whether the nodes of all shapes of the gang are known in this cycle."""
+def _may_evaluate(session: Session, gang: GangState) -> bool:
+    """Return whether the nodes for the gang may be evaluated, and charge the passes over them.
+
+    A shape that was evaluated before in this cycle costs nothing.
+    """
     future = session.room.releasing
-    return all(session.is_fitted(tasks, future=future) for tasks in gang.tasks)
+    new = sum(not session.is_fitted(tasks, future=future) for tasks in gang.tasks)
+    units = new * len(session.snapshot.nodes.names)
+    return session.budget.may_evaluate(gang.spec.key, units)
 
 
 def is_short(session: Session, gang: GangState) -> bool:
@@ -468,8 +472,7 @@ def is_short(session: Session, gang: GangState) -> bool:
 
 def _overused(session: Session, gang: GangState) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
-    session.budget.charge(gang.spec.key)
-    evaluated = session.budget.left > 0 or _is_evaluated(session, gang)
+    evaluated = _may_evaluate(session, gang)
     short = _short(session, gang, gang.demand()) if evaluated else None
     if evaluated and session.rules.ready(gang):
         extras = [tasks for tasks in gang.tasks if tasks.left]

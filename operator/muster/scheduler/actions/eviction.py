@@ -126,6 +126,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     if known or not session.budget.may_search(gang.spec.key):
         return False
     open_ = grounds.among(session, gang)
+    session.budget.spend(len(open_))
     # Its own tasks, which are nothing to it, may have to go for one that is alike.
     own = grounds.forfeit and gang.spec.ready > 0
     if not open_.any():
