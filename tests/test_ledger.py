@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3791,
     "muster": 1153,
     "runtime": 2326,
-    "scheduler": 10778,
+    "scheduler": 10801,
     "store": 3315,
-    "tests": 76248,
+    "tests": 76280,
     "tools": 2587,
 }
 

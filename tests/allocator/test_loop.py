@@ -21,6 +21,7 @@ from muster.controller.model import Context, Refusal
 from muster.runtime import health
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision, Eviction, Verdict
+from muster.scheduler.model import Deferred
 from support.builders.scheduler import make_gang, make_pod, make_queue, make_role, make_snapshot
 from support.rehearsal import allocator_loop
 from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence
@@ -707,6 +708,25 @@ def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):
             s.loop.trigger()
             await asyncio.sleep(0.005)
         assert 0 < s.loop.cycles - before <= 2.0 / (0.05 + loop.IDLE_SHARE * 0.05) + 1
+
+    play(story)
+
+
+def test_deferred_search_goes_on_without_any_change(monkeypatch):
+    """Each cycle that cut a search off is followed by one in which the gang searches further."""
+    decide, seen = cycle.schedule, []
+
+    def cut_off(snapshot, *args):
+        seen.append(snapshot.deferred)
+        decisions = decide(snapshot, *args)
+        return tuple(replace(each, deferred=len(seen) < 6) for each in decisions)
+
+    monkeypatch.setattr(cycle, "schedule", cut_off)
+
+    async def story(s):
+        s.create(workers=50)
+        await s.until(lambda: len(seen) > 5)
+        assert seen[5] == Deferred({KEY: 5}, alone=KEY)
 
     play(story)
 

@@ -12,7 +12,7 @@ from muster.api.reasons import Reason
 from muster.cluster.assemble import assemble
 from muster.scheduler import budget as units
 from muster.scheduler import cycle, policy
-from muster.scheduler.budget import CYCLE, FIRST, Budget
+from muster.scheduler.budget import CYCLE, EVALUATIONS, FIRST, Budget
 from muster.scheduler.capacity import Fit
 from muster.scheduler.model import Deferred
 from support.builders.scheduler import make_columns, make_gang, make_node, make_queue, make_role
@@ -61,6 +61,18 @@ def test_namespaces_share_the_budget(spaces: int) -> None:
     spent = [sum(spend(budget, f"TFJob/{n}/{i}") for i in range(20)) for n in names]
     assert min(spent) >= CYCLE // spaces
     assert sum(spent) <= 2 * CYCLE + spaces * FIRST // 8
+
+
+@pytest.mark.parametrize("spaces", [1, 2, 10, 50])
+def test_namespaces_share_the_evaluation_of_new_shapes(spaces: int) -> None:
+    """As with searches, each gets its equal share, and all at most twice the limit."""
+    names, each = [f"n{i}" for i in range(spaces)], EVALUATIONS // 400
+    budget, spent = Budget(names, Deferred()), []
+    for name in names:
+        evaluated = [budget.may_evaluate(f"TFJob/{name}/{i}", each) for i in range(500)]
+        spent.append(each * sum(evaluated))
+    assert min(spent) > EVALUATIONS // spaces - each
+    assert sum(spent) <= 2 * EVALUATIONS + spaces * each
 
 
 def test_gangs_that_wait_longest_for_their_search_get_half_of_the_share() -> None:

@@ -44,7 +44,7 @@ class Budget:
     def __init__(self, waiting: Iterable[str], deferred: Deferred) -> None:
         """Make the budget. `waiting`: the namespaces of the gangs that wait."""
         self._deferred = deferred
-        self._share = CYCLE // max(len(set(waiting)), 1)
+        self._spaces = max(len(set(waiting)), 1)
         self._longest: dict[str, int] = {}
         for key, count in deferred.counts.items():
             space = namespace_of(key)
@@ -52,7 +52,7 @@ class Budget:
         self._spent: Counter[str] = Counter()
         """By gang key, by namespace, and for all (the empty string)."""
         self._evaluated: Counter[str] = Counter()
-        """By namespace."""
+        """By namespace, and for all."""
         self._gang = ""
         self._exempt = False
         self.left = self._granted = CYCLE
@@ -74,11 +74,11 @@ class Budget:
         """
         self.charge("")
         space = namespace_of(key)
-        limit = self._share_of(key) * EVALUATIONS // CYCLE
+        limit = self._share_of(key, EVALUATIONS, self._evaluated)
         # One gang of each namespace is evaluated however many nodes there are.
         if self._evaluated[space] and self._evaluated[space] + units > limit:
             return False
-        self._evaluated[space] += units
+        self._evaluated.update({space: units, "": units})
         return True
 
     def may_search(self, key: str) -> bool:
@@ -140,12 +140,12 @@ class Budget:
         if key == self._deferred.alone:
             return CYCLE - self._spent[key]
         own = min(FIRST << min(self._deferred.counts.get(key, 0), 8), CYCLE) - self._spent[key]
-        return min(own, self._share_of(key) - self._spent[namespace_of(key)])
+        return min(own, self._share_of(key, CYCLE, self._spent) - self._spent[namespace_of(key)])
 
-    def _share_of(self, key: str) -> int:
+    def _share_of(self, key: str, whole: int, spent: Counter[str]) -> int:
         """Return the share of the gang's namespace, or the part of it that the gang may use."""
         space, count = namespace_of(key), self._deferred.counts.get(key, 0)
-        share = max(self._share, (CYCLE - self._spent[""] + self._spent[space]) // 2)
+        share = max(whole // self._spaces, (whole - spent[""] + spent[space]) // 2)
         # Half is left to the gangs that wait longest for their search. Otherwise those that come
         # first in the order would use it up in each cycle.
         return share if count >= self._longest.get(space, 0) else share // 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Final
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import PODS, BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
-
-TRIES: Final = 16
-"""How many domains are tried for one slice."""
 
 
 def place(session: Session, gang: GangState, slicing: Slicing) -> bool:
@@ -142,7 +138,7 @@ def _domains(
         near = [last >= 0 and wide[domain] == wide[last] for wide in slicing.around]
         return (*(not one for one in near), domain != last, int(room[domain]), domain)
 
-    return sorted(possible, key=key)[:TRIES]
+    return sorted(possible, key=key)
 
 
 def _put(
@@ -158,7 +154,10 @@ def _put(
     outer = session.room.within
     if session.tight:
         wants = sorted(wants, key=lambda want: -_share(session, want[0]))
-    for domain in options:
+    for at, domain in enumerate(options):
+        if at and session.budget.exhausted():
+            break
+        session.budget.spend(ATTEMPT if at else 0)
         mark, inside, done = session.mark(), slicing.domain == domain, True
         for tasks, count in wants:
             shape = tasks.pod_set.shape

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
-from muster.scheduler import cycle
+from muster.scheduler import budget, cycle
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 from support.builders.snapshots import moving
 
-defragment = importlib.import_module("muster.scheduler.actions.defragment")
 POLICY = moving()
 NOW = 100_000.0
 
@@ -57,20 +54,9 @@ def test_cheapest_of_many_moves_is_made(roles, cheap):
     assert moved(pieces(waits("a", *roles), n099=[3, 3, 3, 3, 1])) == {"a": [cheap]}
 
 
-def test_moves_are_searched_for_the_first_gangs_only(monkeypatch):
-    """A cycle searches moves for at most MAX_GANGS gangs, in the order of their queue."""
-    searched = []
-    monkeypatch.setattr(
-        defragment, "_search", lambda _session, gang, *_: searched.append(gang.spec.key)
-    )
-    cycle.schedule(pieces(*(waits(name, 4) for name in "edcba"), nodes=8), POLICY)
-    assert searched == ["team/a", "team/b", "team/c", "team/d"]
-
-
-def test_number_of_tried_sets_is_bounded(monkeypatch):
-    """No victim fits elsewhere: the search ends after MAX_SETS sets."""
-    tried = []
-    relocate = defragment._relocate
-    monkeypatch.setattr(defragment, "_relocate", lambda *args: tried.append(1) or relocate(*args))
-    assert moved(pieces(waits("a", 4))) == {}
-    assert len(tried) == defragment.MAX_SETS
+def test_search_for_moves_is_cut_off_by_the_budget(monkeypatch):
+    """No victim fits elsewhere: the search ends with the budget and goes on in a later cycle."""
+    monkeypatch.setattr(budget, "FIRST", 100_000)
+    decisions = {d.gang: d for d in cycle.schedule(pieces(waits("a", 4)), POLICY)}
+    assert decisions["team/a"].deferred
+    assert not decisions["team/a"].moves

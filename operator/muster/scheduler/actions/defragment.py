@@ -8,7 +8,6 @@ that was moved, or for which gangs were moved, is not moved again for an hour.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -18,6 +17,7 @@ import numpy as np
 from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.allocate import attempt
+from muster.scheduler.budget import VICTIM
 from muster.scheduler.decision import Move
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, PodSet, Shape
@@ -28,8 +28,6 @@ from muster.scheduler.ways import Ways
 
 ACTION: Final = DeletionReason.DEFRAGMENT
 HOUR: Final = 3600.0
-MAX_GANGS, MAX_SETS = 4, 12
-"""The number of waiting gangs that a cycle helps, and of sets of victims tried for each."""
 MOVES_PER_HOUR: Final = 6
 
 
@@ -62,7 +60,7 @@ def defragment(session: Session, arguments: Parsed) -> None:
     # Otherwise two gangs could displace each other in turn.
     pinned = {key for move in recent for key in (move.gang, move.claimant)}
     fragmented = filter(_is_fragmented, eviction.starving(session, fair=True))
-    for gang in itertools.islice(fragmented, MAX_GANGS):
+    for gang in fragmented:
         if _help(session, gang, pinned, left or limit, proposes=not left):
             left -= len(gang.moves)
             pinned |= {gang.spec.key, *(move.gang for move in gang.moves)}
@@ -87,8 +85,8 @@ def _help(
     mark, until, holder = session.mark(), session.room.until, session.holder
     if holder is gang:
         session.room.until = session.holder = None
-    session.budget.charge(gang.spec.key)
-    chosen = _search(session, gang, _movable(session, gang, pinned), most)
+    may = session.budget.may_search(gang.spec.key)
+    chosen = _search(session, gang, _movable(session, gang, pinned), most) if may else None
     if chosen is not None and not proposes:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
         eviction.seal(session, gang, chosen)
@@ -135,7 +133,8 @@ def _search(session: Session, gang: GangState, open_: BoolArray, most: int) -> B
     open_ = open_ & (ways.freed > 0)
     if not open_.any() or trial.fits(np.zeros_like(open_)):
         return None
-    for _ in range(MAX_SETS):
+    while not session.budget.exhausted():
+        session.budget.spend(VICTIM)
         chosen = eviction.choose(ways, open_, trial, lambda order: order, {})
         if chosen is None:
             return None
