@@ -161,7 +161,7 @@ class Story(Shown):
         self.rules = GangSettings(GangRules(frozenset({"muster"}), "default"), HOLD, expired)
         self.pods, self.nodes = {}, dict.fromkeys(NODES, True)
         self.lacks_since, self.parted, self.sent, self.evicted = None, set(), Counter(), {}
-        self.may_run_at = -math.inf
+        self.may_run_at, self.preempted = -math.inf, False
         asked = {"minAvailable": minimum, "scheduleTimeoutSeconds": timeout}
         policy = {"schedulingPolicy": {key: it for key, it in asked.items() if it is not None}}
         self.document = tfjob(Worker=SIZE, policy=policy)
@@ -463,6 +463,7 @@ class Story(Shown):
     def forget(self):
         """Expect nothing of what was before."""
         self.lacks_since, self.evicted, self.sent = None, {}, Counter()
+        self.preempted = False
         self.may_run_at = -math.inf
 
     # What is decided.
@@ -534,6 +535,7 @@ class Story(Shown):
             departure = Departure(CAUSE, self.now + (0.5, 1.0, 5.0, 30.0)[variant])
             step = tracker.giving_back(it.memory, facts, going, departure, self.now)
             self.parted |= {facts.pods[p].uid for p in going}
+            self.preempted = True
             it.gangs.take(KEY, step)
 
     def op_not_bound(self, place, _pod, _variant):
@@ -592,6 +594,18 @@ class Story(Shown):
             assert self.now >= self.evicted.get(uid, -math.inf) + REPEAT
             self.evicted[uid] = self.now
             assert self.product.memory.released or uid in self.parted
+            assert self.may_evict(uid, evict.cause)
+
+    def may_evict(self, uid, cause):
+        """Return whether the cause of an eviction holds."""
+        facts, memory = self.product.memory.facts, self.product.memory
+        written = self.document.get("status", {}).get("gang", {}).get("state")
+        return {
+            DeletionReason.PREEMPT: uid in self.parted or (self.preempted and memory.released),
+            DeletionReason.HOLD_EXPIRED: memory.released
+            and (facts.gives_up or facts.gives_up_early),
+            DeletionReason.RECORDED: memory.released and written == GangPhase.RELEASED,
+        }[cause.reason]
 
     def check_arrival(self, before, after, place, uid):
         """Fail if the room of a place went to a pod that it is not for."""

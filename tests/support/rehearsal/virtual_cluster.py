@@ -44,6 +44,9 @@ from support.rehearsal.gang_tracking import Watched
 
 START = 1_700_000_000.0
 DISK = {"ephemeral-storage": "100Gi"}
+TOLERATED = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute",
+             "operator": "Exists", "tolerationSeconds": 300}  # fmt: skip
+"""What admission adds to each pod."""
 KINDS = ("TFJob", "PyTorchJob", "MPIJob")
 PLURALS = {
     **{resource.plural: kind for kind, resource in OF_KIND.items()},
@@ -116,6 +119,13 @@ class Server:
         self.tasks = set()
         self.trouble = 0.0
         """Share of the requests that fare badly."""
+        self.silent = {}
+        """Unreachable node -> what is set when its kubelet is reached again."""
+        self.lost = []
+        """Names of pods that are gone or whose node is fenced, one after the other."""
+        self.taken = []
+        """The running pods that the operator deleted or evicted: name, node, whether it was
+        evicted, and the names that were lost before."""
         self.slow = (0.0, 0.01, 0.05)
         """Seconds that an answer, or an event, may take."""
         for name, count in cpus.items():
@@ -169,6 +179,8 @@ class Server:
         self.version += 1
         document["metadata"]["resourceVersion"] = str(self.version)
         self.note("DELETED", key[0], document)
+        if key[0] == "pods":
+            self.lost.append(key[2])
         uid = document["metadata"]["uid"]
         if key[0] in OWNERS:
             self.spawn(self.collect(uid))
@@ -243,9 +255,34 @@ class Server:
             self.spawn(self.end(key, found["metadata"]["uid"]))
         return found
 
+    def silence(self, nodes):
+        """Cut the kubelets of these nodes off."""
+        for node in nodes:
+            self.silent[node] = asyncio.Event()
+            self._report(node, "Unknown")
+
+    def answer(self):
+        """Let all kubelets be reached again."""
+        for node, event in self.silent.items():
+            event.set()
+            if ("nodes", "", node) in self.objects:
+                self._report(node, "True")
+        self.silent.clear()
+
+    def _report(self, node, status):
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": self.now}
+        self.change(("nodes", "", node), {"status": {"conditions": [ready]}})
+
+    async def reached(self, node):
+        """Return when the kubelet of a node is reached."""
+        if node in self.silent:
+            await self.silent[node].wait()
+
     async def end(self, key, uid):
         """Let a pod go as its kubelet does."""
         await asyncio.sleep(self.dice.choice((0.0, 0.1, 0.6)))
+        if key in self.objects:
+            await self.reached(self.objects[key]["spec"].get("nodeName"))
         found = self.objects.get(key)
         if found is not None and found["metadata"]["uid"] == uid:
             self.drop(key)
@@ -259,6 +296,9 @@ class Server:
             return found if same and "deletionTimestamp" not in found["metadata"] else None
 
         await asyncio.sleep(self.dice.choice((0.05, 0.3)))
+        if (pod := there()) is None:
+            return
+        await self.reached(pod["spec"]["nodeName"])
         if (pod := there()) is None:
             return
         told = pod["metadata"]["annotations"]
@@ -344,6 +384,8 @@ class Server:
             return fail(404 if plural == "rolebindings" else 403, "NotFound")
         document = {"kind": PLURALS[plural], **body}
         meta.pop("uid", None)
+        if plural == "pods":
+            body["spec"].setdefault("tolerations", []).append(TOLERATED)
         self.made[key] += 1
         if key in self.succeeded:
             self.risen.append(meta["name"])
@@ -371,6 +413,7 @@ class Server:
     def _post(self, key, found, sub, body):
         meta = found["metadata"]
         if sub == "eviction":
+            self._take(found, evicted=True)
             return 201, copied(self.delete(key, found))
         if body["metadata"]["uid"] != meta["uid"] or found["spec"].get("nodeName"):
             return fail(409, "Conflict")
@@ -384,7 +427,19 @@ class Server:
     def _delete(self, key, found, _sub, body):
         if body["preconditions"]["uid"] != found["metadata"]["uid"]:
             return fail(409, "Conflict")
+        at_once = body.get("gracePeriodSeconds") == 0
+        if key[0] == "pods":
+            self._take(found, at_once=at_once)
+        if at_once:
+            self.drop(key)
         return 200, copied(self.delete(key, found))
+
+    def _take(self, pod, *, evicted=False, at_once=False):
+        # A pod without a kubelet that ends it may run on, and its successor with it.
+        going = "deletionTimestamp" in pod["metadata"] and not at_once
+        if pod["status"]["phase"] == "Running" and not going:
+            name = pod["metadata"]["name"]
+            self.taken.append((name, pod["spec"]["nodeName"], evicted, frozenset(self.lost)))
 
     def _patch(self, key, found, sub, body):
         meta, asked = found["metadata"], body.pop("metadata", {})
@@ -534,7 +589,7 @@ class _Stream:
 class Process:
     """One life of the operator."""
 
-    def __init__(self, server, hold=30.0, rules=policy.DEFAULT):
+    def __init__(self, server, hold=30.0, rules=policy.DEFAULT, expired="keep"):
         """Put its parts together."""
         kube = self.kube = Kube("http://x", lambda _limit: Session(server), "muster-system", 64)
         self.queue = WorkQueue(
@@ -552,6 +607,8 @@ class Process:
 
         callbacks = Callbacks(self.queue.add, trigger, ended=self._on_pod_ended)
         self.store = Store(gang.EMBEDDED, rows, callbacks=callbacks)
+        # Its default was bound before the clock was replaced.
+        self.store.away._clock = time.time
         self.informers = Informers(kube, self.store)
         self.jobs = [
             Informer(kube, Resource(names.GROUP, row.version, row.plural),
@@ -561,7 +618,8 @@ class Process:
 
         def settings():
             classes = self.store.priorities
-            gangs = GangSettings(GangRules(frozenset({"muster"}), "default", classes), hold)
+            rules_ = GangRules(frozenset({"muster"}), "default", classes)
+            gangs = GangSettings(rules_, hold, expired)
             return LoopSettings(gangs, schedule_period=0.1)
 
         self.loop = Loop(

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that are cut off, for however long: the operator deletes no running pods for that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from support.apiserver.memory import of_kind
+from support.rehearsal import virtual_cluster
+from support.rehearsal.virtual_cluster import TOLERATED, Process
+
+NODES = {f"n{number}": 2 for number in range(30)}
+GANGS, SIZE = 9, 4
+NOTES = {
+    "plain": {},
+    "whole": {"muster.kubeflow.org/restart": "gang"},
+    "forced": {"muster.kubeflow.org/replace-unreachable": "force"},
+}
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+SETTLED = 400.0
+"""Seconds after which all gangs are complete again."""
+
+
+def document(name, notes):
+    """Return a job whose workers run until they are deleted."""
+    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    told = {"annotations": {"run": "forever", "exits": "0"}}
+    template = {"metadata": told, "spec": {"containers": [container]}}
+    role = {"replicas": SIZE, "restartPolicy": "OnFailure", "template": template}
+    made = of_kind("TFJob", annotations=notes, Worker=role)
+    made["metadata"]["name"] = name
+    return made
+
+
+def gang_of(pod):
+    """Return the name of a pod's job."""
+    return pod.rsplit("-worker-", 1)[0]
+
+
+class Partition:
+    """Nodes that are cut off, and what happens to their pods besides the operator."""
+
+    def __init__(self, server, share):
+        """Begin: so many percent of the nodes are cut off."""
+        self.server = server
+        self.nodes = server.dice.sample(sorted(NODES), max(1, round(len(NODES) * share / 100)))
+        self.fenced = set()
+
+    def pods(self, nodes):
+        """Return the pods on these nodes by key."""
+        found = self.server.objects.items()
+        return {k: o for k, o in found if k[0] == "pods" and o["spec"].get("nodeName") in nodes}
+
+    def runs(self, job):
+        """Return the number of running pods of a job."""
+        found = self.server.objects.items()
+        return sum(
+            k[0] == "pods" and gang_of(k[2]) == job and o["status"]["phase"] == "Running"
+            for k, o in found
+        )
+
+    async def evict(self):
+        """Delete the pods of the nodes as Kubernetes does when their toleration ends."""
+        await asyncio.sleep(TOLERATED["tolerationSeconds"])
+        # It evicts nothing while no node answers.
+        if len(self.nodes) < len(NODES):
+            for key, pod in self.pods(self.nodes).items():
+                self.server.delete(key, pod)
+
+    async def fence(self, after, *, delete):
+        """Put one of the nodes out of service, or delete it; its pods go with it."""
+        await asyncio.sleep(after)
+        name = self.server.dice.choice(self.nodes)
+        self.fenced.add(name)
+        self.server.lost += [key[2] for key in self.pods({name})]
+        if delete:
+            self.server.drop(("nodes", "", name))
+        else:
+            self.server.change(("nodes", "", name), {"spec": {"taints": [OUT_OF_SERVICE]}})
+        await asyncio.sleep(40)
+        for key in self.pods({name}):
+            self.server.drop(key)
+
+
+async def until(question, seconds):
+    """Return when the answer is yes, or after that time, which passes at once."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not question():  # noqa: ASYNC110 -- time passes at once
+                await asyncio.sleep(1)
+
+
+def story(share, seconds, fence, expired):
+    """Return a story in which nodes are cut off, which returns what must not have been."""
+
+    async def cut_off(server, dice):
+        process = asyncio.create_task(Process(server, expired=expired).run())
+        kinds = [list(NOTES)[number % len(NOTES)] for number in range(GANGS)]
+        names = [f"{kind}-{number}" for number, kind in enumerate(kinds)]
+        for name, kind in zip(names, kinds, strict=True):
+            server.create("tfjobs", "team", document(name, NOTES[kind]))
+        partition = Partition(server, share)
+        await until(lambda: all(partition.runs(name) == SIZE for name in names), 120)
+        assert all(partition.runs(name) == SIZE for name in names)
+        assert not server.taken
+        server.silence(partition.nodes)
+        others = [asyncio.create_task(partition.evict())]
+        if fence:
+            after = dice.uniform(0, seconds)
+            others.append(asyncio.create_task(partition.fence(after, delete=dice.random() < 0.5)))
+        at = dice.uniform(0, seconds)
+        await asyncio.sleep(at)
+        if dice.random() < 0.5:
+            process.cancel()
+            await asyncio.gather(process, return_exceptions=True)
+            process = asyncio.create_task(Process(server, expired=expired).run())
+        await asyncio.sleep(seconds - at)
+        server.answer()
+        others[0].cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await until(lambda: all(partition.runs(name) == SIZE for name in names), SETTLED)
+        assert not process.done(), process.result()
+        process.cancel()
+        await asyncio.gather(process, return_exceptions=True)
+        wrong = [
+            taken for taken in server.taken if not may_be_taken(partition, share, expired, *taken)
+        ]
+        incomplete = [name for name in names if partition.runs(name) != SIZE]
+        return [*server.wrong, *wrong, *incomplete]
+
+    return cut_off
+
+
+def may_be_taken(partition, share, expired, pod, node, evicted, lost):
+    """Return whether the operator may delete or evict a pod that was running on a node."""
+    kind, broken = pod.split("-")[0], gang_of(pod) in map(gang_of, lost)
+    if evicted:
+        # One of two gangs that both lost members is released, if that completes the other.
+        return broken
+    forced = kind == "forced" and node in partition.nodes and share < 55
+    restarts = kind == "whole" or expired == "restart"
+    return node in partition.fenced or forced or (broken and restarts)
+
+
+@given(
+    share=st.sampled_from([1, 10, 34, 56, 100]),
+    seconds=st.sampled_from([10, 90, 300, 3600]),
+    fence=st.booleans(),
+    expired=st.sampled_from(["keep", "restart"]),
+    seed=st.integers(0, 10**6),
+)
+@example(share=10, seconds=3600, fence=False, expired="restart", seed=1)
+@settings(
+    max_examples=max(1, settings().max_examples // 5), phases=[Phase.explicit, Phase.generate]
+)
+def test_partition_of_any_share_and_length_costs_no_running_pods(
+    share, seconds, fence, expired, seed
+):
+    """Only fenced nodes, force, and restarts of whole gangs that lost members take pods down."""
+    assert virtual_cluster.play(story(share, seconds, fence, expired), seed, NODES) == []
