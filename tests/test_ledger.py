@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2326,
     "scheduler": 10801,
     "store": 3315,
-    "tests": 76516,
+    "tests": 75816,
     "tools": 2587,
 }
 

@@ -933,6 +933,32 @@ class TestUnreachable:
         assert list(running.look().roles[0].returning) == [0, 1]
 
 
+class TestTurnedAway:
+    """A pod that nodes turn away again and again does not hurry."""
+
+    def attempt(self, story, number):
+        """Let a pod come to a node and be turned away; return its pause."""
+        uid = f"try-{number}"
+        story.promise((W0, "n1"))
+        story.pod(W0, phase="Pending", uid=uid)
+        story.pod(W0, phase="Failed", reason="OutOfcpu", uid=uid)
+        story.gone(W0, uid)
+        gang = story.look()
+        pauses = [at - story.now for at in story.wakes if at < story.now + HOLD]
+        assert list(gang.roles[0].waiting) == ([] if pauses else [0])
+        assert 0 not in gang.roles[0].previous
+        return pauses
+
+    def test_a_pod_that_runs_begins_anew(self, running):
+        """Its next refusal is its first."""
+        running.gone(W0)
+        for number in range(3):
+            self.attempt(running, number)
+        running.pod(W0, uid="runs")
+        running.gone(W0, "runs")
+        assert self.attempt(running, 9) == []
+
+
 def test_what_is_remembered_of_pods_that_are_not_wanted_any_more(running):
     """A smaller job leaves nothing behind."""
     running.edit(replicas=1)

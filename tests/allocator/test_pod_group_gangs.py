@@ -320,3 +320,15 @@ def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
         story.pod("d", "", phase="Pending")
         story.follow()
         assert (story.look(10.0).hold_until is not None) is broken
+
+
+@pytest.mark.parametrize(("status", "hold_until"), [("Unknown", 25.0), ("False", None)])
+def test_hold_begins_when_a_pod_on_an_unreachable_node_is_deleted(status, hold_until):
+    """The kubelet of a node that is NotReady ends the pod."""
+    story = Story(memberHoldSeconds=5)
+    node = make_node(name="n2")
+    node["status"]["conditions"] = [{"type": "Ready", "status": status}]
+    story.put({"kind": "Node", **node})
+    assert story.look(10.0).hold_until is None
+    story.pod("c", "n2", deleting=True)
+    assert story.look(20.0).hold_until == hold_until

@@ -144,9 +144,6 @@ def test_preference():
     assert nodes.preference(pods.shape_of(make_template()), NODE) == 0
 
 
-ARRAYS = ("allocatable", "used", "releasing", "load", "usable", "pressure")
-
-
 @pytest.fixture
 def columns():
     """Return columns of two nodes of two CPUs, the later name first."""
@@ -159,59 +156,6 @@ def columns():
 def view(name, **fields):
     """Return a node of two CPUs."""
     return nodes.parse_node(make_node(name=name, **{"cpu": 2, **fields}))
-
-
-def shared(one, other):
-    """Return the arrays that two frozen states have in common."""
-    return {name for name in ARRAYS if getattr(one, name) is getattr(other, name)}
-
-
-def test_nodes_are_sorted_by_name(columns):
-    """Whatever their slots are."""
-    columns.used[columns.slots["n2"], CPU] = 500
-    frozen = columns.freeze()
-    assert (frozen.names, dict(frozen.index)) == (("n1", "n2"), {"n1": 0, "n2": 1})
-    assert frozen.used[:, CPU].tolist() == [0, 500]
-    assert frozen.allocatable[:, CPU].tolist() == [2000, 2000]
-
-
-def test_what_is_frozen_stays_as_it_was(columns):
-    """Nothing that is written later shows in it."""
-    frozen = columns.freeze()
-    before = {name: getattr(frozen, name).copy() for name in ARRAYS}
-    slot = columns.slots["n1"]
-    for array in (columns.used, columns.releasing, columns.load):
-        array[slot] += 1
-    columns.put(view("n1", cpu=9, unschedulable=True))
-    columns.drop("n2")
-    columns.put(view("n3"))
-    for name in ARRAYS:
-        assert (getattr(frozen, name) == before[name]).all(), name
-    assert frozen.names == ("n1", "n2")
-
-
-def test_what_pods_do_not_change_is_made_once(columns):
-    """The sizes of nodes and their conditions, until a node changes."""
-    first = columns.freeze()
-    columns.used[columns.slots["n1"], CPU] += 100
-    second = columns.freeze()
-    assert second.used[:, CPU].tolist() == [100, 0]
-    assert shared(first, second) == {"allocatable", "usable", "pressure"}
-    columns.put(view("n1", cpu=4))
-    third = columns.freeze()
-    assert third.allocatable[:, CPU].tolist() == [4000, 2000]
-    assert third.used[:, CPU].tolist() == [100, 0]
-    assert shared(second, third) == set()
-
-
-def test_a_slot_is_given_to_the_next_node(columns):
-    """Nothing is left of the one that had it."""
-    columns.used[columns.slots["n1"], CPU] = 700
-    slot = columns.slots["n1"]
-    columns.drop("n1")
-    assert columns.put(view("n0")) == slot
-    frozen = columns.freeze()
-    assert (frozen.names, frozen.used[:, CPU].tolist()) == (("n0", "n2"), [0, 0])
 
 
 def test_more_nodes_and_resources_than_there_were(columns):

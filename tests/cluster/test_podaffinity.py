@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import replace
-
 import pytest
 
-from muster.cluster import nodes, podindex, pods
+from muster.cluster import nodes, pods
 from muster.cluster.assemble import assemble
 from muster.cluster.podaffinity import IDLE, MAX_COMPARISONS, TermCounts
 from muster.cluster.selectors import Identity, Selection
@@ -162,31 +159,6 @@ def test_plain_roles_share_a_shape_whatever_they_are_called():
     assert ids(columns) == 1
 
 
-def test_a_gang_that_a_term_is_about_stays_the_same_object():
-    """Each snapshot would keep gangs of its own; nothing is left of it when the term has gone."""
-    columns = make_columns(nodes=NODES)
-    role = make_role(replicas=2, template=make_template(labels={"app": "a"}))
-    gang = make_gang(roles=[role])
-
-    def seen(gang):
-        (found,) = assemble(columns, [gang], [make_queue()], 0.0).gangs
-        return found
-
-    plain = seen(gang)
-    hermit = pods.parse_use(pod(affinity=affinity("podAntiAffinity"), labels={}))
-    columns.pod_changed(None, hermit)
-    about, again = seen(gang), seen(gang)
-    assert about.pod_sets[0].shape != plain.pod_sets[0].shape
-    assert again is about
-    other = seen(replace(gang, created=gang.created + 1))
-    assert (other is about, other.created) == (False, gang.created + 1)
-    columns.pod_changed(hermit, None)
-    last = weakref.ref(other.allocated)
-    del other
-    assert seen(gang).pod_sets[0].shape == plain.pod_sets[0].shape
-    assert last() is None
-
-
 def test_fits_looks_at_neighbours_and_ports():
     """A node that was free when the cycle began may be taken by now."""
     ports = [{"hostPort": 80, "containerPort": 1}]
@@ -217,25 +189,6 @@ def test_old_questions_are_forgotten():
         counts.ask((who,), [])
         counts.forget(1)
     assert len(counts._answers) == IDLE + 1
-
-
-def test_counts_are_by_node_after_the_index_of_pods_was_dropped(monkeypatch):
-    """An index that is built again may number the nodes in another order."""
-    monkeypatch.setattr(podindex, "SLACK", 1)
-    hosts = [make_node(name=f"n{i}", labels={"host": f"n{i}"}) for i in range(4)]
-    uses = [
-        pods.parse_use(pod(name=name, node=node))
-        for name, node in (("a", "n0"), ("b", "n0"), ("c", "n2"))
-    ]
-    columns = make_columns(nodes=hosts)
-    for _ in range(2):
-        for use in uses:
-            columns.pod_changed(None, use)
-        (term,) = terms(columns, affinity=affinity("podAffinity", key="host"))
-        assert term.counts[term.domain].tolist() == [2, 0, 1, 0]
-        for use in uses:
-            columns.pod_changed(use, None)
-        uses.reverse()
 
 
 def test_unknown_namespaces_have_no_labels():
@@ -422,17 +375,3 @@ def test_topology_keys_that_no_node_has_share_their_domains():
     found = terms(columns, affinity={"podAffinity": {REQUIRED: near}})
     known = [(term.domain >= 0).tolist() for term in found[:2]]
     assert known == [[False] * 4 + [True], [False] * 5]
-
-
-def test_term_about_others_does_not_evaluate_the_nodes_again():
-    """What a shape asks of nodes is the same whatever terms other pods have about its pods."""
-    nodes = [make_node(name=f"n{i}", labels={"zone": f"z{i}"}) for i in range(200)]
-    columns = make_columns(nodes=nodes)
-    label = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
-    wanted = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [label]}}}
-    role = make_role(replicas=1, labels={"app": "a"}, affinity=wanted)
-    gang = make_gang(roles=[role])
-    first = cost(columns, gang)
-    hermit = pods.parse_use(pod(affinity=affinity("podAntiAffinity"), labels={}))
-    columns.pod_changed(None, hermit)
-    assert cost(columns, gang) < first / 5

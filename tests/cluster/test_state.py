@@ -45,17 +45,6 @@ def used(columns):
     }
 
 
-def test_nodes_are_sorted_whenever_they_come():
-    """Nodes stand by name, whatever the order in which they came and went."""
-    columns = make_columns(nodes=[make_node(name=name, cpu=i) for i, name in enumerate("dbca")])
-    columns.node_changed(parse_node(make_node(name="b")), None)
-    columns.node_changed(None, parse_node(make_node(name="aa", cpu=9)))
-    nodes = freeze(columns).nodes
-    assert nodes.names == ("a", "aa", "c", "d")
-    assert nodes.allocatable[:, CPU].tolist() == [3000, 9000, 2000, 0]
-    assert nodes.index == {"a": 0, "aa": 1, "c": 2, "d": 3}
-
-
 def test_the_room_of_a_pod_under_way():
     """It is taken once: by the assumption, else by the pod where it is seen, else for its sake."""
     columns = make_columns(nodes=[make_node(name="n1", cpu=8)])
@@ -154,72 +143,6 @@ def test_columns_are_given_back():
     assert used(columns) == {"n1": (1, 1000)}
 
 
-def test_pods_before_their_node():
-    """Pods may be seen before their node, and count when it comes, and again when it returns."""
-    node = parse_node(make_node())
-    columns = make_columns(pods=[make_pod(cpu=1), make_pod(name="b", cpu=2)])
-    columns.node_changed(None, node)
-    assert used(columns) == {"n1": (2, 3000)}
-    columns.node_changed(node, None)
-    assert used(columns) == {}
-    columns.node_changed(None, node)
-    assert used(columns) == {"n1": (2, 3000)}
-
-
-def test_pod_life():
-    """A pod counts from its first sight to its end, once."""
-    columns = make_columns(nodes=[make_node()])
-    running = parse_use(make_pod(cpu=1))
-    ending = parse_use(make_pod(cpu=1, deleting=True))
-    columns.pod_changed(None, running)
-    columns.pod_changed(running, running)
-    assert used(columns) == {"n1": (1, 1000)}
-    assert not freeze(columns).nodes.releasing.any()
-    columns.pod_changed(running, ending)
-    assert used(columns) == {"n1": (1, 1000)}
-    assert freeze(columns).nodes.releasing[0, CPU] == 1000
-    columns.pod_changed(ending, None)
-    assert used(columns) == {"n1": (0, 0)}
-    assert not freeze(columns).nodes.releasing.any()
-
-
-def test_late_word_of_an_older_pod():
-    """The end of a pod does not touch its namesake that came after."""
-    columns = make_columns(nodes=[make_node()])
-    old, new = (parse_use(make_pod(cpu=1, uid=uid)) for uid in ("old", "new"))
-    columns.pod_changed(None, old)
-    columns.pod_changed(None, new)
-    columns.pod_changed(old, None)
-    assert used(columns) == {"n1": (1, 1000)}
-    columns.pod_changed(None, None)
-    columns.pod_changed(new, None)
-    columns.pod_changed(new, None)
-    assert used(columns) == {"n1": (0, 0)}
-
-
-def test_assume_and_forget():
-    """An assumption counts until it is given up."""
-    columns = make_columns(nodes=[make_node()])
-    shape = shape_of(make_template(cpu=1))
-    columns.assume("team", "w-0", "n1", shape)
-    columns.assume("team", "w-0", "n1", shape)
-    assert columns.assumed == {("team", "w-0"): "n1"}
-    assert used(columns) == {"n1": (1, 1000)}
-    columns.forget("team", "w-0")
-    columns.forget("team", "w-0")
-    assert columns.assumed == {}
-    assert used(columns) == {"n1": (0, 0)}
-
-
-def test_assumption_moves():
-    """A task that is promised another node leaves the first."""
-    columns = make_columns(nodes=[make_node(), make_node(name="n2")])
-    shape = shape_of(make_template(cpu=1))
-    columns.assume("team", "w-0", "n1", shape)
-    columns.assume("team", "w-0", "n2", shape)
-    assert used(columns) == {"n1": (0, 0), "n2": (1, 1000)}
-
-
 def test_the_pod_replaces_its_assumption():
     """Once the pod is seen it alone counts, with its own request, and cannot be forgotten."""
     columns = make_columns(nodes=[make_node()])
@@ -252,33 +175,6 @@ def test_an_assumption_beside_an_older_pod_of_the_name():
     columns.pod_changed(None, old)
     columns.forget("team", "w-0")
     assert used(columns) == {"n1": (1, 2000), "n2": (0, 0)}
-
-
-def test_a_pod_that_was_made_anew_between_two_looks():
-    """The one before is gone, and its room with it."""
-    columns = make_columns(nodes=[make_node(), make_node(name="n2")])
-    old, new = (parse_use(make_pod(node=at, cpu=1, uid=at)) for at in ("n1", "n2"))
-    columns.pod_changed(None, old)
-    columns.pod_changed(old, new)
-    assert used(columns) == {"n1": (0, 0), "n2": (1, 1000)}
-
-
-def test_a_new_resource_gets_a_column():
-    """A resource first named by a gang, a node or a pod widens what was there before."""
-    columns = make_columns(nodes=[make_node()])
-    gang = make_gang(roles=[make_role(replicas=1, cpu=1)])
-    assert freeze(columns, gang).resources == ("pods", "cpu", "memory")
-    other = make_gang(key="team/b", roles=[make_role(replicas=1, gpu=1)])
-    wider = freeze(columns, gang, other)
-    assert wider.resources == ("pods", "cpu", "memory", "nvidia.com/gpu")
-    assert {len(shape.request) for shape in wider.shapes.values()} == {4}
-    assert [len(g.allocated) for g in wider.gangs] == [4, 4]
-    columns.pod_changed(None, parse_use(make_pod(**{"example.com/fpga": 1})))
-    columns.node_changed(None, parse_node(make_node(name="n2", hugepages="1Gi")))
-    widest = freeze(columns, gang, other)
-    assert widest.resources[4:] == ("example.com/fpga", "hugepages")
-    assert widest.nodes.used[0].tolist() == [1000, 0, 0, 0, 1000, 0]
-    assert widest.queues["default"].request.tolist() == [2000, 1000, 0, 1000, 0, 0]
 
 
 def test_gang_is_taken_in_once():
@@ -424,27 +320,6 @@ def test_many_nodes_after_the_shape():
     (shape,) = freeze(columns, gang).shapes.values()
     assert (shape.barred > 0).tolist() == [False, *[i % 2 == 1 for i in range(100)]]
     assert shape.preferred.tolist() == [0.0, *[100.0] * 100]
-
-
-def test_host_ports_come_and_go():
-    """A node does not do while a pod on it holds a port that the shape wants."""
-    ports = [{"hostPort": 80, "containerPort": 1}]
-    columns = make_columns(nodes=[make_node(), make_node(name="n2")])
-    gang = make_gang(roles=[make_role(replicas=1, ports=ports)])
-    pods = [parse_use(make_pod(name=name, ports=ports)) for name in "ab"]
-
-    def suits():
-        (shape,) = freeze(columns, gang).shapes.values()
-        return [True, True] if shape.taken is None else [not held for held in shape.taken]
-
-    assert suits() == [True, True]
-    for pod in pods:
-        columns.pod_changed(None, pod)
-    assert suits() == [False, True]
-    columns.pod_changed(pods[0], None)
-    assert suits() == [False, True]
-    columns.pod_changed(pods[1], None)
-    assert suits() == [True, True]
 
 
 def test_snapshots_share_nothing_that_changes():

@@ -315,16 +315,6 @@ class TestVerdict:
 class TestGroup:
     """The group object."""
 
-    def test_volcano_is_waited_for(self):
-        """No pod before Inqueue, then all; a step back later takes none."""
-        world = World(tfjob(Worker=2), backend=gang.VOLCANO).settle()
-        group = world.objects["PodGroup", "mnist"]
-        assert not world.names()
-        group["status"] = {"phase": "Inqueue"}
-        assert len(world.settle().names()) == 2
-        group["status"] = {"phase": "Pending"}
-        assert len(world.settle().names()) == 2
-
     def test_it_is_patched_on_a_difference_only(self):
         """Lowering minAvailable patches minMember and nothing else; then silence (M3)."""
         policy = {"schedulingPolicy": {"minAvailable": 10}}
@@ -989,18 +979,6 @@ class TestFailedMembersThatAreNotReplaced:
         told = world.status["gang"]
         assert (told["state"], told["minMember"]) == ("Degraded", 2)
         assert told["message"] == "1 of the 2 pods that must run together run"
-
-
-def test_evicted_members_do_not_count_as_restarts():
-    """A failed pod that the scheduler ended is replaced without a trace."""
-    world = World(tfjob(policy={"backoffLimit": 0}, Worker=2)).settle()
-    world.start()
-    world.settle()
-    world.end("mnist-worker-1", 143)
-    world.extra["replacing"] = frozenset({world.pod("mnist-worker-1")["metadata"]["uid"]})
-    world.settle()
-    assert world.conditions == ["Created T", "Running T"]
-    assert world.status["replicaStatuses"]["Worker"] == {"active": 1}
 
 
 def test_unbound_pods_under_no_gang_scheduler():

@@ -165,21 +165,6 @@ def test_job_of_v1_that_webhook_of_v2beta1_has_seen_is_of_v1(
     is_v1(api, "old")
 
 
-@pytest.mark.usefixtures("webhook")
-def test_job_of_v1_that_was_started_through_v2beta1_is_of_v1(
-    api: Api, operators: Operators, start_operator: StartOperator
-) -> None:
-    """Kueue patches templates through v2beta1, possibly before the operator has seen the job."""
-    operators.stop()
-    add_nodes(api, {"cpu": "8"})
-    api.create(mpijob("old", "v1", run="forever", runPolicy={"suspend": True}))
-    labels = {"template": {"metadata": {"labels": {"kueue.x-k8s.io/podset": "worker"}}}}
-    started = {"runPolicy": {"suspend": False}, "mpiReplicaSpecs": {"Worker": labels}}
-    api.patch(NEW, "old", {"spec": started})
-    start_operator(overlay="mpi")
-    is_v1(api, "old")
-
-
 def through_neither(_api: Api) -> None:
     """Leave the job as it was stored."""
 

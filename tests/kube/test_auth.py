@@ -9,8 +9,6 @@ import contextlib
 import itertools
 import json
 import ssl
-import tracemalloc
-from asyncio import sslproto
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
@@ -51,37 +49,6 @@ async def _connected(folder, answer, who):
     finally:
         await kube.close()
         server.close()
-
-
-async def _held(folder):
-    """Return the bytes that the buffers of each end of a connection hold."""
-    come, all_there = [], asyncio.Event()
-
-    async def answer(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        come.append(writer)
-        if len(come) == MANY:
-            all_there.set()
-        await all_there.wait()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    async with _connected(folder, answer, {"token": "t"}) as kube:
-        tracemalloc.start()
-        try:
-            await asyncio.gather(*(kube.get("/") for _ in range(MANY)))
-            found = tracemalloc.take_snapshot()
-        finally:
-            tracemalloc.stop()
-            for writer in come:
-                writer.close()
-    wanted = tracemalloc.Filter(inclusive=True, filename_pattern=sslproto.__file__)
-    kept = found.filter_traces([wanted]).statistics("filename")
-    return sum(each.size for each in kept) / MANY / 2
-
-
-def test_a_connection_holds_little(tmp_path):
-    """A slow server has hundreds of them open."""
-    assert 0 < asyncio.run(_held(tmp_path)) < 24 * 1024
 
 
 def test_few_connections_of_a_burst_are_left_when_it_is_over(tmp_path, monkeypatch):

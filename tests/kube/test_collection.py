@@ -206,18 +206,3 @@ def test_a_list_from_before_says_nothing_of_an_end(held, changes):
     held.listed("a", set(), 10)
     held.take(document(A, 11, "u2"))
     assert held.objects == {A: 11}
-
-
-def test_all_that_had_a_name_stay_gone(held):
-    """The watch is behind by two of them."""
-    held.take(document(A, 1, "first"))
-    held.discard(*A, "first")
-    held.apply(document(A, 3, "second"))
-    held.discard(*A, "second")
-    held.take(document(A, 2, "first"))
-    assert held.objects == {}
-    held.remove(document(A, 2, "first"))
-    held.take(document(A, 3, "second"))
-    assert held.objects == {}
-    held.take(document(A, 5, "third"))
-    assert held.objects == {A: 5}

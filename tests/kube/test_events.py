@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import tracemalloc
 from types import SimpleNamespace
 
 from muster.kube import events
@@ -198,33 +197,6 @@ def test_an_event_that_the_server_has_dropped_begins_anew():
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(story())
-
-
-def test_what_was_said_is_not_kept_word_by_word():
-    """It may be in the words of a user, who has as many of them as he likes."""
-    recorder = make_recorder()
-    tracemalloc.start()
-    try:
-        for i in range(50):
-            recorder.emit(JOB, "Warning", "Error", f"{i}" + "x" * 100_000, once=True)
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert kept < 50 * 8_000
-
-
-def test_what_waits_to_be_written_is_small():
-    """Namespaces may have thousands each that wait, while the server is slow."""
-    recorder = make_recorder()
-    tracemalloc.start()
-    try:
-        for i in range(BACKLOG // 10):
-            recorder.emit(JOB, "Warning", "Error", f"{i}")
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(recorder._waiting) == BACKLOG // 10
-    assert kept < BACKLOG // 10 * 1_000
 
 
 async def settled():

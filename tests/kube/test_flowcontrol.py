@@ -38,32 +38,6 @@ def test_prose_waits_while_gangs_start() -> None:
     assert len(served) == 40
 
 
-def test_nothing_starves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An endless stream of placements leaves every other class its share, after a while."""
-    monkeypatch.setattr(flowcontrol, "PATIENCE", 0.2)
-
-    async def run() -> None:
-        gate, over = FlowControl(2), asyncio.Event()
-
-        async def stream() -> None:
-            while not over.is_set():
-                async with gate.enter(PriorityLevel.PLACEMENT):
-                    await asyncio.sleep(0)
-
-        streams = [asyncio.create_task(stream()) for _ in range(8)]
-        await asyncio.sleep(0)
-        async with asyncio.timeout(30):
-            prose = PriorityLevel.STATUS, PriorityLevel.EVENT, PriorityLevel.VIEW
-            for urgency in (PriorityLevel.SUPPORT, *prose):
-                began = asyncio.get_running_loop().time()
-                async with gate.enter(urgency):
-                    assert asyncio.get_running_loop().time() - began >= 0.2
-        over.set()
-        await asyncio.gather(*streams)
-
-    asyncio.run(run())
-
-
 def test_who_places_without_end_keeps_only_his_own_waiting() -> None:
     """The status of another namespace's job has its share at once, whoever is served."""
 

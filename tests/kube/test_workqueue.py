@@ -126,57 +126,6 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(gap > 0.99 * pause for gap, pause in zip(gaps, (0.01, 0.02, 0.04), strict=True))
 
 
-def test_a_long_pass_makes_room_for_short_ones() -> None:
-    """A job that is always changing does not keep others from their turn."""
-    order: list[str] = []
-    done = asyncio.Event()
-
-    async def one(key: str) -> None:
-        order.append(key)
-        if key == "large":
-            queue.add("large")
-            await asyncio.sleep(0.05)
-        if order.count("small") == 3:
-            done.set()
-        elif key == "small":
-            queue.add("small")
-
-    async def play() -> None:
-        queue.add("large")
-        queue.add("small")
-        await done.wait()
-
-    queue = WorkQueue(one, width=1)
-    asyncio.run(_with(queue, play))
-    assert order.count("large") <= 4
-
-
-def test_trouble_of_the_world_is_logged_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also when several writes of a pass met it; what nobody expected is logged in full."""
-    monkeypatch.setattr(workqueue, "BACKOFF", Backoff(0.001, 300.0))
-    errors = [ExceptionGroup("writes", [OSError("no route"), OSError("no route")]), ValueError()]
-    done = asyncio.Event()
-
-    async def one(_key: str) -> None:
-        if errors:
-            raise errors.pop(0)
-        done.set()
-
-    async def play() -> None:
-        queue.add("a")
-        await done.wait()
-
-    queue = WorkQueue(one, width=1, trouble=(OSError,))
-    asyncio.run(_with(queue, play))
-    assert [(r.levelname, bool(r.exc_info)) for r in caplog.records] == [
-        ("WARNING", False),
-        ("ERROR", True),
-    ]
-    assert "no route" in caplog.records[0].getMessage()
-
-
 def test_failed_passes_hurry_when_the_trouble_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """They do not sit out their pauses."""
     monkeypatch.setattr(workqueue, "BACKOFF", Backoff(3600.0, 3600.0))

@@ -24,11 +24,6 @@ def test_a_shape_names_resources_and_gets_what_every_node_has() -> None:
     }
 
 
-def test_a_shape_may_say_how_many_pods_fit() -> None:
-    """What is said wins over what every node has."""
-    assert options.parse_shape("cpu=500m,memory=1G,pods=3")["pods"] == "3"
-
-
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
@@ -66,18 +61,6 @@ def test_a_name_that_is_no_safe_folder_is_refused(text: str) -> None:
     """A cluster's name becomes a path."""
     with pytest.raises(options.OptionError, match="no cluster name"):
         options.parse_name(text)
-
-
-@pytest.mark.parametrize("text", ["a", "e2e-1", "a" * 40])
-def test_names_that_are_fine(text: str) -> None:
-    """A valid name is given back as it is."""
-    assert options.parse_name(text) == text
-
-
-@pytest.mark.parametrize("text", ["v1.36.3", "1.36.3"])
-def test_a_version_is_known_with_and_without_its_letter(text: str) -> None:
-    """Both ways of writing are common."""
-    assert options.parse_version(text) == "1.36.3"
 
 
 @pytest.mark.parametrize("text", ["1.36", "latest", "1.36.3/../x"])

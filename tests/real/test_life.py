@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from muster.local import cluster, options
 from muster.local.cluster import Cluster
@@ -20,10 +18,6 @@ from real import machine
 from realnode import real
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
-
-LOOPBACK = ("0100007F:", f"{1 << 24:032X}:")
-"""Of both families, as /proc/net writes them."""
-LOCAL = [sys.executable, "-m", "muster", "local"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,39 +58,6 @@ def test_up_down_and_up_again() -> None:
         assert machine.marks()["sysctls"] == before["sysctls"]
         assert cluster.down("life")
         assert machine.left(before) == {}
-
-
-def test_nothing_listens_on_the_machine_itself() -> None:
-    """Not on any address that it had before: all is inside, behind one link."""
-
-    def listening() -> set[str]:
-        rows = [
-            line.split()
-            for kind in ("tcp", "tcp6")
-            for line in Path("/proc/net", kind).read_text().splitlines()[1:]
-        ]
-        heard = {row[1] for row in rows if row[3] == "0A"}
-        return {at for at in heard if not at.startswith(LOOPBACK)}  # others' clusters are there
-
-    before = listening()
-    made = real.up(options.Options(name="life"))
-    assert listening() <= before
-    host = yaml.safe_load(made.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-    assert host.startswith("https://198.18.")
-
-
-def test_a_killed_down_is_finished_by_the_next() -> None:
-    """On a node with a pod, whose processes and mounts are not among the cluster's own."""
-    made = real.up(options.Options(name="life"))
-    kubectl(made, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
-    kubectl(made, "run", "pod", f"--image={real._PAUSE_IMAGE}")
-    kubectl(made, "wait", "--for=condition=Ready", "pod/pod", "--timeout=60s")
-    with subprocess.Popen([*LOCAL, "down", "--name", "life"]) as ending:
-        while made.pids()["etcd"]:
-            assert ending.poll() is None
-        ending.kill()
-    assert ending.returncode == -signal.SIGKILL
-    assert cluster.down("life")
 
 
 def test_a_cluster_ends_with_the_process_that_it_is_tied_to() -> None:

@@ -4,22 +4,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from muster.local import cluster, options, runner
 from muster.local.handle import Cluster
 from real.test_pods import MEET, cores, filler, pytorchjob
-from realnode import cgroups, images, real
-from support.e2e.harness import Api, Json, condition, own_namespace, verdict
+from realnode import cgroups, real
+from support.e2e.harness import Api, Json, condition, verdict
 from support.e2e.lost_nodes import FENCES, fence
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
-
-ROOT = Path(__file__).parents[2]
 LOCKED = """
 import fcntl, os, time
 rank = os.environ["RANK"]
@@ -183,39 +179,3 @@ def test_a_pod_that_a_kubelet_refuses_is_replaced(
 def refused(pod: Json) -> bool:
     """Say whether a kubelet would not have this pod."""
     return bool(pod["status"].get("reason") == "OutOfcpu")
-
-
-@pytest.fixture
-def native() -> Iterator[Cluster]:
-    """Give a real node under Kubernetes' own gangs, with an operator that leaves them to it."""
-    name = f"gangs-{os.getpid()}"
-    made = real.up(options.Options(name=name, native_gangs=True, tied=True))
-    try:
-        real.load(made, [images.make("base")])
-        flags = ["--gang-scheduler-name=kubernetes"]
-        runner.start(made, ROOT / "manifests" / "overlays" / "kubernetes", flags).wait_ready()
-        yield made
-    finally:
-        cluster.down(name)
-
-
-def test_a_gang_of_kubernetes_own_scheduler_trains(native: Cluster) -> None:
-    """With room for two of three none starts; with room for all they meet."""
-    image = f"{images.PREFIX}base:{images.TAG}"
-    with own_namespace(native, "native") as api:
-        size = cores(api, "real-1")
-        api.create(filler("fills", image, "real-1", f"{size * 500}m"))
-        api.wait_pods(1, "Running")
-        asks = {"requests": {"cpu": f"{size * 200}m"}}
-        api.create(pytorchjob("three", image, MEET, resources=asks))
-
-        def told(pods: dict[str, Json]) -> bool:
-            every = (pod["status"].get("conditions") or () for pod in pods.values())
-            said = [{one.get("reason") for one in conditions} for conditions in every]
-            return sum("Unschedulable" in reasons for reasons in said) == 3
-
-        api.wait("Pod", told, what="three that wait")
-        api.delete("Pod", "fills", grace=0)
-        api.wait_condition("three", "Succeeded", of="PyTorchJob")
-        said = api.kubectl("logs", "-n", api.namespace, "three-worker-1")
-        assert "rank 2 of 3: sum 3" in said

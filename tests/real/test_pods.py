@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import urllib.request
 from typing import Any
 
 import pytest
@@ -341,47 +339,3 @@ def test_a_gang_waits_for_room_and_starts_whole(api: Api, image: str, nodes: lis
     assert all("nodeName" not in pod["spec"] for pod in api.pods("three"))
     api.delete("Pod", f"fills-{nodes[0]}", grace=0)
     api.wait_condition("three", "Succeeded", of="PyTorchJob")
-
-
-def test_exec_and_port_forward_reach_the_program(there: Cluster, api: Api, image: str) -> None:
-    """Through the API server and the node's kubelet."""
-    script = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8000)"
-    api.create(pytorchjob("served", image, script, workers=0))
-    api.wait_pods(1, "Running", "served")
-    pod = ("-n", api.namespace, "served-master-0")
-    said = api.kubectl("exec", *pod, "--", "python3", "-c", "print(6 * 7)")
-    assert said.strip() == "42"
-    with subprocess.Popen(
-        ["kubectl", "port-forward", *pod, ":8000"],
-        env={**os.environ, **there.env()},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as forwarding:
-        try:
-            assert forwarding.stdout
-            port = forwarding.stdout.readline().split(":")[1].split()[0]
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
-                assert answer.status == 200
-        finally:
-            forwarding.terminate()
-            with contextlib.suppress(ValueError):
-                forwarding.stdout.close()
-
-
-def test_a_kubelet_lets_nobody_in_without_a_name(there: Cluster, nodes: list[str]) -> None:
-    """Nor who may not: the API server asks with a certificate of its own."""
-    from realnode import real
-
-    asked = "import ssl, urllib.request as u; c = ssl._create_unverified_context()\n"
-    asked += f"u.urlopen('https://{real.node_address(0)}:10250/pods', context=c)"
-    done = subprocess.run(
-        [*real.enter(there.files), "python3", "-c", asked],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "401" in done.stderr
-    summary = json.loads(
-        there.kubectl("get", "--raw", f"/api/v1/nodes/{nodes[0]}/proxy/stats/summary")
-    )
-    assert summary["node"]["nodeName"] == nodes[0]

@@ -213,22 +213,6 @@ def test_words_about_a_wait_ask_for_no_cycle(change, asks):
     assert jobs.get(key).status.gang == read_status(news["status"]).gang
 
 
-def test_message_of_condition_asks_for_no_cycle():
-    """The newest condition of a copy of MultiKueue repeats the verdict's message."""
-    cycles = []
-    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: cycles.append(1))
-    resumed = {"type": "Suspended", "status": "False", "message": "resumed. Waiting: 1 short"}
-    document = wordy(status={**WAITS, "conditions": [*WAITS["conditions"], resumed]})
-    jobs.show("TFJob", document, False)
-    assert jobs.get("TFJob/team/mnist")
-    cycles.clear()
-    later = copy.deepcopy(document)
-    later["metadata"]["resourceVersion"] = "2"
-    later["status"]["conditions"][-1]["message"] = "resumed. Waiting: 2 short"
-    jobs.show("TFJob", later, False)
-    assert not cycles
-
-
 def old_mpijob(**metadata):
     """Return a job of v2beta1 that was stored before the field existed, as it is read now."""
     document = mpijob("v2beta1")

@@ -144,40 +144,6 @@ def test_a_name_that_goes_from_one_owner_to_another(story):
     assert story.asked()[0] == {KEY}
 
 
-def test_a_pod_that_was_made_anew(story):
-    """The one that is gone takes nothing of its successor's with it."""
-    story.pod(uid="first")
-    story.pod(uid="second")
-    story.store.gone("Pod", "team", W0, "first")
-    assert story.own() == {W0: "second"}
-    story.store.gone("Pod", "team", W0, "second")
-    assert (story.own(), story.store.pod("team", W0)) == ({}, None)
-
-
-def test_an_answer_that_is_older_than_what_is_known(story):
-    """It changes nothing and asks for nothing."""
-    old = story.pod()
-    story.pod(node="n1", phase="Running")
-    story.asked()
-    story.store.put(old)
-    assert story.store.pod("team", W0).node == "n1"
-    assert story.asked() == (set(), False)
-
-
-@pytest.mark.parametrize("listed", [False, True])
-def test_an_answer_that_comes_after_the_end(story, listed):
-    """It brings no ghost, whether or not list and watch have come as far as the end."""
-    old = story.pod()
-    story.store.gone("Pod", "team", W0, f"uid-{W0}")
-    if listed:
-        story.store.collections["Pod"].listed("", set(), 1000)
-    story.store.put(old)
-    assert story.store.pod("team", W0) is None
-    story.version = 1000
-    story.pod(uid="next")
-    assert story.own() == {W0: "next"}
-
-
 def test_pods_that_a_batch_job_makes(story):
     """They stand in the place that their name says, for the batch Job's own owner."""
     batch = story.object("Job", "mnist-launcher")

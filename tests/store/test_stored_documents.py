@@ -16,7 +16,6 @@ import pytest
 from muster import frameworks, gang
 from muster.allocator.gangs import GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
-from muster.api import edge
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.controller import reconcile
@@ -194,24 +193,6 @@ def test_what_is_stored_is_read(story, document):
     story.passes()
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        odd_pod(cpu="1000e999"),
-        odd_pod(1024, cpu="8Pi", memory="8Pi"),
-        odd_pod(300, cpu="1", memory="16Ei"),
-    ],
-    ids=["exponent", "a thousand containers", "many at the limit"],
-)
-def test_who_takes_more_than_there_is_takes_all(story, document):
-    """No sum turns over: the node has no room until the pod is gone, and then all of it."""
-    story.put(document)
-    decision = story.victim()
-    assert not decision.placements
-    story.store.gone("Pod", "odd", "odd", "odd")
-    assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n2"}
-
-
 def test_thousands_of_pods_at_the_limit(story):
     """Their sum is beyond 64 bits, and what one of them gives back does not make room."""
     for i in range(3000):
@@ -290,20 +271,6 @@ def test_a_template_is_of_no_other_namespace(story):
     assert {term.who.namespaces for term in shape.apart} == {frozenset({"odd"})}
 
 
-def test_a_deadline_after_the_year_9999(story):
-    """It never comes, and who waits behind such a job is told no time."""
-    limit = {"activeDeadlineSeconds": 10**15}
-    job = story.job("odd", "odd", **limit)
-    job["status"] = {"startTime": "2024-01-01T00:00:00Z"}
-    story.put(job)
-    (gang,) = story.gangs.inputs(story.settings, NOW)
-    assert gang.deadline == float("inf")
-    assert edge.format_time(NOW + 10**15) == "9999-12-31T23:59:59Z"
-    assert edge.format_time(-(10**15)) == "0001-01-01T00:00:00Z"
-    assert len(story.cycle()[ODD].placements) == 2
-    story.passes()
-
-
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("status", [{}, {"startTime": "2024-01-01T00:00:00Z"}])
 def test_jobs_above_the_limit_of_replicas_cost_no_more_than_small_jobs(story, status):
@@ -359,17 +326,6 @@ def shy_pod(count, node="n2", **fields):
     return {"kind": "Pod", **pod}
 
 
-@pytest.mark.parametrize(("namespaces", "placed"), [(["team"], False), (["else"], True)])
-def test_pod_with_1500_terms_excludes_pods_of_their_namespaces_from_its_node(
-    story, namespaces, placed
-):
-    """The terms beyond the limit are read as all pods of the namespaces that they name."""
-    story.put(shy_pod(1500, namespaces=namespaces))
-    assert bool(story.victim().placements) is placed
-    story.store.gone("Pod", "odd", "odd", "odd")
-    assert len(story.cycle()[VICTIM].placements) == 2
-
-
 def test_pod_with_1500_terms_is_reported_once(story):
     """The pod counts as unreadable until a version has fewer terms."""
     story.put(shy_pod(64))
@@ -385,15 +341,6 @@ def test_pod_with_1500_terms_is_reported_once(story):
     assert story.store.children.pod("odd", "odd").phase == "Running"
     story.put(shy_pod(64))
     assert story.store.unreadable() == {}
-
-
-def test_job_with_1500_terms_reaches_no_cycle(story):
-    """The job is Invalid before its terms are compared with any pod or node."""
-    affinity = shy_pod(1500)["spec"]["affinity"]
-    story.job("odd", "odd", template={"spec": {"affinity": affinity}})
-    assert story.gangs.inputs(story.settings, NOW) == []
-    assert len(story.victim().placements) == 2
-    story.passes()
 
 
 def test_pod_of_muster_with_1500_terms_waits_with_the_reason(story):
