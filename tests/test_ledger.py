@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6473,
     "api": 3925,
     "cluster": 6343,
-    "commands": 6314,
+    "commands": 6322,
     "controller": 4366,
     "dashboard": 633,
     "frameworks": 3158,
@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3704,
     "local": 3791,
     "muster": 1153,
-    "runtime": 2326,
+    "runtime": 2328,
     "scheduler": 10801,
     "store": 3315,
-    "tests": 75816,
+    "tests": 75866,
     "tools": 2587,
 }
 

@@ -18,7 +18,7 @@ from muster.dashboard import server as page
 from muster.kube.client import OPENED, ApiError
 from muster.settings import Settings
 from support.apiserver.memory import tfjob
-from support.apiserver.read_only import PATHS, Served
+from support.apiserver.read_only import OBJECTS, PATHS, Served
 from support.builders import sample_clusters
 from support.builders.scheduler import make_node
 
@@ -81,9 +81,9 @@ def test_the_page_of_a_snapshot(file, capsys):
 class Cluster(Served):
     """Shows what comes, and a log."""
 
-    def __init__(self, *documents):
+    def __init__(self, *documents, failing):
         """Begin with these."""
-        super().__init__(*documents)
+        super().__init__(*documents, failing=failing)
         self.comes = asyncio.Queue()
         self.asked = []
 
@@ -122,7 +122,9 @@ def test_the_page_of_a_cluster(monkeypatch, capsys):
              "template"]["spec"]["containers"]}, "status": {"phase": "Running"}}
         for name in ("one-worker-0",)
     ]  # fmt: skip
-    cluster = Cluster({"kind": "Node", **make_node(gpu=4)}, first, *pods)
+    forbidden = ApiError(403, "Forbidden", "no", None)
+    failing = dict.fromkeys(OBJECTS.values(), forbidden)
+    cluster = Cluster({"kind": "Node", **make_node(gpu=4)}, first, *pods, failing=failing)
 
     async def connect(*_args):
         return cluster
@@ -136,6 +138,10 @@ def test_the_page_of_a_cluster(monkeypatch, capsys):
                 status, text = await ask("api/view")
                 shown = json.loads(text) if status == 200 else {}
                 await asyncio.sleep(0.01)
+            assert shown["words"].endswith(
+                " ConfigMap muster-system/muster-policy: no; the built-in policy is used."
+                " It is unknown whether the operator runs: no."
+            )
             assert shown["view"]["nodes"]["n1"]["held"][0][:4] == [
                 "TFJob/team/one", "worker", "0", 1.0,
             ]  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -17,17 +18,25 @@ from muster.gang import podgroup
 from support.apiserver.read_only import job
 from support.builders import sample_clusters
 from support.builders.objects import make_group
+from support.builders.recorded_decisions import RECORDED
 from support.builders.scheduler import make_gang, make_node, make_role
 
 KEY = "TFJob/team/mnist"
+RECORDED_VERDICTS = {
+    decision["verdict"]["reason"]: decision["verdict"]
+    for text in RECORDED.values()
+    for decision in json.loads(text)["decided"]
+    if "reason" in decision["verdict"]
+}
+"""Reason -> what the scheduler decided in a recorded situation, for the reasons that it gives."""
 MUSTER = Verdict("muster", "", pod_group="mnist", min_member=2)
 WAITING = {
     reason: replace(
         MUSTER,
         state=GangPhase.WAITING,
         reason=str(reason),
-        message=f"The message of {reason}.",
-        summary=f"0/2 placed: {reason}",
+        message=RECORDED_VERDICTS.get(reason, {}).get("message", f"The message of {reason}."),
+        summary=RECORDED_VERDICTS.get(reason, {}).get("summary", f"0/2 placed: {reason}"),
         position=3,
         blocked_by=("TFJob/team/other",),
         shortage={"cpu": "3"},

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from muster.allocator import policyfile
+from muster.kube.auth import connect
+from muster.runtime import publishing
+from muster.scheduler import policy
+from muster.settings import Settings
 from support.e2e import forkserver
+from support.e2e.gangs import wait_reason
 from support.e2e.harness import Api, Operator, add_nodes, tfjob
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -39,6 +46,34 @@ def tenant(api: Api, operator: Operator, tmp_path: Path) -> Run:
         return done
 
     return run
+
+
+async def publish(config: Path) -> None:
+    """Publish the default policy with the account of the operator."""
+    kube = await connect(str(config))
+    data = policyfile.data(policy.DEFAULT, Settings().published)
+    await publishing.store(kube, "muster-system", data)
+    await kube.close()
+
+
+def test_viewer_of_a_namespace_explains_its_jobs(
+    api: Api, operator: Operator, tenant: Run
+) -> None:
+    """The report takes no rights beyond the namespace; every account reads the policy."""
+    add_nodes(api, {"cpu": "4"})
+    api.create(tfjob("large", workers=9))
+    wait_reason(api, "large", "ExceedsCluster")
+    where = ("-n", api.namespace)
+    done = tenant("explain", "large", *where)
+    assert done.returncode == 1
+    first = f"TFJob/{api.namespace}/large: waiting, impossible as things are: ExceedsCluster\n"
+    assert done.stdout.startswith(first)
+    assert 'whether the operator runs: leases.coordination.k8s.io "muster" is' in done.stderr
+    assert "muster-policy" in tenant("report", *where).stderr
+    # The first stores the ConfigMap, the second finds it.
+    asyncio.run(publish(operator.config))
+    asyncio.run(publish(operator.config))
+    assert "muster-policy" not in tenant("report", *where).stderr
 
 
 def test_editor_of_a_namespace_restarts_its_jobs(api: Api, tenant: Run) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from muster.allocator.view import Seen
@@ -36,7 +36,9 @@ async def run(settings: Settings, cluster: str, port: int) -> None:
     if cluster != LIVE:
         await _serve(port, _of_file(cluster))
     async with connected(settings) as kube:
-        eye = _Eye(settings, kube, *await published.read(kube, settings))
+        chosen, completed, unknown = await published.read(kube, settings)
+        problem = await published.operator_problem(kube, settings, await published.now(kube))
+        eye = _Eye(settings, kube, chosen, completed, (unknown, problem))
         parts = {asyncio.create_task(part) for part in (eye.follow(), _serve(port, eye.source))}
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -80,7 +82,12 @@ class _Eye:
     """Follows a cluster and decides as an allocator would, of which nothing is carried out."""
 
     def __init__(
-        self, given: Settings, kube: Kube, chosen: Policy, settings: Settings, unknown: str
+        self,
+        given: Settings,
+        kube: Kube,
+        chosen: Policy,
+        settings: Settings,
+        problems: Iterable[str],
     ) -> None:
         self._given, self._kube = given, kube
         self._chosen, self._settings = chosen, settings
@@ -89,7 +96,8 @@ class _Eye:
         names = tuple(sorted(settings.scheduler_names))
         self._store = snapshot.empty_store(names, Callbacks(trigger=self._changed.set))
         self._informers = Informers(kube, self._store)
-        words = f"Read from outside, {FROM_OUTSIDE.partition(' (')[0]}. {unknown}".rstrip()
+        told = (f"Read from outside, {FROM_OUTSIDE.partition(' (')[0]}", *filter(None, problems))
+        words = " ".join(f"{text[0].upper()}{text[1:]}." for text in told)
         self.source = Source(
             lambda: self._seen,
             lambda: self._chosen,

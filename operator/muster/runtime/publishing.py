@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from muster.allocator import policyfile
 from muster.allocator.policyfile import PolicyFile
-from muster.api.model import Json
 from muster.kube.client import Kube, persist
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import CONFIG_MAPS
@@ -16,11 +17,12 @@ async def publish(kube: Kube, settings: Settings, policies: PolicyFile) -> None:
     """Store the policy in a ConfigMap of the operator's namespace, and again when it changes."""
     while True:
         policies.changed.clear()
-        await _store(kube, settings.home, policyfile.data(policies.get(), settings.published))
+        await store(kube, settings.home, policyfile.data(policies.get(), settings.published))
         await policies.changed.wait()
 
 
-async def _store(kube: Kube, namespace: str, data: Json) -> None:
+async def store(kube: Kube, namespace: str, data: Mapping[str, str]) -> None:
+    """Store the data of the ConfigMap; log what keeps it from being stored."""
     path = CONFIG_MAPS.path(namespace, policyfile.NAME)
     metadata = {"name": policyfile.NAME, "namespace": namespace}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
