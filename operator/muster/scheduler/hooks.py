@@ -149,7 +149,7 @@ class Hooks:
     """Whether the gang's queue, and what is above it, stays within its due when the gang takes
     (R,) this amount more and so much is freed."""
     reach: Callable[[GangState, FloatArray], Iterable[BoolArray]] | None = None
-    """Which of `Victims.queues` the gang's queue may have (R,) this amount back from: the nearest
+    """From which of `Victims.queues` the gang may reclaim (R,) this amount: those to be asked
     first, and each time those before, too."""
     preemptable: Callable[[Claim], Answers] | None = None
     """Which units may be evicted for a gang of their own queue."""

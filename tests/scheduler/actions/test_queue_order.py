@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import random
 
 import pytest
 
@@ -75,6 +76,23 @@ def test_large_gang_starts_beside_a_stream_of_small_ones():
     streams = Streams([make_node(gpu=GPUS)], queues, works, policy.DEFAULT)
     streams.run(100)
     assert streams.started["large"] >= 50
+
+
+@pytest.mark.parametrize("actions", ["allocate", "reclaim, allocate"])
+def test_no_queue_with_mixed_sizes_is_left_without_a_start(actions, record_property):
+    """Gangs of all sizes and lengths, with queues of several weights and with reclaim."""
+    dice = random.Random(5)
+    queues = [make_queue(name=f"q{i}", weight=weight) for i, weight in enumerate((1, 2, 4))]
+    sizes, lengths = (1, 2, 3, 5, 8), (60.0, 600.0, 1800.0)
+    works = {
+        queue.name: ((dice.choice(sizes), dice.choice(lengths)) for _ in itertools.count())
+        for queue in queues
+    }
+    rules = policy.parse({"actions": actions})
+    streams = Streams([make_node(name=f"n{i}", gpu=4) for i in range(2)], queues, works, rules)
+    streams.run(STARTS)
+    assert min(streams.started[queue.name] for queue in queues) > 0
+    record_property("evictions per start", streams.evictions / streams.starts)
 
 
 def waiting(queue, *, created=0.0, size=5, patience=600.0, **fields):

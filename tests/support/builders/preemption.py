@@ -235,7 +235,8 @@ def claim(dice, *, reclaims):
     due = division.fill(np.array([held, wants], float), weights, float(sum(world.sizes.values())))
     if wants > due[1] * (1 + 1e-9):
         return None
-    best = _cheapest(world, claimant, {g.key: True for g in gangs}, held - due[0])
+    # The claimant has nothing, so that the other queue must be left with something.
+    best = _cheapest(world, claimant, {g.key: True for g in gangs}, held - 1)
     return Claim(world, claimant, RECLAIMS, best)
 
 

@@ -45,8 +45,8 @@ class Grounds:
     """`preemptable` or `reclaimable`."""
     among: Among = field(compare=False)
     """What the others say of it is enough to tell grounds apart."""
-    reach: int = 0
-    """Of how many queues the units are, where that is not the same for all of a queue."""
+    reach: bytes = b""
+    """Of which queues the units are, where that is not the same for all of a queue."""
     forfeit: bool = False
     """They have lost what protects them, so that only a veto of the hook does."""
 
@@ -197,11 +197,17 @@ def _make_room(session: Session, gang: GangState, open_: BoolArray, rank: _Rank)
             return rules.lawful(grounds.hook, gang, victims, order)
         return rules.evictable(grounds.hook, gang, victims, order, open_)
 
-    chosen = choose(ways, open_, trial, allowed, prices)
+    reclaims = grounds.hook == "reclaimable"
+
+    def is_fair(units: IntArray) -> bool:
+        # Less that goes on its own side makes the side of the gang grow by more.
+        return not reclaims or len(rules.lawful(grounds.hook, gang, victims, units)) == len(units)
+
+    chosen = choose(ways, open_, trial, allowed, prices, is_fair)
     if chosen is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        chosen = choose(ways, open_ & ~friends, trial, allowed, prices)
-    if chosen is not None and _is_fair(session, gang, chosen):
+        chosen = choose(ways, open_ & ~friends, trial, allowed, prices, is_fair)
+    if chosen is not None and (reclaims or _is_fair(session, gang, chosen)):
         session.evict(gang, chosen, ACTION[grounds.hook])
         attempt(session, gang)
         if gang.need <= gang.promised:
@@ -613,11 +619,13 @@ def choose(
     trial: Trial,
     allowed: Allowed,
     prices: Prices,
+    is_fair: Callable[[IntArray], bool] = lambda _: True,
 ) -> BoolArray | None:
     """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does.
 
     Where the budget ends, the best set until then; none that holds a unit that is not needed.
-    `prices`: order -> what it led to for the last of the gangs that are alike.
+    `prices`: order -> what it led to for the last of the gangs that are alike. `is_fair`: whether
+    units may go if no others do.
     """
     victims = ways.victims
     best: tuple[Price, BoolArray] | None = None
@@ -635,7 +643,7 @@ def choose(
             break
         found = _shortest(victims, orders[way], trial, allowed, seen, vain)
         needed = None if found is None else _needed(victims, *found)
-        if needed is None:
+        if needed is None or not is_fair(needed):
             continue
         chosen = mark(victims, needed)
         offer = (price(victims, chosen), chosen)

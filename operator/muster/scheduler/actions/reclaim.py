@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reclaim: a queue below its due gets room back from queues above theirs."""
+"""reclaim: a gang of a queue with a small share evicts gangs of queues with larger shares."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -14,40 +15,53 @@ from muster.scheduler.state import GangState
 
 
 def reclaim(session: Session) -> None:
-    """Evict for gangs that stay within the due of their queue; without a due nobody is evicted.
-
-    A queue that only takes what is its own, from one that keeps its own, cannot lose it again.
-    """
+    """Evict where the shares allow it; without shares nothing is evicted."""
     rules = session.rules
     if not (rules.asks("reach") and rules.asks("reclaimable")):
         return
     session.singly = True
-    for gang in starving(session, fair=True):
+    for gang in starving(session):
         _take_back(session, gang)
-    for gang in starving(session, fair=True, extras=True):
+    for gang in starving(session, extras=True):
         _more(session, gang)
 
 
 def _take_back(session: Session, gang: GangState) -> bool:
-    """Evict what the gang lacks, near to its queue if there is enough; say if there is."""
-    for queues in session.rules.reach(gang, gang.lacking()):
-        grounds = Grounds("reclaimable", partial(_of, queues), reach=int(queues.sum()))
+    """Evict what the gang lacks, from as few queues as the rules allow; return whether it fits."""
+    for queues in _reach(session, gang):
+        grounds = Grounds("reclaimable", partial(_of, queues), reach=queues.tobytes())
         if claim(session, gang, grounds):
             return True
     return False
 
 
+def _reach(session: Session, gang: GangState) -> Sequence[BoolArray]:
+    """Return from which queues the gang may reclaim, step by step."""
+    mark = session.mark()
+    if gang.protected:
+        # What is kept for its members is not yet its own.
+        session.recall(gang)
+    found = [*session.rules.reach(gang, gang.lacking())]
+    session.undo(mark)
+    return found
+
+
 def _more(session: Session, gang: GangState) -> None:
-    """Evict for as many tasks beyond the gang's minimum as its queue is due and can get."""
+    """Evict for tasks beyond the gang's minimum: as many as its queue deserves, or for one.
+
+    If shares allow more than the queue deserves, they allow one more.
+    """
     # Asked for together with what it has above the minimum, so that `need` is just the extras.
-    surplus, count = gang.ready - gang.spec.min_member, gang.left
+    surplus, count, most = gang.ready - gang.spec.min_member, 1, gang.left
+    while count < most:
+        middle = (count + most + 1) // 2
+        gang.more = surplus + middle
+        fits = session.rules.within(gang, gang.lacking(), {})
+        count, most = (middle, most) if fits else (count, middle - 1)
     gang.more = surplus + count
     while count and not _take_back(session, gang):
-        # Where it is not due so many, the next fewer; else it may be that there is not so much.
-        due = any(True for _ in session.rules.reach(gang, gang.lacking()))
-        # Each claim is a search, so it is halved; what is due is a sum, and can be asked one by
-        # one.
-        count = count // 2 if due else count - 1
+        # It may be that there is not so much. Each claim is a search, so the count is halved.
+        count //= 2
         gang.more = surplus + count
     gang.more = 0
 

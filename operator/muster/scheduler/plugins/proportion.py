@@ -9,7 +9,7 @@ all is min(total, sum of cap). `division` has the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -18,6 +18,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
+from muster.scheduler.capacity import ALL
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.division import Tree, placed
 from muster.scheduler.hooks import VETO, YES, Answers, Claim, Freed, Hooks, Parsed
@@ -37,6 +38,8 @@ from muster.scheduler.state import GangState, QueueState
 
 EXACT: Final = 1e-9
 """Relative error that dividing by weights may make."""
+MAX_SINGLE_STEPS: Final = 8
+"""Queues that are added one by one to those from which a gang may reclaim."""
 
 
 def answer(session: Session, _arguments: Parsed) -> Hooks:
@@ -116,26 +119,78 @@ class Standing:
         owed = self.due(queue) * (1 + EXACT)
         return bool((queue.allocated + amount <= owed)[wanted].all())
 
-    def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:
-        """Yield (V,) from which queues it may be, of those that have victims, the nearest first.
+    def reach(self, gang: GangState, amount: FloatArray) -> Sequence[BoolArray]:
+        """Return (V,) from which queues that have victims the gang may reclaim, step by step.
 
-        As far up the tree as its parents hold less than they are due.
+        The nearest common ancestor comes first, then its part with the largest share, and in that
+        part the queue with the largest share. Each step includes those before it.
         """
         if gang.queue is None:
-            return
-        if not self._stays(gang.queue, amount, {}):
-            return
-        common, there = self._ways_to(gang.queue)
-        levels = len(gang.queue.lineage)
-        # First from siblings: within one division its due stays what it is, whoever of its parts
-        # holds it.
-        yield there & (common >= levels - 1)
-        wanted = np.flatnonzero(amount > 0)
-        wanted = wanted[wanted != PODS]
-        for level, division in enumerate(gang.queue.above, 2):
-            if not (division.allocated < self.due(division))[wanted].any():
-                return
-            yield there & (common >= levels - level)
+            return ()
+        key = ("reach", gang.queue.spec.name, amount.tobytes(), self._session.room.state)
+        return self._session.remember(key, lambda: self._steps(gang, amount))
+
+    def _steps(self, gang: GangState, amount: FloatArray) -> Sequence[BoolArray]:
+        session, victims = self._session, self._session.victims
+        comparison = Comparison(self, gang, amount)
+        found = sorted(
+            (-level, -comparison.share(path[level]), -comparison.share(path[-1]), at)
+            for at, (path, level) in comparison.paths.items()
+            if (comparison.spare(path[level], level) >= 1).any()
+        )
+        columns, of = comparison.columns, victims.queue[victims.begins].astype(np.int64)
+        held = np.zeros((len(victims.queues), len(columns)))
+        np.add.at(held, of, victims.held[:, columns])
+        lacking = amount[columns] * (1 - EXACT)
+        if found:
+            lacking = lacking - session.room.free(ALL, future=True)[:, columns].sum(axis=0)
+        steps, marks = [], np.zeros(len(victims.queues), np.bool_)
+        of_sides: dict[QueueState, FloatArray] = {}
+        spare: dict[QueueState, FloatArray] = {}
+        for size, (level, _, _, at) in enumerate(found, 1):
+            marks[at] = True
+            side = comparison.paths[at][0][-level]
+            of_sides[side] = of_sides.get(side, np.zeros(len(columns))) + held[at]
+            spare[side] = comparison.spare(side, -level)
+            # Each step is a search: none is made where sums do not suffice, and of very many
+            # queues more and more are added at once.
+            lose = [np.minimum(of_sides[each], spare[each]) for each in of_sides]
+            enough = (np.sum([*of_sides.values()], axis=0) >= lacking).all()
+            if not enough or not (np.sum(lose, axis=0) >= lacking).any():
+                continue
+            whole = size == len(found) or found[size][0] != level
+            if whole or size <= MAX_SINGLE_STEPS or not size & (size - 1):
+                steps.append(marks.copy())
+        return steps
+
+    def paths_from(self, queue: QueueState) -> Mapping[int, tuple[Sequence[QueueState], int]]:
+        """Return, by position of V, the path to each other queue that lets go, from the top.
+
+        With the number of queues that it has in common with the path to this one.
+        """
+
+        def paths() -> Mapping[int, tuple[Sequence[QueueState], int]]:
+            common, there = self._ways_to(queue)
+            queues, names = self._session.queues, self._session.victims.queues
+            return {
+                at: (queues[names[at]].lineage[::-1], int(common[at]))
+                for at in np.flatnonzero(there).tolist()
+            }
+
+        return self._session.remember(("paths", queue.spec.name), paths)
+
+    def scarce(self, amount: FloatArray) -> list[int]:
+        """Return the columns of the amount, only those of which there is too little if any is."""
+        columns = np.flatnonzero(amount > 0)
+        columns = columns[columns != PODS]
+        scarce = columns[self._wanted[columns] > self._tree.total[columns]]
+        found: list[int] = (scarce if len(scarce) else columns).tolist()
+        return found
+
+    @cached_property
+    def _wanted(self) -> FloatArray:
+        wanted: FloatArray = np.sum([queue.request for queue in self._asking.values()], axis=0)
+        return wanted
 
     def _ways_to(self, queue: QueueState) -> tuple[IntArray, BoolArray]:
         """Return of the V queues that have victims what each has in common with this one.
@@ -207,64 +262,130 @@ class Standing:
         return None
 
     def reclaimable(self, claim: Claim) -> Answers:
-        """Let go what leaves all that hold it their due, as far as the claimant is no part."""
-        columns = np.flatnonzero(claim.gang.lacking() > 0)
-        columns = columns[columns != PODS]
-        victims, queues = claim.victims, claim.victims.queue[claim.units].astype(np.int64)
-        known: dict[QueueState, list[float]] = {}
+        """Allow what `Comparison` allows, in order; where all go together, after each other."""
+        answers = np.full(len(claim.units), VETO)
+        comparison = Comparison(self, claim.gang, claim.gang.lacking())
+        queues = claim.victims.queue[claim.units].astype(np.int64).tolist()
+        amounts = claim.amounts
+        comparison.free_inside(queues, amounts)
+        for i, (at, amount) in enumerate(zip(queues, amounts.tolist(), strict=True)):
+            if comparison.allows(at, amount):
+                answers[i] = YES
+                if claim.together:
+                    comparison.take(at, amount)
+        return answers
 
-        def above_due(queue: QueueState, sign: int) -> list[float]:
-            # One list for all that look: what goes is gone for each of them.
-            if queue not in known:
-                left = queue.allocated[columns] - self.due(queue)[columns] * (1 - EXACT)
-                known[queue] = (sign * left).tolist()
-            return known[queue]
 
-        paths: dict[int, Path] = {}
-        for i in np.unique(queues).tolist():
-            losing, growing = self._parted(victims.queues[i], claim.gang.queue)
-            paths[i] = [above_due(q, 1) for q in losing], [above_due(q, -1) for q in growing]
-        return _over(claim, [paths[i] for i in queues.tolist()], columns)
+class Comparison:
+    """The shares of a preemptor and of its victims below their lowest common ancestor.
 
-    def _parted(
-        self, name: str, claimant: QueueState | None
-    ) -> tuple[Sequence[QueueState], Sequence[QueueState]]:
-        """Return what only loses with that queue, and what above the claimant only gains."""
-        queue = self._session.queues.get(name)
-        if queue is None or claimant is None:
-            return (), ()
-        theirs, own = queue.lineage, claimant.lineage
-        losing = [each for each in theirs if each not in own]
-        return losing, [each for each in claimant.above if each not in theirs]
+    A victim may go if its side keeps a larger share than the preemptor's side has now, and if the
+    preemptor's side then has at most what it deserves, or at most the share of the victim's side.
+    No guarantee is broken, and no common ancestor shrinks below what it deserves. Only scarce
+    resources that the preemptor lacks and the victim holds count.
+    """
+
+    def __init__(self, standing: Standing, gang: GangState, amount: FloatArray) -> None:
+        self.columns: Final = standing.scarce(amount)
+        self._own = () if gang.queue is None else gang.queue.lineage[::-1]
+        self.paths = {} if gang.queue is None else standing.paths_from(gang.queue)
+        """Position of a queue -> the path to it, and how much of it is common."""
+        self._standing = standing
+        self._amount: list[float] = amount.tolist()
+        self._inside = [[0.0] * len(self._amount) for _ in self._own]
+        """What all victims free in each queue on the path to the preemptor."""
+        self._freed = [[0.0] * len(self._amount) for _ in self._own]
+        """What the victims before this one free there."""
+        self._left: dict[QueueState, list[float]] = {}
+        self._deserved: dict[QueueState, list[float]] = {}
+
+    def share(
+        self, queue: QueueState, more: Sequence[float] = (), columns: Sequence[int] = ()
+    ) -> float:
+        """Return the largest share of the queue; infinite if it deserves none of a resource."""
+        if queue not in self._left:
+            self._left[queue] = queue.allocated.tolist()
+            self._deserved[queue] = self._standing.due(queue).tolist()
+        left, deserved = self._left[queue], self._deserved[queue]
+        amounts = (
+            (left[c] + (more[c] if more else 0.0), deserved[c]) for c in columns or self.columns
+        )
+        return max((a / d if d > 0 else UNLIMITED for a, d in amounts), default=0.0)
+
+    def may_shrink(self, level: int, side: float, columns: Sequence[int] = ()) -> bool:
+        """Return whether a victim's side with that share, at the level, may be left with it."""
+        before, after = self._of_preemptor(level, columns)
+        return side > before * (1 + EXACT) and after <= max(1.0, side) * (1 + EXACT)
+
+    def spare(self, side: QueueState, level: int) -> FloatArray:
+        """Return by column what a victim's side may lose; of one of them it may lose no more."""
+        before, after = self._of_preemptor(level)
+        # Further up, victims on the preemptor's own side make it grow by less.
+        nearest = level + 1 == len(self._own)
+        least = after if nearest and after > 1 + EXACT else before
+        self.share(side)
+        left, deserved = self._left[side], self._deserved[side]
+        return np.array([max(left[c] - least * deserved[c], 0.0) for c in self.columns])
+
+    def _of_preemptor(self, level: int, columns: Sequence[int] = ()) -> tuple[float, float]:
+        """Return the share of the preemptor's side at the level, before and after."""
+        gained = [a - f for a, f in zip(self._amount, self._inside[level], strict=True)]
+        own = self._own[level]
+        return self.share(own, (), columns), self.share(own, gained, columns)
+
+    def free_inside(self, queues: Sequence[int], amounts: FloatArray) -> None:
+        """Count what all victims free on the preemptor's side: it grows by so much less."""
+        for level, inside in enumerate(self._inside):
+            rows = [at in self.paths and self.paths[at][1] > level for at in queues]
+            inside[:] = amounts[np.array(rows, np.bool_)].sum(axis=0).tolist()
+
+    def allows(self, at: int, amount: Sequence[float]) -> bool:
+        """Return whether a victim of the queue at that position may go."""
+        columns = [column for column in self.columns if amount[column] > 0]
+        if at not in self.paths or not columns:
+            return False
+        path, level = self.paths[at]
+        side = self.share(path[level], [-each for each in amount], columns)
+        if not self.may_shrink(level, side, columns):
+            return False
+        return all(self._keeps_guarantee(each, amount) for each in path[level:]) and not any(
+            self._falls_short(common, amount, columns) for common in range(level)
+        )
+
+    def _keeps_guarantee(self, queue: QueueState, amount: Sequence[float]) -> bool:
+        stake = queue.spec.stake
+        if stake is None:
+            return True
+        left = self._left[queue] if queue in self._left else queue.allocated.tolist()
+        pairs = zip(left, amount, stake.guarantee.tolist(), strict=True)
+        return all(held - gone >= sure for held, gone, sure in pairs if gone > 0)
+
+    def _falls_short(self, level: int, amount: Sequence[float], columns: Sequence[int]) -> bool:
+        """Return whether a common ancestor shrinks below what it deserves."""
+        queue, freed = self._own[level], self._freed[level]
+        self.share(queue)
+        held, deserved = self._left[queue], self._deserved[queue]
+        return any(
+            self._amount[c] < freed[c] + amount[c]
+            and held[c] + self._amount[c] - freed[c] - amount[c] < deserved[c] * (1 - EXACT)
+            for c in columns
+        )
+
+    def take(self, at: int, amount: Sequence[float]) -> None:
+        """Count the amount as gone from the queue at that position, and from those above it."""
+        path, level = self.paths[at]
+        for each in path[level:]:
+            self.share(each)
+            left = zip(self._left[each], amount, strict=True)
+            self._left[each] = [had - gone for had, gone in left]
+        for common in range(level):
+            freed = zip(self._freed[common], amount, strict=True)
+            self._freed[common] = [before + gone for before, gone in freed]
 
 
 def _is_bounded(queue: Queue) -> bool:
     borrows = UNLIMITED if queue.stake is None else queue.stake.borrowing
     return bool((np.minimum(queue.capability, borrows) < UNLIMITED).any())
-
-
-Path = tuple[Sequence[list[float]], Sequence[list[float]]]
-"""By resource what each on the way down to a victim holds above its due, and what each on the way
-down to the claimant lacks of its own; both as far as the ways are not the same."""
-
-
-def _over(claim: Claim, paths: Sequence[Path], columns: IntArray) -> Answers:
-    """Let go what leaves its queue no less than its due of something that the claimant lacks.
-
-    In all resources at once that cannot be asked for: what one is short of keeps a queue from
-    its due of the others. What goes needs that resource too, so it cannot claim it back.
-    """
-    amounts = claim.amounts[:, columns].tolist()
-    answers = np.full(len(paths), VETO)
-    for i, ((losing, growing), amount) in enumerate(zip(paths, amounts, strict=True)):
-        if losing and any(
-            take and all(s[at] >= take for s in losing) and all(lack[at] > 0 for lack in growing)
-            for at, take in enumerate(amount)
-        ):
-            answers[i] = YES
-            for left in (*losing, *growing) if claim.together else ():
-                left[:] = [have - take for have, take in zip(left, amount, strict=True)]
-    return answers
 
 
 def _asking(session: Session) -> Mapping[str, Queue]:
