@@ -120,7 +120,8 @@ test-full: controlplane ## run the stories that only `make test-all` runs
 
 nightly: controlplane ## run what the other targets run a sample of: thousands of cases each
 	@$(BIN)/python -c 'from muster.local import binaries, options; binaries.find(options.OLDER_VERSION)'
-	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
+	MUSTER_REST_WORLDS=2000 $(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly \
+		--timeout=0 $(PYTEST_ARGS)
 	MUSTER_STREAM_JOBS=10000 $(BIN)/python -m pytest \
 		tests/scheduler/actions/test_reserve.py tests/scheduler/actions/test_queue_order.py --timeout=0
 	@$(WHOLE) $(E2E) -m e2e -k '$(SAMPLED)'

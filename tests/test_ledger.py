@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3791,
     "muster": 1153,
     "runtime": 2328,
-    "scheduler": 10801,
+    "scheduler": 10944,
     "store": 3315,
-    "tests": 75866,
+    "tests": 76137,
     "tools": 2587,
 }
 
