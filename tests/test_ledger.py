@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2328,
     "scheduler": 10944,
     "store": 3315,
-    "tests": 76137,
+    "tests": 76142,
     "tools": 2587,
 }
 

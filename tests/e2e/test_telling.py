@@ -25,6 +25,7 @@ def test_kubectl_shows_where_jobs_stand(shared_api: Api) -> None:
     api.create(tfjob("runs", run="forever"))
     api.create(tfjob("waits", run="0", resources={"cpu": "1000"}))
     api.create(tfjob("paused", suspend=True))
+    api.create(tfjob("loops", workers=1, restart_policy="OnFailure", run="0,forever", exits="1"))
     told_met = api.kubectl(
         "wait", *here, "--for=condition=Succeeded", "tfjob/done", "--timeout=120s"
     )
@@ -32,20 +33,24 @@ def test_kubectl_shows_where_jobs_stand(shared_api: Api) -> None:
     api.kubectl("wait", *here, "--for=condition=Running", "tfjob/runs", "--timeout=120s")
     api.wait_job("waits", lambda j: j.get("status", {}).get("state") == "Queued")
     api.wait_job("runs", lambda j: "2/2" in j["status"]["gang"]["summary"])
+    looping = api.wait_job("loops", lambda j: j.get("status", {}).get("restarts"))
+    assert "last ended with exit code 1" in looping["status"]["reason"]
     head, *rows = columns(api.kubectl("get", *here, "tfjobs"))
-    assert head == ["NAME", "STATE", "GANG", "AGE"]
+    assert head == ["NAME", "STATE", "GANG", "RESTARTS", "AGE"]
     shown = {row[0]: row[1:] for row in rows}
     assert shown["runs"][:2] == ["Running", "2/2 running"]
+    assert shown["loops"][:3] == ["Running", "1/1 running", "1"]
     assert shown["waits"][0] == "Queued"
     assert shown["waits"][1].startswith("0/2 placed: ")
     assert {name: row[0] for name, row in shown.items()} == {
         "done": "Succeeded",
         "runs": "Running",
+        "loops": "Running",
         "waits": "Queued",
         "paused": "Suspended",
     }
     head, *rows = columns(api.kubectl("get", *here, "tfjobs", "-o", "wide"))
-    assert head == ["NAME", "STATE", "GANG", "REASON", "AGE"]
+    assert head == ["NAME", "STATE", "GANG", "RESTARTS", "REASON", "AGE"]
     waiting = next(row for row in rows if row[0] == "waits")
     assert waiting[3] == api.get("TFJob", "waits")["status"]["gang"]["reason"]
     described = api.kubectl("describe", *here, "tfjob", "waits")
