@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3791,
     "muster": 1153,
     "runtime": 2328,
-    "scheduler": 10944,
+    "scheduler": 11004,
     "store": 3315,
-    "tests": 76142,
+    "tests": 76191,
     "tools": 2587,
 }
 

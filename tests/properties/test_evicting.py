@@ -8,13 +8,18 @@ import itertools
 from collections import Counter
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.cluster.assemble import assemble
 from muster.scheduler import budget, policy
+from muster.scheduler.actions.eviction import mark, trial_of
+from muster.scheduler.session import Session
 from support.builders import preemption
 from support.builders.preemption import worlds
+from support.builders.scheduler import make_columns, make_gang, make_node, make_queue, make_role
 
 DEFAULT_TIERS = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 ORDERS = [
@@ -166,3 +171,37 @@ def test_of_all_lawful_sets_the_cheapest(dice, reclaims):
     assert bool(decision.evictions) is (made.least is not None)
     if made.least is not None:
         assert preemption.lost_by(made.world, decision) == pytest.approx(made.least, abs=1e-4)
+
+
+@given(dice=st.randoms(use_true_random=False))
+def test_units_that_may_stay_for_several_roles_are_spare(dice):
+    """Sums over nodes never call a victim needed without which the gang fits."""
+    nodes = [
+        make_node(name=f"n{i}", cpu=dice.randint(2, 6), gpu=dice.randint(0, 4)) for i in "abc"
+    ]
+    columns, gangs = make_columns(nodes=nodes), []
+    for i in range(dice.randint(1, 6)):
+        held = [(j, f"n{dice.randrange(3)}") for j in range(dice.randint(1, 3))]
+        role = make_role(cpu=1, gpu=dice.randint(0, 1), held=tuple(held))
+        gangs.append(
+            make_gang(key=f"team/g{i}", min_member=dice.randint(1, len(held)), roles=[role])
+        )
+        for index, node in held:
+            columns.assume("team", f"{i}-{index}", node, role.shape)
+    roles = [
+        make_role(role=role, replicas=dice.randint(1, 3), cpu=dice.randint(1, 2), gpu=gpu)
+        for role, gpu in (("ps", 0), ("worker", 1))
+    ]
+    gangs.append(make_gang(key="team/x", priority=1, roles=roles))
+    seen = assemble(columns, gangs, [make_queue()], 1000.0)
+    session = Session(seen, policy.DEFAULT.openers())
+    session.singly, (gang,) = True, session.gangs
+    victims, trial = session.victims, trial_of(session, gang)
+    units = np.flatnonzero([dice.random() < 0.8 for _ in victims.gang])
+    chosen = mark(victims, units)
+    if not trial.fits(chosen):
+        return
+    spare = set(trial.spare(victims, units).tolist())
+    for i in range(len(units)):
+        left = mark(victims, np.delete(units, i))
+        assert i in spare or (left == chosen).all() or not trial.fits(left)

@@ -17,8 +17,8 @@ from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, is_short
-from muster.scheduler.budget import VICTIM, Budget
-from muster.scheduler.capacity import ALL, Some
+from muster.scheduler.budget import ATTEMPT, VICTIM, Budget
+from muster.scheduler.capacity import ALL, Fit, Some
 from muster.scheduler.model import (
     FREED,
     PODS,
@@ -426,7 +426,12 @@ class Rehearsal(Trial):
     def __init__(self, session: Session, gang: GangState) -> None:
         """Rehearse the gang on the session."""
         super().__init__(session.budget)
-        self._session, self._gang = session, gang
+        self._session, self._gang, self._demand = session, gang, gang.demand()
+        requests = np.array([tasks.shape.request for tasks, _ in self._demand])
+        self._columns: Final = np.flatnonzero(requests.any(axis=0))
+        self._requests: Final = requests[:, self._columns]
+        counts = np.array([count for _, count in self._demand])
+        self._wanted: Final = np.concatenate((counts @ self._requests, counts))
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang can be placed."""
@@ -437,13 +442,64 @@ class Rehearsal(Trial):
         mark = session.mark()
         if chosen.any():
             session.evict(gang, chosen, None)
-        # Most sets free too little for one of the roles alone: that is a look at the nodes that
-        # the victims leave, where an attempt tries every order.
-        if not is_short(session, gang):
+        if not self._is_short():
+            self.budget.spend(ATTEMPT)
             attempt(session, gang)
         whole = gang.need <= gang.promised
         session.undo(mark)
         return whole
+
+    def _is_short(self) -> bool:
+        """Return whether sums show that the gang does not fit, which most sets fail by."""
+        if self._gang.is_elastic:
+            return is_short(self._session, self._gang)
+        room = self._session.room
+        self.budget.spend(len(room.idle))
+        capacity = np.stack([fit.capacity for fit in self._fits()], axis=1)
+        most = self._most(capacity, room.free(ALL, future=True))
+        return bool((most.sum(axis=0) < self._wanted).any())
+
+    def _fits(self) -> Sequence[Fit]:
+        return [self._session.fit(tasks, future=True) for tasks, _ in self._demand]
+
+    def _most(self, capacity: IntArray, free: IntArray) -> IntArray:
+        """Return (M, …) the most that each node gives: of each resource, and of each role.
+
+        `capacity`: (M, roles) tasks that fit of each role by itself.
+        """
+        used = np.minimum(np.maximum(free[:, self._columns], 0), capacity @ self._requests)
+        return np.hstack((used, capacity))
+
+    def spare(self, victims: Victims, units: IntArray) -> IntArray:
+        """Return the positions of those of these units without which the sums are enough."""
+        session, chosen = self._session, mark(victims, units)
+        if self._gang.is_elastic:
+            return np.arange(len(units))
+        self.budget.spend(VICTIM)
+        before = session.mark()
+        session.evict(self._gang, chosen, None)
+        members = victims.tasks(chosen)
+        members = members[victims.node[members] >= 0]
+        nodes, place = np.unique(victims.node[members], return_inverse=True)
+        owner = _owners(victims, units, victims.unit[members])
+        pairs, pair = np.unique(owner * len(nodes) + place, return_inverse=True)
+        owners, places = pairs // len(nodes), pairs % len(nodes)
+        left = session.room.free(nodes[places], future=True).copy()
+        requests = victims.request[victims.pod_set[members]]
+        for column in self._columns.tolist():
+            own = np.bincount(pair, requests[:, column], len(pairs))
+            left[:, column] -= np.minimum(own, FREED).astype(np.int64)
+        fits = self._fits()
+        capacity = np.stack([fit.capacity for fit in fits], axis=1)
+        with_all = self._most(capacity, session.room.free(ALL, future=True))
+        held = np.stack([fit.hold(nodes[places], left) for fit in fits], axis=1)
+        lost = with_all[nodes[places]] - self._most(held, left)
+        session.undo(before)
+        surplus = with_all.sum(axis=0) - self._wanted
+        enough = np.ones(len(units), np.bool_)
+        for column, most in enumerate(surplus.tolist()):
+            enough &= np.bincount(owners, lost[:, column], len(units) + 1)[:-1] <= most
+        return np.flatnonzero(enough)
 
 
 class Slots(Trial):
@@ -756,7 +812,11 @@ def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray | None:
         stays[chunk] = False
         left = mark(victims, units[stays])
         if (left != chosen).any() and trial.fits(left):
-            chosen = left
+            # With less to spare most of the others are needed, which costs no trial of each.
+            chosen, kept = left, np.flatnonzero(stays)
+            spare = kept[trial.spare(victims, units[kept])]
+            several = (each[np.isin(each, spare)] for each in chunks)
+            chunks = [each for each in several if len(each)]
             continue
         stays[chunk] = True
         if len(chunk) > 1:
