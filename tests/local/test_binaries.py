@@ -317,3 +317,18 @@ def test_other_sources_are_another_build(tmp_path: Path, monkeypatch: pytest.Mon
     before = binaries.build_folder()
     (sources / "go.sum").write_text("changed")
     assert binaries.build_folder() != before
+
+
+@pytest.mark.parametrize(
+    ("packages", "seconds", "text"),
+    [
+        (0, 5.0, ""),
+        (90, 30.0, "90 packages"),
+        (1680, 60.0, "1680 packages of about 3000, about 6 min left"),
+        (2820, 300.0, "2820 packages of about 3000, about 3 min left"),
+        (3006, 500.0, "3006 packages"),
+    ],
+)
+def test_progress_of_build_shows_the_time_left(packages: int, seconds: float, text: str) -> None:
+    """The estimate counts that the last packages take longest."""
+    assert binaries._detail(packages, seconds) == text

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +63,21 @@ _REQUIREMENTS = {options.KUBERNETES_VERSION: "go", options.OLDER_VERSION: "kuber
 _GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-dwarf=false")
 _GOGC = "800"
 """The compiler collects garbage less often, which takes more memory and less time."""
+_PACKAGES = 3000
+"""Packages of the control plane, about; Go prints each package when its compilation starts."""
+_SHARES = (
+    (0.0, 0.0),
+    (0.28, 0.04),
+    (0.56, 0.15),
+    (0.75, 0.26),
+    (0.84, 0.37),
+    (0.90, 0.47),
+    (0.94, 0.63),
+    (0.97, 0.83),
+    (1.0, 1.0),
+)
+"""Share of the packages that were started -> share of the time, measured on two cores."""
+
 # What the output of a failed build means; the first that is found is shown.
 _CURES = (
     (r"requires go >=", "this Go is too old: install {go} or newer from https://go.dev/dl/"),
@@ -249,9 +267,9 @@ def _run_go(argv: list[str], version: str, what: Build) -> None:
     env = {"GOGC": _GOGC, **os.environ, "GOWORK": "off"}
     if not what.cgo:
         env["CGO_ENABLED"] = "0"
+    start = time.monotonic()
     with (
-        # Go prints each package when its compilation starts.
-        progress(text, lambda: f"{len(lines)} packages"),
+        progress(text, lambda: _detail(len(lines), time.monotonic() - start, what)),
         subprocess.Popen(
             argv,
             cwd=_module(what),
@@ -265,6 +283,27 @@ def _run_go(argv: list[str], version: str, what: Build) -> None:
         lines.extend(process.stderr)
     if process.returncode:
         raise BuildError(explain("".join(lines), what))
+
+
+def _detail(packages: int, seconds: float, what: Build = CONTROL_PLANE) -> str:
+    """Return the number of packages and, for the control plane, an estimate of the time left."""
+    if not packages:
+        return ""
+    text = f"{packages} packages"
+    share = _time_share(packages / _PACKAGES)
+    # Earlier, downloads of modules are most of the time.
+    if what is not CONTROL_PLANE or not 0.04 < share < 1:
+        return text
+    minutes = math.ceil(seconds * (1 - share) / share / 60)
+    return f"{text} of about {_PACKAGES}, about {minutes} min left"
+
+
+def _time_share(packages: float) -> float:
+    """Return the share of the time that has passed when that share of the packages was started."""
+    for (x0, y0), (x1, y1) in itertools.pairwise(_SHARES):
+        if packages <= x1:
+            return y0 + (y1 - y0) * (packages - x0) / (x1 - x0)
+    return 1.0
 
 
 def explain(output: str, what: Build = CONTROL_PLANE) -> str:
