@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3158,
     "gang": 1530,
     "kube": 3704,
-    "local": 3791,
+    "local": 3830,
     "muster": 1153,
     "runtime": 2328,
     "scheduler": 11004,
     "store": 3315,
-    "tests": 76191,
+    "tests": 76208,
     "tools": 2587,
 }
 

@@ -16,6 +16,8 @@ from support.apiserver.read_only import OBJECTS, Served, lease
 from support.apiserver.read_only import published as config_map
 
 PREEMPTS = {"actions": "allocate, preempt"}
+NOW = time.time()
+"""The time of the leases of the parameters, which are made at the import."""
 FORBIDDEN = ApiError(403, "Forbidden", "no configmaps for you", None)
 
 
@@ -89,6 +91,6 @@ def test_missing_or_forbidden_config_map_is_reported():
 def test_operator_is_down_after_three_lease_durations_without_a_renewal(served, words):
     """Without the right to read the Lease it is unknown whether the operator runs."""
     server = Served(failing={OBJECTS["Lease"]: served or {"spec": 1}})
-    told = asyncio.run(published.operator_problem(server, Settings(), time.time()))
+    told = asyncio.run(published.operator_problem(server, Settings(), NOW))
     assert told.startswith(words)
     assert bool(told) is bool(words)
