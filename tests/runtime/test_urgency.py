@@ -22,11 +22,11 @@ SOON = 5.0
 PREEMPT = policy.parse({"actions": "allocate, preempt"})
 
 
-def job(name):
+def job(name, run="forever"):
     """Return a job that takes the whole node."""
     container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
     spec = {"containers": [container], "priorityClassName": name}
-    metadata = {"annotations": {"run": "forever", "exits": "0"}}
+    metadata = {"annotations": {"run": run, "exits": "0"}}
     role = {"replicas": 2, "template": {"metadata": metadata, "spec": spec}}
     made = of_kind("TFJob", Worker=role)
     made["metadata"]["name"] = name
@@ -62,6 +62,13 @@ async def clog(gate):
             tasks.create_task(write(PriorityLevel.PLACEMENT, "tenant-0"))
 
 
+async def until(question):
+    """Wait until that is so."""
+    async with asyncio.timeout(200):
+        while not question():  # noqa: ASYNC110 -- time passes at once
+            await asyncio.sleep(0.05)
+
+
 async def seconds(make, server, *, after):
     """Return how long one waits whose room another one has to leave.
 
@@ -73,11 +80,6 @@ async def seconds(make, server, *, after):
             plural == "pods" and at.startswith(name) and o["status"]["phase"] == "Running"
             for (plural, _, at), o in server.objects.items()
         )
-
-    async def until(question):
-        async with asyncio.timeout(200):
-            while not question():  # noqa: ASYNC110 -- time passes at once
-                await asyncio.sleep(0.05)
 
     for name, value in CLASSES.items():
         server.put("priorityclasses", {"metadata": {"name": name}, "value": value})
@@ -119,5 +121,36 @@ def test_room_is_made_beside_whatever_others_write(whose, after):
                 server.create("pods", "team", pod(name))
 
         return await seconds(make, server, after=after)
+
+    assert virtual_cluster.play(story, 4, {"n1": 2}) < SOON
+
+
+@pytest.mark.parametrize("run", ["1", "30"], ids=["before it is seen to run", "later"])
+def test_end_of_a_job_is_reported_beside_whatever_others_write(run):
+    """Also if an earlier status of the job still waits."""
+
+    async def story(server, _dice):
+        server.put("priorityclasses", {"metadata": {"name": "low"}, "value": 0})
+        process = Process(server, rules=PREEMPT)
+        tasks = [asyncio.create_task(process.run())]
+        tasks.append(asyncio.create_task(clog(process.kube.flow_control)))
+        server.create("tfjobs", "team", job("low", run))
+
+        def found(plural):
+            return [
+                o.get("status", {}) for (kind, *_), o in server.objects.items() if kind == plural
+            ]
+
+        def phases():
+            return [status.get("phase") for status in found("pods")]
+
+        await until(lambda: phases() == ["Succeeded"] * 2)
+        began = asyncio.get_running_loop().time()
+        await until(lambda: "completionTime" in found("tfjobs")[0])
+        took = asyncio.get_running_loop().time() - began
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return took
 
     assert virtual_cluster.play(story, 4, {"n1": 2}) < SOON
