@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2328,
     "scheduler": 11004,
     "store": 3315,
-    "tests": 76241,
+    "tests": 76248,
     "tools": 2587,
 }
 

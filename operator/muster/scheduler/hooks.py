@@ -125,10 +125,11 @@ class Hooks:
 
     head_order: Callable[[GangState], float] | None = None
     """Order of the heads of queues, before all that is known of their queues. Smaller first."""
-    usage_order: Callable[[QueueState], float | tuple[float, ...]] | None = None
-    """Order of queues by usage, smaller first. If any plugin answers, shares order no minimum."""
-    queue_order: Callable[[QueueState], float | tuple[float, ...]] | None = None
-    """Smaller first. May depend on nothing that changes but the queue and what is above it."""
+    usage_order: Callable[[QueueState], float] | None = None
+    """Order by usage of queues with one parent. If any plugin answers, shares order no minimum."""
+    queue_order: Callable[[QueueState], float] | None = None
+    """Order of queues with one parent, smaller first. May depend on nothing that changes but the
+    queue and what is below it."""
     job_order: Callable[[GangState], float] | None = None
     """Smaller first. May depend on nothing that changes but the gang itself."""
     task_order: Callable[[PodSet], float] | None = None

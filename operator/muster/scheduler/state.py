@@ -108,14 +108,9 @@ class QueueState:
         return next((each.spec for each in self.lineage if not each.spec.open), None)
 
     @property
-    def used_by_weight(self) -> tuple[float, ...]:
-        """What each on its path used, divided by its weight; from the top down."""
-        return tuple([each.used / each.spec.weight for each in self.lineage[::-1]])
-
-    @property
-    def last_starts(self) -> tuple[tuple[float, int], ...]:
-        """The last start in each on its path, from the top down."""
-        return tuple([each.last_start for each in self.lineage[::-1]])
+    def used_by_weight(self) -> float:
+        """What it used, divided by its weight."""
+        return self.used / self.spec.weight
 
     def take(self, amount: FloatArray | IntArray) -> None:
         """Count (R,) so much more as held; what is negative comes back."""

@@ -65,6 +65,17 @@ def test_queues_get_gpu_seconds_by_weight_with_fairshare(weights, seconds):
     assert min(streams.shares(streams.held).values()) >= PART
 
 
+@pytest.mark.parametrize("rules", [policy.DEFAULT, FAIRSHARE], ids=["shares", "fairshare"])
+def test_parts_of_a_queue_count_as_one_beside_a_queue_without_parts(rules):
+    """Each of two queues gets half of the starts, although one of them has two parts."""
+    parts = [make_queue(name=name, parent="research") for name in ("vision", "speech")]
+    queues = [make_queue(name="research"), make_queue(name="sales"), *parts]
+    works = {name: itertools.repeat((5, 60.0)) for name in ("sales", "vision", "speech")}
+    streams = Streams([make_node(gpu=GPUS)], queues, works, rules)
+    streams.run(40)
+    assert dict(streams.started) == {"sales": 100, "vision": 50, "speech": 50}
+
+
 def test_large_gang_starts_beside_a_stream_of_small_ones():
     """The head with the least usage gets a reservation before gangs within their share."""
     queues = [make_queue(name="large"), make_queue(name="small")]

@@ -19,7 +19,7 @@ def rules(**arguments):
 
 
 def test_order():
-    """What was used for the weight, from the top of the tree down."""
+    """Usage for the weight; that of a queue includes the usage of its parts."""
     queues = [
         make_queue(name="a", weight=2),
         make_queue(name="b", parent="a", usage=6.0),
@@ -28,12 +28,8 @@ def test_order():
     ]
     session = Session(make_snapshot(queues=queues), rules().openers())
     order = fairshare.answer(session, {}).usage_order
-    assert {name: order(queue) for name, queue in session.queues.items()} == {
-        "a": (4.0, 0.0),
-        "b": (4.0, 6.0),
-        "c": (4.0, 0.5),
-        "d": (5.0,),
-    }
+    used = {name: [order(q) for q in queue.lineage] for name, queue in session.queues.items()}
+    assert used == {"a": [0.0, 4.0], "b": [6.0, 4.0], "c": [0.5, 4.0], "d": [5.0]}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90m", 5400), ("12h", 43200), ("7d", 604800)])

@@ -15,7 +15,7 @@ from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions import reserve, search
 from muster.scheduler.budget import ATTEMPT
 from muster.scheduler.diagnosis import Obstacles
-from muster.scheduler.hooks import Demand, Order, Slicing
+from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import PODS, BoolArray, Refusal
 from muster.scheduler.session import JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState
@@ -155,16 +155,16 @@ def entry(session: Session, waiting: Waiting, name: str) -> Entry:
     if len(waiting) == 1:
         return (), name
     queue, rules, (order, gang) = session.queues[name], session.rules, waiting[name][0]
-    if rules.asks("usage_order"):
-        place: Order = rules.usage_order(queue)
-    else:
-        # A gang that keeps its queue within its share comes first.
-        tasks = _open(gang)
-        more = tasks[0].amount(1) if rules.ready(gang) and tasks else gang.lacking()
-        place = (not rules.within(gang, more, {}), *rules.queue_order(queue))
+    by_usage = rules.asks("usage_order")
+    # A gang that keeps its queue within its share comes first.
+    tasks = () if by_usage else _open(gang)
+    more = tasks[0].amount(1) if rules.ready(gang) and tasks else gang.lacking()
+    exceeds = not (by_usage or rules.within(gang, more, {}))
+    # Compared from the top down, so that two queues are, where their paths part, as wholes.
+    compare = rules.usage_order if by_usage else rules.queue_order
+    path = [(compare(q), q.used_by_weight, q.last_start) for q in queue.lineage[::-1]]
     # The order of the gangs decides last: names never do.
-    key = rules.head_order(gang), place, queue.used_by_weight, queue.last_starts, order
-    return key, name
+    return (rules.head_order(gang), exceeds, path, order), name
 
 
 def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:

@@ -135,13 +135,17 @@ def patient_heads(session: Session) -> Iterator[GangState]:
     for gang in sorted((g for g in session.gangs if g.need and g.queue), key=session.order):
         if gang.spec.queue not in heads and not diagnosis.stuck(session, gang):
             heads[gang.spec.queue] = gang
-    found = [
-        (session.rules.head_order(gang), gang.queue.used_by_weight, gang.queue.last_starts, gang)
+    found = sorted(
+        (
+            session.rules.head_order(gang),
+            [(each.used_by_weight, each.last_start) for each in gang.queue.lineage[::-1]],
+            session.order(gang),
+            gang,
+        )
         for gang in heads.values()
         if gang.queue and not (gang.promised or gang.spec.admitted or gang.best_effort)
         if not _limited(session, gang)
-    ]
-    found.sort(key=lambda each: (*each[:3], session.order(each[3])))
+    )
     highest = [gang for priority, _, _, gang in found if priority == found[0][0]]
     for place, gang in enumerate(highest, 1):
         patience = place * (gang.spec.drains_from - gang.spec.created)

@@ -88,9 +88,9 @@ class Standing:
         due: FloatArray = self._dues[self._tree.place[queue.spec]]
         return due
 
-    def rank(self, queue: QueueState) -> tuple[float, ...]:
-        """Return what part of its due is held, from the top of the tree down to the queue."""
-        return tuple([_share(each.allocated, self.due(each)) for each in queue.lineage[::-1]])
+    def rank(self, queue: QueueState) -> float:
+        """Return what part of its due is held."""
+        return _share(queue.allocated, self.due(queue))
 
     def overused(self, queue: QueueState) -> bool:
         """Say whether it holds its due of all that it lacks."""
