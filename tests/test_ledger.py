@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3158,
     "gang": 1530,
     "kube": 3704,
-    "local": 3830,
-    "muster": 1153,
-    "runtime": 2328,
+    "local": 3832,
+    "muster": 1158,
+    "runtime": 2329,
     "scheduler": 11004,
     "store": 3315,
-    "tests": 76248,
+    "tests": 76255,
     "tools": 2587,
 }
 

@@ -121,6 +121,11 @@ class Settings:
     """Flags that were given and have no effect."""
 
     @property
+    def policy_namespace(self) -> str:
+        """Namespace of the ConfigMap with the policy; empty: it is not published."""
+        return self.home or self.lock_namespace
+
+    @property
     def published(self) -> dict[str, Any]:
         """The values of PUBLISHED."""
         return {name: getattr(self, name) for name in PUBLISHED}

@@ -59,7 +59,7 @@ SAYS = {
     "make local-down": "muster is down",
     "kubectl get tfjobs": "simple",
     "muster explain tfjob/second": "nvidia.com/gpu",
-    "muster explain --what-if second": "held by",
+    "muster explain --what-if second": "second: waiting",
 }
 """Command -> what is in its output; an empty string: there is none."""
 MARK = "--- ended with"

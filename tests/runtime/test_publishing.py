@@ -49,6 +49,13 @@ def play(story, *errors, path=""):
     asyncio.run(run())
 
 
+def test_operator_without_a_namespace_publishes_nothing():
+    """On a workstation the flag of the Lease names the namespace."""
+    assert not Settings().policy_namespace
+    assert Settings(lock_namespace="a").policy_namespace == "a"
+    assert Settings(home="b", lock_namespace="a").policy_namespace == "b"
+
+
 def test_policy_is_published_in_the_namespace_of_the_operator():
     """The ConfigMap has the policy and the settings that decisions depend on."""
 

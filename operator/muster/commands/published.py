@@ -28,7 +28,7 @@ async def read(kube: Kube, settings: Settings) -> tuple[Policy, Settings, str]:
     errors.
     """
     own = PolicyFile(settings.scheduler_conf).get()
-    namespace = settings.home or settings.lock_namespace or HOME
+    namespace = settings.policy_namespace or HOME
     name = f"{namespace}/{policyfile.NAME}"
     try:
         found = await kube.get(resources.CONFIG_MAPS.path(namespace, policyfile.NAME))

@@ -89,6 +89,8 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
         "--metrics-bind-address=0",
         f"--health-probe-bind-address={LOOPBACK}:{made.health}",
         "--debug-bind-address=0",
+        # Where it publishes its policy, as in a Deployment.
+        f"--lock-namespace={_NAMESPACE}",
         *flags,
     ]
     with layout.held(where.files.lock):

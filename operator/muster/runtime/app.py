@@ -336,7 +336,7 @@ class Operator:
             tasks.create_task(self._decide())
             tasks.create_task(self.recorder.run())
             tasks.create_task(self.informers.audit_jobs(self._relisted))
-            if self.settings.home:
+            if self.settings.policy_namespace:
                 tasks.create_task(publishing.publish(self.kube, self.settings, self.policy))
             if self.settings.dashboard_bind != "0":
                 lease = self.settings.leader_election_id

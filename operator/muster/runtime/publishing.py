@@ -17,7 +17,8 @@ async def publish(kube: Kube, settings: Settings, policies: PolicyFile) -> None:
     """Store the policy in a ConfigMap of the operator's namespace, and again when it changes."""
     while True:
         policies.changed.clear()
-        await store(kube, settings.home, policyfile.data(policies.get(), settings.published))
+        data = policyfile.data(policies.get(), settings.published)
+        await store(kube, settings.policy_namespace, data)
         await policies.changed.wait()
 
 
