@@ -153,6 +153,19 @@ def test_a_gang_that_starts_is_not_broken(remade):
 
 
 @KINDS
+def test_hold_counts_again_when_an_outage_ends(remade):
+    """Nodes that return may complete the gang, so that its running pods are kept until then."""
+    pods = pod("a", node="n1"), pod("b")
+    facts = facts_of(*pods, remade=remade, hold=10.0, gives_up=True)
+    was_whole = replace(tracker.begin(facts), lifecycle=Lifecycle(State.RUNNING))
+    memory = tracker.step(was_whole, facts, 1.0).memory
+    ended = facts_of(*pods, remade=remade, hold=10.0, gives_up=True, outage_ended_at=10.0)
+    step = tracker.step(memory, ended, 11.0)
+    assert (step.input.hold_until, step.memory.released) == (20.0, False)
+    assert tracker.step(memory, facts, 11.0).memory.released
+
+
+@KINDS
 def test_a_gang_that_never_was_whole_is_waited_for_as_long_as_it_says(remade):
     """Its timeout counts, and what it does then, not the hold of those that lose a member."""
     facts = facts_of(

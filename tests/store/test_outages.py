@@ -283,3 +283,14 @@ def test_deleted_and_relabeled_nodes_leave_their_zone():
     cluster.delete("a0")
     assert cluster.away.silent == 2
     assert len(cluster.lost()) == 3
+
+
+def test_end_of_the_last_outage_is_known():
+    """Members of gangs that went missing before it may return with its nodes."""
+    cluster = Cluster(a=3, b=5)
+    cluster.silence("a0", "a1", "a2")
+    assert cluster.away.outage_ended_at == -math.inf
+    cluster.wait(30)
+    cluster.set("a0")
+    cluster.set("a1")
+    assert cluster.away.outage_ended_at == cluster.now

@@ -236,11 +236,12 @@ class _Kind:
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
+        ended_at = self._store.away.outage_ended_at
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
         news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
         # Suspects may be many, but are the same object while they are the same: in a tuple that is
         # looked at first.
-        if (news, moment.suspects) != (known, facts.suspects):
+        if (news, ended_at, moment.suspects) != (known, facts.outage_ended_at, facts.suspects):
             # Kept, so that as long as nothing changes the facts are the same object.
             entry.facts = replace(
                 facts,
@@ -250,6 +251,7 @@ class _Kind:
                 changes_at=moment.changes_at,
                 creating=moment.creating,
                 suspects=moment.suspects,
+                outage_ended_at=ended_at,
             )
         return entry.facts
 
@@ -342,6 +344,7 @@ class JobMembers(_Kind):
             self._common,
             store.dry_runs.changes(space),
             store.suspects.nodes(space, now),
+            store.away.outage_ended_at,
         )
         return LookStamp(store.jobs.revision(key), store.budgets.version(space) > 0, others)
 

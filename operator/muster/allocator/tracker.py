@@ -175,6 +175,8 @@ class GangFacts:
     """Pods of it are being created at this moment."""
     suspects: frozenset[str] = _NONE
     """Nodes that may be at fault, of all that there are."""
+    outage_ended_at: float = -math.inf
+    """When the last outage ended: nodes that return then can take the missing members."""
     changes_at: float = math.inf
     """When they change by time alone: a pod whose node does not answer counts as lost then."""
 
@@ -817,7 +819,7 @@ def _hold_until(turn: _Turn) -> float | None:
         return None
     since = max((since, *facts.due.values()))
     early = not memory.was_whole and facts.timeout is not None
-    end = since + (facts.patience if early else facts.hold)
+    end = max(since, facts.outage_ended_at) + (facts.patience if early else facts.hold)
     turn.wake(end)
     return end
 

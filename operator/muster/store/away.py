@@ -83,6 +83,11 @@ class AwayNodes:
         """The number of unreachable nodes."""
         return sum(it.since > -math.inf for it in self._nodes.values())
 
+    @property
+    def outage_ended_at(self) -> float:
+        """When the last outage ended; `-inf` without one."""
+        return self._outages.last_ended
+
     def outages(self) -> Iterator[Outage]:
         """Yield the outages that have not ended."""
         return iter(self._outages)

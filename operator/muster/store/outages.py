@@ -124,6 +124,11 @@ class Outages:
         """Return when the last outage of a zone or of the cluster ended; `-inf` without one."""
         return max(self._ended.get(area, -math.inf) for area in (zone, CLUSTER))
 
+    @property
+    def last_ended(self) -> float:
+        """When the last outage of any area ended; `-inf` without one."""
+        return max(self._ended.values(), default=-math.inf)
+
     def report(self, area: Area) -> Outage | None:
         """Return the state of an area; None for the only zone, which is the cluster."""
         if area is not CLUSTER and len(self._counts) <= 2:
