@@ -944,7 +944,8 @@ class TestTurnedAway:
         story.pod(W0, phase="Failed", reason="OutOfcpu", uid=uid)
         story.gone(W0, uid)
         gang = story.look()
-        pauses = [at - story.now for at in story.wakes if at < story.now + HOLD]
+        retries = story.memory.retries.values()
+        pauses = [it.until - story.now for it in retries if it.until > story.now]
         assert list(gang.roles[0].waiting) == ([] if pauses else [0])
         assert 0 not in gang.roles[0].previous
         return pauses

@@ -701,11 +701,13 @@ GROWN = [
     ("scale", 0, 3),
     *(("come", i, 0) for i in (2, 3, 0)),
 ]
+REFUSED = [("come", 0, 0), ("refused", 0, 0), *[("look", 0, 0)] * 8]
 LATE = [("waits", 0, 0), ("drain", 0, 0), ("decide", 0, 0), ("elsewhere", 0, 0)]
 
 
 @example(job=FRESH, steps=[(*step, 0.0, "looks") for step in GROWN])
 @example(job=FRESH, steps=[(*LATE[0], 0.0, "looks"), *((*it, 0.0, "misses") for it in LATE[1:])])
+@example(job=FRESH | {"come": 0}, steps=[(*step, 1.5, "looks") for step in REFUSED])
 @given(job=JOBS, steps=STEPS)
 @settings(max_examples=max(1, settings().max_examples * 2 // 3))
 def test_as_if_all_were_looked_at(job, steps):

@@ -935,7 +935,8 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
 def _avoided(turn: _Turn) -> frozenset[str]:
     """Return the nodes that rejected a pod of the gang lately, and forget the others."""
     left = {node: until for node, until in turn.memory.avoided.items() if until > turn.now}
-    # The end wakes nobody: an avoided node is used where no other is possible.
+    for until in left.values():
+        turn.wake(until)
     turn.remember(avoided=left)
     return frozenset(left)
 
