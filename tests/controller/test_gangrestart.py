@@ -131,3 +131,22 @@ def test_rejected_successor_restarts_no_peers():
     world.extra["placements"] = {LOST: "n3"}
     assert deleted(world) == [LOST]
     assert created(world) == [LOST]
+
+
+@pytest.mark.parametrize("done", range(1, 5))
+@pytest.mark.parametrize("reaped", [True, False], ids=["removed", "terminating"])
+def test_gang_restarts_whole_after_a_crash_between_two_deletions(done, reaped):
+    """No peer of the run before stays beside members of the next run."""
+    world = running()
+    before = {pod["metadata"]["uid"] for pod in world.of("Pod")}
+    lose(world)
+    world.extra["placements"] = {LOST: "n3"}
+    world.step(upto=done)
+    for round_ in range(4):
+        if reaped or round_:
+            world.reap()
+        world.extra["placements"] = dict.fromkeys(NODES.keys() - set(world.names()), "n4")
+        world.settle()
+        world.start()
+    assert len(world.names()) == len(NODES)
+    assert before.isdisjoint(pod["metadata"]["uid"] for pod in world.of("Pod"))

@@ -695,6 +695,7 @@ def effects_of(process):
 
 
 FRESH = {"minimum": None, "timeout": None, "expired": "keep", "tried": False, "come": -1}
+RUNS = FRESH | {"expired": "restart", "tried": True, "come": SIZE}
 GROWN = [
     ("decide", 0, 0),
     ("elsewhere", 4, 0),
@@ -708,6 +709,7 @@ LATE = [("waits", 0, 0), ("drain", 0, 0), ("decide", 0, 0), ("elsewhere", 0, 0)]
 @example(job=FRESH, steps=[(*step, 0.0, "looks") for step in GROWN])
 @example(job=FRESH, steps=[(*LATE[0], 0.0, "looks"), *((*it, 0.0, "misses") for it in LATE[1:])])
 @example(job=FRESH | {"come": 0}, steps=[(*step, 1.5, "looks") for step in REFUSED])
+@example(job=RUNS, steps=[("silent", 0, 0, 0.0, "looks"), ("look", 0, 0, 125.0, "looks")])
 @given(job=JOBS, steps=STEPS)
 @settings(max_examples=max(1, settings().max_examples * 2 // 3))
 def test_as_if_all_were_looked_at(job, steps):
