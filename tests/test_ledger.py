@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6473,
+    "allocator": 6479,
     "api": 3925,
     "cluster": 6343,
     "commands": 6322,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1158,
     "runtime": 2329,
     "scheduler": 11004,
-    "store": 3315,
-    "tests": 76255,
+    "store": 3325,
+    "tests": 76316,
     "tools": 2587,
 }
 

@@ -174,24 +174,35 @@ class Cluster(World):
         """Return whether that is a reason to delete a running pod now."""
         uid, host = pod["metadata"]["uid"], self.host(pod["metadata"]["uid"])
         policy, over = self.job["spec"]["runPolicy"], self.status.get("completionTime")
-        role, index = pod["metadata"]["name"].split("-")[1:3]
-        roles = self.job["spec"][self.framework.spec_field]
-        replicas = {type_.lower(): fields["replicas"] for type_, fields in roles.items()}
-        unwanted = int(index) >= replicas.get(role, 0)
         return {
             DeletionReason.SUSPENDED: policy.get("suspend"),
             DeletionReason.FINISHED: over and policy["cleanPodPolicy"] != "None",
-            DeletionReason.SURPLUS: unwanted,
-            DeletionReason.DUPLICATE: pod["metadata"]["name"].endswith("-second"),
+            DeletionReason.SURPLUS: self.is_unwanted(pod["metadata"]["name"]),
+            DeletionReason.DUPLICATE: len(self.of_index(pod["metadata"]["name"])) > 1,
             DeletionReason.FENCED: host in self.fenced,
             # Once for each failure or loss, and never while a member may still run.
             DeletionReason.RESTARTED: self.whole and self.born[uid] <= self.failed_at,
             DeletionReason.PEER_LOST: self.whole
             and self.born[uid] <= self.lost_at
-            and not self.on(self.silent - self.fenced),
-            DeletionReason.UNDONE: "refusal" in self.extra
-            and not (self.ran or self.on(self.silent - self.fenced)),
+            and not self.may_run(),
+            DeletionReason.UNDONE: "refusal" in self.extra and not (self.ran or self.may_run()),
         }.get(reason, False)
+
+    def is_unwanted(self, name):
+        """Return whether the job does not want the index of a pod."""
+        role, index = name.split("-")[1:3]
+        roles = self.job["spec"][self.framework.spec_field]
+        replicas = {type_.lower(): fields["replicas"] for type_, fields in roles.items()}
+        return int(index) >= replicas.get(role, 0)
+
+    def of_index(self, name):
+        """Return the names of all pods of an index."""
+        first = name.removesuffix("-second")
+        return [each for each in (first, f"{first}-second") if ("Pod", each) in self.objects]
+
+    def may_run(self):
+        """Return whether a wanted member may run on a node that does not answer."""
+        return not all(map(self.is_unwanted, self.on(self.silent - self.fenced)))
 
     def completed_names(self):
         """Return the names of the pods that this run must not create again."""
@@ -315,6 +326,8 @@ class Cluster(World):
             twin["metadata"] |= {"name": f"{name}-second", "uid": f"second-{self.clock}"}
             twin["metadata"].pop("deletionTimestamp", None)
             self.objects["Pod", f"{name}-second"] = twin
+            self.host(twin["metadata"]["uid"])
+            self.born[twin["metadata"]["uid"]] = self.born[self.pod(name)["metadata"]["uid"]]
 
     def on_refuse(self):
         """Let the server refuse a pod for a while; before the gang has run it is undone."""
