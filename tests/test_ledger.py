@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2329,
     "scheduler": 11004,
     "store": 3325,
-    "tests": 76316,
+    "tests": 76052,
     "tools": 2587,
 }
 

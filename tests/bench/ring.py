@@ -25,7 +25,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from aiohttp import ClientTimeout
 from floor import JOBS, PODS
@@ -51,22 +50,6 @@ LEAST = Path(__file__).with_name("least.py")
 WAYS = ("bind", "node", "least", "muster")
 
 
-class Figures(NamedTuple):
-    """What a shape took: ratios to the bare loops, CPU seconds until the last pod was bound."""
-
-    to_bind: float
-    to_node: float
-    cpu: float
-
-
-WERE = {
-    (1, 1000): Figures(0.88, 1.40, 1.1),
-    (100, 10): Figures(1.23, 2.1, 2.6),
-    (500, 2): Figures(1.9, 4.1, 4.1),
-}
-"""By shape, before the operator was made fit for many small jobs; on another machine."""
-AIMS = {(1, 1000): (0.6, 0.6), (100, 10): (0.8, 1.0), (500, 2): (1.3, 1.2)}
-"""By shape: the ratio to create and bind, and the CPU seconds, that were to be reached there."""
 Chain = list[tuple[str, Json]]
 """Requests of which each is sent when the one before is answered: path and document."""
 
@@ -408,12 +391,6 @@ def show(shape: tuple[int, int], table: Sequence[Row]) -> None:
         f"{middle(lambda row: row['muster'].client):>7.2f}"
         f"{max(row['muster'].peak_mib for row in table):>6.0f}"
     )
-    if shape in WERE:
-        were, (aim, cpu) = WERE[shape], AIMS[shape]
-        print(
-            f"          were {were.to_bind:.2f} /bind, {were.to_node:.2f} /node, "
-            f"CPU {were.cpu:.1f} s; to reach {aim:.1f} /bind, {cpu:.1f} s"
-        )
     server = " ".join(f"{middle(lambda row, w=way: row[w].server):.2f}" for way in WAYS)
     loops = " ".join(f"{middle(lambda row, w=way: row[w].client):.2f}" for way in WAYS[:-1])
     print(f"          CPU s of the API server: {server}; of the others: {loops}")

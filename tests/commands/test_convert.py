@@ -559,37 +559,6 @@ def test_a_job_that_cannot_run_is_said(capsys, tmp_path):
     assert "wrong: PyTorchJob No-Name: metadata.name: Invalid value" in capsys.readouterr().err
 
 
-HOSTILE = {
-    "a date": ("when: 2020-01-01", None),
-    "a number for a name": ("1: a", None),
-    "a truth for a name": ("yes: a", None),
-    "bytes": ("x: !!binary aGk=", None),
-    "a key that is there twice": ("x: 1\n  x: 2", None),
-    "no number": ("x: .inf", "line 6, column 6: infinity and NaN"),
-    "itself": ("x: &a [*a]", "contains itself"),
-    "deep lists": (f"x: {'[' * 900}", "nested deeper than"),
-    "a list as a name": ("? [a]\n  : b", "cannot be a key"),
-    "a merge key": ("<<: {a: b}", "merge keys"),
-}
-
-
-@pytest.mark.parametrize("about", HOSTILE)
-@pytest.mark.parametrize("output", ["yaml", "json"])
-def test_what_is_read_is_json(about, output, tmp_path, capsys):
-    """As kubectl reads it: dates are texts, and so are keys; all else is told in a sentence."""
-    written, told = HOSTILE[about]
-    file = tmp_path / "job.yaml"
-    file.write_text(
-        "apiVersion: kubeflow.org/v1alpha1\nkind: TFJob\nmetadata:\n  name: a\n"
-        f"odd:\n  {written}\n"
-    )
-    code = cli.main(["convert", "-f", str(file), "-o", output])
-    printed = capsys.readouterr()
-    assert (told or "odd") in printed.err
-    assert ("name: a" in printed.out.replace('"', "")) is (told is None)
-    assert (code == 2) is (told is not None)
-
-
 SEVERAL = {
     "nothing between two lines": ("---\n---\n{job}---\n", [""]),
     "a list": ("kind: List\nitems:\n- {kind: List, items: [{job}]}\n- {job}", ["", ""]),

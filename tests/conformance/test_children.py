@@ -250,11 +250,6 @@ class TestScale:
         world.edit(runPolicy={"suspend": True})
         assert not world.settle().objects
 
-    def test_the_config_comes_before_the_pods(self):
-        """A pod without it would not start."""
-        kinds = [a.doc["kind"] for a in World(tfjob(Worker=33)).step() if isinstance(a, Create)]
-        assert kinds == ["ConfigMap", *["Pod"] * 33, *["Service"] * 33]
-
 
 def stray(name="mnist-worker-0", *, owner=None, labels=None, **metadata):
     """Return a pod that the job did not make."""

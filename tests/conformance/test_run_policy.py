@@ -12,6 +12,7 @@ from support.apiserver.memory import START, World, of_kind, tfjob
 from support.builders.mpijobs import world as mpi_world
 
 SUSPEND = {"policy": {"suspend": True}}
+RANKED = ("PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
 
 
 def suspended(world, *, suspend):
@@ -38,16 +39,6 @@ class TestSuspend:
         assert "startTime" not in world.status
         assert not world.objects
         assert world.status["state"] == "Suspended"
-
-    def test_running_then_suspended(self):
-        """Running turns False with the suspension's reason; pods and services go."""
-        world = suspended(ran(), suspend=True).settle()
-        assert world.conditions == ["Created T", "Running F", "Suspended T"]
-        assert [c["reason"] for c in world.status["conditions"][1:]] == ["TFJobSuspended"] * 2
-        assert {c["message"] for c in world.status["conditions"][1:]} == {
-            "TFJob mnist is suspended."
-        }
-        assert not world.names("Service")
 
     def test_active_is_zero_when_the_pods_are_gone_and_not_before(self):
         """The pods hold their quota until the last one is gone."""
@@ -126,9 +117,9 @@ class TestSuspend:
         assert world.reasons().count("TFJobSuspended") == 1
         assert world.reasons().count("TFJobResumed") == 1
 
-    @pytest.mark.parametrize("kind", ["PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"])
-    def test_the_same_of_other_kinds(self, kind):
-        """In the same order, under reasons of their own."""
+    @pytest.mark.parametrize("kind", ["TFJob", *RANKED, "MPIJob"])
+    def test_running_then_suspended_and_resumed(self, kind):
+        """Running turns False with the suspension; each kind has reasons of its own."""
         if kind == "MPIJob":
             world = mpi_world("v1")
         else:

@@ -224,16 +224,6 @@ class TestAboveTheLimitOfReplicas:
         assert "must be less than or equal to 10000 pods in all" in world.status["reason"]
         assert world.counts() == (before[0] + 1, 0, 0)
 
-    def test_suspend_deletes_the_pods(self, sort):
-        """Suspension needs no valid number of replicas."""
-        world = self.above(sort)
-        world.edit(runPolicy={"suspend": True})
-        world.settle()
-        world.reap()
-        world.settle()
-        # A Job of Kubernetes is suspended instead, and deletes its pod itself.
-        assert [name for name in world.names() if "worker" in name] == []
-
     def test_deadline_and_ttl_end_the_job(self, sort):
         """A job that is too large fails at its deadline and is deleted after its TTL.
 
@@ -251,15 +241,6 @@ class TestAboveTheLimitOfReplicas:
         world.now += 3600
         world.step()
         assert (world.job is None) is (sort != "MPIJob-v2beta1")
-
-    def test_evicted_workers_are_counted(self, sort):
-        """The failure of workers is reported without a list of all workers."""
-        world = self.above(sort)
-        for name in world.names():
-            if "worker" in name:
-                world.end(name, None, reason="Evicted")
-        world.settle()
-        assert made_or_ended(world) == []
 
 
 def test_an_invalid_job_that_never_ran_only_says_so():

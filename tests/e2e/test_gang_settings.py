@@ -51,24 +51,6 @@ def test_a_budget_of_pending_pods(api: Api, start_operator: StartOperator) -> No
         assert sum(not node_of(p) for p in pods.values()) <= 4
 
 
-def test_placement_by_binding(api: Api, start_operator: StartOperator) -> None:
-    """Every pod is created without a node and bound at once; the gang starts whole."""
-    start_operator("--placement=bind")
-    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
-    since = api.revision("Pod")
-    api.create(tfjob("bound", workers=4, run="1"))
-    api.create(tfjob("next", workers=4, run="1"))
-    for name in ("bound", "next"):
-        api.wait_condition(name, "Succeeded")
-    first: dict[str, Json] = {}
-    for pod in api.history("Pod", since):
-        first.setdefault(pod["metadata"]["uid"], pod)
-    assert len(first) == 8
-    assert not any(map(node_of, first.values()))
-    for pods in moments(api, since):
-        assert holders(pods.values(), "bound") + holders(pods.values(), "next") <= 4
-
-
 def test_pods_that_a_broken_webhook_keeps_from_being_created(
     api: Api, start_operator: StartOperator
 ) -> None:

@@ -10,15 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support.e2e import forkserver
 from support.e2e.gangs import wait_reason
 from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
-
-SEEDS = Path(__file__).parents[1] / "seeds"
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -83,35 +80,6 @@ def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator, ask: As
     code, text = ask("explain", "tfjob/huge", *where)
     assert code == 1
     assert "impossible as things are: NoNodeLargeEnough" in text
-
-
-@pytest.mark.full
-def test_a_job_is_tried_before_it_is_submitted(
-    api: Api, operator: Operator, run: Run, ask: Ask, tmp_path: Path
-) -> None:
-    """Live and on a snapshot; where it would go, or why not; nothing is written."""
-    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-    api.create(tfjob("first", workers=3, run="forever"))
-    api.wait_pods(3, "Running", "first")
-    saved = tmp_path / "cluster.json"
-    snapshot = run("snapshot")
-    saved.write_text(snapshot.stdout)
-    assert snapshot.returncode == 0
-    assert "--from=URL" in snapshot.stderr
-    file = tmp_path / "job.yaml"
-    since = api.revision("Pod")
-    for workers, fits in ((5, 0), (6, 1)):
-        file.write_text(yaml.safe_dump(tfjob("mnist", workers=workers)))
-        live = ask("simulate", "-f", str(file), "-n", api.namespace)
-        again = ask("simulate", "-f", str(file), "-n", api.namespace, "--cluster", str(saved))
-        assert live == again
-        assert live[0] == fits, live[1]
-    code, text = ask("simulate", "-f", str(SEEDS / "job-qj-1.yaml"), "-o", "json")
-    (decision,) = json.loads(text)
-    assert (code, decision["gang"]) == (1, "PodGroup/default/qj-1")
-    assert decision["verdict"]["reason"] == "NotEnoughResources"
-    assert api.history("Pod", since) == []
-    assert [job["metadata"]["name"] for job in api.list("TFJob")] == ["first"]
 
 
 @pytest.mark.full

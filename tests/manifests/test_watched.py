@@ -31,7 +31,6 @@ SUFFIXES = {
 WORDS = re.compile(r"[a-zA-Z_]\w*")
 LABELS = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
 QUOTED = re.compile(r'"[^"]*"')
-OURS = re.compile(r"(?:muster|volcano|training_operator|mpi_operator)_\w+|\w+_pods_total")
 FUNCTIONS = {
     "absent", "and", "by", "count", "histogram_quantile", "increase", "label_values", "rate",
     "sum", "time",
@@ -107,23 +106,6 @@ def test_alerts_say_what_to_look_at() -> None:
             for label in re.findall(r"\$labels\.(\w+)", words):
                 named = re.search(rf"by \([^)]*\b{label}\b", rule["expr"])
                 assert named or label in {"queue", "resource", "reason"}, words
-
-
-def test_panels_do_not_lie_on_each_other() -> None:
-    """Each has its place and its number."""
-    taken: set[tuple[int, int]] = set()
-    panels = dashboard()["panels"]
-    for panel in panels:
-        at = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
-        }
-        assert max(x for x, _ in cells) < 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
-    assert len({panel["id"] for panel in panels}) == len(panels)
 
 
 def test_kube_state_metrics_reads_what_the_jobs_have() -> None:

@@ -149,14 +149,6 @@ def test_undo_leaves_nothing_behind(cluster):
     assert where() == before
 
 
-@given(cluster=clusters(), rules=RULES)
-def test_deterministic(cluster, rules):
-    """A snapshot can be scheduled twice, with the same outcome: nothing in it is changed."""
-    columns, gangs = cluster
-    snapshot = assemble(columns, gangs, [make_queue()], 0.0)
-    assert cycle.schedule(snapshot, rules) == cycle.schedule(snapshot, rules)
-
-
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
 RECLAIM = policy.parse({"actions": "allocate, backfill, reclaim"})
 PORTS = st.sampled_from([(), (80,), (81,), (80, 81)])
