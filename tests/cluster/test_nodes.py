@@ -145,9 +145,15 @@ def test_preference():
 
 
 @pytest.fixture
-def columns():
+def vocabulary():
+    """Return the names that have columns."""
+    return Vocabulary()
+
+
+@pytest.fixture
+def columns(vocabulary):
     """Return columns of two nodes of two CPUs, the later name first."""
-    made = NodeColumns(Vocabulary())
+    made = NodeColumns(vocabulary)
     for name in ("n2", "n1"):
         made.put(view(name))
     return made
@@ -158,10 +164,11 @@ def view(name, **fields):
     return nodes.parse_node(make_node(name=name, **{"cpu": 2, **fields}))
 
 
-def test_more_nodes_and_resources_than_there_were(columns):
+def test_more_nodes_and_resources_than_there_were(columns, vocabulary):
     """What is known of the others is kept; a new resource is 0 on them."""
     columns.used[columns.slots["n2"], CPU] = 300
     columns.freeze()
+    vocabulary.learn((("nvidia.com/gpu", 1000),))
     for i in range(40):
         columns.put(view(f"x{i:02}", gpu=i))
     frozen = columns.freeze()

@@ -12,7 +12,13 @@ from muster.api.model import Unreadable
 from muster.api.reasons import Reason
 from muster.cluster import cautious
 from muster.cluster.assemble import assemble
-from muster.cluster.nodes import NOT_READY, SHARED, UNREADABLE, parse_node
+from muster.cluster.nodes import (
+    MAX_IDLE_DEVICES,
+    NOT_READY,
+    SHARED,
+    UNREADABLE,
+    parse_node,
+)
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.state import FREEZES, IDLE_SHAPES
 from muster.scheduler.cycle import schedule
@@ -141,6 +147,90 @@ def test_columns_are_given_back():
     snapshot = freeze(columns, *dreams(1, 300))
     assert snapshot.resources == (*before, "example.com/r300")
     assert used(columns) == {"n1": (1, 1000)}
+
+
+COMMON = {f"example.com/common-{i}": 1 for i in range(MAX_IDLE_DEVICES)}
+"""As many devices as have a column though no gang requests them."""
+
+
+def crowded(**resources):
+    """Return a node with these resources, and two more that offer other devices."""
+    others = [make_node(name=name, **COMMON) for name in ("n2", "n3")]
+    return [make_node(**resources), *others]
+
+
+def test_names_that_no_gang_requests_have_no_column():
+    """Thousands of names of one node cost the other nodes nothing."""
+    invented = {f"a.example.com/r{i}": 1 for i in range(5_000)}
+    columns = make_columns(nodes=crowded(gpu=8, **{"ephemeral-storage": 5}, **invented))
+    base = ("pods", "cpu", "memory", "ephemeral-storage", *sorted(COMMON))
+    assert freeze(columns).resources == base
+    gang = make_gang(key="team/g", roles=[make_role(replicas=1, **{"a.example.com/r7": 1})])
+    snapshot = freeze(columns, gang)
+    assert snapshot.resources == (*base, "a.example.com/r7")
+    assert schedule(snapshot, DEFAULT)[0].placements
+
+
+def test_devices_that_most_nodes_offer_have_columns():
+    """The dashboard draws idle ones, which follow the nodes that come and go."""
+    columns = make_columns(nodes=crowded(gpu=8))
+    assert "nvidia.com/gpu" not in freeze(columns).resources
+    for name in ("n4", "n5"):
+        columns.node_changed(None, parse_node(make_node(name=name, gpu=8)))
+    assert offered(freeze(columns), "nvidia.com/gpu") == ([8000, 0, 0, 8000, 8000], [0] * 5)
+    for name in ("n4", "n5"):
+        columns.node_changed(parse_node(make_node(name=name, gpu=8)), None)
+    for _ in range(FREEZES):
+        freeze(columns)
+    assert "nvidia.com/gpu" not in freeze(columns).resources
+
+
+def test_name_that_a_gang_requests_later_counts_earlier_pods():
+    """A pod that used a resource before any gang requested it keeps its amount."""
+    pod = make_pod(gpu=3, uid="p")
+    columns = make_columns(nodes=crowded(gpu=4), pods=[pod])
+    assert "nvidia.com/gpu" not in freeze(columns).resources
+    gang = make_gang(key="team/g", roles=[make_role(replicas=1, gpu=2)])
+    snapshot = freeze(columns, gang)
+    assert offered(snapshot, "nvidia.com/gpu") == ([4000, 0, 0], [3000, 0, 0])
+    assert not schedule(snapshot, DEFAULT)[0].placements
+    columns.pod_changed(parse_use(pod), None)
+    snapshot = freeze(columns, gang)
+    assert offered(snapshot, "nvidia.com/gpu") == ([4000, 0, 0], [0, 0, 0])
+    assert schedule(snapshot, DEFAULT)[0].placements
+
+
+def test_free_resources_of_a_name_without_a_column_are_counted():
+    """A node is asked about a shape whose resource no gang has requested before."""
+    columns = make_columns(nodes=crowded(gpu=4), pods=[make_pod(gpu=3, uid="p")])
+    freeze(columns)
+    assert columns.fits("n1", shape_of(make_template(gpu=1)))
+    assert not columns.fits("n1", shape_of(make_template(gpu=2)))
+
+
+def test_pods_of_a_name_in_the_shared_column_leave_nothing_behind():
+    """A pod that was counted before its resource shared a column is removed from no column."""
+    pod = make_pod(**{"example.com/r150": 1}, uid="p")
+    columns = make_columns(nodes=[make_node()], pods=[pod])
+    freeze(columns)
+    freeze(columns, *dreams(200))
+    columns.pod_changed(parse_use(pod), None)
+    snapshot = freeze(columns, *dreams(200))
+    assert not snapshot.nodes.used.any()
+    assert not any(decision.placements for decision in schedule(snapshot, DEFAULT))
+
+
+def test_column_of_an_offered_name_is_released():
+    """A column ends after the last gang that requested its name."""
+    columns = make_columns(nodes=crowded(gpu=4), pods=[make_pod(gpu=3, uid="p")])
+    before = freeze(columns).resources
+    gang = make_gang(key="team/g", roles=[make_role(replicas=1, gpu=1)])
+    for _ in range(FREEZES):
+        freeze(columns, gang)
+    assert offered(freeze(columns, gang), "nvidia.com/gpu") == ([4000, 0, 0], [3000, 0, 0])
+    for _ in range(FREEZES):
+        freeze(columns)
+    assert freeze(columns).resources == before
 
 
 def test_the_pod_replaces_its_assumption():

@@ -7,6 +7,7 @@ event; nodes are rows in slots that are given to the next node when theirs has g
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -207,71 +208,119 @@ HUGE: Final = 2**43
 """A million amounts below this still fit 64 bits; what is larger is added up apart."""
 
 
+ALWAYS: Final = frozenset({*BASE_RESOURCES, "ephemeral-storage"})
+"""The resources that are read whether or not a gang requests them."""
 SHARED: Final = "resources that no node offers"
 """The column of those beyond the first `MOST_INVENTED`: each that is asked for counts once."""
+MAX_IDLE_DEVICES: Final = 8
+"""Maximum number of extended resources that have a column though no gang requests them."""
 MOST_INVENTED: Final = 64
 """How many resources that no node offers have a column, and so are told by their name."""
 
 
 class Vocabulary:
-    """Resource name <-> column, and request -> vector. Columns are only added, until `begin`."""
+    """The columns of resource names, and the vectors of amounts.
+
+    A name has a column if a gang requests it, a queue limits it, or it is one of `ALWAYS` that a
+    node offers. So have the devices that most nodes offer, for the dashboard, but no more than
+    `MAX_IDLE_DEVICES`. Other names are not read. Columns are only added, until `begin`.
+    """
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Forget all names but the base resources."""
+        """Remove all names but the base resources."""
         self.names = list(BASE_RESOURCES)
         self.huge: set[Requests] = set()
         """Those of the requests that are too large to be added up in 64 bits."""
-        self.mixed = False
-        """One of those in the shared column has been offered since."""
         self._columns = {name: column for column, name in enumerate(self.names)}
+        self._offered = Counter[str]()
+        """The names that nodes offer, with the number of these nodes."""
+        self._devices: tuple[str, ...] | None = ()
+        """The devices that most nodes offer; None: to be counted again."""
         self._invented: set[str] = set()
+        """The names with a column that a gang requests and no node offers."""
+        self._shared: set[str] = set()
+        """The names that the column `SHARED` counts."""
+        self.begin_count()
+
+    def begin_count(self) -> None:
+        """Forget which vectors exist, because all nodes and pods are counted again."""
+        self.mixed = False
+        """Whether a vector left out a name that is read now, so that a new count is necessary."""
+        self._unread: set[str] = set()
+        """The names that a vector left out."""
         self._vectors: dict[Requests, IntArray] = {}
 
-    @property
-    def invented(self) -> bool:
-        """Whether there are columns that were made only because somebody asks for them."""
-        return bool(self._invented) or SHARED in self._columns
-
-    def offer(self, amounts: Requests) -> None:
-        """Give a column of its own to each of what there is."""
+    def withdraw(self, amounts: Requests) -> None:
+        """Record that one node less offers the names."""
         for name, _ in amounts:
-            # From now on there is some of it, so that it keeps its column for good.
+            self._offered[name] -= 1
+            if not self._offered[name]:
+                del self._offered[name]
+        self._devices = None
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The devices that most nodes offer."""
+        if self._devices is None:
+            found = ((-count, name) for name, count in self._offered.items() if "/" in name)
+            self._devices = tuple(name for _, name in heapq.nsmallest(MAX_IDLE_DEVICES, found))
+        return self._devices
+
+    def observe(self, amounts: Requests) -> None:
+        """Record the names that one more node offers."""
+        self._devices = None
+        for name, _ in amounts:
+            self._offered[name] += 1
             self._invented.discard(name)
-            if name not in self._columns:
-                # Who asked for it before is counted in the shared column: all has to be counted
-                # anew.
-                self.mixed = self.mixed or SHARED in self._columns
+            if name in ALWAYS or name in self._shared:
                 self._add(name)
+
+    def reserve(self, amounts: Iterable[tuple[str, int]]) -> None:
+        """Add a column for each name, whether or not a node offers it."""
+        for name, _ in amounts:
+            self._invented.discard(name)
+            self._add(name)
 
     def learn(self, amounts: Requests) -> None:
-        """Give a column to each of what is asked for, as long as there are any."""
+        """Add a column for each name that a gang requests; names beyond the limit share one."""
         for name, _ in amounts:
-            if name in self._columns or SHARED in self._columns:
+            if name in self._columns or name in self._shared:
                 continue
-            if len(self._invented) < MOST_INVENTED:
+            if name not in self._offered:
+                if len(self._invented) >= MOST_INVENTED:
+                    self._share(name)
+                    continue
                 self._invented.add(name)
-                self._add(name)
-            else:
-                self._add(SHARED)
+            self._add(name)
+
+    def _share(self, name: str) -> None:
+        self._add(SHARED)
+        self._shared.add(name)
+        self.mixed = self.mixed or name in self._unread
 
     def _add(self, name: str) -> None:
+        if name in self._columns:
+            return
+        self.mixed = self.mixed or name in self._unread or name in self._shared
+        self._shared.discard(name)
         self._columns[name] = len(self.names)
         self.names.append(name)
         self._vectors.clear()
 
     def vector(self, amounts: Requests) -> IntArray:
-        """Return (R,) amounts; resources left out are 0."""
+        """Return (R,) amounts; resources left out are 0, names without a column are not read."""
         known = self._vectors.get(amounts)
         if known is None:
-            self.learn(amounts)
             known = np.zeros(len(self.names), np.int64)
             for name, amount in amounts:
                 column = self._columns.get(name)
                 if column is not None:
                     known[column] = amount
+                elif name not in self._shared:
+                    self._unread.add(name)
                 elif amount:
                     # An amount of any size: no node offers it, so that one is as far out of reach
                     # as a million.
@@ -382,7 +431,11 @@ class NodeColumns:
         """Take in a node and return its slot; a new one has nothing used."""
         self._fixed = None
         self._alike.clear()
-        self._vocabulary.offer(view.allocatable)
+        before = self.views.get(view.name)
+        if before is None or before.allocatable != view.allocatable:
+            if before is not None:
+                self._vocabulary.withdraw(before.allocatable)
+            self._vocabulary.observe(view.allocatable)
         slot = self.slots.get(view.name)
         if slot is None:
             # A slot of a node that has gone is used again: rows of all shapes stay as they are.
@@ -399,7 +452,7 @@ class NodeColumns:
         """Forget a node."""
         slot = self.slots.pop(name)
         self.population += 1
-        del self.views[name]
+        self._vocabulary.withdraw(self.views.pop(name).allocatable)
         self.burdens.pop(name, None)
         for array in (self.allocatable, self.used, self.releasing, self.load):
             # Whoever gets the slot next begins with nothing; positions follow names, so that an
@@ -410,9 +463,7 @@ class NodeColumns:
         self._alike.clear()
 
     def begin(self) -> None:
-        """Give all nodes their columns anew, with nothing in use."""
-        for view in self.views.values():
-            self._vocabulary.offer(view.allocatable)
+        """Make the arrays for all columns, with nothing in use."""
         self.allocatable = np.zeros((len(self.load), len(self._vocabulary.names)), np.int64)
         self.used, self.releasing = self.allocatable.copy(), self.allocatable.copy()
         self.load = np.zeros_like(self.load)

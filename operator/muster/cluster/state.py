@@ -15,7 +15,14 @@ from muster.api.reasons import Reason
 from muster.cluster import queuetree
 from muster.cluster.gangs import GangInput
 from muster.cluster.hostports import HostPorts
-from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary, selected
+from muster.cluster.nodes import (
+    ALWAYS,
+    NodeColumns,
+    NodeView,
+    ShapeRow,
+    Vocabulary,
+    selected,
+)
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.queues import FLAT, QueueInput, QueueShape
@@ -180,7 +187,7 @@ class ClusterColumns:
         """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
         self._first = tuple((name, 0) for name in resources)
-        self._vocabulary.offer(self._first)
+        self._vocabulary.reserve(self._first)
         self._freezes = 0
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
@@ -229,7 +236,7 @@ class ClusterColumns:
             for use in self._residents.get(after.name, {}).values():
                 self._count(use, 1)
         if self._vocabulary.mixed:
-            self._begin()
+            self._count_again()
 
     def pod_changed(self, before: PodUse | None, after: PodUse | None) -> None:
         """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
@@ -292,6 +299,8 @@ class ClusterColumns:
         # A resource that nobody has asked for before needs its column before the request can be a
         # vector.
         self._vocabulary.learn(shape.requests)
+        if self._vocabulary.mixed:
+            self._count_again()
         self._nodes.fit()
         request = self._vocabulary.request(shape.requests)
         # Only what is asked for has to fit: a node that holds more of something else than it has
@@ -405,8 +414,8 @@ class ClusterColumns:
         movable = moves is not None
         # First of all: a column that came later would not be in the vectors made before.
         self._freezes += 1
-        if self._freezes % FREEZES == 0 and self._vocabulary.invented:
-            self._begin()
+        if self._freezes % FREEZES == 0:
+            self._release_columns(gangs, queues)
         self._learn(gangs, queues)
         self.volumes.choose(self._nodes.views)
         known = [self._gang(gang) for gang in gangs]
@@ -510,33 +519,39 @@ class ClusterColumns:
             self._nodes.releasing[slot] += sign * request
         self._nodes.load[slot] += (sign * use.load[0], sign * use.load[1])
 
-    def _begin(self) -> None:
-        """Give columns to what there is and what is asked for now, and to nothing else."""
-        self._vocabulary.begin()
-        self._vocabulary.offer(self._first)
+    def _count_again(self) -> None:
+        """Count all nodes and pods again, with the names that have a column now."""
+        self._vocabulary.begin_count()
         self._nodes.begin()
         for use in self._uses.values():
             self._count(use, 1)
+
+    def _release_columns(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
+        """Begin with new columns if some names are no longer requested; `_learn` has to follow."""
+        used = {*ALWAYS, *self._vocabulary.devices, *(name for name, _ in self._first)}
+        used |= {name for queue in queues for amounts in _limits_of(queue) for name, _ in amounts}
+        used |= {name for gang in gangs for amounts in _requests_of(gang) for name, _ in amounts}
+        if used.issuperset(self._vocabulary.names):
+            return
+        self._vocabulary.begin()
+        self._vocabulary.reserve(self._first)
+        for view in self._nodes.views.values():
+            self._vocabulary.observe(view.allocatable)
         self._width = 0
 
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
+        self._vocabulary.reserve([(name, 0) for name in self._vocabulary.devices])
         for queue in queues:
-            self._vocabulary.offer(_sorted(queue.capability))
-            self._vocabulary.offer(_sorted(queue.reservable))
-            for amounts in (*queue.shape.amounts, *queue.kept.amounts):
-                if amounts:
-                    self._vocabulary.offer(_sorted(amounts))
-        if self._vocabulary.mixed:
-            self._begin()
-            self._learn(gangs, queues)
-            return
+            for amounts in _limits_of(queue):
+                self._vocabulary.reserve(amounts)
         # The columns were made anew, so that all vectors of gangs are of other columns.
         if not self._width:
             self._gangs.clear()
         for gang in self._new(gangs):
-            self._vocabulary.learn(_sorted(gang.min_resources))
-            for role in gang.roles:
-                self._vocabulary.learn(role.shape.requests)
+            for amounts in _requests_of(gang):
+                self._vocabulary.learn(amounts)
+        if self._vocabulary.mixed or not self._width:
+            self._count_again()
         if len(self._vocabulary.names) != self._width:
             # Vectors of all kinds got longer.
             self._width = len(self._vocabulary.names)
@@ -763,6 +778,19 @@ def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int,
     return {
         pod_set.shape: r.shape for pod_sets in pairs for pod_set, r in pod_sets if r.shape.stored
     }
+
+
+def _limits_of(queue: QueueInput) -> Iterator[Requests]:
+    """Yield the amounts of resources that a queue names."""
+    limits = queue.capability, queue.reservable, *queue.shape.amounts, *queue.kept.amounts
+    return map(_sorted, limits)
+
+
+def _requests_of(gang: GangInput) -> Iterator[Requests]:
+    """Yield the amounts of resources that a gang requests."""
+    yield _sorted(gang.min_resources)
+    for role in gang.roles:
+        yield role.shape.requests
 
 
 def _plus(sums: list[int], amounts: list[int], count: int) -> list[int]:
