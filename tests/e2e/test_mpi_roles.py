@@ -30,7 +30,7 @@ def test_jobs_say_what_is_missing_and_run_once_it_is_granted(
     start_operator()
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("other", workers=1, run="1"))
-    for version, missing in (("v1", "pods/exec"), ("v2beta1", "secrets")):
+    for version, missing in (("v1", "pods/exec"), ("v2beta1", "jobs.batch")):
         name = f"poor-{version}"
         api.create(mpijob(name, version))
         found = api.wait_job(

@@ -377,6 +377,21 @@ def test_a_refusal_is_told_and_stops_neither_others_nor_the_status(story, change
     assert after < again <= 60
 
 
+def test_missing_permission_for_secrets_names_its_remedy(story, monkeypatch):
+    """The job waits for a RoleBinding in its namespace."""
+    message = 'secrets is forbidden: User "muster" cannot create resource "secrets"'
+    error = ApiError(403, "Forbidden", message, None)
+
+    async def refuse(*_given):
+        raise error
+
+    assert error.unpermitted
+    monkeypatch.setattr(story.server, "create", refuse)
+    story.go(create("mnist-ssh", "Secret"))
+    told = story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0).message
+    assert told.startswith(f"{message}; bind the ClusterRole muster-mpi-secrets")
+
+
 def test_a_refusal_is_tried_ever_more_rarely_whatever_else_can_be_made(story):
     """The pods that are made anew with each try do not make the next one come sooner."""
     worker, launcher = create("worker-0"), create("launcher", "Job")

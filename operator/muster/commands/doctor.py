@@ -288,7 +288,10 @@ class _Reader:
         for component, row in rows.items():
             if component and "missing" not in self._unread:
                 asked = [Permission(*each) for each in row.operator.permissions]
+                inside = [Permission(*each) for each in row.operator.in_namespaces]
+                spaces = {job.namespace for job in jobs if frameworks.of(job) is row}
                 needed = access.accesses(asked, self._settings.namespaces)
+                needed += access.accesses(inside, sorted(spaces))
                 denied = await self._denied(operator, needed)
                 found |= {component: denied} if denied else {}
         return found

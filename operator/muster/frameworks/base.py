@@ -258,6 +258,8 @@ class Operator:
     """Prefix of the metrics that it had by itself, e.g. `mpi_operator`."""
     permissions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     """(API group, resource, verbs) that only these jobs need."""
+    in_namespaces: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    """The same, but granted only by RoleBindings in the namespaces of such jobs."""
     component: str = ""
     """Folder of manifests/components that grants them; empty: they are always granted."""
     recorder: str = ""

@@ -302,8 +302,8 @@ MPI_V2BETA1: Final = base.Framework(
         metric="mpi",
         own_metrics="mpi_operator",
         recorder="mpi-job-controller",
+        in_namespaces=(("", "secrets", ("get", "create", "patch")),),
         permissions=(
-            ("", "secrets", ("get", "create", "patch")),
             ("batch", "jobs", ("get", "list", "watch", "create", "patch", "delete")),
             ("batch", "jobs/status", ("patch",)),
         ),

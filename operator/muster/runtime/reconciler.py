@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 REFUSED = frozenset({*REJECTED, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
+_SECRETS: Final = "bind the ClusterRole muster-mpi-secrets in the namespace, see docs/install.md"
 _BY_POLICY: Final = frozenset({403, 422})
 """HTTP status codes with which admission plugins and policies reject an object."""
 SOON = Backoff(0.05, 5.0)
@@ -522,8 +523,11 @@ class Reconciler:
         backoff = after_refusal(kind, error.code, error.message)
         pause = backoff.pause(self._count(job.key, named))
         self._metrics.count(kind, "refused")
-        log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
-        refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
+        message = error.message
+        if error.unpermitted and kind == "Secret":
+            message = f"{message}; {_SECRETS}"
+        log.warning("%s: %s %s refused: %s", job.key, kind, name, message)
+        refusal = Refusal(kind, name, error.reason, message, time.time() + pause)
         self._store.jobs.refuse(job, refusal)
 
     async def _delete(self, turn: _Turn, action: Delete) -> bool:

@@ -68,7 +68,9 @@ class Companions:
         try:
             document = await self._kube.get(path)
         except ApiError as error:
-            if error.code != 404:
+            # Where the account may not read it, the API server refuses its creation as well: the
+            # pass that tries reports that.
+            if error.code != 404 and not error.unpermitted:
                 raise
             # That it is missing is not remembered: the pass that learns of it makes it.
             self._found.get(job.key, {}).pop(part.kind, None)

@@ -209,7 +209,7 @@ class Grants:
     async def _asked(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         rows = [row for row in self._rows if row.operator.name in self._lacking]
         kinds = list(self._blind)
-        asked = [*map(_of_row, rows), *map(self._of_kind, kinds)]
+        asked = [*map(self._of_row, rows), *map(self._of_kind, kinds)]
         found = iter(await self._sentences(asked))
         left = {row.operator.name: next(found) for row in rows}
         blind = dict(zip(kinds, found, strict=True))
@@ -222,6 +222,12 @@ class Grants:
         may = (row for row in self._rows if row.operator.name not in self._lacking)
         batch = {names.BATCH_JOB} if any(row.roles.batch for row in may) else set()
         return {*self._optional.keys() - self._blind.keys(), *batch}
+
+    def _of_row(self, row: Framework) -> _Question:
+        # Without names the namespaces of the jobs are not known: the API server answers there.
+        inside = row.operator.in_namespaces if self._namespaces else ()
+        asked = [Permission(*each) for each in (*row.operator.permissions, *inside)]
+        return _Question(asked, row.kind, row.operator.component)
 
     def _of_kind(self, kind: str) -> _Question:
         component = "embedded" if self._store.frameworks else "scheduler"
@@ -250,11 +256,6 @@ class Grants:
             )
             for each, mine in zip(asked, wanted, strict=True)
         ]
-
-
-def _of_row(row: Framework) -> _Question:
-    asked = [Permission(*permission) for permission in row.operator.permissions]
-    return _Question(asked, row.kind, row.operator.component)
 
 
 def _some(sentences: Mapping[str, str]) -> Mapping[str, str]:

@@ -515,6 +515,20 @@ def of_job(pods: Any, job: str) -> Iterator[Json]:
             yield pod
 
 
+SECRETS: Json = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "RoleBinding",
+    "metadata": {"name": "secrets-of-mpijobs"},
+    "roleRef": {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "muster-mpi-secrets",
+    },
+    "subjects": [{"kind": "ServiceAccount", "name": "muster", "namespace": "muster-system"}],
+}
+"""What an administrator creates in each namespace of MPIJobs."""
+
+
 @contextmanager
 def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     """Give a new namespace; at the end its jobs and pods are deleted, and what makes them anew.
@@ -523,6 +537,7 @@ def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     """
     made = Api(cluster, f"{prefix}-{next(COUNTER)}")
     made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
+    made.create(SECRETS)
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
     clear(made)
