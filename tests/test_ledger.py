@@ -26,11 +26,11 @@ LEDGER = {
     "gang": 1530,
     "kube": 3704,
     "local": 3832,
-    "muster": 1158,
+    "muster": 1171,
     "runtime": 2333,
     "scheduler": 11004,
     "store": 3328,
-    "tests": 76196,
+    "tests": 76212,
     "tools": 2587,
 }
 

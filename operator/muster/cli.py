@@ -25,6 +25,16 @@ ANCESTORS = {
     "kube-batch": "scheduler",
 }
 """Programs that the image answers to -> the command that `muster` is, called by such a name."""
+
+
+_PATCH = """kubectl patch KIND/NAME --type=merge -p '{"spec":{"runPolicy":{"suspend":%s}}}'"""
+REMOVED = {
+    "list": "kubectl get tfjobs,pytorchjobs,mpijobs,xgboostjobs,paddlejobs,jaxjobs -A "
+    "(gangs: kubectl get podgroups; queues: kubectl get queues; nodes: muster top --once)",
+    "suspend": _PATCH % "true",
+    "resume": _PATCH % "false",
+}
+"""A removed command -> what to use instead."""
 COMPLETE = "__complete"
 """The command by which shells, and kubectl, ask what may come next."""
 _SNAPSHOT = "a snapshot in place of the live cluster"
@@ -40,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         completion = importlib.import_module("muster.commands.completion")
         print(completion.answer(_parser(), words[1:]), end="")
         return 0
+    if words and words[0] in REMOVED:
+        print(f"muster {words[0]} was removed: use {REMOVED[words[0]]}", file=sys.stderr)
+        return 2
     words, rest = arguments.arranged(_parser(), words, flags.width)
     try:
         args = _parser().parse_args(words)
