@@ -53,17 +53,17 @@ def test_crash_loop_is_reported_with_restarts_reason_and_last_exit():
     world = running()
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}
     show(world, container(restarts=137, last=CRASH, waiting=waiting))
-    last = "and it last ended with exit code 137 (OOMKilled)."
+    last = "and the last exit code is 137 (OOMKilled)."
     assert world.status["reason"] == (
         f"Container tensorflow of pod {W0} on node n1 waits (CrashLoopBackOff). "
-        f"Containers of the pod were started again 137 times, {last}"
+        f"The pod has 137 container restarts, {last}"
     )
     assert world.status["restarts"] == 137
     assert "restarts" not in world.status["replicaStatuses"]["Worker"]
     show(world, container(restarts=138, last=CRASH, running={}, ready=True))
     assert world.status["reason"] == (
-        f"Container tensorflow of pod {W0} on node n1 was started again. "
-        f"Containers of the pod were started again 138 times, {last}"
+        f"Container tensorflow of pod {W0} on node n1 restarted. "
+        f"The pod has 138 container restarts, {last}"
     )
     assert world.status["restarts"] == 138
     world.now = START + 600

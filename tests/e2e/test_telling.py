@@ -34,7 +34,10 @@ def test_kubectl_shows_where_jobs_stand(shared_api: Api) -> None:
     api.wait_job("waits", lambda j: j.get("status", {}).get("state") == "Queued")
     api.wait_job("runs", lambda j: "2/2" in j["status"]["gang"]["summary"])
     looping = api.wait_job("loops", lambda j: j.get("status", {}).get("restarts"))
-    assert "last ended with exit code 1" in looping["status"]["reason"]
+    assert (
+        "The pod has 1 container restart, and the last exit code is 1"
+        in looping["status"]["reason"]
+    )
     head, *rows = columns(api.kubectl("get", *here, "tfjobs"))
     assert head == ["NAME", "STATE", "GANG", "RESTARTS", "AGE"]
     shown = {row[0]: row[1:] for row in rows}

@@ -104,7 +104,7 @@ def _crashed(scope: Scope, member: Member) -> Iterator[str]:
     pod = member.pod
     for end in pod.past_failures:
         if scope.now < end.at + LONG_RUN:
-            yield f"{_which(pod, end.container)} was started again.{_last_exit(pod, end)}"
+            yield f"{_which(pod, end.container)} restarted.{_last_exit(pod, end)}"
 
 
 def _ended_alone(scope: Scope, member: Member) -> Iterator[str]:
@@ -139,7 +139,5 @@ def _last_exit(pod: PodView, end: ContainerEnd | None) -> str:
     if end is None:
         return ""
     why = "" if end.reason in ("", "Error") else f" ({end.reason})"
-    return (
-        f" Containers of the pod were started again {pod.restarts} times, "
-        f"and it last ended with exit code {end.exit_code}{why}."
-    )
+    count = f"{pod.restarts} container restart{'' if pod.restarts == 1 else 's'}"
+    return f" The pod has {count}, and the last exit code is {end.exit_code}{why}."
