@@ -265,6 +265,34 @@ def contested(
     return prepare
 
 
+def preempting_roles(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
+    """Measure the first of the cycles that evict for gangs of two roles on full nodes.
+
+    The search budget limits it: the other gangs follow in the next cycles.
+    """
+
+    def prepare() -> Callable[[], int]:
+        columns, several = ClusterColumns(), []
+        for i in range(nodes):
+            columns.node_changed(None, parse_node(make_node(name=f"node-{i:05}", cpu=32, gpu=8)))
+        for i in range(8 * nodes // GANG):
+            held = [(j, f"node-{(i * GANG + j) * 7 % nodes:05}") for j in range(GANG)]
+            role = make_role(cpu=2, gpu=1, held=held)
+            key = f"team/run-{i:05}"
+            several.append(make_gang(key=key, created=float(i), roles=[role]))
+            for j, node in held:
+                columns.assume("team", f"{key}-{j}", node, role.shape)
+        for i in range(count):
+            workers = make_role(replicas=GANG - 1, cpu=2, gpu=1, memory=f"{i + 1}Mi")
+            roles = (make_role(role="ps", replicas=1, cpu=4, gpu=1), workers)
+            key = f"team/new-{i:05}"
+            several.append(make_gang(key=key, created=1e5 + i, priority=9, roles=roles))
+        snapshot = assemble(columns, several, QUEUES, 1e6)
+        return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, PREEMPT))
+
+    return prepare
+
+
 def moving(nodes: int) -> Callable[[], Callable[[], int]]:
     """Measure one cycle that moves gangs so that one gets a node of its own."""
 
@@ -414,6 +442,7 @@ CASES: Sequence[Case] = (
     Case("10,000 nodes, 1,000 gangs evict", 2000, contested(10_000, 1000), 2),
     Case("10,000 nodes, 1,000 shapes evict", 4000, contested(10_000, 1000, alike=1000), 2),
     Case("10,000 nodes, 5,000 gangs reclaim", 4000, contested(10_000, 5000, due=True), 2),
+    Case("1,000 nodes, 100 gangs of two roles evict", 1000, preempting_roles(1000, 100), 3),
     Case("1,000 nodes in pieces, gangs that move", 150, moving(1000), 3),
     Case("10,000 nodes, 1,000 shapes that wait", 500, shapes(10_000, 1000), 3),
     Case("10,000 nodes, 1,000 shapes that are new", 2000, first(10_000, 1000), 3),

@@ -75,6 +75,14 @@ def test_namespaces_share_the_evaluation_of_new_shapes(spaces: int) -> None:
     assert sum(spent) <= 2 * EVALUATIONS + spaces * each
 
 
+def test_gang_that_searches_alone_evaluates_without_limit() -> None:
+    """The search of the gang ends in this cycle, so its nodes have to be known."""
+    budget = Budget(["a"], Deferred({"TFJob/a/one": 1}, alone="TFJob/a/one"))
+    assert budget.may_evaluate("TFJob/a/two", EVALUATIONS // 2)
+    assert not budget.may_evaluate("TFJob/a/three", 1)
+    assert budget.may_evaluate("TFJob/a/one", CYCLE)
+
+
 def test_gangs_that_wait_longest_for_their_search_get_half_of_the_share() -> None:
     """Gangs that come first in the order cannot use up the share in each cycle."""
     budget = Budget(["a"], Deferred({"TFJob/a/late": 2}))

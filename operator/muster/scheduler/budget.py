@@ -73,6 +73,8 @@ class Budget:
         Otherwise searches for the first gangs would keep the others from free nodes.
         """
         self.charge("")
+        if self._exempt or key == self._deferred.alone:
+            return True
         space = namespace_of(key)
         limit = self._share_of(key, EVALUATIONS, self._evaluated)
         # One gang of each namespace is evaluated however many nodes there are.
