@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6479,
+    "allocator": 6491,
     "api": 3925,
     "cluster": 6422,
     "commands": 6325,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3832,
     "muster": 1171,
     "runtime": 2333,
-    "scheduler": 11004,
+    "scheduler": 11006,
     "store": 3328,
-    "tests": 76215,
+    "tests": 76264,
     "tools": 2587,
 }
 

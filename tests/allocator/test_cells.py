@@ -28,12 +28,23 @@ def decided(key, *, deferred=True):
 def test_deferrals_count_the_cycles_in_a_row() -> None:
     """A gang whose search has ended starts again from the first limit."""
     deferrals = Deferrals()
-    assert deferrals.decided([decided("a/x"), decided("a/y")])
+    assert deferrals.decided([decided("a/x"), decided("a/y")], changed=True)
     assert deferrals.next == Deferred({"a/x": 1, "a/y": 1}, alone="a/x")
-    assert deferrals.decided([decided("a/x", deferred=False), decided("a/y")])
+    assert deferrals.decided([decided("a/x", deferred=False), decided("a/y")], changed=True)
     assert deferrals.next == Deferred({"a/y": 2}, alone="a/y")
-    assert not deferrals.decided([decided("a/y", deferred=False)])
+    assert not deferrals.decided([decided("a/y", deferred=False)], changed=True)
     assert deferrals.next == Deferred()
+
+
+def test_verdict_stands_until_something_changes() -> None:
+    """A gang whose search has ended does not search again in the cycles for the others."""
+    deferrals = Deferrals()
+    deferrals.decided([decided("a/x", deferred=False), decided("a/y")], changed=True)
+    assert deferrals.decided([decided("a/x"), decided("a/y")], changed=False)
+    assert deferrals.next.counts == {"a/y": 2}
+    assert not deferrals.decided([decided("a/x"), decided("a/y", deferred=False)], changed=False)
+    assert deferrals.decided([decided("a/x"), decided("a/y")], changed=True)
+    assert deferrals.next.counts == {"a/x": 1, "a/y": 1}
 
 
 def test_namespaces_take_turns_to_search_alone() -> None:
@@ -41,7 +52,8 @@ def test_namespaces_take_turns_to_search_alone() -> None:
     deferrals, alone = Deferrals(), []
     for cycle in range(6):
         late = [decided("b/late")] if cycle else []
-        deferrals.decided([*(decided(f"a/{i}") for i in range(9)), *late])
+        several = [*(decided(f"a/{i}") for i in range(9)), *late]
+        deferrals.decided(several, changed=True)
         alone.append(deferrals.next.alone)
     assert [key.partition("/")[0] for key in alone] == ["a", "b", "a", "b", "a", "b"]
 
@@ -49,8 +61,8 @@ def test_namespaces_take_turns_to_search_alone() -> None:
 def test_gang_deferred_for_longest_searches_alone() -> None:
     """Gangs that come first in the order do not keep the others waiting."""
     deferrals = Deferrals()
-    deferrals.decided([decided("a/late")])
-    deferrals.decided([decided("a/first"), decided("a/late")])
+    deferrals.decided([decided("a/late")], changed=True)
+    deferrals.decided([decided("a/first"), decided("a/late")], changed=True)
     assert deferrals.next.alone == "a/late"
 
 

@@ -27,7 +27,7 @@ def test_deferred_gang_is_placed_if_victims_exist(dice, reclaims):
     deferrals = Deferrals()
     with mock.patch.object(budget, "FIRST", 20_000):
         decision = made.decide()
-        while deferrals.decided([decision]):
+        while deferrals.decided([decision], changed=True):
             decision = made.decide(deferrals.next)
     assert bool(decision.evictions) is (made.least is not None)
     if made.least is not None:
@@ -44,7 +44,7 @@ def test_each_of_several_gangs_gets_a_legal_verdict(world, first, share):
     ):
         for _ in range(3 * len(world.gangs)):
             decisions = world.decide(RULES, deferrals.next)
-            deferrals.decided(decisions)
+            deferrals.decided(decisions, changed=True)
             ended = {decision.gang: decision for decision in decisions if not decision.deferred}
             undecided -= ended.keys()
             assert all(d.verdict.reason is not Reason.DEFERRED for d in ended.values())

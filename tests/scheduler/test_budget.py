@@ -148,7 +148,7 @@ class Cluster:
         gangs, queues = list(self.gangs.values()), [make_queue()]
         seen = assemble(columns, gangs, queues, self.now, None, self.deferrals.next)
         decisions = cycle.schedule(seen, PREEMPT)
-        self.deferrals.decided(decisions)
+        self.deferrals.decided(decisions, changed=True)
         self.now += 1
         for decision in decisions:
             for eviction in decision.evictions:
@@ -224,7 +224,7 @@ def test_search_cut_off_twice_is_published_as_deferred(monkeypatch) -> None:
     monkeypatch.setattr(units, "FIRST", 10_000)
     nodes, running = full(100)
     cluster = Cluster(nodes, [*running, preemptor("a/new", 0)], monkeypatch)
-    cluster.deferrals.decided = lambda decisions: setattr(
+    cluster.deferrals.decided = lambda decisions, **_: setattr(
         cluster.deferrals,
         "next",
         Deferred({d.gang: len(cluster.budgets) for d in decisions if d.deferred}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -100,14 +100,23 @@ class Deferrals:
 
     def __init__(self) -> None:
         self.next = Deferred()
+        self.ended: set[str] = set()
+        """The gangs whose search has ended since anything changed: their verdict stands."""
         self._turns: dict[str, int] = {}
         """Namespace -> the last cycle in which one of its gangs searched alone."""
         self._cycle = 0
 
-    def decided(self, decisions: Iterable[Decision]) -> bool:
-        """Record which searches were cut off. Return whether there are any."""
-        before = self.next.counts
-        counts = {d.gang: before.get(d.gang, 0) + 1 for d in decisions if d.deferred}
+    def decided(self, decisions: Sequence[Decision], *, changed: bool) -> bool:
+        """Record which searches were cut off. Return whether any goes on in the next cycle.
+
+        `changed`: something but an earlier deferral asked for the cycle.
+        """
+        if changed:
+            self.ended.clear()
+        before, cut = self.next.counts, [d.gang for d in decisions if d.deferred]
+        # Otherwise many gangs would search in turns for ever, though nothing changes.
+        counts = {key: before.get(key, 0) + 1 for key in cut if key not in self.ended}
+        self.ended |= {d.gang for d in decisions if not d.deferred}
         self._cycle += 1
         spaces = set(map(namespace_of, counts))
         self._turns = {space: at for space, at in self._turns.items() if space in spaces}

@@ -132,7 +132,7 @@ class Loop:
         )
         self._metrics.misled.set_function(lambda: sum(g.misled for g in self._inputs))
         self.decision_log = DecisionLog(self.trigger, self._pod_name)
-        self._changed = asyncio.Event()
+        self._changed, self._news = asyncio.Event(), True
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
         self._waiting = 0
@@ -150,6 +150,7 @@ class Loop:
 
     def trigger(self) -> None:
         """Ask for a cycle; many changes make one."""
+        self._news = True
         self._changed.set()
 
     def placements(self, job: Job) -> Mapping[str, str]:
@@ -233,13 +234,15 @@ class Loop:
         if await self._prepare(inputs):
             inputs, now = await self._evaluate(settings.gangs)
         columns, policy = self._store.columns, self._policy()
+        changed, self._news = self._news, False
         found = self._quarantine.pass_by(inputs, now)
         found = self._turns.pass_by(found, self._jobs.untried, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
-        if self._deferrals.decided(decisions):
-            self._wake(now)
+        if self._deferrals.decided(decisions, changed=changed):
+            self._changed.set()
         self._wake(self._usage.record(snapshot, decisions))
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
+        held_back |= {d.gang for d in decisions if d.deferred} & self._deferrals.ended
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
         self.seen = Seen(snapshot, decisions)
