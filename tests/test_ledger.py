@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6491,
     "api": 3925,
     "cluster": 6422,
-    "commands": 6325,
+    "commands": 6326,
     "controller": 4364,
     "dashboard": 633,
     "frameworks": 3160,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2333,
     "scheduler": 11006,
     "store": 3328,
-    "tests": 76264,
+    "tests": 76275,
     "tools": 2587,
 }
 

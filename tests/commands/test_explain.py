@@ -151,6 +151,17 @@ def test_gang_without_a_job_is_reported_by_its_pod_group(live):
     assert cells == ["ml", "never as things are", "QueueNotFound"]
 
 
+def test_programs_read_no_verdict_of_a_job_without_one(live):
+    """Such a job has its state and messages alone."""
+    live(job("new", workers=1))
+    (told,) = json.loads(ask("new", output="json").text)
+    message = "No operator has reported a status."
+    assert told == {
+        "gang": "TFJob/team/new",
+        "verdict": {"state": "Created", "message": message},
+    }
+
+
 def test_what_the_user_may_not_read_is_named(live):
     """Jobs are reported without the nodes of pods."""
     failing = {"/api/v1/namespaces/team/pods": ApiError(403, "Forbidden", "no pods", None)}

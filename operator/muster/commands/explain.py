@@ -105,7 +105,8 @@ def lines(standing: Standing) -> Iterator[str]:
 
 def document(standing: Standing) -> Json:
     """Return what programs read: `status.gang`, and the state and message of other jobs."""
-    written = status.write(JobStatus(gang=standing.verdict))["gang"]
+    gang = standing.verdict if standing.verdict.state else None
+    written = status.write(JobStatus(gang=gang)).get("gang", {})
     written |= {"state": standing.state, "message": " ".join(standing.messages)}
     reported = {} if standing.reported is None else {"reported": time_text(standing.reported)}
     return {"gang": standing.key, "verdict": written, **reported}
