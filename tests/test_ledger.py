@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2333,
     "scheduler": 11006,
     "store": 3328,
-    "tests": 76275,
+    "tests": 76230,
     "tools": 2587,
 }
 

@@ -285,19 +285,6 @@ def test_where_it_said_what_is_cleaned_up_before_there_was_a_run_policy(policy, 
     assert told == ([text] if policy else [])
 
 
-def test_missing_permissions_are_told():
-    """On the job; nothing is created, and it goes on once they are there."""
-    lacking = "this account may not create pods/exec"
-    made = world("v1", context=Context(lacking={"mpijob-controller": lacking}))
-    assert (made.status["state"], made.status["reason"]) == ("Blocked", lacking)
-    assert "PermissionMissing" in made.reasons()
-    assert not made.objects
-    made.context = Context()
-    made.settle()
-    assert LAUNCHER in made.names()
-    assert made.status["state"] == "Created"
-
-
 def test_all_pods_are_one_gang():
     """The launcher is one of them."""
     made = world("v1", backend=gang.KUBE_BATCH)
@@ -317,17 +304,3 @@ def test_a_restart_policy_in_a_template_is_told_of_the_launchers_only():
 def test_a_suspended_job_creates_nothing():
     """Neither pods nor what they need."""
     assert not world("v1", policy={"suspend": True}).objects
-
-
-def test_objects_of_others_stand_in_the_way():
-    """It says which, in the words of old."""
-    made = world("v1")
-    made.objects["Role", LAUNCHER]["metadata"]["ownerReferences"] = [
-        {"kind": "X", "name": "x", "uid": "other", "controller": True}
-    ]
-    made.now += 3600
-    made.settle()
-    assert made.status["reason"] == (
-        'Resource "mnist-launcher" of MPIJobKind "Role" already exists and is not managed by '
-        "MPIJob"
-    )

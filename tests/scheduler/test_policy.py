@@ -126,6 +126,16 @@ def configured(**part):
     return {"configurations": [part]}
 
 
+def argument(name, key, value, text):
+    """Return a plugin with a wrong argument, where it is, and what is reported."""
+    return plugin(name=name, arguments={key: value}), f"{PLUGIN}.arguments.{key}", text
+
+
+def of_action(name, key, value, text):
+    """Return the same of an action."""
+    return configured(name=name, arguments={key: value}), f"{CONFIGURED}.arguments.{key}", text
+
+
 CONFIGURED = "configurations[0]"
 PLUGIN = "tiers[0].plugins[0]"
 WRONG = [
@@ -150,70 +160,42 @@ WRONG = [
         'did you mean "enableJobOrder"?',
     ),
     (plugin(name="drf", enableJobOrder="no"), f"{PLUGIN}.enableJobOrder", "is either true or"),
-    (
-        plugin(name="nodeorder", arguments={"leastrequest.weight": 1}),
-        f"{PLUGIN}.arguments.leastrequest.weight",
+    argument(
+        "nodeorder",
+        "leastrequest.weight",
+        1,
         'is no argument of nodeorder; did you mean "leastrequested.weight"?',
     ),
-    (
-        plugin(name="nodeorder", arguments={"leastrequested.weight": "much"}),
-        f"{PLUGIN}.arguments.leastrequested.weight",
+    argument(
+        "nodeorder",
+        "leastrequested.weight",
+        "much",
         '"much" is no weight; write a number, 0 or more',
     ),
-    (
-        plugin(name="binpack", arguments={"binpack.cpu": "-1"}),
-        f"{PLUGIN}.arguments.binpack.cpu",
-        "no weight",
-    ),
-    (
-        plugin(name="binpack", arguments={"binpack.cpu": "inf"}),
-        f"{PLUGIN}.arguments.binpack.cpu",
-        "no weight",
-    ),
-    (
-        plugin(name="binpack", arguments={"binpack.resources.": "1"}),
-        f"{PLUGIN}.arguments.binpack.resources.",
-        "is no argument of binpack",
-    ),
-    (
-        plugin(name="binpack", arguments={"binpack.shape": "0:0,0:100"}),
-        f"{PLUGIN}.arguments.binpack.shape",
-        "like 0:0,100:100",
-    ),
-    (
-        plugin(name="binpack", arguments={"binpack.shape": "0:0,100:101"}),
-        f"{PLUGIN}.arguments.binpack.shape",
-        "is no shape",
-    ),
-    (
-        plugin(name="predicates", arguments={"predicate.PIDPressureEnable": "maybe"}),
-        f"{PLUGIN}.arguments.predicate.PIDPressureEnable",
-        "neither true nor false",
-    ),
-    (plugin(name="gang", arguments={"x": 1}), f"{PLUGIN}.arguments.x", "gang takes none"),
+    argument("binpack", "binpack.cpu", "-1", "no weight"),
+    argument("binpack", "binpack.cpu", "inf", "no weight"),
+    argument("binpack", "binpack.resources.", "1", "is no argument of binpack"),
+    argument("binpack", "binpack.shape", "0:0,0:100", "like 0:0,100:100"),
+    argument("binpack", "binpack.shape", "0:0,100:101", "is no shape"),
+    argument("predicates", "predicate.PIDPressureEnable", "maybe", "neither true nor false"),
+    argument("gang", "x", 1, "gang takes none"),
     ({"configurations": {}}, "configurations", "must be a list"),
     (configured(), f"{CONFIGURED}.name", "names no action"),
     (configured(name="gang"), f"{CONFIGURED}.name", '"gang" is no action'),
     (configured(name="preempt", argument={}), f"{CONFIGURED}.argument", '"arguments"?'),
-    (
-        configured(name="preempt", arguments={"mode": "move"}),
-        f"{CONFIGURED}.arguments.mode",
-        "preempt takes none",
-    ),
-    (
-        configured(name="defragment", arguments={"defragment.moves": 1}),
-        f"{CONFIGURED}.arguments.defragment.moves",
+    of_action("preempt", "mode", "move", "preempt takes none"),
+    of_action(
+        "defragment",
+        "defragment.moves",
+        1,
         'is no argument of defragment; did you mean "defragment.mode"?',
     ),
-    (
-        configured(name="defragment", arguments={"defragment.mode": "ask"}),
-        f"{CONFIGURED}.arguments.defragment.mode",
-        '"ask" is neither move nor propose',
-    ),
+    of_action("defragment", "defragment.mode", "ask", '"ask" is neither move nor propose'),
     *[
-        (
-            configured(name="defragment", arguments={"defragment.movesPerHour": count}),
-            f"{CONFIGURED}.arguments.defragment.movesPerHour",
+        of_action(
+            "defragment",
+            "defragment.movesPerHour",
+            count,
             f'"{count}" is no number of moves; write 1 or more',
         )
         for count in (0, -1, "1.5", "many")
