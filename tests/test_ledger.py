@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3832,
     "muster": 1171,
     "runtime": 2333,
-    "scheduler": 11006,
+    "scheduler": 11013,
     "store": 3328,
-    "tests": 76230,
+    "tests": 76241,
     "tools": 2587,
 }
 

@@ -302,3 +302,14 @@ def test_lost_members_are_placed_although_the_budget_is_spent(monkeypatch) -> No
     decisions = Cluster(nodes, [hurt, *others], monkeypatch).decide()
     assert len(decisions["team/hurt"].placements) == 2
     assert sum(decision.deferred for decision in decisions.values()) > 30
+
+
+def test_reservation_is_not_limited_by_the_first_search(monkeypatch) -> None:
+    """The start is estimated although the roles need another order than the given one."""
+    monkeypatch.setattr(units, "FIRST", 1)
+    nodes = [make_node(name="n1", cpu=4), make_node(name="n2", cpu=3)]
+    held = make_role(cpu=3, held=((0, "n1"), (1, "n2")))
+    runs = make_gang(key="a/runs", started=900.0, duration=200.0, roles=[held])
+    roles = [make_role(role="a", replicas=1, cpu=3), make_role(role="b", replicas=1, cpu=4)]
+    cluster = Cluster(nodes, [runs, make_gang(key="a/new", roles=roles)], monkeypatch)
+    assert cluster.decide()["a/new"].verdict.eta == 1100.0

@@ -24,7 +24,7 @@ ATTEMPT: Final = 10_000
 """One more order, domain or split in which a gang is tried."""
 SPLIT: Final = 2_000
 """One way to spread a role over a few nodes."""
-PATTERN: Final = 7
+PATTERN: Final = 4
 """One way to fill a node, combined with one state of the nodes before it."""
 CYCLE: Final = 1_000 * PASS
 """What the searches of one namespace may cost in a cycle if no other namespace searches."""
@@ -98,12 +98,15 @@ class Budget:
 
     def affords(self, units: int) -> bool:
         """Return whether so many units are left; record otherwise that the search was cut off."""
-        if self.left >= units:
-            return True
+        if self.left < units:
+            self.cut_off()
+        return self.left >= units
+
+    def cut_off(self) -> None:
+        """Record that the search of the charged gang goes on in a later cycle, if it may."""
         key = self._gang
         if key and key != self._deferred.alone and self.spent(key) < CYCLE:
             self.cut.add(key)
-        return False
 
     def defers(self) -> bool:
         """Return whether nothing is left for the gang, and a later cycle searches further."""
@@ -115,11 +118,11 @@ class Budget:
         return self._spent[payer]
 
     @contextmanager
-    def uncharged(self) -> Iterator[None]:
-        """Charge nobody inside, where a search may cost no more than the first one of a gang."""
+    def uncharged(self, most: int = 0) -> Iterator[None]:
+        """Charge nobody inside, where a search may cost `most`, by default as a first one."""
         self._settle()
         before = self._gang, self.left, self._exempt
-        self._gang, self.left, self._exempt = "", FIRST, True
+        self._gang, self.left, self._exempt = "", most or FIRST, True
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions import reserve, search
-from muster.scheduler.budget import ATTEMPT
+from muster.scheduler.budget import ATTEMPT, CYCLE
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import PODS, BoolArray, Refusal
@@ -71,7 +71,7 @@ def _keep_time(session: Session) -> bool:
     early = when > session.snapshot.now
     waits = early and session.rules.overused(session.queues[gang.spec.queue])
     # `_start` may have reserved for it by itself; `renew` leaves that alone.
-    with session.budget.uncharged():
+    with session.budget.uncharged(CYCLE):
         starts = not waits and _start(session, gang)
     if not starts:
         reserve.renew(session, gang, attempt, when)

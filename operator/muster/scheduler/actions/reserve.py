@@ -17,6 +17,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
+from muster.scheduler.budget import CYCLE
 from muster.scheduler.capacity import Stack, slots
 from muster.scheduler.model import (
     PODS,
@@ -117,7 +118,7 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     tries.add(key)
     departures = _departures(session, gang)
     if departures is not None:
-        with session.budget.uncharged():
+        with session.budget.uncharged(CYCLE):
             _Search(session, gang, attempt, departures).run(patience=patience)
 
 
@@ -166,7 +167,7 @@ def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> N
     kept = session.holder is not None or gang.promised or gang.protected
     departures = None if kept or gang.best_effort else _departures(session, gang)
     if departures is not None and not _limited(session, gang):
-        with session.budget.uncharged():
+        with session.budget.uncharged(CYCLE):
             _Search(session, gang, attempt, departures).renew(told)
 
 

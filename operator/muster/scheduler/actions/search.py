@@ -22,6 +22,8 @@ from muster.scheduler.model import BoolArray, IntArray, Link
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
+PART: Final = 4
+"""One search may cost this part of what is left: a reservation tries a gang many times."""
 NODES: Final = 12
 """With room on more nodes there are too many ways to try them one by one."""
 
@@ -74,12 +76,13 @@ def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool
     if riddle is None:
         return False
     least = len(riddle.nodes) * packing.STAGE * PATTERN
-    if least > CYCLE or not session.budget.affords(least):
+    if PART * least > CYCLE or not session.budget.affords(PART * least):
         return False
-    found = packing.solve(riddle.puzzle, session.budget.left // PATTERN)
+    work = session.budget.left // PART // PATTERN
+    found = packing.solve(riddle.puzzle, work)
     session.budget.spend(found.work * PATTERN)
-    if found.counts is None:
-        session.budget.exhausted()  # records whether the search was cut off
+    if found.counts is None and found.work >= work:
+        session.budget.cut_off()
     return found.counts is not None and _carry_out(session, gang, riddle, found.counts)
 
 
