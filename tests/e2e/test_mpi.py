@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.e2e.harness import (
+    SECRETS,
     Api,
     Operator,
     StartOperator,
@@ -120,7 +121,8 @@ def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None
     place.create(account)
     place.wait_condition("own", "Succeeded", of=KIND)
     assert "ownerReferences" not in place.get("ServiceAccount", "mine")["metadata"]
-    assert not place.list("RoleBinding")
+    bindings = {binding["metadata"]["name"] for binding in place.list("RoleBinding")}
+    assert bindings == {SECRETS["metadata"]["name"]}
     assert place.events("LauncherNotBound", "own")
 
 
