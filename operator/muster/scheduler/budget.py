@@ -28,7 +28,7 @@ PATTERN: Final = 4
 """One way to fill a node, combined with one state of the nodes before it."""
 CYCLE: Final = 1_000 * PASS
 """What the searches of one namespace may cost in a cycle if no other namespace searches."""
-EVALUATIONS: Final = CYCLE // 8
+EVALUATIONS: Final = CYCLE // 4
 """What the evaluation of new shapes may cost beside the searches, shared in the same way."""
 FIRST: Final = CYCLE // 8
 """What the first search for a gang may cost. After each cycle that cut it off it is doubled."""
