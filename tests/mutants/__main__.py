@@ -53,9 +53,9 @@ def main() -> None:
 
 
 def mirrored(module: Path) -> list[str]:
-    """Return the test files of a module first, then the tests of its package."""
-    folder = ROOT / "tests" / module.parent
-    return [*map(str, sorted(folder.glob(f"test_{module.stem}*.py"))), str(folder)]
+    """Return the test files of a module first, then the tests of its top-level package."""
+    own = (ROOT / "tests" / module.parent).glob(f"test_{module.stem}*.py")
+    return [*map(str, sorted(own)), str(Path(ROOT, "tests", *module.parent.parts[:1]))]
 
 
 def survives(mutation: Mutation, package: Path, module: Path, tests: list[str]) -> bool:
