@@ -38,6 +38,14 @@ class World:
             for node in self.nodes
         }
 
+    def fits(self, cpu):
+        """Return whether a task of so many CPUs fits beside the gangs that run."""
+        free = self.sizes
+        for gang in self.gangs.values():
+            for _, node in gang.roles[0].held:
+                free[node] -= _cpu(gang.roles[0])
+        return max(free.values()) >= cpu
+
     def __repr__(self):
         """Return what a failure is to be told by."""
         return f"World({self.sizes}, {self.queues}, {list(self.gangs.values())})"
@@ -220,6 +228,9 @@ def claim(dice, *, reclaims):
     queue = "q2" if reclaims else "q1"
     claimant = make_gang(key="team/x", queue=queue, priority=1, roles=[asks])
     if dice.randrange(2):
+        if reclaims and world.fits(_cpu(asks)):
+            # Members that fit are placed one by one, and raise the share of the claimant.
+            return None
         lost = dataclasses.replace(asks, previous=dict.fromkeys(asks.waiting, "gone"))
         claimant = dataclasses.replace(claimant, roles=(lost,), admitted=True, hold_until=2000.0)
     gangs = list(world.gangs.values())
