@@ -23,12 +23,14 @@ from support.chaos.invariants import Onlooker
 from support.e2e.harness import (
     OPERATOR_NAMESPACE,
     PATHS,
+    SECRETS,
     Api,
     Json,
     Operator,
     Refused,
     account_config,
     condition,
+    create_namespace,
     tfjob,
 )
 
@@ -51,7 +53,7 @@ KINDS = (
     "ServiceAccount", "HorizontalPodAutoscaler", "Lease",
 )  # fmt: skip
 """Of what a job may leave behind."""
-ORDINARY = {"kube-root-ca.crt", "default"}
+ORDINARY = {"kube-root-ca.crt", "default", SECRETS["metadata"]["name"]}
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 NODES = tuple(f"ample-{index + 1}" for index in range(6))
 CPUS = 8
@@ -232,8 +234,7 @@ class Player:
     def namespace(self, seed: int) -> Api:
         """Return a new namespace."""
         made = Api(self.cluster, f"seed-{seed if seed >= 0 else 'quiet'}-{next(_NUMBERS)}")
-        made.create({"kind": "Namespace", "metadata": {"name": made.namespace}})
-        made.wait("ServiceAccount", lambda found: "default" in found)
+        create_namespace(made)
         return made
 
 

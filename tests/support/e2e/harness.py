@@ -529,6 +529,13 @@ SECRETS: Json = {
 """What an administrator creates in each namespace of MPIJobs."""
 
 
+def create_namespace(api: Api) -> None:
+    """Create the namespace of an Api, in which MPIJobs are permitted their Secrets."""
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": api.namespace}})
+    api.create(SECRETS)
+    api.wait("ServiceAccount", lambda found: "default" in found)
+
+
 @contextmanager
 def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     """Give a new namespace; at the end its jobs and pods are deleted, and what makes them anew.
@@ -536,9 +543,7 @@ def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     The namespace stays, since to end one takes the server a hundred requests.
     """
     made = Api(cluster, f"{prefix}-{next(COUNTER)}")
-    made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
-    made.create(SECRETS)
-    made.wait("ServiceAccount", lambda found: "default" in found)
+    create_namespace(made)
     yield made
     clear(made)
 
@@ -555,7 +560,11 @@ def clear(api: Api) -> None:
 
 def nothing_left(api: Api) -> None:
     """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
-    ordinary = {"configmaps": {"kube-root-ca.crt"}, "serviceaccounts": {"default"}}
+    ordinary = {
+        "configmaps": {"kube-root-ca.crt"},
+        "serviceaccounts": {"default"},
+        "rolebindings": {SECRETS["metadata"]["name"]},
+    }
     kinds, waited = _namespaced(api), True
     while waited:  # until one look at everything finds nothing
         waited = False
