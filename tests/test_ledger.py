@@ -25,7 +25,7 @@ LEDGER = {
     "frameworks": 3160,
     "gang": 1530,
     "kube": 3704,
-    "local": 3832,
+    "local": 3830,
     "muster": 1171,
     "runtime": 2333,
     "scheduler": 11013,

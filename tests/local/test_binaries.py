@@ -324,8 +324,8 @@ def test_other_sources_are_another_build(tmp_path: Path, monkeypatch: pytest.Mon
     [
         (0, 5.0, ""),
         (90, 30.0, "90 packages"),
-        (1680, 60.0, "1680 packages of about 3000, about 6 min left"),
-        (2820, 300.0, "2820 packages of about 3000, about 3 min left"),
+        (1680, 60.0, "1680 packages of about 3000, about 2 min left"),
+        (2820, 300.0, "2820 packages of about 3000, about 1 min left"),
         (3006, 500.0, "3006 packages"),
     ],
 )
