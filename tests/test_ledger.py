@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6491,
+    "allocator": 6495,
     "api": 3925,
     "cluster": 6422,
     "commands": 6326,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2333,
     "scheduler": 11013,
     "store": 3328,
-    "tests": 76522,
+    "tests": 76532,
     "tools": 2587,
 }
 

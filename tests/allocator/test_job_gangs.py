@@ -873,6 +873,16 @@ class TestUnreachable:
         assert not restarting.memory.released
         assert not evicted(restarting)
 
+    def test_gang_with_member_on_silent_node_is_released_for_no_other_gang(self, restarting):
+        """A deadlock with another gang is broken only once no member may still run."""
+        self.silence(restarting)
+        restarting.look()
+        gang = restarting.look(60)
+        assert not gang.restartable
+        restarting.gone(W0)
+        restarting.gone(W1)
+        assert restarting.look().restartable
+
     def test_lost_member_that_is_removed_starts_another_hold(self, restarting):
         """Replacements have the whole member hold before the other members are deleted."""
         self.silence(restarting)

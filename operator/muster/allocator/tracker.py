@@ -244,6 +244,8 @@ class InputKey:
 
     revision: int
     guarded: bool
+    may_run: bool
+    """A member is on an unreachable node, where it may still run: the gang is not released."""
     plan: Plan
     placed_at: float | None
     was_whole: bool
@@ -914,6 +916,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     key = InputKey(
         revision=facts.revision,
         guarded=facts.guarded,
+        may_run=facts.may_run,
         plan=plan,
         placed_at=memory.placed_at,
         was_whole=memory.was_whole,
@@ -994,6 +997,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         refusal=NOT_NOW if key.barred else refusal,
         started=_since(facts, key.placed_at),
         guarded=facts.guarded,
+        restartable=facts.asks.restartable and not key.may_run,
         moving=key.moving,
         owed=key.owed,
         told=key.told,
