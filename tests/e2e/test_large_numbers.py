@@ -45,7 +45,9 @@ COUNT, BATCH = DOCUMENTS or 40, 20
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster"
 RENEWAL_SECONDS = 2.0 + 2.0
 """The retry period of the lease, and the seconds that a renewal may be late."""
-STALL_SECONDS, START_SECONDS, MEMORY = 0.5, 5.0, 1.5
+STALL_SECONDS, START_SECONDS = 0.5, 5.0
+MEMORY_BYTES = 150 << 20
+"""What the operator may grow by. Jobs of 50,000 pods in all take 70 MiB while they wait."""
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Record:
             "stall": (self.stall, STALL_SECONDS + 2 * quiet.stall),
             "renewal": (self.renewal, RENEWAL_SECONDS + lag),
             "start": (self.start, START_SECONDS + lag),
-            "memory": (self.memory, MEMORY * quiet.memory),
+            "memory": (self.memory, quiet.memory + MEMORY_BYTES),
         }
         return {name: value for name, (value, limit) in found.items() if value > limit}
 
