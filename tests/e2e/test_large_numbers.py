@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -55,7 +56,7 @@ class Record:
     """The largest values that were observed while documents were posted."""
 
     stall: float = 0.0
-    """Seconds until the loop of the work answered."""
+    """Seconds until the main loop answered, which renews the lease."""
     renewal: float = 0.0
     """Seconds between two renewals of the lease."""
     start: float = 0.0
@@ -81,13 +82,13 @@ def recorded(api: Api, operator: Operator) -> Iterator[Record]:
     assert operator.process is not None
     process = psutil.Process(operator.process.pid)
 
-    def scrape() -> None:
+    def probe() -> None:
         while not record.stopped.wait(0.1):
             began = time.monotonic()
             try:
-                operator.scrape()
+                urlopen(f"http://127.0.0.1:{operator.health}/healthz").close()
             except OSError as error:
-                print(f"metrics cannot be read: {error}")
+                print(f"/healthz: {error}")
                 record.stall = math.inf
                 return
             record.stall = max(record.stall, time.monotonic() - began)
@@ -99,7 +100,7 @@ def recorded(api: Api, operator: Operator) -> Iterator[Record]:
             since = datetime.fromisoformat(spec["renewTime"]).timestamp()
             record.renewal = max(record.renewal, time.time() - since)
 
-    watching = [threading.Thread(target=each) for each in (scrape, renewals)]
+    watching = [threading.Thread(target=each) for each in (probe, renewals)]
     for each in watching:
         each.start()
     try:
