@@ -2,8 +2,8 @@
 """Nodes that may be at fault: pods of two jobs have failed there lately, or were refused.
 
 If these jobs are of several namespaces, the node is a suspect for all; else only for jobs of their
-namespace: a user whose jobs fail takes nobody else's pods from the nodes that they had. A program
-that fails on two nodes is at fault itself, and its failures mark no node.
+namespace: a user whose jobs fail takes no pods of other users from the nodes that they had. A
+program that fails on two nodes is at fault itself, and its failures mark no node.
 """
 
 from __future__ import annotations

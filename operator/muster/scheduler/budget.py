@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search budget of a cycle: who may search, how far, and what each step costs.
+"""The search budget of a cycle: the units that each gang may spend, and the cost of each step.
 
 Costs are units, not seconds, so that decisions replay. One unit is one node in a numpy pass over
 the columns of all nodes: about 50 ns.
@@ -61,7 +61,7 @@ class Budget:
         """The gangs whose search was cut off and goes on in a later cycle."""
 
     def charge(self, key: str) -> None:
-        """Charge the gang for what follows, unless nobody is charged at present."""
+        """Charge the gang for what follows, except inside `uncharged`."""
         if not self._exempt:
             self._settle()
             self._gang = key
@@ -119,7 +119,7 @@ class Budget:
 
     @contextmanager
     def uncharged(self, most: int = 0) -> Iterator[None]:
-        """Charge nobody inside, where a search may cost `most`, by default as a first one."""
+        """Charge no gang inside. A search there may cost `most` units, or `FIRST` if it is 0."""
         self._settle()
         before = self._gang, self.left, self._exempt
         self._gang, self.left, self._exempt = "", most or FIRST, True
