@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2333,
     "scheduler": 11013,
     "store": 3328,
-    "tests": 76538,
+    "tests": 76529,
     "tools": 2587,
 }
 

@@ -40,7 +40,9 @@ def deleted(api: Api, since: str) -> set[str]:
     return {p["metadata"]["name"] for p in pods if "deletionTimestamp" in p["metadata"]}
 
 
-def wait_complete(api: Api, name: str, before: dict[str, str], replaced: set[str]) -> None:
+def wait_complete(
+    api: Api, name: str, before: dict[str, str], replaced: set[str], of: str = "TFJob"
+) -> None:
     """Wait until all pods of a job run, those that are `replaced` with other uids."""
 
     def complete(pods: dict[str, Json]) -> bool:
@@ -50,7 +52,7 @@ def wait_complete(api: Api, name: str, before: dict[str, str], replaced: set[str
         return running and mine.keys() == before.keys() and fresh == replaced
 
     api.wait("Pod", complete, what=f"{name} is complete")
-    api.wait_job(name, lambda found: verdict(found).get("state") == "Running")
+    api.wait_job(name, lambda found: verdict(found).get("state") == "Running", of=of)
 
 
 def start(
@@ -144,17 +146,6 @@ def test_failed_worker_of_an_mpijob_is_replaced_alone(
     # As a kubelet does at the shutdown of its node; other failures restart the container.
     status = {"phase": "Failed", "reason": "Terminated", "message": "node shutdown"}
     api.patch("Pod", "gang-worker-1", {"status": status}, "status")
-    wait_complete_mpi(api, before)
+    wait_complete(api, "gang", before, {"gang-worker-1"}, of="MPIJob-v2beta1")
     print(f"complete {time.monotonic() - began:.1f} s after the failure, 1 pod deleted")
     assert deleted(api, since) <= {"gang-worker-1"}
-
-
-def wait_complete_mpi(api: Api, before: dict[str, str]) -> None:
-    """Wait until an MPIJob whose worker 1 failed has all its pods, and only that one replaced."""
-
-    def complete(pods: dict[str, Json]) -> bool:
-        mine = {n: p for n, p in pods.items() if n in before and phase_of(p) == "Running"}
-        fresh = {n for n, p in mine.items() if p["metadata"]["uid"] != before[n]}
-        return mine.keys() == before.keys() and fresh == {"gang-worker-1"}
-
-    api.wait("Pod", complete, what="gang is complete")
