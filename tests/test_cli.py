@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands, and the names under which the ancestors' Deployments call them."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from muster import cli
 from muster.api import crds
+from muster.commands import questions
 from muster.frameworks import FRAMEWORKS
 
 OPERATOR = Path(cli.__file__).parents[1]
@@ -67,6 +69,17 @@ def test_gang_flags_that_contradict_each_other(capsys):
     assert cli.main(["run", "--gang-scheduling=volcano", "--gang-scheduler-name=none"]) == 2
     told = capsys.readouterr().err
     assert "--gang-scheduler-name=none and --gang-scheduling=volcano" in told
+
+
+def test_interrupted_command_ends_with_130(monkeypatch, capsys):
+    """Ctrl-C ends a command with the exit code of shells and no traceback."""
+
+    async def interrupted(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(questions, "snapshot", interrupted)
+    assert cli.main(["snapshot"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("words", [["version"], ["run", "--version"], ["--version=true"]])

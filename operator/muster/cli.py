@@ -18,6 +18,7 @@ import muster
 from muster import flags
 from muster.commands import arguments, output
 from muster.flags import COMMANDS, FlagError
+from muster.kube import loops
 from muster.settings import Settings, TemplateError
 
 ANCESTORS = {
@@ -35,6 +36,8 @@ REMOVED = {
     "resume": _PATCH % "false",
 }
 """A removed command -> what to use instead."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
 COMPLETE = "__complete"
 """The command by which shells, and kubectl, ask what may come next."""
 _SNAPSHOT = "a snapshot in place of the live cluster"
@@ -61,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(importlib.import_module("muster.local.commands").EVAL_FAILS)
         raise
     args.rest = rest
-    code: int = args.run(args)
+    try:
+        code: int = args.run(args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code
 
 
@@ -373,7 +379,7 @@ def _ask(args: argparse.Namespace) -> int:
     try:
         answer = args.ask(questions, _settings(args), args)
         if asyncio.iscoroutine(answer):
-            answer = asyncio.run(answer)
+            answer = loops.run(answer)
     except (FlagError, arguments.ArgumentError, *questions.FAILURES) as error:
         output.complain(str(error))
         return 2
@@ -389,7 +395,7 @@ def _dashboard(args: argparse.Namespace) -> int:
     questions = importlib.import_module("muster.commands.questions")
     page = importlib.import_module("muster.commands.dashboard")
     try:
-        asyncio.run(page.run(_settings(args), args.cluster, args.port))
+        loops.run(page.run(_settings(args), args.cluster, args.port))
     except KeyboardInterrupt:
         return 0
     except (FlagError, *questions.FAILURES) as error:

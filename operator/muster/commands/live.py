@@ -17,6 +17,7 @@ from muster.commands import output
 from muster.commands.arguments import Reference
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import Framework
+from muster.kube import loops
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, OPENED, ApiError, Kube
 from muster.kube.informer import EXPIRED, pages
@@ -25,7 +26,7 @@ from muster.kube.resources import QUEUES, Resource
 TRIES: Final = 2
 """Somebody sits before it: a server that cannot be reached is told at once."""
 WIDTH: Final = 16
-FAILED, INTERRUPTED = 2, 130
+FAILED = 2
 KINDS: Final = ",".join(row.plural for row in FRAMEWORKS.values())
 """The kinds of jobs as kubectl takes them."""
 WRITES: Final = ("create", "update", "patch", "delete")
@@ -56,13 +57,11 @@ Command = Callable[[Kube, str], AsyncGenerator[str, None]]
 def run(command: Command, place: Place) -> int:
     """Print what a command says of the cluster; return the exit code."""
     try:
-        asyncio.run(_print(command, place))
+        loops.run(_print(command, place))
     except ApiError as error:
         return _complain(explained(error))
     except (RefusedError, ConfigurationError, OSError, *BROKEN) as error:
         return _complain(str(error) or f"no answer came: {type(error).__name__}")
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return INTERRUPTED
     return 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls between the event loops of two threads."""
+"""Event loops: a command's own, and calls between those of two threads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine on a loop of its own, for a command of a terminal.
+
+    Raises KeyboardInterrupt if it was canceled. asyncio.run raises CancelledError where Ctrl-C
+    arrives while it installs its handler (python/cpython, Runner.run resets its count of them).
+    """
+    try:
+        return asyncio.run(main)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 async def run_on(loop: asyncio.AbstractEventLoop | None, call: Coroutine[Any, Any, T]) -> T:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from muster.api import manifest
 from muster.api.names import JobState
+from muster.kube import loops
 from muster.local import (
     binaries,
     cluster,
@@ -93,7 +94,7 @@ def _show(*, keep: bool) -> None:
             operator.wait_ready()
             _say("Muster is ready: an operator with the rights that it ships, and no more.")
             _say(f"Watch on a page: http://{page}/")
-            asyncio.run(_play(where, operator, examples))
+            loops.run(_play(where, operator, examples))
         except ShowError as error:
             raise ShowError(f"{error}\nThe operator's log:\n{operator.log_tail()}") from error
 

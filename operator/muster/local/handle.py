@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter
 
+from muster.kube import loops
 from muster.local import layout, nodes, processes
 
 if TYPE_CHECKING:
@@ -434,4 +435,4 @@ def ask(kubeconfig: Path, question: Callable[[ApiServer], Awaitable[T]]) -> T:
         async with apiserver.connected(kubeconfig) as api:
             return await question(api)
 
-    return asyncio.run(asked())
+    return loops.run(asked())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.api import manifest
+from muster.kube import loops
 from muster.kube.client import BROKEN, ApiError, fetch
 from muster.local import cluster, kubeconfig, layout, processes
 from muster.local.handle import LOOPBACK, Cluster, ClusterError
@@ -55,7 +56,7 @@ class Runner:
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until it calls itself ready; ClusterError if it ends or takes too long."""
         deadline = time.monotonic() + seconds
-        while (answer := asyncio.run(self._readiness())) != "ok":
+        while (answer := loops.run(self._readiness())) != "ok":
             self.check()
             if time.monotonic() > deadline:
                 reason = answer or "it does not answer"
