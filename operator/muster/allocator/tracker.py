@@ -235,37 +235,6 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class InputKey:
-    """All that a gang's input depends on.
-
-    While it is equal, the input is the same object: the snapshot keeps what it made of each gang
-    by that identity, so that a cycle costs what has changed and not what there is.
-    """
-
-    revision: int
-    guarded: bool
-    may_run: bool
-    """A member is on an unreachable node, where it may still run: the gang is not released."""
-    plan: Plan
-    placed_at: float | None
-    was_whole: bool
-    hold_until: float | None
-    barred: bool
-    moving: bool
-    owed: bool
-    growth: int
-    """How many more must be together than the gang had."""
-    mends: bool
-    """It lacks some of those it had: these come first, and what it has grown by after them."""
-    told: float | None
-    """When it is to start, by what it was told last."""
-    misled: bool
-    """It waits, and the times that it was told were not kept."""
-    shuns: frozenset[str]
-    """Nodes on which missing members are placed only if no other node is possible."""
-
-
-@dataclass(frozen=True, slots=True)
 class GangMemory:
     """What is remembered of one gang between cycles. All else is derived anew."""
 
@@ -328,8 +297,8 @@ class GangMemory:
     """Those of the last step."""
     due: float = 0.0
     """When to look again although nothing has changed."""
-    key: InputKey | None = None
     input: GangInput | None = None
+    """The gang as the last step showed it; the same object while nothing of it has changed."""
 
     @property
     def was_whole(self) -> bool:
@@ -888,22 +857,26 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
 
 
 def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
-    """See to it that the gang's input is the one that belongs to what is known now."""
-    facts = turn.facts
-    if not facts.tasks:
-        turn.remember(input=None, key=None)
-        return
-    memory, growth = turn.memory, _growth(turn.memory, facts)
-    mends = growth > 0 and facts.ready < _least(memory, facts)
+    """Keep the input of the gang as the same object, unless it changed.
+
+    The snapshot keeps what it made of each gang by that identity, so that a cycle costs what has
+    changed and not what there is.
+    """
+    there = bool(turn.facts.tasks)
+    turn.remember(input=_input(turn, hold_until, barred=barred) if there else None)
+
+
+def _plan(turn: _Turn, *, mends: bool) -> Plan:
+    """Return what is in mind for the pods of the gang, and wake when that changes by time."""
+    memory, facts = turn.memory, turn.facts
     for retry in memory.retries.values():
         turn.wake(retry.until)
-    turn.wake(memory.misled_until)
     backing_off = {place for place, due in facts.due.items() if due > turn.now}
     for place in backing_off:
         turn.wake(facts.due[place])
     retries = {place for place, retry in memory.retries.items() if retry.until > turn.now}
     pausing = frozenset(retries | backing_off)
-    plan = Plan(
+    return Plan(
         assumed=memory.nodes,
         previous=memory.previous,
         later=pausing | _fresh(memory, facts) if mends else pausing,
@@ -913,26 +886,6 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         unbound=memory.unbound if facts.charged else (),
         replaced=facts.due.keys(),
     )
-    key = InputKey(
-        revision=facts.revision,
-        guarded=facts.guarded,
-        may_run=facts.may_run,
-        plan=plan,
-        placed_at=memory.placed_at,
-        was_whole=memory.was_whole,
-        hold_until=hold_until,
-        barred=barred,
-        moving=memory.moving,
-        owed=memory.owed,
-        growth=growth,
-        mends=mends,
-        told=memory.told,
-        misled=turn.now < memory.misled_until,
-        shuns=(_NONE if hold_until is None else facts.suspects) | _avoided(turn),
-    )
-    # An equal key keeps the old input, and with it what the columns made of this gang.
-    if key != memory.key:
-        turn.remember(input=_input(facts, key), key=key)
 
 
 def _avoided(turn: _Turn) -> frozenset[str]:
@@ -972,12 +925,16 @@ def _drop_half(turn: _Turn) -> None:
     turn.forget(place for place in memory.assumed if place not in under_way)
 
 
-def _input(facts: GangFacts, key: InputKey) -> GangInput:
+def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
     """Return the gang as the scheduler sees it."""
-    roles, pending = tasks.roles(facts.tasks, facts.pods, key.plan)
-    grows = key.growth > 0 and not key.mends
+    memory, facts = turn.memory, turn.facts
+    growth = _growth(memory, facts)
+    # It lacks some of those it had: these come first, and what it has grown by after them.
+    mends = growth > 0 and facts.ready < _least(memory, facts)
+    roles, pending = tasks.roles(facts.tasks, facts.pods, _plan(turn, mends=mends))
+    turn.wake(memory.misled_until)
     # What it has grown by has no claim on room: it is let in as any gang is.
-    admitted = (facts.youngest is not None or key.was_whole) and not grows
+    admitted = _is_admitted(memory, facts) and (growth == 0 or mends)
     refusal = facts.asks.refusal
     # A gang that runs keeps its claim: a quota that has become smaller lets its pods be replaced
     # again some day, and the API server says it of each pod until then.
@@ -987,22 +944,23 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         pending = Counter(pending) + Counter(facts.coming)
     return replace(
         facts.asks,
-        min_member=facts.asks.min_member - (key.growth if key.mends else 0),
+        min_member=facts.asks.min_member - (growth if mends else 0),
         # What it was before it grew, nobody knows role by role.
-        leasts={} if key.mends else facts.asks.leasts,
+        leasts={} if mends else facts.asks.leasts,
         roles=roles,
         pending={name: amount for name, amount in pending.items() if amount},
         admitted=admitted,
-        hold_until=key.hold_until,
-        refusal=NOT_NOW if key.barred else refusal,
-        started=_since(facts, key.placed_at),
+        hold_until=hold_until,
+        refusal=NOT_NOW if barred else refusal,
+        started=_since(facts, memory.placed_at),
         guarded=facts.guarded,
-        restartable=facts.asks.restartable and not key.may_run,
-        moving=key.moving,
-        owed=key.owed,
-        told=key.told,
-        misled=key.misled,
-        shuns=key.shuns,
+        # A member on an unreachable node may still run: no other gang gets its room by a release.
+        restartable=facts.asks.restartable and not facts.may_run,
+        moving=memory.moving,
+        owed=memory.owed,
+        told=memory.told,
+        misled=turn.now < memory.misled_until,
+        shuns=(_NONE if hold_until is None else facts.suspects) | _avoided(turn),
     )
 
 
