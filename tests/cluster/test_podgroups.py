@@ -17,7 +17,7 @@ from muster.allocator.verdict import RELEASE, SOMEBODY, unnamed
 from muster.api.reasons import Reason
 from muster.api.status import Verdict
 from muster.cluster import podgroups
-from muster.cluster.gangs import GangRules
+from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.pods import PodShape
 from muster.scheduler.model import Topology, namespace_of
@@ -58,7 +58,7 @@ def test_pods_that_evict_nobody():
     calm, other = ask(preemption="Never"), ask(preemption="PreemptLowerPriority")
     for asked, polite in (((calm, calm), True), ((calm, other), False), ((other,), False)):
         members = [(make_pod(name=f"p{i}"), each) for i, each in enumerate(asked)]
-        found = podgroups.asks("k", members, podgroups.terms("Pod/team/k", members, None, RULES))
+        found = podgroups.terms("Pod/team/k", members, None, RULES).asks
         assert found.polite is polite
 
 
@@ -118,10 +118,10 @@ def test_pods_of_others_are_left_alone():
 def test_a_pod_names_the_minimum_where_there_is_no_object():
     """The largest number that any member names; what is no number counts as none."""
     few, many, odd = (ask(labels={LIGHTWEIGHT: "g", LEAST: n}) for n in ("2", "3", "many"))
-    assert terms("pod-group/team/g", few, many, odd).minimum == 3
-    assert terms("pod-group/team/g", odd).minimum == 1
+    assert terms("pod-group/team/g", few, many, odd).asks.min_member == 3
+    assert terms("pod-group/team/g", odd).asks.min_member == 1
     shadow = ask(owner=JOB, annotations={MIN_MEMBER: "4"})
-    assert terms("Job/team/qj", shadow, ask(owner=JOB)).minimum == 4
+    assert terms("Job/team/qj", shadow, ask(owner=JOB)).asks.min_member == 4
     assert ask(annotations={GROUP_NAME: "g", MIN_MEMBER: "4"}).minimum == 0
 
 
@@ -138,11 +138,11 @@ def test_a_pod_group_says_it_all():
     }
     group = make_group(spec=spec, created=3.0)
     found = terms("PodGroup/team/g", ask(priority=1005), group=group)
-    assert (found.minimum, found.queue, found.priority) == (6, "research", 1000)
-    assert found.priority_class == "high"
-    assert found.min_resources == {"cpu": 2000}
+    assert (found.asks.min_member, found.asks.queue, found.asks.priority) == (6, "research", 1000)
+    assert found.asks.priority_class == "high"
+    assert found.asks.min_resources == {"cpu": 2000}
     assert (found.timeout, found.hold, found.on_hold_expired) == (60, 7, "release")
-    assert (found.created, found.uid) == (3.0, "group-uid")
+    assert (found.asks.created, found.asks.uid) == (3.0, "group-uid")
 
 
 def test_a_group_is_not_waited_for_beyond_all_measure():
@@ -158,8 +158,8 @@ def test_a_group_is_not_waited_for_beyond_all_measure():
 def test_a_pod_group_that_says_nothing():
     """One pod at a time, the default queue, the highest priority of its pods."""
     found = terms("PodGroup/team/g", ask(priority=5), ask(priority=7), group=make_group())
-    assert (found.minimum, found.queue, found.priority) == (1, "default", 7)
-    assert found.created == 9.0
+    assert (found.asks.min_member, found.asks.queue, found.asks.priority) == (1, "default", 7)
+    assert found.asks.created == 9.0
     assert (found.timeout, found.hold, found.on_hold_expired) == (None, None, "")
     assert (
         terms(
@@ -174,32 +174,32 @@ def test_a_group_is_not_above_its_pods():
     group = make_group(spec={"priorityClassName": "high"})
     pods, classes = (ask(priority=5), ask(priority=7)), ("low", "normal")
     found = terms("PodGroup/team/g", *pods, group=group, classes=classes)
-    assert (found.priority, found.priority_class) == (7, "normal")
-    assert terms("Job/team/qj", *pods, classes=classes).priority_class == "normal"
+    assert (found.asks.priority, found.asks.priority_class) == (7, "normal")
+    assert terms("Job/team/qj", *pods, classes=classes).asks.priority_class == "normal"
 
 
 def test_the_priority_of_groups_can_be_switched_off():
     """Then the pods' own decides."""
     group = make_group(spec={"priorityClassName": "high"})
     rules = GangRules(OURS, "default", {"high": 1000}, group_priority=False)
-    assert terms("PodGroup/team/g", ask(priority=5), group=group, rules=rules).priority == 5
+    assert terms("PodGroup/team/g", ask(priority=5), group=group, rules=rules).asks.priority == 5
 
 
 def test_a_disruption_budget_is_a_group_of_old():
     """Its minAvailable counts if it is a number."""
     budget = make_group(kind="PodDisruptionBudget", spec={"minAvailable": 3})
-    assert terms("Job/team/qj", ask(owner=JOB), group=budget).minimum == 3
+    assert terms("Job/team/qj", ask(owner=JOB), group=budget).asks.min_member == 3
     share = make_group(kind="PodDisruptionBudget", spec={"minAvailable": "50%"})
-    assert terms("Job/team/qj", ask(owner=JOB), group=share).minimum == 1
+    assert terms("Job/team/qj", ask(owner=JOB), group=share).asks.min_member == 1
 
 
 def test_a_group_that_is_not_there_yet():
     """Its pods wait for it; nobody else waits."""
-    refusal = terms("PodGroup/team/g", ask(annotations={GROUP_NAME: "g"})).refusal
+    refusal = terms("PodGroup/team/g", ask(annotations={GROUP_NAME: "g"})).asks.refusal
     assert refusal.reason is Reason.GROUP_MISSING
     assert refusal.sentence == 'PodGroup "g" does not exist'
-    assert terms("pod-group/team/g", ask()).refusal is None
-    assert terms("Pod/team/p", ask()).refusal is None
+    assert terms("pod-group/team/g", ask()).asks.refusal is None
+    assert terms("Pod/team/p", ask()).asks.refusal is None
 
 
 def test_a_pod_on_its_node_has_the_shape_of_one_that_waits():
@@ -225,7 +225,7 @@ def test_the_pod_of_a_launcher_is_asked_for_by_its_job():
 KEY = "PodGroup/team/g"
 SMALL, LARGE = PodShape((("cpu", 1000),)), PodShape((("cpu", 4000),))
 SETTINGS = GangSettings(GangRules(frozenset({"muster"}), "default"))
-TERMS = Terms("uid", 1.0, 2, "default", 0)
+TERMS = Terms(GangInput(KEY, "uid", "default", 1.0, 2, ()))
 
 
 def member(name="a", *, group=KEY, shape=SMALL, priority=0, **pod):
@@ -342,7 +342,8 @@ def test_nodes_that_are_kept():
 )
 def test_what_keeps_the_cluster_at_work(pod, critical):
     """By class or namespace of any of its pods."""
-    assert gang(member("a", **pod)).critical is critical
+    found = podgroups.terms(KEY, [member("a", **pod)], None, SETTINGS.rules)
+    assert found.asks.critical is critical
 
 
 def test_where_pods_are_to_lie():
@@ -353,7 +354,7 @@ def test_where_pods_are_to_lie():
     plain, own = ask(), ask(annotations=theirs)
     members = [(make_pod(name=f"p{i}"), each) for i, each in enumerate((plain, own, plain))]
     found = podgroups.terms("PodGroup/team/g", members, group, RULES)
-    assert podgroups.asks("k", members, found).topology == Topology("zone", required=True)
+    assert found.asks.topology == Topology("zone", required=True)
     assert [(each.topology, list(each.places)) for each in podgroups.task_sets(members)] == [
         (None, [0, 2]),
         (Topology("rack"), [1]),
@@ -364,7 +365,7 @@ def test_a_group_that_asks_for_no_label():
     """Its gang waits, and says which annotation is wrong."""
     wrong = {"muster.kubeflow.org/topology-required": "my rack"}
     group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=wrong)
-    refusal = terms("PodGroup/team/g", ask(), group=group).refusal
+    refusal = terms("PodGroup/team/g", ask(), group=group).asks.refusal
     assert refusal.reason == Reason.INVALID
     assert "metadata.annotations[muster.kubeflow.org/topology-required]" in refusal.sentence
 
@@ -379,11 +380,11 @@ def test_the_minimum_of_each_role():
         for i, (role, node) in enumerate(labels)
     ]
     found = podgroups.terms("PodGroup/team/g", members, group, RULES)
-    assert (found.minimum, found.leasts) == (3, {"ps": 1, "worker": 2})
+    assert (found.asks.min_member, found.asks.leasts) == (3, {"ps": 1, "worker": 2})
     sets = podgroups.task_sets(members, by_role=True)
     assert {each.role: list(each.places) for each in sets} == {"worker": [0, 1, 2], "ps": [3]}
-    assert podgroups.ready(members, found.leasts) == 2
-    assert podgroups.phase(members, 3, found.leasts) == "Pending"
+    assert podgroups.ready(members, found.asks.leasts) == 2
+    assert podgroups.phase(members, 3, found.asks.leasts) == "Pending"
 
 
 @pytest.mark.parametrize("text", ["", "worker", "worker=", "worker=x", "worker=1,worker=2", "=1"])
@@ -392,5 +393,5 @@ def test_a_minimum_that_cannot_be_read(text):
     annotations = {"muster.kubeflow.org/min-available": text}
     group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=annotations)
     found = terms("PodGroup/team/g", ask(), group=group)
-    assert found.refusal.reason == Reason.INVALID
-    assert "metadata.annotations[muster.kubeflow.org/min-available]" in found.refusal.sentence
+    assert found.asks.refusal.reason == Reason.INVALID
+    assert "metadata.annotations[muster.kubeflow.org/min-available]" in found.asks.refusal.sentence

@@ -476,7 +476,7 @@ def of_a_job(pods):
 def of_a_group(pods):
     """Return the facts of a PodGroup with these pods."""
     found = [(pod, Ask("PodGroup/team/g", 0, 0, SHAPE)) for pod in pods.values()]
-    terms = Terms("g", 0.0, MINIMUM, "default", 0)
+    terms = Terms(GangInput("PodGroup/team/g", "g", "default", 0.0, MINIMUM, ()))
     return members.group_facts("PodGroup/team/g", found, terms, SETTINGS, BLANK, 1)
 
 

@@ -767,8 +767,9 @@ class PodGroupMembers(_Kind):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
         if foreign:
-            terms = replace(terms, queue=self._settings.rules.default_queue)
-        blank = self._blank(key.split("/", 2)[2], terms.minimum)
+            queue = self._settings.rules.default_queue
+            terms = replace(terms, asks=replace(terms.asks, queue=queue))
+        blank = self._blank(key.split("/", 2)[2], terms.asks.min_member)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
         written = _written(group, blank)
         return replace(
@@ -830,18 +831,18 @@ def group_facts(
         uid=key,
         source=None,
         revision=revision,
-        asks=podgroups.asks(key, members, terms),
-        tasks=podgroups.task_sets(members, by_role=bool(terms.leasts)),
+        asks=terms.asks,
+        tasks=podgroups.task_sets(members, by_role=bool(terms.asks.leasts)),
         pods=pods,
         blank=blank,
         # A successor of a pod that ends has another name, or will at least be another pod.
         wanted=frozenset(living),
         begins=min(pod.created for pod in pods.values()),
         remade=False,
-        ready=podgroups.ready(members, terms.leasts),
+        ready=podgroups.ready(members, terms.asks.leasts),
         ending=sum(map(standing.is_ending, pods.values())),
         may_run=any(map(standing.may_run, pods.values())),
-        need=terms.minimum,
+        need=terms.asks.min_member,
         youngest=_youngest(pods.values()),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),
         discreet=settings.hide_others,

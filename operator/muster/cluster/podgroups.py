@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from muster import frameworks
@@ -66,17 +66,8 @@ class Ask:
 class Terms:
     """What a gang asks as a whole."""
 
-    uid: str
-    created: float
-    minimum: int
-    queue: str
-    priority: int
-    priority_class: str = ""
-    min_resources: Mapping[str, int] | None = None
-    refusal: Refusal | None = None
-    duration: float = UNLIMITED
-    """Seconds that it is expected to run."""
-    drains_from: float = UNLIMITED
+    asks: GangInput
+    """Without its roles."""
     timeout: float | None = None
     """Seconds for which places are kept for one that does not become whole; None: it does not
     say."""
@@ -84,9 +75,6 @@ class Terms:
     """Seconds for which the place of a lost member is kept; None: it does not say."""
     on_hold_expired: str = ""
     """What happens then: keep, release, restart; empty: it does not say."""
-    topology: Topology | None = None
-    leasts: Mapping[str, int] = field(default_factory=dict)
-    """Role -> how many of its pods must start together; `minimum` is their sum."""
 
 
 def parse_ask(
@@ -146,54 +134,48 @@ def terms(
     """Return what a gang asks. `group` is its object: PodGroup or PodDisruptionBudget, or None."""
     pods = list(members)
     # Age is that of the oldest pod: later members must not send the gang back in its queue.
-    first = min(pod.created for pod, _ in pods)
-    priority = max(ask.priority for _, ask in pods)
-    if group is None:
-        dialect, _, name = key.split("/", 2)
-        refusal = _missing(name) if dialect in _OBJECTS else None
-        least = max(1, *(ask.minimum for _, ask in pods))
-        return Terms(
-            key,
-            first,
-            least,
-            rules.default_queue,
-            priority,
-            _class_of(pods),
-            refusal=refusal,
-            drains_from=first + rules.reservation_after,
-        )
-    spec = group.spec
-    named, carried = edge.text(spec.get("priorityClassName")), _class_of(pods)
+    created = min(pod.created for pod, _ in pods)
+    priority, carried = max((ask.priority, pod.priority_class) for pod, ask in pods)
+    annotations: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+    spec: Json = {}
+    if group is not None:
+        annotations, labels, spec = group.annotations, group.labels, group.spec
+        created = group.created or created
+    named = edge.text(spec.get("priorityClassName"))
     if rules.group_priority and rules.priorities.get(named, UNLIMITED) <= priority:
         # Whoever may write a group would use any class; which pods may, the API server judges.
         priority, carried = rules.priorities[named], named
     hold = edge.integer(spec.get("memberHoldSeconds"))
-    by_role = leasts.readable(group.annotations)  # the refusal tells what is wrong
+    by_role = leasts.readable(annotations)  # the refusal tells what is wrong
     native = edge.mapping(edge.mapping(spec.get("schedulingPolicy")).get("gang")).get("minCount")
     asked = spec.get("minMember", spec.get("minAvailable", native))
-    least = edge.within(asked, 1, MOST_MEMBERS)
-    return Terms(
-        uid=group.uid,
-        created=group.created or first,
-        minimum=sum(by_role.values()) if by_role else least,
+    if group is None:
+        asked = max(ask.minimum for _, ask in pods)
+    asks = GangInput(
+        key=key,
+        uid=key if group is None else group.uid,
         queue=edge.text(spec.get("queue")) or rules.default_queue,
+        created=created,
+        min_member=sum(by_role.values()) if by_role else edge.within(asked, 1, MOST_MEMBERS),
+        roles=(),
         priority=priority,
         priority_class=carried,
         min_resources=amounts(spec.get("minResources")),
-        refusal=_refusal(group),
+        refusal=_missing(key) if group is None else _refusal(group),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
-        drains_from=(group.created or first) + rules.reservation_after,
+        drains_from=created + rules.reservation_after,
+        critical=any(critical(pod.namespace, (pod,)) for pod, _ in pods),
+        polite=all(ask.polite for _, ask in pods),
+        topology=topology_of(annotations, labels),
+        leasts=by_role,
+    )
+    return Terms(
+        asks,
         timeout=rules.timeout(edge.integer(spec.get("scheduleTimeoutSeconds"))),
         hold=None if hold is None else min(float(hold), rules.max_member_hold),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
-        topology=topology_of(group.annotations, group.labels),
-        leasts=by_role,
     )
-
-
-def _class_of(members: Sequence[tuple[PodView, Ask]]) -> str:
-    """Return the class of the pods of the highest priority."""
-    return max((ask.priority, pod.priority_class) for pod, ask in members)[1]
 
 
 def _refusal(group: GroupView) -> Refusal | None:
@@ -215,8 +197,11 @@ def _wrong(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield names.MIN_AVAILABLE, str(error)
 
 
-def _missing(name: str) -> Refusal:
-    return Refusal(Reason.GROUP_MISSING, f'PodGroup "{name}" does not exist')
+def _missing(key: str) -> Refusal | None:
+    """Return why a gang waits whose group is an object, and is not there."""
+    dialect, _, name = key.split("/", 2)
+    text = f'PodGroup "{name}" does not exist'
+    return Refusal(Reason.GROUP_MISSING, text) if dialect in _OBJECTS else None
 
 
 def _group(
@@ -267,28 +252,6 @@ PER_POD: Final = frozenset(
 Labels = frozenset[tuple[str, str]]
 Member = tuple[PodView, Ask]
 Members = Sequence[Member]
-
-
-def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
-    """Return what a gang asks as a whole, without its roles."""
-    return GangInput(
-        key=key,
-        uid=terms.uid,
-        queue=terms.queue,
-        created=terms.created,
-        min_member=terms.minimum,
-        roles=(),
-        priority=terms.priority,
-        priority_class=terms.priority_class,
-        min_resources=terms.min_resources,
-        refusal=terms.refusal,
-        duration=terms.duration,
-        drains_from=terms.drains_from,
-        critical=any(critical(pod.namespace, (pod,)) for pod, _ in members),
-        polite=all(ask.polite for _, ask in members),
-        topology=terms.topology,
-        leasts=terms.leasts,
-    )
 
 
 def task_sets(members: Sequence[Member], *, by_role: bool = False) -> tuple[TaskSet, ...]:
