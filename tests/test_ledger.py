@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6495,
+    "allocator": 6454,
     "api": 3925,
-    "cluster": 6422,
+    "cluster": 6385,
     "commands": 6325,
     "controller": 4364,
     "dashboard": 633,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1177,
     "runtime": 2333,
     "scheduler": 11013,
-    "store": 3328,
-    "tests": 76560,
+    "store": 3321,
+    "tests": 76561,
     "tools": 2587,
 }
 

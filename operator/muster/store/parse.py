@@ -20,6 +20,7 @@ from muster.api.model import (
     Unreadable,
     Unready,
 )
+from muster.api.owner import Owner
 from muster.api.tolerations import NodeTolerations
 from muster.cluster import cautious, podgroups, pods, tasks
 from muster.cluster.podgroups import Ask, Member
@@ -171,10 +172,11 @@ def unread_space(
     return document["metadata"]["name"], {}, {}
 
 
-def account(document: Json, _why: object = None) -> tuple[str, str, str]:
-    """Return namespace, name and uid of a ServiceAccount."""
+def account(document: Json, _why: object = None) -> Owner:
+    """Return which ServiceAccount it is: nothing else of it matters."""
     metadata = document["metadata"]
-    return metadata["namespace"], metadata["name"], metadata["uid"]
+    kind, name = names.SERVICE_ACCOUNT, metadata["name"]
+    return Owner(metadata["namespace"], "", kind, name, metadata["uid"])
 
 
 def child_of(kind: str) -> Callable[[Json], ObjectView]:

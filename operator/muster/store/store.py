@@ -32,8 +32,6 @@ from muster.cluster.gangs import PriorityClass
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budgets
 from muster.cluster.queues import QueueInput
-from muster.cluster.quota import LimitView, QuotaView
-from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
 from muster.cluster.suspects import Suspects
@@ -53,15 +51,15 @@ from muster.store.podgroups import ForeignPods, Groups, PodGroups
 Space = tuple[str, Mapping[str, str], Mapping[str, str]]
 """Name, labels and annotations of a namespace."""
 T = TypeVar("T")
+Changed = Callable[[T | None, T | None], None]
 
 
 def _ignore(_news: object) -> None:
     """Do nothing: nobody waits for it."""
 
 
-def _read_in_full(_value: object) -> str:
-    """Return that nothing of a value was left unread."""
-    return ""
+def _record_nothing(_before: object, _after: object) -> None:
+    """Do nothing: of the object only that it changed matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +245,7 @@ class Store:
                 of_pods,
                 operator.attrgetter("unread"),
             ),
-            "PriorityClass": (_priority, _least_priority, self._priority_changed),
+            "PriorityClass": (_priority, _least_priority, self._admits(self._priority_changed)),
             **{
                 kind: (parse.child_of(kind), partial(parse.unread_child, kind), changed, spaces)
                 for kind in children
@@ -267,13 +265,24 @@ class Store:
             "StorageClass": (storage.parse_class, cautious.storage_class, stored),
             names.CSI_NODE: (storage.parse_attach, cautious.attach, stored),
             "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
-            "ResourceQuota": (quota.parse_quota, cautious.quota, self._quota_changed, spaces),
-            "LimitRange": (quota.parse_limits, cautious.limits, self._limits_changed, spaces),
-            names.SERVICE_ACCOUNT: (parse.account, parse.account, self._account_changed, spaces),
+            "ResourceQuota": (
+                quota.parse_quota,
+                cautious.quota,
+                # `used` changes with every pod of the namespace.
+                self._admits(self.quotas.quota_changed, lambda it: (it.terms, it.hard)),
+                spaces,
+            ),
+            "LimitRange": (
+                quota.parse_limits,
+                cautious.limits,
+                self._admits(self.quotas.limits_changed),
+                spaces,
+            ),
+            names.SERVICE_ACCOUNT: (parse.account, parse.account, self._admits(), spaces),
             names.RUNTIME_CLASS: (
                 runtimeclass.parse,
                 cautious.runtime,
-                self._runtime_changed,
+                self._admits(self.quotas.runtime_changed),
             ),
         }
         return {kind: self._collect(kind, *row) for kind, row in table.items()}
@@ -283,9 +292,9 @@ class Store:
         kind: str,
         read: Callable[[Json], T],
         unread: Callable[[Json, Unreadable], T],
-        changed: Callable[[T | None, T | None], None],
+        changed: Changed[T],
         namespaces: Sequence[str] = EVERYWHERE,
-        in_part: Callable[[T], str] = _read_in_full,
+        in_part: Callable[[T], str] = lambda _value: "",
     ) -> Collection[T]:
         of = OF_KIND[kind].api_version, kind
         told = self._unreadable
@@ -423,35 +432,6 @@ class Store:
         if before != after:
             self._trigger()
 
-    def _quota_changed(self, before: QuotaView | None, after: QuotaView | None) -> None:
-        self.quotas.quota_changed(before, after)
-        view = after or before
-        # `used` changes with every pod of the namespace.
-        if view is not None and _limits(before) != _limits(after):
-            self._admission_changed(view.namespace)
-        self._trigger()
-
-    def _limits_changed(self, before: LimitView | None, after: LimitView | None) -> None:
-        self.quotas.limits_changed(before, after)
-        view = after or before
-        if view is not None and before != after:
-            self._admission_changed(view.namespace)
-        self._trigger()
-
-    def _account_changed(
-        self, before: tuple[str, str, str] | None, after: tuple[str, str, str] | None
-    ) -> None:
-        account = after or before
-        if account is not None and before != after:
-            self._admission_changed(account[0])
-            self._trigger()
-
-    def _runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
-        self.quotas.runtime_changed(before, after)
-        if before != after:
-            self._admission_changed()
-        self._trigger()
-
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:
         if before is not None:
             self.queues.pop(before.name, None)
@@ -468,9 +448,25 @@ class Store:
         kept = {name: each for name, each in self.classes.items() if name not in gone}
         self.classes = kept if after is None else {**kept, after.name: after}
         self.priorities = {name: each.value for name, each in self.classes.items()}
-        if before != after:
-            self._admission_changed()
-        self._trigger()
+
+    def _admits(
+        self, record: Changed[T] = _record_nothing, terms: Callable[[T], object] = lambda it: it
+    ) -> Changed[T]:
+        """Return what handles a change of an object that admission reads, and records it.
+
+        `terms`: what of the object admission reads.
+        """
+
+        def changed(before: T | None, after: T | None) -> None:
+            record(before, after)
+            was, now = (None if it is None else terms(it) for it in (before, after))
+            if was != now:
+                # What is in no namespace concerns all.
+                self._admission_changed(getattr(after or before, "namespace", ""))
+            if before != after:
+                self._trigger()
+
+        return changed
 
     def _admission_changed(self, namespace: str = "") -> None:
         """Record a change of objects that admission reads; empty: in any namespace.
@@ -479,11 +475,6 @@ class Store:
         """
         self.dry_runs.changed(namespace)
         self.jobs.retry_refused(namespace)
-
-
-def _limits(quota: QuotaView | None) -> object:
-    """Return what a quota allows, None without a quota."""
-    return None if quota is None else (quota.terms, quota.hard)
 
 
 def _least_priority(document: Json, _why: Unreadable) -> PriorityClass:
