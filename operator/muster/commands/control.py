@@ -15,6 +15,7 @@ from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError, named
 from muster.controller import policies
 from muster.frameworks import FRAMEWORKS, of
+from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, Exactly, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES
@@ -139,11 +140,9 @@ async def queue(
 
 
 async def _queue(kube: Kube, name: str) -> Json:
-    try:
-        return await kube.get(QUEUES.path("", name))
-    except ApiError as error:
-        if error.code != 404:
-            raise
+    found = await client.find(kube, QUEUES.path("", name))
+    if found is not None:
+        return found
     known = ", ".join(sorted(each["metadata"]["name"] for each in await live.queues(kube)))
     there = f"there are {known}" if known else "there are none; `docs/queues.md` has one"
     raise RefusedError(f"no queue {name}; {there}")

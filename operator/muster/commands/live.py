@@ -17,10 +17,10 @@ from muster.commands import output
 from muster.commands.arguments import Reference
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import Framework
-from muster.kube import loops
+from muster.kube import informer, loops
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, OPENED, ApiError, Kube
-from muster.kube.informer import EXPIRED, pages
+from muster.kube.informer import EXPIRED
 from muster.kube.resources import QUEUES, Resource
 
 TRIES: Final = 2
@@ -103,8 +103,7 @@ def _cure(error: ApiError) -> str:
 
 async def listed(kube: Kube, resource: Resource, namespace: str, **params: str) -> list[Json]:
     """Return a collection. Raises ApiError, connection errors."""
-    found = pages(kube, resource.path(namespace), params)
-    return [document async for page in found for document in page.get("items") or ()]
+    return await informer.listed(kube, resource.path(namespace), params)
 
 
 async def served(kube: Kube, resource: Resource, namespace: str, **params: str) -> list[Json]:

@@ -389,13 +389,8 @@ class Kube:
 
     async def _replaced(self, path: str, uid: str) -> bool:
         """Say whether the object with that uid is gone, and another has its name or nobody."""
-        try:
-            found = await self.get(path)
-        except ApiError as error:
-            if error.code == 404:
-                return True
-            raise
-        return bool(found["metadata"]["uid"] != uid)
+        found = await find(self, path)
+        return found is None or bool(found["metadata"]["uid"] != uid)
 
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[Json, None]:
         """Yield `OPENED`, then the events of one watch request until the server ends it.
@@ -554,6 +549,16 @@ class Kube:
             early = error.unpermitted and time.monotonic() < self._warm
             return error.passing(method) or early
         return isinstance(error, BROKEN)
+
+
+async def find(kube: Kube, path: str, **params: str) -> Json | None:
+    """Read one document; return None if it does not exist. Raises ApiError."""
+    try:
+        return await kube.get(path, **params)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+    return None
 
 
 async def persist(write: Callable[[], Awaitable[None]], failed: str) -> None:

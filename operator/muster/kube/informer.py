@@ -42,6 +42,11 @@ async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterat
         asked["continue"] = token
 
 
+async def listed(kube: Kube, path: str, params: Mapping[str, str]) -> list[Json]:
+    """Return a collection. Raises ApiError, connection errors."""
+    return [item async for page in pages(kube, path, params) for item in page.get("items") or ()]
+
+
 class Informer:
     """Keeps a collection as the server has it, in one namespace or in all."""
 

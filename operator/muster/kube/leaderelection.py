@@ -166,11 +166,8 @@ class LeaderElector:
         fresh = self._document(0)
         # As client-go gives it back: a standby that goes by the duration alone waits for a second.
         fresh["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-        try:
-            lease = await self._kube.get(path)
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        lease = await client.find(self._kube, path)
+        if lease is None:
             # What was sent to be the first one finds this in its place.
             if self._unanswered == "":
                 await self._kube.create(self._path, fresh, PriorityLevel.LEADERSHIP)
@@ -212,11 +209,8 @@ class LeaderElector:
         return False
 
     async def _try(self) -> bool:
-        try:
-            lease = await self._kube.get(f"{self._path}/{self._name}")
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        lease = await client.find(self._kube, f"{self._path}/{self._name}")
+        if lease is None:
             self._wrote, self._unanswered = True, ""
             await self._kube.create(self._path, self._document(0), PriorityLevel.LEADERSHIP)
             self._unanswered = None

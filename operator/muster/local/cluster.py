@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from muster.kube.certificates import PairFiles, self_signed
 from muster.local import (
     binaries,
-    contents,
     handle,
     kubeconfig,
     layout,
@@ -39,18 +38,17 @@ from muster.local.handle import (
     ClusterError,
     Extra,
     PortTakenError,
-    ask,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from muster.local.apiserver import ApiServer
+    from muster.kube.client import Kube
     from muster.local.layout import Layout
     from muster.local.options import Options
 
     Say = Callable[[str], None]
-    Install = Callable[[Options, Say, Callable[[], None], ApiServer], Awaitable[None]]
+    Install = Callable[[Options, Say, Callable[[], None], Kube], Awaitable[None]]
 
 __all__ = ["Cluster", "ClusterError", "Extra", "down", "find", "free_port", "names", "up"]
 
@@ -69,6 +67,8 @@ def up(wanted: Options, say: Say = lambda _: None, extra: Extra = NO_EXTRA) -> C
     whole, or has lost a component, are removed first. `say` gets a line for each part that is
     done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
     """
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
     files = layout.Layout(options.parse_name(wanted.name))
     with layout.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
         running = _load(files)
@@ -157,6 +157,8 @@ class _Stopwatch:
 
 
 def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
     commands = binaries.find(asked.kubernetes_version)
     copy = asked.kubeconfig and asked.kubeconfig.absolute()
     wanted = dataclasses.replace(asked, kubeconfig=copy)
@@ -185,6 +187,8 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
 
 def _use(files: Layout, asked: Options, file: Path, extra: Extra, say: Say) -> Cluster:
     """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
     if extra != NO_EXTRA:
         raise ClusterError(
             f"{file} exists: components can be added only to a new cluster; "
@@ -299,7 +303,7 @@ def _load(files: Layout) -> Cluster | None:
     try:
         record = json.loads(files.record.read_text())
         asked = options.restore(record["options"])
-        there = contents.recorded(files)
+        there = handle.recorded_existing(files)
         extra = handle.recorded_extra(files)
         return Cluster(files, asked, record["port"], record["commands"], there, extra)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -308,7 +312,9 @@ def _load(files: Layout) -> Cluster | None:
 
 def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
-    there = contents.recorded(files)
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
+    there = handle.recorded_existing(files)
     # Before anything ends: if that cluster cannot be reached, all stays for the next try.
     reached = contents.reach(there, files, say) if there and not forget else None
     records = (path.stem for path in (files.home / "run").glob("*.pid"))
@@ -318,7 +324,7 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     processes.stop(found.values(), grace=0)
     _clear_away(handle.recorded_extra(files))
     if there and reached:
-        ask(reached, functools.partial(contents.clear, there, say))
+        contents.clear(there, reached, say)
     running = _load(files)
     if running and running.options.kubeconfig:
         _remove_copy(running.options.kubeconfig, files.kubeconfig)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from muster.local import (
     binaries,
     cluster,
-    contents,
     layout,
     nodes,
     options,
@@ -249,6 +248,8 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _nodes(found: cluster.Cluster) -> str:
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
     try:
         there = found.ask(functools.partial(contents.simulated, found.options.mark))
     except cluster.ClusterError as error:

@@ -3,44 +3,87 @@
 
 It is given CRDs and simulated nodes. All that `up` puts into a cluster that was there before bears
 its mark; `clear` takes out what bears it, and nothing else, and what is there already stays.
+
+Importing this module takes a second, which most commands do not need: they import it on demand.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
-import json
 import secrets
 import time
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from muster.api import edge, manifest
+from muster.api.model import Json
+from muster.kube import client
+from muster.kube.access import Access, missing
+from muster.kube.auth import ConfigurationError, connect
+from muster.kube.client import BROKEN, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.informer import listed
 from muster.local import kubeconfig, layout, nodes
-from muster.local.handle import MANAGER, ApiError, ClusterError, CredentialsError, ask
+from muster.local.handle import (
+    MANAGER,
+    ApiError,
+    ClusterError,
+    CredentialsError,
+    Existing,
+    ask,
+)
+from muster.local.layout import Layout
+from muster.local.options import Options
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from muster.api.model import Json
-    from muster.local.apiserver import ApiServer
-    from muster.local.layout import Layout
-    from muster.local.options import Options
-
-    Say = Callable[[str], None]
+Say = Callable[[str], None]
+T = TypeVar("T")
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 _SECONDS = 120.0
+_READY_SECONDS = 2.0
+_AT_ONCE = 8
+_SUPPORT = PriorityLevel.SUPPORT
+
+
+async def asked(kubeconfig: Path, question: Callable[[Kube], Awaitable[T]]) -> T:
+    """Ask the API server of a kubeconfig. Raises ApiError, CredentialsError.
+
+    A request is made once: a user at a terminal should soon see that the server does not answer.
+    """
+    try:
+        kube = await connect(str(kubeconfig), width=_AT_ONCE, attempts=1)
+    except ConfigurationError as error:
+        raise CredentialsError(str(error.__cause__)) from error
+    except (OSError, ValueError, TypeError) as error:
+        raise CredentialsError(str(error)) from error
+    try:
+        return await question(kube)
+    except client.ApiError as error:
+        raise ApiError(error.code, error.message) from error
+    except BROKEN as error:  # some have no message of their own
+        raise ApiError(0, str(error) or type(error).__name__) from error
+    finally:
+        await kube.close()
+
+
+async def ready(kube: Kube) -> bool:
+    """Return whether the server answers and reports that it is ready."""
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await kube.text("/readyz")
+    except (client.ApiError, *BROKEN):
+        return False
+    return True
 
 
 async def install(
     options: Options,
     done: Callable[[str], None],
     check: Callable[[], None],
-    api: ApiServer,
+    kube: Kube,
     *,
     more: int = 0,
 ) -> None:
@@ -50,15 +93,15 @@ async def install(
     register themselves.
     """
     if not options.mark or options.count:
-        await _make_namespace(api, options.mark)
+        await _make_namespace(kube, options.mark)
     now = edge.format_time(time.time())
-    version = (await api.get("/version"))["gitVersion"]
+    version = (await kube.get("/version"))["gitVersion"]
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
-    await asyncio.gather(*(api.create("/api/v1/nodes", node) for node in wanted))
+    await asyncio.gather(*(_create(kube, "/api/v1/nodes", node) for node in wanted))
     done(f"{options.count} simulated nodes written")
-    await _wait("the nodes", lambda: _nodes_ready(api, options, more), check)
+    await _wait("the nodes", lambda: _nodes_ready(kube, options, more), check)
     if not options.mark:
-        await _wait("the default service account", lambda: _there(api, _ACCOUNT), check)
+        await _wait("the default service account", lambda: _there(kube, _ACCOUNT), check)
     done("nodes and controllers ready")
 
 
@@ -66,26 +109,30 @@ async def install_crds(
     options: Options,
     done: Callable[[str], None],
     check: Callable[[], None],
-    api: ApiServer,
+    kube: Kube,
 ) -> None:
     """Install the CRDs and wait until they are served; the parameters are those of `install`."""
     folder = options.crds or layout.shipped("crds")
     files = sorted(folder.glob("*.yaml")) if folder else []
     crds = [doc for path in files for doc in manifest.documents(path.read_bytes())]
     kept = options.mark or options.data
-    new = [crd for crd in crds if not (kept and await _stays(api, crd, check))]
-    await asyncio.gather(*(api.create(CRDS, _marked(crd, options.mark)) for crd in new))
+    new = [crd for crd in crds if not (kept and await _stays(kube, crd, check))]
+    await asyncio.gather(*(_create(kube, CRDS, _marked(crd, options.mark)) for crd in new))
     for crd in crds if options.data else new:
-        await _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
+        await _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, kube, crd), check)
     there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
     done(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
 
 
-async def _make_namespace(api: ApiServer, mark: str) -> None:
+async def _create(kube: Kube, path: str, document: Json) -> None:
+    await kube.create(f"{path}?fieldManager={MANAGER}", document, _SUPPORT)
+
+
+async def _make_namespace(kube: Kube, mark: str) -> None:
     name = nodes.namespace(mark)
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    if not await _there(api, f"/api/v1/namespaces/{name}"):
-        await api.create("/api/v1/namespaces", _marked(document, mark))
+    if not await _there(kube, f"/api/v1/namespaces/{name}"):
+        await _create(kube, "/api/v1/namespaces", _marked(document, mark))
 
 
 def _marked(document: Json, mark: str) -> Json:
@@ -94,44 +141,44 @@ def _marked(document: Json, mark: str) -> Json:
     return {**document, "metadata": {**meta, "labels": labels}}
 
 
-async def _there(api: ApiServer, path: str) -> bool:
-    return await api.find(path) is not None
+async def _there(kube: Kube, path: str) -> bool:
+    return await client.find(kube, path) is not None
 
 
-async def _gone(api: ApiServer, path: str) -> bool:
-    return not await _there(api, path)
+async def _gone(kube: Kube, path: str) -> bool:
+    return not await _there(kube, path)
 
 
-async def _stays(api: ApiServer, crd: Json, check: Callable[[], None]) -> bool:
+async def _stays(kube: Kube, crd: Json, check: Callable[[], None]) -> bool:
     """Say whether there is such a CRD; one that is on its way out is waited for."""
     path = f"{CRDS}/{crd['metadata']['name']}"
-    found = await api.find(path)
+    found = await client.find(kube, path)
     if found and "deletionTimestamp" in found["metadata"]:
-        await _wait(f"the end of {path}", lambda: _gone(api, path), check)
+        await _wait(f"the end of {path}", lambda: _gone(kube, path), check)
         return False
     return found is not None
 
 
-async def _served(api: ApiServer, crd: Json) -> bool:
+async def _served(kube: Kube, crd: Json) -> bool:
     spec = crd["spec"]
     for version in spec["versions"]:
         if version["served"]:
-            there = await api.find(f"/apis/{spec['group']}/{version['name']}")
+            there = await client.find(kube, f"/apis/{spec['group']}/{version['name']}")
             names = {one["name"] for one in there["resources"]} if there else set()
             if spec["names"]["plural"] not in names:
                 return False
     return True
 
 
-async def _nodes_ready(api: ApiServer, options: Options, more: int) -> bool:
-    there = sum(map(nodes.ready, await simulated(options.mark, api)))
+async def _nodes_ready(kube: Kube, options: Options, more: int) -> bool:
+    there = sum(map(nodes.ready, await simulated(options.mark, kube)))
     return there >= options.count + more
 
 
-async def simulated(mark: str, api: ApiServer) -> list[Json]:
+async def simulated(mark: str, kube: Kube) -> list[Json]:
     """Read the simulated nodes; `mark` as in `options.Options`."""
     query = {"labelSelector": f"{nodes.MARK}={mark}"} if mark else {}
-    return await api.items("/api/v1/nodes", **query)
+    return await listed(kube, "/api/v1/nodes", query)
 
 
 async def _wait(
@@ -166,35 +213,6 @@ _OTHERWISE = (
 _ROUNDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Existing:
-    """A cluster that was there before. `file`: where it was found.
-
-    `uid` is the cluster's own: at the same address there may be another one later. `mark` is on
-    all that `up` puts there, `nodes` is how many simulated nodes these are.
-    """
-
-    file: str
-    server: str
-    uid: str
-    mark: str
-    nodes: int
-
-    def save(self, files: Layout) -> None:
-        """Record it; what is put there afterwards can be found and taken away again."""
-        fresh = files.existing.with_suffix(".new")
-        fresh.write_text(json.dumps(dataclasses.asdict(self)))
-        fresh.replace(files.existing)
-
-
-def recorded(files: Layout) -> Existing | None:
-    """Read the record; None if the cluster of these files is one of its own, or none."""
-    try:
-        return Existing(**json.loads(files.existing.read_text()))
-    except FileNotFoundError:
-        return None
-
-
 def is_kubeconfig(file: Path | None) -> bool:
     """Whether a file is somebody's kubeconfig, to be used and never to be written."""
     try:
@@ -221,19 +239,26 @@ def look(file: Path, wanted: Options) -> tuple[Existing, str]:
     return Existing(str(file.resolve()), server, uid, mark, wanted.nodes or 0), text
 
 
-async def _look(file: Path, wanted: Options, api: ApiServer) -> tuple[str, str]:
-    """Give the cluster's address and its own uid."""
+async def _look(file: Path, wanted: Options, kube: Kube) -> tuple[str, str]:
+    """Return the address of the cluster and its own uid."""
+    rights = _ALWAYS | (_WITH_NODES if wanted.nodes else {})
+    asked = [Access(resource, "", verb) for resource, verbs in rights.items() for verb in verbs]
     try:
-        uid = await _identity(api)
-        lacking = await api.lacking(_ALWAYS | (_WITH_NODES if wanted.nodes else {}))
-    except ApiError as error:
-        raise ClusterError(f"{file}: {_refusal(api, error)}; {_OTHERWISE}") from error
+        uid = await _identity(kube)
+        lacking = [f"{one.verb} {one.resource}" for one in await missing(kube, asked)]
+    except (client.ApiError, *BROKEN) as error:
+        refused = isinstance(error, client.ApiError) and error.code in {401, 403}
+        text = "refuses its user" if refused else "cannot be reached"
+        reason = str(error) or type(error).__name__
+        raise ClusterError(
+            f"{file}: the cluster {kube.host} {text} ({reason}); {_OTHERWISE}"
+        ) from error
     if lacking:
         raise ClusterError(
-            f"{file}: its user may not {', '.join(lacking)} in the cluster {api.url}: "
+            f"{file}: its user may not {', '.join(lacking)} in the cluster {kube.host}: "
             "name the kubeconfig of an administrator"
         )
-    return api.url, uid
+    return kube.host, uid
 
 
 def reach(there: Existing, files: Layout, say: Say) -> Path | None:
@@ -260,25 +285,17 @@ def reach(there: Existing, files: Layout, say: Say) -> Path | None:
     )
 
 
-async def _identity(api: ApiServer) -> str:
-    return str((await api.get(_ITSELF))["metadata"]["uid"])
+async def _identity(kube: Kube) -> str:
+    return str((await kube.get(_ITSELF))["metadata"]["uid"])
 
 
-def _refusal(api: ApiServer, error: ApiError) -> str:
-    if error.status in {401, 403}:
-        return f"the cluster {api.url} refuses its user ({error})"
-    return f"the cluster {api.url} cannot be reached ({error})"
-
-
-async def clear(there: Existing, say: Say, api: ApiServer) -> None:
+def clear(there: Existing, reached: Path, say: Say) -> None:
     """Remove simulated nodes with their pods, the namespace and unused CRDs.
 
     What has to stay is said. ClusterError if the cluster refuses.
     """
     try:
-        if there.nodes:
-            await _clear_nodes(there, api)
-        await _clear_crds(there, api, say)
+        ask(reached, functools.partial(_clear, there, say))
     except ApiError as error:
         raise ClusterError(
             f"not all could be taken out of the cluster of {there.file}, `down` again goes on: "
@@ -286,46 +303,49 @@ async def clear(there: Existing, say: Say, api: ApiServer) -> None:
         ) from error
 
 
-async def _clear_nodes(there: Existing, api: ApiServer) -> None:
-    for node in await api.items("/api/v1/nodes", labelSelector=_selector(there)):
-        await api.delete(f"/api/v1/nodes/{node['metadata']['name']}", node, grace=0)
+async def _clear(there: Existing, say: Say, kube: Kube) -> None:
+    if there.nodes:
+        await _clear_nodes(there, kube)
+    for crd in await listed(kube, CRDS, _marks(there)):
+        spec, meta = crd["spec"], crd["metadata"]
+        version = next(one["name"] for one in spec["versions"] if one["served"])
+        path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
+        reason = _changed(crd) or await _in_use(kube, path, spec["names"]["kind"])
+        if reason:
+            say(f"CRD {meta['name']} stays: {reason}")
+        else:
+            version = meta["resourceVersion"]
+            await kube.delete(f"{CRDS}/{meta['name']}", meta["uid"], _SUPPORT, version=version)
+
+
+async def _clear_nodes(there: Existing, kube: Kube) -> None:
+    for node in await listed(kube, "/api/v1/nodes", _marks(there)):
+        await _remove(kube, "/api/v1/nodes", node)
     # No kubelet ends the pods, and a scheduler may have bound some more in the meantime.
+    prefix = nodes.name(0, there.mark).removesuffix("1")
     for _ in range(_ROUNDS):
-        pods = await _pods(there, api)
+        found = await listed(kube, "/api/v1/pods", {})
+        pods = [pod for pod in found if pod["spec"].get("nodeName", "").startswith(prefix)]
         if not pods:
             break
         for pod in pods:
-            meta = pod["metadata"]
-            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
-            await api.delete(path, pod, grace=0)
-    for space in await api.items("/api/v1/namespaces", labelSelector=_selector(there)):
-        await api.delete(f"/api/v1/namespaces/{space['metadata']['name']}", space)
+            space = pod["metadata"]["namespace"]
+            await _remove(kube, f"/api/v1/namespaces/{space}/pods", pod)
+    for space in await listed(kube, "/api/v1/namespaces", _marks(there)):
+        await _remove(kube, "/api/v1/namespaces", space, grace=None)
 
 
-def _selector(there: Existing) -> str:
-    return f"{nodes.MARK}={there.mark}"
+async def _remove(kube: Kube, path: str, document: Json, grace: int | None = 0) -> None:
+    meta = document["metadata"]
+    await kube.delete(f"{path}/{meta['name']}", meta["uid"], _SUPPORT, grace=grace)
 
 
-async def _pods(there: Existing, api: ApiServer) -> list[Json]:
-    prefix = nodes.name(0, there.mark).removesuffix("1")
-    found = await api.items("/api/v1/pods")
-    return [pod for pod in found if pod["spec"].get("nodeName", "").startswith(prefix)]
+def _marks(there: Existing) -> dict[str, str]:
+    return {"labelSelector": f"{nodes.MARK}={there.mark}"}
 
 
-async def _clear_crds(there: Existing, api: ApiServer, say: Say) -> None:
-    for crd in await api.items(CRDS, labelSelector=_selector(there)):
-        spec, name = crd["spec"], crd["metadata"]["name"]
-        version = next(one["name"] for one in spec["versions"] if one["served"])
-        path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
-        reason = _changed(crd) or await _in_use(api, path, spec["names"]["kind"])
-        if reason:
-            say(f"CRD {name} stays: {reason}")
-        else:
-            await api.delete(f"{CRDS}/{name}", crd, unchanged=True)
-
-
-async def _in_use(api: ApiServer, path: str, kind: str) -> str:
-    found = await api.find(path, limit="1")
+async def _in_use(kube: Kube, path: str, kind: str) -> str:
+    found = await client.find(kube, path, limit="1")
     if not found or not found["items"]:
         return ""
     meta = found["items"][0]["metadata"]

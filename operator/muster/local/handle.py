@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from muster.local.apiserver import ApiServer
-    from muster.local.contents import Existing
+    from muster.kube.client import Kube
     from muster.local.layout import Layout
     from muster.local.options import Options
 
@@ -113,6 +112,35 @@ def recorded_extra(files: Layout) -> Extra:
         return TypeAdapter(Extra).validate_json(files.extra.read_bytes())
     except FileNotFoundError:
         return NO_EXTRA
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A cluster that was there before. `file`: where it was found.
+
+    `uid` is the cluster's own: at the same address there may be another one later. `mark` is on
+    all that `up` puts there, `nodes` is how many simulated nodes these are.
+    """
+
+    file: str
+    server: str
+    uid: str
+    mark: str
+    nodes: int
+
+    def save(self, files: Layout) -> None:
+        """Record it; what is put there afterwards can be found and taken away again."""
+        fresh = files.existing.with_suffix(".new")
+        fresh.write_text(json.dumps(dataclasses.asdict(self)))
+        fresh.replace(files.existing)
+
+
+def recorded_existing(files: Layout) -> Existing | None:
+    """Read the record; None if the cluster of these files is one of its own, or none."""
+    try:
+        return Existing(**json.loads(files.existing.read_text()))
+    except FileNotFoundError:
+        return None
 
 
 def wanted(options: Options, extra: Extra = NO_EXTRA) -> tuple[str, ...]:
@@ -341,7 +369,7 @@ class Cluster:
             raise ClusterError(f"kubectl {' '.join(args)}:\n{done.stderr.strip()}")
         return done.stdout
 
-    def ask(self, question: Callable[[ApiServer], Awaitable[T]]) -> T:
+    def ask(self, question: Callable[[Kube], Awaitable[T]]) -> T:
         """Ask the API server as administrator. Raises ApiError."""
         return ask(self.access, question)
 
@@ -387,10 +415,12 @@ class Cluster:
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until the API server calls itself ready; ClusterError if it does not in time."""
+        from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
         deadline = time.monotonic() + seconds
 
-        async def wait(api: ApiServer) -> None:
-            while not await api.ready():
+        async def wait(kube: Kube) -> None:
+            while not await contents.ready(kube):
                 self.check(*self.first)
                 if time.monotonic() > deadline:
                     log = self.log_tail(API_SERVER)
@@ -427,12 +457,8 @@ class Cluster:
         fresh.replace(self.files.record)
 
 
-def ask(kubeconfig: Path, question: Callable[[ApiServer], Awaitable[T]]) -> T:
+def ask(kubeconfig: Path, question: Callable[[Kube], Awaitable[T]]) -> T:
     """Ask the API server of a kubeconfig. Raises ApiError, CredentialsError."""
-    from muster.local import apiserver  # noqa: PLC0415 -- takes a second, and few commands ask
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
-    async def asked() -> T:
-        async with apiserver.connected(kubeconfig) as api:
-            return await question(api)
-
-    return loops.run(asked())
+    return loops.run(contents.asked(kubeconfig, question))

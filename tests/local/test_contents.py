@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to the API server of a cluster on this machine: once only, with short errors."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from muster.kube.client import Kube
+from muster.local import contents, handle
+from support.apiserver.stub import answered, config
+
+
+def test_request_to_a_busy_server_fails_at_once(tmp_path: Path) -> None:
+    """The operator would try again and again."""
+    asked = []
+
+    async def serve(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({"message": "not now"}, status=503)
+
+    async def read(kube: Kube) -> None:
+        assert not await contents.ready(kube)
+        await kube.get("/version")
+
+    async def story() -> None:
+        async with answered(tmp_path, serve) as path:
+            await contents.asked(path, read)
+
+    with pytest.raises(handle.ApiError, match="not now") as refused:
+        asyncio.run(story())
+    assert refused.value.status == 503
+    assert asked == ["/readyz", "/version"]
+
+
+def test_a_server_that_is_not_there_has_no_status(tmp_path: Path) -> None:
+    """Nor is it ready; what went wrong is said."""
+    nobody = config(tmp_path, 1)
+    assert not handle.ask(nobody, contents.ready)
+    with pytest.raises(handle.ApiError, match="Cannot connect") as unanswered:
+        handle.ask(nobody, lambda kube: kube.get("/version"))
+    assert unanswered.value.status == 0
