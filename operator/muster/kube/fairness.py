@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -60,31 +62,50 @@ class Laggards:
     one even where nobody else waits.
     """
 
-    def __init__(self, each: int, most: int) -> None:
-        self._each, self._most = each, most
+    def __init__(self, each: int, most: int, ended: Callable[[], None]) -> None:
+        """Begin. `ended` is called at the end of each, after which its tenant may go on."""
+        self._each, self._most, self._ended = each, most, ended
         self._many = most * 3 // 4
         self._of: Counter[str] = Counter()
         self.barred: set[str] = set()
 
-    def add(self, tenant: str) -> bool:
-        """Take one more in; say whether there was room for it."""
-        if self._of.total() >= self._most:
-            # Then it keeps its place: that is the bound on all that is under way.
-            return False
-        self._of[tenant] += 1
-        if self._of[tenant] >= self._each:
-            self.barred.add(tenant)
-        return True
+    @contextmanager
+    def place(self, tenant: str, seconds: float, release: Callable[[], None]) -> Iterator[None]:
+        """Hold a place of the tenant, which is released at the end of the block.
+
+        Or after so many seconds, if there is room among the late.
+        """
+        late = False
+
+        def give_up() -> None:
+            nonlocal late
+            # Else it keeps its place: that is the bound on all that is under way.
+            if self._of.total() < self._most:
+                late = True
+                self._of[tenant] += 1
+                if self._of[tenant] >= self._each:
+                    self.barred.add(tenant)
+                release()
+
+        timer = asyncio.get_running_loop().call_later(seconds, give_up)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if late:
+                self._drop(tenant)
+            else:
+                release()
 
     @property
     def many(self) -> bool:
         """Whether what is left is to be kept for those who come later."""
         return self._of.total() >= self._many
 
-    def drop(self, tenant: str) -> None:
-        """Take in that one has come to its end."""
+    def _drop(self, tenant: str) -> None:
         self._of[tenant] -= 1
         if self._of[tenant] < self._each:
             self.barred.discard(tenant)
         if not self._of[tenant]:
             del self._of[tenant]
+        self._ended()

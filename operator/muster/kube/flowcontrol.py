@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
-from types import TracebackType
 
 from muster.kube.fairness import FairQueue, Laggards
 
@@ -114,7 +114,7 @@ class FlowControl:
         self._classes = tuple(zip(PriorityLevel, self._waiting, strict=True))
         self._queued = 0
         """Turns in all of the queues."""
-        self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST)
+        self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST, self._serve)
         self._inside = [0] * len(PriorityLevel)
         self._busy_until = [0.0] * len(PriorityLevel)
         self._placing: dict[str, tuple[int, float]] = {}
@@ -122,9 +122,14 @@ class FlowControl:
         self._many = 2 * width
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, urgency: PriorityLevel, namespace: str = "") -> _Seat:
-        """Return an async context manager that holds one place, as long as it is not late."""
-        return _Seat(self, urgency, namespace)
+    @asynccontextmanager
+    async def enter(self, urgency: PriorityLevel, namespace: str = "") -> AsyncIterator[None]:
+        """Hold one place, as long as the request is not late."""
+        urgency = await self.acquire(urgency, namespace)
+        # Leadership keeps its place whatever else hangs.
+        seconds = LATE if urgency else math.inf
+        with self._late.place(namespace, seconds, lambda: self.release(urgency, namespace)):
+            yield
 
     async def acquire(self, urgency: PriorityLevel, namespace: str = "") -> PriorityLevel:
         """Wait for a place; every acquire is followed by one release, of what is returned."""
@@ -179,18 +184,6 @@ class FlowControl:
             self._busy_until[urgency] = asyncio.get_running_loop().time() + LINGER
         self._serve()
 
-    def late(self, urgency: PriorityLevel, namespace: str) -> bool:
-        """Give the place of a request to others before its end, and say so; unless many have."""
-        if urgency is PriorityLevel.LEADERSHIP or not self._late.add(namespace):
-            return False
-        self.release(urgency, namespace)
-        return True
-
-    def ended(self, namespace: str) -> None:
-        """Take in the end of one that was late."""
-        self._late.drop(namespace)
-        self._serve()
-
     def is_placing(self, namespace: str, now: float) -> bool:
         """Say whether pods of a namespace are being placed: what else it writes waits for them."""
         count, last = self._placing.get(namespace, (0, 0.0))
@@ -241,31 +234,3 @@ class FlowControl:
     def _again(self) -> None:
         self._timer = None
         self._serve()
-
-
-class _Seat:
-    __slots__ = ("_flow_control", "_late", "_namespace", "_timer", "_urgency")
-
-    def __init__(self, flow_control: FlowControl, urgency: PriorityLevel, namespace: str) -> None:
-        self._flow_control = flow_control
-        self._urgency, self._namespace = urgency, namespace
-        self._late = False
-
-    async def __aenter__(self) -> None:
-        self._urgency = await self._flow_control.acquire(self._urgency, self._namespace)
-        self._timer = asyncio.get_running_loop().call_later(LATE, self._give_up)
-
-    def _give_up(self) -> None:
-        self._late = self._flow_control.late(self._urgency, self._namespace)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._timer.cancel()
-        if self._late:
-            self._flow_control.ended(self._namespace)
-        else:
-            self._flow_control.release(self._urgency, self._namespace)

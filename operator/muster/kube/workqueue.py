@@ -71,7 +71,7 @@ class WorkQueue:
     ) -> None:
         self._work = work
         self._free = width
-        self._late = Laggards(max(1, width // 4), width)
+        self._late = Laggards(max(1, width // 4), width, self._fill)
         self._quiet = quiet
         self._trouble = trouble
         self._tenant, self._failed, self._took = tenant, failed, took
@@ -207,27 +207,16 @@ class WorkQueue:
         slot = self._slots[key]
         slot.queued, slot.running = False, True
         slot.again = slot.at_once = slot.gone = False
-        loop = asyncio.get_running_loop()
-        started, late = loop.time(), False
-
-        def give_up() -> None:
-            nonlocal late
-            late = self._late.add(tenant)
-            if late:
-                self._free += 1
-                self._fill()
-
-        timer = loop.call_later(LATE, give_up)
-        try:
-            after = await self._attempt(key, slot)
-        finally:
-            slot.running = False
-            timer.cancel()
-            if late:
-                self._late.drop(tenant)
-            else:
-                self._free += 1
+        started = asyncio.get_running_loop().time()
+        with self._late.place(tenant, LATE, self._release):
+            try:
+                after = await self._attempt(key, slot)
+            finally:
+                slot.running = False
         self._finish(key, slot, started, after)
+
+    def _release(self) -> None:
+        self._free += 1
         self._fill()
 
     async def _attempt(self, key: str, slot: _Slot) -> float | None:
