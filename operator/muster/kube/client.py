@@ -63,7 +63,6 @@ OPENING = 64
 """Watches that are being opened at once."""
 OPENED: Final[Json] = {"type": "OPENED", "object": {}}
 """Not of the server: its answer has begun, so that it shows what happens from here on."""
-EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
 DRY: Final[Mapping[str, str]] = MappingProxyType({**UNCHECKED, "dryRun": "All"})
@@ -154,10 +153,10 @@ class _Request:
     path: str
     document: Json | None
     """None: a read."""
-    content_type: str
-    params: Mapping[str, str]
     urgency: PriorityLevel = PriorityLevel.LEADERSHIP
     """Of a write."""
+    content_type: str = "application/json"
+    params: Mapping[str, str] | None = None
     wanted: Callable[[], Awaitable[bool]] | None = None
     """Says whether it is to be tried again once it may have been carried out; None: it is."""
 
@@ -235,7 +234,7 @@ class Kube:
 
     async def get(self, path: str, **params: str) -> Json:
         """Read one document. Raises ApiError."""
-        return await self._retried(_Request("GET", path, None, "", params))
+        return await self._retried(_Request("GET", path, None, params=params))
 
     async def text(self, path: str, **params: str) -> str:
         """Read once what is no document, such as a log. Raises ApiError, connection errors."""
@@ -269,8 +268,7 @@ class Kube:
         Raises ApiError, connection errors.
         """
         async with self.session.get(f"{self.host}/version") as response:
-            if response.status >= 400:
-                raise _error(response, await response.read())
+            await _check(response)
             told = response.headers.get("Date")
         return parsedate_to_datetime(told).timestamp() if told else None
 
@@ -283,17 +281,9 @@ class Kube:
         async with self._watching.get(
             self.host + path, params=params, timeout=timeout
         ) as response:
-            if response.status >= 400:
-                raise _error(response, await response.read())
-            rest = b""
-            async for chunk in response.content.iter_any():
-                *whole, rest = (rest + chunk).split(b"\n")
-                if len(rest) > LONGEST_LINE:
-                    whole, rest = [*whole, rest], b""
-                for line in whole:
-                    yield line.decode(errors="replace")
-            if rest:
-                yield rest.decode(errors="replace")
+            await _check(response)
+            async for line in lines_of(response.content.iter_any(), LONGEST_LINE):
+                yield line.removesuffix(b"\n").decode(errors="replace")
 
     async def create(
         self,
@@ -309,12 +299,12 @@ class Kube:
         whether there shall be another.
         """
         return await self._write(
-            "POST", path, body, "application/json", urgency, UNCHECKED, wanted
+            _Request("POST", path, body, urgency, params=UNCHECKED, wanted=wanted)
         )
 
     async def dry_run(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Return the object as it would be stored. Raises ApiError, FencedError."""
-        return await self._write("POST", path, body, "application/json", urgency, DRY)
+        return await self._write(_Request("POST", path, body, urgency, params=DRY))
 
     async def patch(
         self,
@@ -331,7 +321,7 @@ class Kube:
         metadata = {**body.get("metadata", {}), **exactly.metadata}
         try:
             return await self._write(
-                "PATCH", path, {**body, "metadata": metadata}, content_type, urgency
+                _Request("PATCH", path, {**body, "metadata": metadata}, urgency, content_type)
             )
         except ApiError as error:
             # A uid in a patch is no precondition to the server: of another object it is a field
@@ -343,7 +333,7 @@ class Kube:
 
     async def apply(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Make the object be as it is said, whichever it is. Raises ApiError, FencedError."""
-        return await self._write("PATCH", path, body, APPLY_PATCH, urgency)
+        return await self._write(_Request("PATCH", path, body, urgency, APPLY_PATCH))
 
     async def replace(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Replace the object if it has the version that the body names; return it as stored.
@@ -352,7 +342,7 @@ class Kube:
         """
         if not body["metadata"].get("resourceVersion"):
             raise ValueError("a replacement has to say of which version")
-        return await self._write("PUT", path, body, "application/json", urgency)
+        return await self._write(_Request("PUT", path, body, urgency))
 
     async def delete(
         self,
@@ -379,7 +369,7 @@ class Kube:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
-            return await self._write("DELETE", path, options, "application/json", urgency)
+            return await self._write(_Request("DELETE", path, options, urgency))
         except ApiError as error:
             # A conflict may be about the uid, or about a write at the same moment, after which the
             # object is still there.
@@ -423,20 +413,10 @@ class Kube:
             self._broken = True
             raise
 
-    async def _write(
-        self,
-        method: str,
-        path: str,
-        body: Json,
-        content_type: str,
-        urgency: PriorityLevel,
-        params: Mapping[str, str] = EMPTY,
-        wanted: Callable[[], Awaitable[bool]] | None = None,
-    ) -> Json:
-        request = _Request(method, path, body, content_type, params, urgency, wanted)
+    async def _write(self, request: _Request) -> Json:
         # The elector tries again at its own pace, and has a deadline that retries do not know; who
         # looks asks again.
-        if urgency in {PriorityLevel.LEADERSHIP, PriorityLevel.VIEW}:
+        if request.urgency in {PriorityLevel.LEADERSHIP, PriorityLevel.VIEW}:
             return await self._send(request)
         return await self._retried(request)
 
@@ -504,7 +484,7 @@ class Kube:
                 self.host + path,
                 data=body,
                 headers=headers,
-                params=request.params or None,
+                params=request.params,
                 timeout=timeout,
             ) as response:
                 content = await response.read()
@@ -609,13 +589,21 @@ def _answer(path: str, content: bytes) -> Json:
     return document
 
 
-async def lines_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines, each with its end; last what came without one, if anything did."""
+async def lines_of(
+    chunks: AsyncIterable[bytes], longest: float = math.inf
+) -> AsyncIterator[bytes]:
+    """Yield the lines, each with its end; last what came without one, if anything did.
+
+    A line that is longer than `longest` comes in parts.
+    """
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
         for line in lines:
             yield line + b"\n"
+        if len(rest) > longest:
+            yield rest
+            rest = b""
     if rest:
         yield rest
 
@@ -640,10 +628,13 @@ async def fetch(url: str) -> str:
 
 async def _text(request: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> str:
     async with request as response:
-        content = await response.read()
-        if response.status >= 400:
-            raise _error(response, content)
-        return content.decode(errors="replace")
+        await _check(response)
+        return (await response.read()).decode(errors="replace")
+
+
+async def _check(response: aiohttp.ClientResponse) -> None:
+    if response.status >= 400:
+        raise _error(response, await response.read())
 
 
 def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
