@@ -7,25 +7,26 @@ may be secrets.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import platform
 import tarfile
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Any, BinaryIO, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import muster
 from muster.api.edge import mapping, sequence, text
+from muster.api.model import Json
 from muster.commands import live, questions, tables
 from muster.commands.doctor import ATTEMPTS
 from muster.commands.published import HOME
 from muster.commands.questions import FAILURES, NO, YES, Answer, connected
 from muster.kube import client
-from muster.kube.client import ApiError, Kube
+from muster.kube.client import ApiError
 from muster.kube.resources import DEPLOYMENTS
 from muster.settings import Settings
 
+T = TypeVar("T")
 LARGEST: Final = 32 * 2**20
 """Characters of one part; what is longer is cut off."""
 RUNNING: Final = ("/debug/snapshot", "/debug/decisions", "/metrics")
@@ -89,65 +90,50 @@ async def _gathered(
     parts: dict[str, str] = {}
     failed: list[tuple[str, Exception]] = []
 
-    async def add(name: str, reading: Awaitable[str]) -> None:
+    async def add(name: str, reading: Awaitable[T], write: Callable[[T], str]) -> None:
         try:
-            parts[name] = await reading
+            parts[name] = write(await reading)
         except FAILURES as error:
             failed.append((name, error))
 
     for number, source in enumerate(sources):
         before = len(parts) + len(failed)
         for path in RUNNING:
+            name = f"running-{number}{path.replace('/', '-')}"
+            await add(name, client.fetch(f"{source.rstrip('/')}{path}"), str)
             # Another address of the operator may have what is not served at this one.
-            with contextlib.suppress(_AbsentError):
-                await add(f"running-{number}{path.replace('/', '-')}", _fetched(source, path))
+            if failed and isinstance(failed[-1][1], ApiError) and failed[-1][1].code == 404:
+                failed.pop()
         if before == len(parts) + len(failed):
             nothing = OSError(f"{source} serves none of {', '.join(RUNNING)}")
             failed.append((f"running-{number}", nothing))
     try:
         async with connected(settings, ATTEMPTS) as kube:
-            await add("versions.json", _versions(kube))
-            await add("jobs.json", _jobs(kube))
-            await add("queues.json", _queues(kube))
-            await add("operator.json", _operator(kube, flags))
-        await add("snapshot.json", _snapshot(settings))
+            await add("versions.json", kube.get("/version"), _versions)
+            await add("jobs.json", live.jobs(kube, ""), lambda jobs: _text([d for _, d in jobs]))
+            await add("queues.json", live.queues(kube), _text)
+            deployments = live.served(kube, DEPLOYMENTS, HOME)
+            await add("operator.json", deployments, lambda found: _operator(found, flags))
+        snapshot = questions.snapshot(settings, questions.LIVE)
+        await add("snapshot.json", snapshot, lambda answer: answer.text)
     except FAILURES as error:
         failed.append(("the cluster", error))
     return parts, failed
 
 
-class _AbsentError(Exception):
-    """It is not served at that address."""
+def _text(found: object) -> str:
+    return tables.data(harmless(found), tables.JSON)
 
 
-async def _fetched(source: str, path: str) -> str:
-    try:
-        return await client.fetch(f"{source.rstrip('/')}{path}")
-    except ApiError as error:
-        if error.code == 404:
-            raise _AbsentError from error
-        raise
-
-
-async def _versions(kube: Kube) -> str:
-    server = await kube.get("/version")
+def _versions(server: Json) -> str:
     known = {"muster": muster.version(), "python": platform.python_version()}
     return tables.data({**known, "machine": platform.machine(), "server": server}, tables.JSON)
 
 
-async def _jobs(kube: Kube) -> str:
-    found = [document for _, document in await live.jobs(kube, "")]
-    return tables.data(harmless(found), tables.JSON)
-
-
-async def _queues(kube: Kube) -> str:
-    return tables.data(harmless(await live.queues(kube)), tables.JSON)
-
-
-async def _operator(kube: Kube, flags: Collection[str]) -> str:
+def _operator(found: Sequence[Json], flags: Collection[str]) -> str:
     """Return the Deployments of the operator's namespace, with the flags that are set."""
     told = []
-    for document in await live.served(kube, DEPLOYMENTS, HOME):
+    for document in found:
         pod = mapping(mapping(mapping(document.get("spec")).get("template")).get("spec"))
         given = [
             a for c in sequence(pod.get("containers")) for a in sequence(mapping(c).get("args"))
@@ -157,17 +143,10 @@ async def _operator(kube: Kube, flags: Collection[str]) -> str:
     return tables.data(told, tables.JSON)
 
 
-async def _snapshot(settings: Settings) -> str:
-    return (await questions.snapshot(settings, questions.LIVE)).text
-
-
-def _private(file: str) -> BinaryIO:
-    """Open a file anew that its writer alone may read."""
-    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-
-
 def _write(file: str, parts: Mapping[str, str]) -> None:
-    with _private(file) as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+    """Write a new file that only its owner can read."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
         for name, part in sorted(parts.items()):
             content = part.encode()
             entry = tarfile.TarInfo(f"muster-bundle/{name}")
