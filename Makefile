@@ -45,7 +45,6 @@ TRACE ?=
 TRACE_ARGS ?=
 # `make mutants MUTANTS_ARGS="--count 100 operator/muster/gang/choose.py"`
 MUTANTS_ARGS ?= operator/muster/allocator/verdict.py
-ORACLE_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
 CLUSTER ?= muster
@@ -71,7 +70,7 @@ SIGN ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test test-all test-full unit nightly mutants oracle faults hostile e2e \
+.PHONY: help install controlplane demo test test-all test-full unit nightly mutants faults hostile e2e \
 	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh docs bench trace \
 	deploy undeploy image publish release helm promtool cosign local-up local-down constraints clean
 
@@ -138,9 +137,6 @@ hostile: controlplane ## write all that a hostile tenant may, beside the jobs of
 
 mutants: install ## change a module at random places, count what its unit tests miss: MUTANTS_ARGS
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
-
-oracle: install ## count gangs that could be placed and are not: small clusters, planted ones
-	@$(BIN)/python tests/oracle $(ORACLE_ARGS)
 
 e2e: controlplane ## run stories on a real API server: those of every change, or STORIES=FILES
 	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) MUSTER_HOSTILE=sample \

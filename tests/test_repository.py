@@ -48,7 +48,6 @@ TARGETS = {
     "test-all",
     "test-full",
     "mutants",
-    "oracle",
     "e2e",
     "e2e-real",
     "e2e-real-smoke",

@@ -161,7 +161,7 @@ def test_of_all_lawful_sets_the_cheapest(dice, reclaims):
     """Whatever tasks of a gang are above its minimum; nobody is asked where no set would do.
 
     The same is so for a gang that has lost its members with their nodes. With the
-    budget of a whole cycle: `make oracle` counts what a first search misses.
+    budget of a whole cycle.
     """
     made = preemption.claim(dice, reclaims=reclaims)
     if made is None:
