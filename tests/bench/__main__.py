@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All benchmarks in one run: the scheduler core, whole jobs, what each costs the API server.
+"""All benchmarks in one run: the scheduler core, then whole jobs.
 
 Arguments go to the second part; see `python tests/bench/ring.py --help`.
 """
@@ -17,4 +17,3 @@ if __name__ == "__main__":
     here = Path(__file__).parent
     subprocess.run([sys.executable, str(here / "core.py")], check=True)
     asyncio.run(ring.main())
-    subprocess.run([sys.executable, str(here / "writes.py")], check=True)

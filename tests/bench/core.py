@@ -38,7 +38,6 @@ from support.builders.scheduler import (  # noqa: E402
     make_pod,
     make_queue,
     make_role,
-    make_template,
 )
 
 GANG = 16
@@ -55,18 +54,6 @@ RACKS = policy.parse(
         ]
     }
 )
-REQUIRED = policy.parse(
-    {
-        "tiers": [
-            *(
-                {"plugins": [{"name": option.name} for option in tier]}
-                for tier in policy.DEFAULT.tiers
-            ),
-            {"plugins": [{"name": "topology", "arguments": {"topology.required": "rack"}}]},
-        ]
-    }
-)
-DEFRAGMENT = policy.parse({"actions": "allocate, backfill, defragment"})
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
 EVICT = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 
@@ -117,32 +104,6 @@ def whole(
     return prepare
 
 
-def roles_of_two(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
-    """Measure one cycle over gangs of a parameter server and workers with devices."""
-    roles = (make_role(role="ps", replicas=1, cpu=2), make_role(replicas=GANG - 1, cpu=1, gpu=1))
-
-    def prepare() -> Callable[[], int]:
-        several = [make_gang(key=f"team/job-{i:05}", roles=roles) for i in range(pods // GANG)]
-        snapshot = assemble(cluster(nodes), several, QUEUES, 0.0)
-        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
-
-    return prepare
-
-
-def waiting(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
-    """Measure one cycle in which nothing fits."""
-
-    def prepare() -> Callable[[], int]:
-        large = [
-            make_gang(key=f"team/{i:05}", roles=[make_role(replicas=20 * nodes, cpu=4)])
-            for i in range(count)
-        ]
-        snapshot = assemble(cluster(nodes), large, QUEUES, 0.0)
-        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
-
-    return prepare
-
-
 def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
     """Return a cluster with so many pods running in gangs of 64."""
     columns = cluster(nodes)
@@ -175,36 +136,6 @@ def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
             new = make_gang(key="team/new", roles=[role])
             snapshot = assemble(columns, [*several, new], QUEUES, 0.0)
             return sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
-
-        return work
-
-    return prepare
-
-
-def reserved(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
-    """Measure snapshot and cycle for a gang that must wait, with a small one that passes it.
-
-    Every gang that runs has an estimate of its own, and one has changed since the last cycle.
-    """
-
-    def prepare() -> Callable[[], int]:
-        columns, several = running(nodes, pods)
-        several = [
-            dataclasses.replace(gang, started=0.0, duration=1000.0 + i % 977)
-            for i, gang in enumerate(several)
-        ]
-        large = make_gang(key="team/large", roles=[make_role(replicas=2 * nodes, cpu=16)])
-        small = make_gang(
-            key="team/small", created=1.0, duration=9.0, roles=[make_role(replicas=2)]
-        )
-        assemble(columns, [*several, large, small], QUEUES, 0.0)
-
-        def work() -> int:
-            several[0] = dataclasses.replace(several[0])
-            snapshot = assemble(columns, [*several, large, small], QUEUES, 0.0)
-            decisions = cycle.schedule(snapshot, policy.DEFAULT)
-            assert any(d.verdict.eta for d in decisions)
-            return sum(len(d.placements) for d in decisions)
 
         return work
 
@@ -265,53 +196,6 @@ def contested(
     return prepare
 
 
-def preempting_roles(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
-    """Measure the first of the cycles that evict for gangs of two roles on full nodes.
-
-    The search budget limits it: the other gangs follow in the next cycles.
-    """
-
-    def prepare() -> Callable[[], int]:
-        columns, several = ClusterColumns(), []
-        for i in range(nodes):
-            columns.node_changed(None, parse_node(make_node(name=f"node-{i:05}", cpu=32, gpu=8)))
-        for i in range(8 * nodes // GANG):
-            held = [(j, f"node-{(i * GANG + j) * 7 % nodes:05}") for j in range(GANG)]
-            role = make_role(cpu=2, gpu=1, held=held)
-            key = f"team/run-{i:05}"
-            several.append(make_gang(key=key, created=float(i), roles=[role]))
-            for j, node in held:
-                columns.assume("team", f"{key}-{j}", node, role.shape)
-        for i in range(count):
-            workers = make_role(replicas=GANG - 1, cpu=2, gpu=1, memory=f"{i + 1}Mi")
-            roles = (make_role(role="ps", replicas=1, cpu=4, gpu=1), workers)
-            key = f"team/new-{i:05}"
-            several.append(make_gang(key=key, created=1e5 + i, priority=9, roles=roles))
-        snapshot = assemble(columns, several, QUEUES, 1e6)
-        return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, PREEMPT))
-
-    return prepare
-
-
-def moving(nodes: int) -> Callable[[], Callable[[], int]]:
-    """Measure one cycle that moves gangs so that one gets a node of its own."""
-
-    def prepare() -> Callable[[], int]:
-        columns, several = cluster(nodes), []
-        for i, j in itertools.product(range(nodes), range(3)):
-            node = f"node-{i:05}"
-            pod = make_pod(name=f"run-{i}-{j}", node=node, cpu=8)
-            columns.pod_changed(None, parse_use(pod))
-            started = [float((i * 7919 + j * 31) % 100_000)]
-            role = make_role(cpu=8, held=[(0, node)], started=started)
-            several.append(make_gang(key=f"team/run-{i:05}-{j}", movable=True, roles=[role]))
-        new = make_gang(key="team/new", roles=[make_role(replicas=1, cpu=64)])
-        snapshot = assemble(columns, [*several, new], QUEUES, 2e5, ())
-        return lambda: sum(len(d.moves) for d in cycle.schedule(snapshot, DEFRAGMENT))
-
-    return prepare
-
-
 def distinct(count: int, wanted: int, first: int = 40_000) -> list[GangInput]:
     """Return gangs of as many shapes."""
     return [
@@ -350,65 +234,6 @@ def first(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
     return prepare
 
 
-def apart(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
-    """Measure snapshot and cycle for gangs of eight whose pods each keep a node to themselves."""
-    host = "kubernetes.io/hostname"
-
-    def gang(i: int) -> GangInput:
-        like = {"labelSelector": {"matchLabels": {"job": f"{i}"}}, "topologyKey": host}
-        rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [like]}}
-        template = make_template(labels={"job": f"{i}"}, cpu=1, affinity=rule)
-        role = make_role(replicas=8, template=template, namespace=f"team-{i % 100}")
-        return make_gang(key=f"team-{i % 100}/{i:05}", created=float(i), roles=[role])
-
-    def prepare() -> Callable[[], int]:
-        columns = ClusterColumns()
-        for i in range(nodes):
-            name = f"node-{i:05}"
-            columns.node_changed(None, parse_node(make_node(name=name, labels={host: name})))
-        several = [gang(i) for i in range(count)]
-
-        def work() -> int:
-            snapshot = assemble(columns, several, QUEUES, 0.0)
-            return sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
-
-        return work
-
-    return prepare
-
-
-def cramped(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
-    """Measure one cycle over gangs of which each role fits a rack, and both together none."""
-
-    def gang(i: int) -> GangInput:
-        roles = [
-            make_role(role="ps", replicas=20, cpu=12),
-            make_role(replicas=52 + i % 3, cpu=8, memory=f"{i}Mi"),
-        ]
-        return make_gang(key=f"team/{i:05}", created=float(i), roles=roles)
-
-    def prepare() -> Callable[[], int]:
-        columns = cluster(nodes)
-        for i in range(nodes):
-            pod = make_pod(name=f"run-{i}", node=f"node-{i:05}", cpu=4 if i % 2 else 20)
-            columns.pod_changed(None, parse_use(pod))
-        snapshot = assemble(columns, [gang(i) for i in range(count)], QUEUES, 0.0)
-        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, REQUIRED))
-
-    return prepare
-
-
-def idle(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
-    """Measure snapshot and cycle when nothing waits."""
-
-    def prepare() -> Callable[[], int]:
-        columns, several = running(nodes, pods)
-        assemble(columns, several, QUEUES, 0.0)
-        return lambda: len(cycle.schedule(assemble(columns, several, QUEUES, 0.0), policy.DEFAULT))
-
-    return prepare
-
-
 def events(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
     """Measure so many pod events, parsed and taken in."""
 
@@ -430,25 +255,17 @@ def events(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
 
 CASES: Sequence[Case] = (
     Case("1,000 nodes x 3,200 pods in gangs of 16", 50, whole(1000, 3200)),
-    Case("1,000 nodes x 3,200 pods, two roles", 100, roles_of_two(1000, 3200)),
     Case("5,000 nodes x 10,000 pods in gangs of 16", 150, whole(5000, 10_000)),
     Case("5,000 nodes x 10,000 pods, kept in racks", 225, whole(5000, 10_000, rules=RACKS)),
     Case("10,000 nodes x 100,000 pods in gangs of 100", 1000, whole(10_000, 100_000, 100), 2),
     Case("1,000 nodes x one gang of 1,000", 10, whole(1000, 1000, 1000)),
-    Case("1,000 nodes, 1,000 gangs that do not fit", 100, waiting(1000, 1000)),
     Case("10,000 nodes, 100,000 running, a gang of 64", 20, incremental(10_000, 100_000)),
-    Case("10,000 nodes, 100,000 running, a reservation", 50, reserved(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, evicts for 512", 500, preempting(10_000, 100_000), 3),
     Case("10,000 nodes, 1,000 gangs evict", 2000, contested(10_000, 1000), 2),
     Case("10,000 nodes, 1,000 shapes evict", 4000, contested(10_000, 1000, alike=1000), 2),
     Case("10,000 nodes, 5,000 gangs reclaim", 4000, contested(10_000, 5000, due=True), 2),
-    Case("1,000 nodes, 100 gangs of two roles evict", 1000, preempting_roles(1000, 100), 3),
-    Case("1,000 nodes in pieces, gangs that move", 150, moving(1000), 3),
     Case("10,000 nodes, 1,000 shapes that wait", 500, shapes(10_000, 1000), 3),
     Case("10,000 nodes, 1,000 shapes that are new", 2000, first(10_000, 1000), 3),
-    Case("10,000 nodes, 1,000 gangs that keep apart", 1000, apart(10_000, 1000), 3),
-    Case("10,000 nodes, 200 that fit no rack", 500, cramped(10_000, 200), 2),
-    Case("10,000 nodes, 100,000 running, nothing waits", 5, idle(10_000, 100_000)),
     Case("1,000 pods come and go (2,000 events)", 200, events(1000, 1000)),
 )
 
