@@ -13,7 +13,6 @@ import pytest
 from muster import gang
 from muster.local.handle import Cluster
 from support.e2e.gang_schedulers import (
-    BUDGETS,
     CRDS,
     GROUP_NAME,
     SCHEDULER_PLUGINS,
@@ -229,20 +228,6 @@ def test_kube_batch_gets_a_group_where_it_can(
 def events_of(found: dict[str, Json], reason: str) -> list[Json]:
     """Return the events of that reason."""
     return [event for event in found.values() if event["reason"] == reason]
-
-
-def test_without_gangs_nothing_but_pods(api: Api, start_operator: StartOperator) -> None:
-    """No group, no link, no scheduler's name, no verdict: the cluster's scheduler does it."""
-    start_operator("--gang-scheduler-name=none", overlay="none")
-    add_nodes(api, {"cpu": "8"})
-    api.create(tfjob("mnist", workers=2, run="1"))
-    job = api.wait_condition("mnist", "Succeeded")
-    assert "gang" not in job["status"]
-    assert api.list("PodGroup") == []
-    assert api.list(BUDGETS) == []
-    for pod in api.pods("mnist"):
-        assert pod["spec"]["schedulerName"] == "default-scheduler"
-        assert GROUP_NAME not in pod["metadata"].get("annotations", {})
 
 
 @pytest.mark.full

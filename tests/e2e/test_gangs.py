@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from support.e2e.gangs import (
@@ -15,11 +13,8 @@ from support.e2e.gangs import (
 )
 from support.e2e.harness import (
     Api,
-    Json,
     Operator,
     add_nodes,
-    condition,
-    phase_of,
     tfjob,
     verdict,
 )
@@ -72,26 +67,3 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) 
     assert wait_group(api, "mnist", "False")["status"]["phase"] == "Running"
     assert lacking not in operator.scrape()
     assert len(api.events("Unschedulable")) == 2
-
-
-def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
-    """A lost race: the pod is replaced, and neither restarts nor backoffLimit know of it."""
-    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
-    job = tfjob("raced", run="forever", restart_policy="OnFailure", backoffLimit=1)
-    api.create(job)
-    before = {p["metadata"]["name"]: p for p in api.wait_pods(2, "Running", "raced")}
-    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected"}
-    api.patch("Pod", "raced-worker-0", {"status": status}, "status")
-
-    def replaced(pods: Mapping[str, Json]) -> bool:
-        found = pods.get("raced-worker-0")
-        old = before["raced-worker-0"]["metadata"]["uid"]
-        return bool(found) and found["metadata"]["uid"] != old and phase_of(found) == "Running"
-
-    api.wait("Pod", replaced)
-    after = {p["metadata"]["name"]: p["metadata"]["uid"] for p in api.pods()}
-    assert after["raced-worker-1"] == before["raced-worker-1"]["metadata"]["uid"]
-    found = api.get("TFJob", "raced")
-    assert condition(found, "Failed") is None
-    assert condition(found, "Restarting") is None
-    assert not found["status"]["replicaStatuses"]["Worker"].get("restarts")

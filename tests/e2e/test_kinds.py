@@ -188,25 +188,6 @@ def test_an_autoscaler_lives_as_long_as_its_job_may_run(shared_api: Api, kind: s
     api.wait(scalers, lambda found: "elastic" in found)
 
 
-def test_an_elastic_job_starts_with_the_workers_that_fit(shared_api: Api) -> None:
-    """Of four workers two must start together and three have room: three run, so does the job.
-
-    Shows U13.
-    """
-    api = shared_api
-    policy = {"minReplicas": 2, "maxReplicas": 4}
-    document = job("PyTorchJob", "growing", run="forever", spec={"elasticPolicy": policy})
-    workers = document["spec"]["pytorchReplicaSpecs"]["Worker"]
-    (container,) = workers["template"]["spec"]["containers"]
-    container["resources"] = {"requests": {"cpu": "40"}}
-    document["spec"]["pytorchReplicaSpecs"] = {"Worker": {**workers, "replicas": 4}}
-    api.create(document)
-    api.wait_pods(3, "Running", "growing")
-    found = api.wait_condition("growing", "Running", of="PyTorchJob")
-    assert api.get("PodGroup", "growing")["spec"]["minMember"] == 2
-    assert active(found)["Worker"] >= 2
-
-
 def test_what_is_added_passes_pod_security_restricted(shared_api: Api) -> None:
     """In a namespace that demands it, jobs of every sort run whose own containers pass."""
     api = shared_api

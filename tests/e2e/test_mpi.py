@@ -6,7 +6,6 @@ What they share with all kinds is told in test_kinds.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 
 import pytest
@@ -40,70 +39,6 @@ def mpi_operator(start_operator: StartOperator) -> Iterator[Operator]:
 def place(api: Api, mpi_operator: Operator) -> Api:
     """Give a namespace of its own, without nodes."""
     return api
-
-
-def counters(operator: Operator) -> dict[str, float]:
-    """Return each sample with its labels, and its value."""
-    lines = (line for line in operator.scrape().splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
-
-
-def test_the_keys_are_made_once_and_can_be_used(place: Api) -> None:
-    """One pair per job, of the kind that sshd takes; it stays over a suspension."""
-    add_nodes(place, {"cpu": "8"})
-    place.create(mpijob("keys", "v2beta1", run="forever"))
-    secret = place.wait("Secret", lambda found: found.get("keys-ssh"))
-    assert secret["type"] == "kubernetes.io/ssh-auth"
-    data = {key: base64.b64decode(value) for key, value in secret["data"].items()}
-    assert data["ssh-privatekey"].startswith(b"-----BEGIN EC PRIVATE KEY-----\n")
-    assert data["ssh-publickey"].startswith(b"ecdsa-sha2-nistp521 ")
-    place.wait_pods(3, "Running", "keys")
-    place.patch(KIND, "keys", {"spec": {"runPolicy": {"suspend": True}}})
-    place.wait_condition("keys", "Suspended", of=KIND)
-    assert place.get("Secret", "keys-ssh")["data"] == secret["data"]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_failed_job_is_counted_once(place: Api, mpi_operator: Operator, version: str) -> None:
-    """v2beta1 alone has counters of its own, and names the batch Job that starts the program."""
-    before = counters(mpi_operator)
-    add_nodes(place, {"cpu": "8"})
-    document = mpijob("broken", version, exits="3", runPolicy={"backoffLimit": 0})
-    document["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
-    place.create(document)
-    job = place.wait_condition("broken", "Failed", of=KIND)
-    # It is counted with the event that tells of it, which comes after the status.
-    reason = next(c["reason"] for c in job["status"]["conditions"] if c["type"] == "Failed")
-    place.wait("Event", lambda _: place.events(reason, "broken"), what=f"event {reason}")
-    counted = {name: value - before.get(name, 0) for name, value in counters(mpi_operator).items()}
-    own = int(version == "v2beta1")
-    assert counted["mpi_operator_jobs_created_total"] == own
-    assert counted["mpi_operator_jobs_failed_total"] == own
-    labels = f'{{framework="mpi",job_namespace="{place.namespace}"}}'
-    assert counted[f"training_operator_jobs_failed_total{labels}"] == 1
-    launcher = f'{{launcher="broken-launcher",namespace="{place.namespace}"}}'
-    assert counted.get(f"mpi_operator_job_info{launcher}", 0) == own
-
-
-def test_a_launcher_that_waits_for_its_workers_has_its_room_kept(place: Api) -> None:
-    """It is not there before they are ready, and nobody takes its place meanwhile (S14, U3)."""
-    add_nodes(place, {"cpu": "3"})
-    since = place.revision("Pod")
-    place.create(
-        mpijob("later", "v2beta1", run="forever", launcherCreationPolicy="WaitForWorkersReady")
-    )
-    place.wait_condition("later", "Running", of=KIND)
-    created: dict[str, set[str]] = {}
-    for pod in place.history("Pod", since):
-        ready = {c["type"] for c in pod["status"].get("conditions", ()) if c["status"] == "True"}
-        name = pod["metadata"]["name"]
-        if "launcher" in name and name not in created:
-            assert {n for n, seen in created.items() if "Ready" in seen} == {
-                "later-worker-0",
-                "later-worker-1",
-            }
-        created[name] = ready
-    assert place.get("PodGroup", "later")["spec"]["minMember"] == 3
 
 
 def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None:

@@ -69,47 +69,6 @@ def settled(counts: Mapping[str, int]) -> Callable[[Mapping[str, Json]], bool]:
     return ask
 
 
-def evicted(api: Api, claimant: str, count: int) -> set[str]:
-    """Return the names of the pods that were evicted for that job, once it is told of so many."""
-
-    def told(found: Mapping[str, Json]) -> set[str]:
-        events = [e for e in found.values() if e["reason"] == "Evict"]
-        ours = [e for e in events if e["message"].endswith(f"/{claimant}")]
-        names = {e["involvedObject"]["name"] for e in ours}
-        return names if len(names) >= count else set()
-
-    names: set[str] = api.wait("Event", told, what=f"{count} evictions for {claimant}")
-    return names
-
-
-def test_two_queues_settle_at_their_shares(api: Api, start_operator: StartOperator) -> None:
-    """9 CPU between weights 2 and 4: what the first queue took too much the second gets back."""
-    for name, weight in (("q1", 2), ("q2", 4)):
-        queue = {"kind": "Queue", "metadata": {"name": name}, "spec": {"weight": weight}}
-        api.create({"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", **queue})
-    try:
-        start_operator(CONF)
-        add_nodes(api, {"cpu": "6", "memory": "15Gi"}, {"cpu": "3", "memory": "12Gi"})
-        api.create(job("one", 9, queue="q1", minAvailable=1))
-        api.wait("Pod", settled({"one": 9}), what="the first queue holds everything")
-        api.create(job("two", 9, queue="q2", minAvailable=1))
-        api.wait("Pod", settled({"one": 3, "two": 6}), what="3 and 6")
-        since = api.revision("Pod")
-        api.create(job("three", 2, queue="q1"))
-        api.wait_job("three", lambda j: j.get("status", {}).get("gang"), what="three waits")
-        assert settled({"one": 3, "two": 6, "three": 0})(
-            {str(i): p for i, p in enumerate(api.pods())}
-        )
-        assert not [p for p in api.history("Pod", since) if phase_of(p) == "Terminating"]
-        names = evicted(api, "two", 6)
-        assert len(names) == 6
-        assert all(name.startswith("one-worker-") for name in names)
-        assert condition(api.get("TFJob", "one"), "Running") == "True"
-    finally:
-        for name in ("q1", "q2"):
-            api.delete("Queue", name)
-
-
 def test_killed_while_it_evicts(api: Api, start_operator: StartOperator, classes: None) -> None:
     """The operator dies after the first eviction, and again after some; in the end every gang is
     whole or waits whole.

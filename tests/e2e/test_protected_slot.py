@@ -104,19 +104,6 @@ def evicted(api: Api) -> None:
 LOSSES = (exits(137), exits(130), deleted, evicted)
 
 
-def test_a_lost_member_comes_back(api: Api, operator: Operator) -> None:
-    """However it was lost, again and again (S1, M5)."""
-    uids = fill(api)
-    since = api.revision("Pod")
-    for loss in LOSSES:
-        before = uids
-        loss(api)
-        uids = wait_whole(api, before)
-        check(api, since, before, uids)
-    restarts = api.get("TFJob", "gang")["status"]["replicaStatuses"]["Worker"]["restarts"]
-    assert restarts == 2  # deletions are none
-
-
 def test_while_the_operator_is_dead(api: Api, operator: Operator) -> None:
     """Its successor knows from the cluster alone whose room it is (M5)."""
     uids = fill(api)

@@ -13,7 +13,7 @@ import pytest
 
 from support.e2e import forkserver
 from support.e2e.gangs import wait_reason
-from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
+from support.e2e.harness import Api, Operator, add_nodes, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -43,43 +43,6 @@ def ask(run: Run) -> Ask:
         return done.returncode, done.stdout or done.stderr
 
     return ask
-
-
-def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator, ask: Ask) -> None:
-    """What is short, which nodes are out, who holds it; placed and impossible told apart (S21)."""
-    add_nodes(api, {"cpu": "4"})
-    api.create(tfjob("first", workers=3, run="forever"))
-    api.wait_pods(3, "Running", "first")
-    api.create(tfjob("second", workers=4, run="forever"))
-    wait_reason(api, "second", "NotEnoughResources")
-    where = ("-n", api.namespace)
-    code, text = ask("explain", "tfjob/second", *where)
-    assert code == 1
-    lines = text.splitlines()
-    assert lines[0].endswith("/second: waiting: NotEnoughResources")
-    assert "  lacks 3 cpu for the whole gang" in lines
-    assert "  position 1 in queue default" in lines
-    assert f"  {verdict(api.get('TFJob', 'second'))['message']}" in lines
-    code, text = ask("explain", "--what-if", "tfjob/second", *where)
-    assert code == 1
-    lines = text.splitlines()
-    assert lines[0].endswith("/second: waiting, not now: NotEnoughResources")
-    assert "  1 of 1 nodes: insufficient cpu" in lines
-    assert f"  3 cpu held by TFJob/{api.namespace}/first" in lines
-    code, text = ask("explain", "TFJob/first", *where)
-    assert code == 0
-    # Without leader election it is unknown whether the operator runs.
-    first, placed, reported = text.splitlines()
-    assert first.endswith("/first: running, 3 pods on nodes")
-    assert placed == "  node-1: first-worker-0, first-worker-1, first-worker-2"
-    assert reported.startswith("  reported: 20")
-    code, text = ask("explain", "tfjob/nobody", *where)
-    assert code == 2
-    api.create(tfjob("huge", workers=1, resources={"cpu": "9"}))
-    wait_reason(api, "huge", "NoNodeLargeEnough")
-    code, text = ask("explain", "tfjob/huge", *where)
-    assert code == 1
-    assert "impossible as things are: NoNodeLargeEnough" in text
 
 
 @pytest.mark.full

@@ -20,7 +20,7 @@ from support.e2e.harness import (
     tfjob,
     verdict,
 )
-from support.e2e.lost_nodes import FENCES, HOLD, fence, outlast_the_hold, silence
+from support.e2e.lost_nodes import FENCES, fence, silence
 from support.e2e.statuses import Lag
 
 pytestmark = pytest.mark.e2e
@@ -40,35 +40,6 @@ def kept(api: Api, before: Mapping[str, str], job: str = "gang") -> bool:
     there = {name: uid for name, uid in uids(api.pods(job)).items() if name in before}
     running = all(phase_of(p) == "Running" for p in api.pods(job) if node_of(p))
     return there == dict(before) and running
-
-
-def scale(api: Api, workers: int) -> None:
-    """Ask for so many members."""
-    role = {"tfReplicaSpecs": {"Worker": {"replicas": workers}}}
-    api.patch("TFJob", "gang", {"spec": role})
-
-
-def test_growth_beyond_the_room(api: Api, start_operator: StartOperator) -> None:
-    """It takes nothing away: more members wait, and come together when there is room."""
-    start_operator(f"--member-hold={HOLD:.0f}s")
-    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
-    api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
-    before = uids(api.wait_pods(4, "Running", "gang"))
-    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
-    since = api.revision("Pod")
-    scale(api, 6)
-    told = verdict(api.wait_job("gang", lambda j: "more wait" in verdict(j).get("summary", "")))
-    assert (told["state"], told["minMember"]) == ("Running", 4)
-    outlast_the_hold()
-    assert kept(api, before)
-    add_nodes(api, {"cpu": "1"}, prefix="small")
-    outlast_the_hold()
-    assert not [p for p in of_job(api.history("Pod", since), "gang") if node_of(p) == "small-1"]
-    add_nodes(api, {"cpu": "1"}, prefix="more")
-    api.wait_pods(6, "Running", "gang")
-    assert kept(api, before)
-    told = verdict(api.wait_job("gang", lambda j: verdict(j).get("minMember") == 6))
-    assert (told["state"], told["summary"]) == ("Running", "6/6 running")
 
 
 @pytest.mark.parametrize("way", FENCES)

@@ -150,12 +150,6 @@ def of_name(api: Api, name: str) -> list[Json]:
     return of({p["metadata"]["name"]: p for p in api.list("Pod")}, name)
 
 
-def samples(scheduler: Operator) -> dict[str, float]:
-    """Return each sample with its labels, and its value, as a scrape finds them."""
-    lines = (line for line in scheduler.scrape().splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
-
-
 @pytest.mark.full
 def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: Path) -> None:
     """Another scheduler name, another default queue, a policy file, one address for all.
@@ -237,48 +231,3 @@ def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Opera
     assert len(api.wait_events("Unschedulable", "qj-1")) == 1
     assert len(api.wait_events("Scheduled", count=6)) == 6
     assert len(api.wait_events("FailedScheduling", count=6)) == 6
-
-
-@pytest.mark.full
-def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
-    """Schedule Multiple Jobs; Gang scheduling: Full Occupied: the second waits for the first."""
-    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-    create(api, "gang-1", 8)
-    first = wait_running(api, "gang-1", 8)
-    create(api, "gang-2", 8, run="1")
-    waiting = wait_waiting(api, "gang-2", 8)
-    assert not any(map(node_of, waiting))
-    wait_phase(api, "gang-2", "Pending")
-    lacking = f'volcano_unschedule_task_count{{job_id="{api.namespace}/gang-2"}}'
-    before = samples(scheduler)
-    assert before[lacking] == 8
-    assert before['muster_gangs{reason="NotEnoughResources",state="Waiting"}'] >= 1
-    for pod in first:
-        api.finish(pod["metadata"]["name"])
-    api.wait("Job", lambda jobs: jobs["gang-2"]["status"].get("succeeded") == 8, what="gang-2")
-    after = samples(scheduler)
-    assert lacking not in after
-    grown = {
-        "muster_gang_wait_seconds_count": 1,
-        "volcano_task_scheduling_latency_microseconds_count": 8,
-        'volcano_schedule_attempts_total{result="scheduled"}': 8,
-        'muster_binds_total{result="bound"}': 8,
-    }
-    assert {name: after[name] - before[name] for name in grown} == grown
-    wait_phase(api, "gang-1", "Running", succeeded=8)
-
-
-@pytest.mark.full
-def test_a_hundred_pods(api: Api, scheduler: Operator) -> None:
-    """Schedule Density Job: a hundred pods, each a gang of its own."""
-    add_nodes(api, *[{"cpu": "32"}] * 4)
-    job = batch_job("density", 100)
-    del job["spec"]["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
-    api.create(job)
-    wait_running(api, "density", 100)
-    api.wait("Event", lambda told: sum(map(scheduled, told.values())) == 100, what="100 events")
-
-
-def scheduled(event: Json) -> bool:
-    """Say whether the event tells that a pod got its node."""
-    return bool(event["reason"] == "Scheduled")

@@ -189,16 +189,6 @@ def test_a_pod_runs_and_succeeds(running: Cluster) -> None:
     assert (ready["status"], ready["reason"]) == ("False", "PodCompleted")
 
 
-def test_restarts_in_place_go_through_the_exit_codes(running: Cluster) -> None:
-    """The last attempt's and the one's before are both to be seen."""
-    create(running, pod("again", "OnFailure", {RUN: "0.2", CODES: "1,137,0"}))
-    status = end_of(running, "again", "Succeeded")
-    only = status["containerStatuses"][0]
-    assert only["restartCount"] == 2
-    assert only["state"]["terminated"]["exitCode"] == 0
-    assert only["lastState"]["terminated"]["exitCode"] == 137
-
-
 @pytest.mark.full
 def test_a_pod_made_anew_is_not_deleted_in_the_place_of_the_one_before(running: Cluster) -> None:
     """However late kwok, on a busy machine, hears that the latter is deleted."""
@@ -250,18 +240,6 @@ def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
     status = end_of(running, "refused", "Failed")
     assert status["reason"] == "OutOfcpu"
     assert "containerStatuses" not in status
-
-
-@pytest.mark.full
-def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
-    """It is tainted by Kubernetes then, and comes back when it is told no more."""
-    api, key = ask(running), f"{nodes.PREFIX}ready"
-    api.patch("Node", "node-3", {"metadata": {"annotations": {key: "false"}}})
-    wait_ready(running, "Node", "node-3", so=False)
-    taint = "node.kubernetes.io/not-ready"
-    api.wait("Node", lambda found: taint in taints_of(found["node-3"]), what="tainted")
-    api.patch("Node", "node-3", {"metadata": {"annotations": {key: None}}})
-    wait_ready(running, "Node", "node-3")
 
 
 def taints_of(node: dict[str, Any]) -> list[str]:

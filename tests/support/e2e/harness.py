@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import re
-import signal
 import ssl
 import subprocess
 import tempfile
@@ -782,17 +781,6 @@ class Operator:
         self.process.join(PATIENCE)
         assert self.process.exitcode is not None, self.log.read_text()[-4000:]
         return self.process.exitcode
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Stop the process without its knowing, for as long as the block lasts."""
-        assert self.process is not None
-        assert self.process.pid is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(self.process.pid, signal.SIGCONT)
 
 
 class StartOperator(Protocol):
