@@ -10,11 +10,8 @@ import io
 import json
 import os
 import re
-import subprocess
 import tarfile
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +25,6 @@ import yaml
 from bundle import Image, ReleaseError, Signer
 
 import muster
-from support.apiserver import image_registry
 from support.e2e.image_engine import DIGEST, ENGINE, pinned, saved
 
 ROOT = Path(__file__).parents[2]
@@ -301,79 +297,3 @@ def test_what_is_not_said_is_asked_for(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(error)
-
-
-@dataclass(frozen=True)
-class Published:
-    """What was published where, and the folder of keys."""
-
-    there: image_registry.Registry
-    image: Image
-    parts: Path
-    keys: Path
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
-    """Publish for an image that is in a registry, signed with a key, without a public log."""
-    keys = tmp_path_factory.mktemp("keys")
-    with image_registry.serving() as there, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COSIGN_PASSWORD", "")
-        signer = Signer()
-        if gotools.find("cosign"):
-            for name in ("mine", "other"):
-                cosign("generate-key-pair", f"--output-key-prefix={keys / name}")
-            cosign("signing-config", "create", f"--out={keys / 'services.json'}")
-            words = f"--key={keys / 'mine.key'} --signing-config={keys / 'services.json'}"
-            signer = Signer.read(words)
-        digest = there.image("team/muster", "1")
-        parts = tmp_path_factory.mktemp("dist") / "parts.json"
-        parts.write_text(sbom.document())
-        made = Image(f"{there.address}/team/muster", "", digest)
-        bundle.publish(made, "embedded", parts, signer)
-        yield Published(there, made, parts, keys)
-
-
-def cosign(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run it."""
-    argv = [gotools.find("cosign"), *words]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.e2e
-@pytest.mark.full
-@pytest.mark.skipif(not gotools.find("cosign"), reason="no cosign (make cosign builds it)")
-def test_what_is_published_is_signed(published: Published) -> None:
-    """Image, list of parts and checksums, by the key that was asked for and no other."""
-    there, out = published.there, published.parts.parent
-    other = Image(published.image.repository, "", there.image("team/muster", "2", another="yes"))
-    proof = f"--bundle={out / 'SHA256SUMS.sigstore.json'}"
-    checks = {
-        "image": ("verify", published.image.name),
-        "parts": ("verify-attestation", "--type=cyclonedx", published.image.name),
-        "sums": ("verify-blob", proof, str(out / bundle.CHECKSUMS)),
-        "other image": ("verify", other.name),
-        "other parts": ("verify-attestation", "--type=cyclonedx", other.name),
-        "other sums": ("verify-blob", proof, str(published.parts)),
-    }
-    found = {}
-    for who in ("mine", "other"):
-        key = (f"--key={published.keys / who}.pub", "--insecure-ignore-tlog")
-        for what, (verb, *words) in checks.items():
-            answer = cosign(verb, *key, *words)
-            found[who, what] = answer.returncode == 0, answer.stdout + answer.stderr
-    good = {asked for asked, (is_good, _) in found.items() if is_good}
-    assert good == {("mine", "image"), ("mine", "parts"), ("mine", "sums")}, found
-
-
-@pytest.mark.e2e
-@pytest.mark.full
-@pytest.mark.skipif(not gotools.find("helm"), reason="no helm (make helm builds it)")
-def test_the_published_chart_is_installed_from_the_registry(published: Published) -> None:
-    """By its address and version alone: the image is the one that was pushed."""
-    address = f"oci://{published.there.address}/team/charts/muster"
-    words = ("template", "muster", address, f"--version={muster.version()}", "--plain-http")
-    argv = [gotools.find("helm"), *words]
-    told = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert f"image: {published.image.name}\n" in told.stdout.replace('"', "")
