@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2333,
     "scheduler": 11013,
     "store": 3321,
-    "tests": 76539,
+    "tests": 74731,
     "tools": 2587,
 }
 

@@ -148,13 +148,6 @@ class TestVerdict:
         assert world.status["gang"]["since"] == "2023-11-14T22:14:20Z"
         assert world.reasons().count("Unschedulable") == 2
 
-    def test_waiting_pods_are_created_without_a_node(self):
-        """A pod that maps to nothing is created unbound; others not at all."""
-        world = embedded(verdict=WAITS, placements={"mnist-worker-0": ""}).settle()
-        assert world.names() == ["mnist-worker-0"]
-        assert "nodeName" not in world.pod("mnist-worker-0")["spec"]
-        assert world.status["state"] == "Queued"
-
     def test_placed_then_running(self):
         """Placed while the pods start, running when enough of them run."""
         world = embedded(verdict=PLACED, placements=NODES).settle()
@@ -175,21 +168,6 @@ class TestVerdict:
             "summary": "2/2 running",
             "admissionTime": format_time(START),
         }
-
-    def test_a_running_gang_that_loses_a_member_is_degraded(self):
-        """It says so, and runs again when the member is back."""
-        world = running()
-        del world.objects["Pod", "mnist-worker-1"]
-        world.extra["placements"] = {}
-        world.settle()
-        assert world.status["gang"]["state"] == "Degraded"
-        assert world.status["gang"]["summary"] == "1/2 running"
-        assert world.status["state"] == "Running"
-        world.extra["placements"] = {"mnist-worker-1": "n1"}
-        world.settle()
-        world.start()
-        world.settle()
-        assert world.status["gang"]["state"] == "Running"
 
     def test_a_running_gang_that_is_to_grow(self):
         """It runs, says that more wait, and why; the group asks for all of them."""
@@ -377,14 +355,6 @@ class TestForeignScheduler:
 
 class TestPlacement:
     """nodeName, or not."""
-
-    def test_binding_leaves_the_node_open(self):
-        """With placement=bind a placed pod is created without its node."""
-        world = embedded(placements=NODES, verdict=PLACED)
-        world.context = Context(placement="bind")
-        world.settle()
-        assert len(world.names()) == 2
-        assert not any("nodeName" in pod["spec"] for pod in world.of("Pod"))
 
     def test_gated_pods_go_the_binding_way(self):
         """The server refuses a node beside gates."""
@@ -665,14 +635,6 @@ def test_a_scheduler_that_goes_missing_disturbs_nobody_who_runs():
     world = running()
     world.context = Context(missing="Get it.")
     assert world.settle().status["gang"]["state"] == "Running"
-
-
-def test_the_verdict_stands_on_the_group_too():
-    """A waiting gang's reason is the condition Unschedulable of its group, and it settles."""
-    world = embedded(verdict=WAITS, placements={}).settle()
-    (condition,) = world.objects["PodGroup", "mnist"]["status"]["conditions"]
-    assert (condition["type"], condition["status"]) == ("Unschedulable", "True")
-    assert condition["reason"] == "NotEnoughResources"
 
 
 def test_who_looks_at_the_group_is_told_once_for_every_change_of_reason():
@@ -981,12 +943,6 @@ class TestFailedMembersThatAreNotReplaced:
         assert told["message"] == "1 of the 2 pods that must run together run"
 
 
-def test_unbound_pods_under_no_gang_scheduler():
-    """Every wanted pod may be created when nobody decides before."""
-    world = World(tfjob(Worker=3))
-    assert set(unbound(world)) == set(world.settle().names())
-
-
 @pytest.mark.parametrize(
     ("backend", "own", "written"),
     [
@@ -1184,11 +1140,6 @@ class TestStart:
         world = World(limited, backend=gang.EMBEDDED, verdict=WAITS, placements=NODES).settle()
         assert world.status["state"] == "Failed"
         assert world.names() == []
-
-    def test_without_gangs_it_is_the_first_look(self):
-        """Nothing is waited for that anybody could tell."""
-        world = World(tfjob(Worker=2)).settle()
-        assert world.status["startTime"] == format_time(START)
 
     def test_a_resumed_gang_starts_when_it_is_admitted_again(self):
         """Its old pods, which still go, are no start."""

@@ -45,39 +45,6 @@ def test_a_job_runs_and_succeeds():
     assert world.status["state"] == "Succeeded"
 
 
-def test_a_gang_goes_through_the_embedded_allocator():
-    """A gang that waits has its group, and its pods when they are placed, on their nodes."""
-    world = World(tfjob(Worker=2), backend=gang.EMBEDDED)
-    world.extra = {"placements": {}, "verdict": Verdict("muster", "Waiting", "mnist", 2)}
-    world.settle()
-    assert world.names("PodGroup") == ["mnist"]
-    assert world.names() == []
-    world.extra = {"placements": NODES}
-    world.settle()
-    assert [pod["spec"]["nodeName"] for pod in world.of("Pod")] == ["n0", "n1"]
-    world.start()
-    world.settle()
-    assert world.status["gang"]["state"] == "Running"
-    for name in world.names():
-        world.end(name)
-    world.settle()
-    assert world.names("PodGroup") == []
-    assert world.status["state"] == "Succeeded"
-
-
-def test_a_released_gang_does_not_say_that_it_runs():
-    """All members were evicted and the gang waits again: the job restarts, without a count."""
-    world = World(tfjob(Worker=2), backend=gang.EMBEDDED, placements=NODES).settle()
-    world.start()
-    world.settle()
-    assert "Running T" in world.conditions
-    world.objects = {k: v for k, v in world.objects.items() if k[0] != "Pod"}
-    world.extra = {"placements": {}, "verdict": Verdict("muster", "Released", "mnist", 2)}
-    world.settle()
-    assert world.conditions == ["Created T", "Restarting T"]
-    assert world.status["replicaStatuses"] == {"Worker": {}}
-
-
 def on_node_1(replicas):
     """Return a role whose author names a node."""
     container = {"name": "tensorflow", "image": "train:1"}
