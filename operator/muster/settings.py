@@ -35,7 +35,7 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the operator runs. Times are in seconds."""
+    """How the operator runs, as its flags say. Times are in seconds."""
 
     gang: str | None = None
     """Value of --gang-scheduler-name; None if neither it nor one of its like was given."""
@@ -48,20 +48,14 @@ class Settings:
     master: str = ""
     context: str | None = None
     metrics_bind: str = ":8080"
-    """`host:port` or `:port`; `0`: nowhere."""
     health_bind: str = ":8081"
     debug_bind: str = "127.0.0.1:8082"
-    """Of this machine alone."""
     metrics_secure: bool = False
-    """Metrics are shown over TLS, to who may read them."""
     dashboard_bind: str = "0"
-    """`host:port` or `:port`; `0`: nowhere."""
     dashboard_auth: str = "token"
-    """token: by his roles; none: everybody, on this machine alone."""
     leader_elect: bool = False
     leader_election_id: str = "muster"
     lock_namespace: str = ""
-    """Namespace of the leader Lease; empty: the operator's own."""
     home: str = ""
     """The operator's own namespace, by its environment; empty: it runs in none."""
     lease_duration: float = 12.0
@@ -69,11 +63,9 @@ class Settings:
     retry_period: float = 2.0
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     scheduler_conf: str = ""
-    """Path of the scheduler's policy file; empty: the built-in policy."""
     schedule_period: float = 1.0
     default_queue: str = names.DEFAULT_QUEUE
     priority_class: bool = True
-    """A group's priorityClassName counts."""
     pending_pods_budget: int = 500
     member_hold: float = 120.0
     max_member_hold: float = 3600.0
@@ -81,24 +73,16 @@ class Settings:
     node_lost_after: float = 60.0
     node_lost_share: float = 0.55
     on_hold_expired: str = "keep"
-    """`keep`, `restart` or `release`: what happens to the other members after the member hold."""
     reservation_after: float = 600.0
     hide_other_namespaces: bool = False
-    """Jobs are told of those of other namespaces without their names."""
     dry_run_pods: bool = True
-    """A pod of each template is tried before the first is placed."""
     placement: str = "create"
-    """create: pods are created on their nodes; bind: they are bound afterwards."""
     cluster_domain: str = ""
     shared_above: int = SHARED_ABOVE
-    """The most pods of a job that each carry the addresses of all."""
     max_replicas_per_job: int = MAX_REPLICAS
-    """Maximum number of pods of one job."""
     max_job_bytes_per_namespace: int = MAX_JOB_BYTES_PER_NAMESPACE
     max_job_bytes: int = MAX_JOB_BYTES
-    """Maximum bytes of the documents of jobs."""
     concurrency: int = 64
-    """Requests to the API server under way at once, at most."""
     verbosity: int = 0
     pytorch_init_image: str = ""
     pytorch_init_tries: int = 100
@@ -107,16 +91,11 @@ class Settings:
     alone: bool = False
     """There are no jobs: the scheduler alone, in kube-batch's place."""
     admission_bind: str = "0"
-    """`host:port` or `:port` of the validating webhook; `0`: it is not served."""
     admission_configuration: str = "muster"
-    """Name of its ValidatingWebhookConfiguration."""
     admission_lifetime: float = 7 * 24 * 3600.0
-    """Of the certificates that are made for it; they are renewed after two thirds."""
     admission_cert: str = ""
-    """File of a certificate that somebody else makes and publishes, and of its key."""
     admission_key: str = ""
     version: bool = False
-    """Print the version and do nothing else."""
     ignored: tuple[str, ...] = ()
     """Flags that were given and have no effect."""
 
