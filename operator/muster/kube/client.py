@@ -216,11 +216,11 @@ class Kube:
         # certificate.
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
-        self.recovered: Callable[[], None] = _nothing
+        self.recovered: Callable[[], None] = lambda: None
         """Called when the server serves again after it could not be reached."""
-        self.denied: Callable[[], None] = _nothing
+        self.denied: Callable[[], None] = lambda: None
         """Called when no role allows what this process has asked for."""
-        self.set_back: Callable[[], None] = _nothing
+        self.set_back: Callable[[], None] = lambda: None
         """Called when the server is found at an earlier state: restored from a copy, say."""
         self._broken = False
         self._warm = 0.0
@@ -565,10 +565,6 @@ def since_boot() -> float:
     """
     boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
-
-
-def _nothing() -> None:
-    return
 
 
 def _document(content: bytes) -> Json:

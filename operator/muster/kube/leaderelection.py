@@ -44,10 +44,6 @@ class Timings:
     retry: float = 2.0
 
 
-def _always() -> bool:
-    return True
-
-
 class LeaderElector:
     """Competes for one Lease: `lead` works with it until it is lost, `release` gives it back."""
 
@@ -61,7 +57,7 @@ class LeaderElector:
         *,
         fenced: Kube | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
-        responsive: Callable[[], bool] = _always,
+        responsive: Callable[[], bool] = lambda: True,
     ) -> None:
         """Compete for the Lease by requests of `kube`.
 

@@ -160,13 +160,11 @@ class Viewer:
         known = self._may.get(namespace)
         if known is None:
             attributes = {**_LISTS, "namespace": namespace} if namespace else _LISTS
-            known = self._may[namespace] = await self._may_do(attributes)
+            asked = {"resourceAttributes": attributes}
+            async with self._few:
+                known = await _allowed(self._kube, self._user, asked, PriorityLevel.VIEW)
+            self._may[namespace] = known
         return known
-
-    async def _may_do(self, attributes: Json) -> bool:
-        asked = {"resourceAttributes": attributes}
-        async with self._few:
-            return await _allowed(self._kube, self._user, asked, PriorityLevel.VIEW)
 
 
 async def may_get(kube: Kube, user: Json, path: str) -> bool:

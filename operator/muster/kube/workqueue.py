@@ -29,10 +29,6 @@ MAX_STARTERS = 16
 """Maximum number of tasks that wait to start a pass, and so of passes that start in one turn."""
 
 
-def _ignore(_news: object) -> None:
-    """Do nothing: nobody counts."""
-
-
 @dataclass(slots=True)
 class _Slot:
     running: bool = False
@@ -66,8 +62,8 @@ class WorkQueue:
         quiet: tuple[type[BaseException], ...] = (),
         trouble: tuple[type[BaseException], ...] = (),
         tenant: Callable[[str], str] = str,
-        failed: Callable[[str], None] = _ignore,
-        took: Callable[[float], None] = _ignore,
+        failed: Callable[[str], None] = lambda _: None,
+        took: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._work = work
         self._free = width

@@ -143,17 +143,17 @@ def _refuse_another(running: Cluster, asked: Path | None) -> None:
         )
 
 
-class _Stopwatch:
-    """Says how long each part took."""
+def _stopwatch(say: Say) -> Say:
+    """Return what is called with each part that is done, to tell how long the part took."""
+    last = time.monotonic()
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._last = time.monotonic()
-
-    def lap(self, part: str) -> None:
+    def done(part: str) -> None:
+        nonlocal last
         now = time.monotonic()
-        self._say(f"{now - self._last:6.1f} s  {part}")
-        self._last = now
+        say(f"{now - last:6.1f} s  {part}")
+        last = now
+
+    return done
 
 
 def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
@@ -165,7 +165,7 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
     if wanted.native_gangs:  # each version has flags of its own for them
         version = binaries.version_of(Path(commands[handle.API_SERVER][0]).parent)
         wanted = dataclasses.replace(wanted, kubernetes_version=version)
-    watch = _Stopwatch(say)
+    done = _stopwatch(say)
     files.make()
     if extra != NO_EXTRA:
         extra.save(files)
@@ -173,12 +173,12 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
         _start_guard(files)
     _prepare(files, wanted, commands)
     made = _start_api(Cluster(files, wanted, free_port(), commands, extra=extra))
-    watch.lap("API server")
+    done("API server")
     # Its garbage collector looks for new kinds every half minute: it is to begin with the CRDs.
-    _install(made, contents.install_crds, watch, *made.first)
+    _install(made, contents.install_crds, done, *made.first)
     for component in made.components[len(made.first) :]:
         made.launch(component)
-    _install(made, functools.partial(contents.install, more=extra.nodes), watch)
+    _install(made, functools.partial(contents.install, more=extra.nodes), done)
     made.save()
     if copy:
         kubeconfig.write(copy, files.kubeconfig.read_text())
@@ -197,7 +197,7 @@ def _use(files: Layout, asked: Options, file: Path, extra: Extra, say: Say) -> C
     there, text = contents.look(file, asked)
     wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
     commands = binaries.find(None, handle.wanted(wanted))
-    watch = _Stopwatch(say)
+    done = _stopwatch(say)
     say(f"{file} is there: its cluster {there.server} is used")
     files.make()
     for path in (files.kubeconfig, files.kubeconfig_of(handle.KWOK)):
@@ -210,15 +210,15 @@ def _use(files: Layout, asked: Options, file: Path, extra: Extra, say: Say) -> C
     for component in made.components:
         made.launch(component)
     for part in (contents.install, contents.install_crds):
-        _install(made, part, watch)
+        _install(made, part, done)
     made.save()
     return made
 
 
-def _install(made: Cluster, part: Install, watch: _Stopwatch, *running: str) -> None:
+def _install(made: Cluster, part: Install, done: Say, *running: str) -> None:
     """Have a part put there while these components (default: all) run."""
     check = functools.partial(made.check, *running)
-    made.ask(functools.partial(part, made.options, watch.lap, check))
+    made.ask(functools.partial(part, made.options, done, check))
 
 
 def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> None:
