@@ -195,32 +195,22 @@ def _render(args: argparse.Namespace) -> int:
     render = importlib.import_module("muster.commands.render")
     try:
         chosen = flags.parse(args.rest, os.environ)
-        made = render.render(args.filename, chosen, args.namespace)
+        code: int = render.run(args.filename, chosen, args.namespace)
     except (FlagError, TemplateError, render.UnreadableError) as error:
         output.complain(str(error), "muster render: ")
         return 2
-    output.write(made.text)
-    for warning in made.warnings:
-        output.complain(warning, "warning: ")
-    for problem in made.problems:
-        output.complain(problem, "")
-    return int(bool(made.problems))
+    return code
 
 
 def _convert(args: argparse.Namespace) -> int:
     """Print the jobs in the version that is wanted, and what of them is lost."""
     command = importlib.import_module("muster.commands.convert.command")
     try:
-        printed = command.run(args.filename, args.to, args.output)
+        code: int = command.run(args.filename, args.to, args.output, strict=args.strict)
     except command.render.UnreadableError as error:
         output.complain(str(error), "muster convert: ")
         return 2
-    output.write(printed.text)
-    for line in printed.lost:
-        output.complain(line, "lost: ")
-    for line in printed.wrong:
-        output.complain(line, "wrong: ")
-    return int(bool(printed.wrong or (args.strict and printed.lost)))
+    return code
 
 
 def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -335,8 +325,8 @@ def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
         raise FlagError(f"--since={args.since}: {error}") from None
     report = importlib.import_module("muster.commands.report")
     namespace = "" if args.all_namespaces else args.namespace
-    chosen_jobs = report.Chosen(namespace, args.selector)
-    return report.report(chosen, chosen_jobs, since, args.resource, args.by, args.output)
+    jobs = arguments.Reference(namespace=namespace, selector=args.selector)
+    return report.report(chosen, jobs, since, args.resource, args.by, args.output)
 
 
 def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from muster.api.reasons import QueuePhase
 from muster.commands import control
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError
@@ -154,14 +155,14 @@ def test_a_queue_is_stopped_and_resumed():
         kube = client(server)
         stored(server, QUEUE | {"status": {"running": 1, "pending": 2}})
         spec = server.objects["queues", "", "a"]["spec"]
-        assert await collect(control.stop(kube, "a", drain=False)) == (
+        assert await collect(control.queue(kube, "a", QueuePhase.CLOSED)) == (
             "queue a is Closed: 1 running, 2 waiting\n"
         )
-        assert "Closed already" in await collect(control.stop(kube, "a", drain=False))
-        assert "is Draining: " in await collect(control.stop(kube, "a", drain=True))
-        assert "is Open: " in await collect(control.queue(kube, "a"))
+        assert "Closed already" in await collect(control.queue(kube, "a", QueuePhase.CLOSED))
+        assert "is Draining: " in await collect(control.queue(kube, "a", QueuePhase.DRAINING))
+        assert "is Open: " in await collect(control.queue(kube, "a", QueuePhase.OPEN))
         assert server.objects["queues", "", "a"]["spec"] == {**spec, "state": "Open"}
         with pytest.raises(RefusedError, match="no queue b; there are a"):
-            await collect(control.queue(kube, "b"))
+            await collect(control.queue(kube, "b", QueuePhase.OPEN))
 
     virtual_cluster.play(story, 1, {})

@@ -12,6 +12,7 @@ import pytest
 from muster import cli
 from muster.api import edge
 from muster.commands import questions, report
+from muster.commands.arguments import Reference
 from muster.kube.client import ApiError
 from muster.settings import Settings
 from support.apiserver.read_only import OBJECTS, published
@@ -120,7 +121,7 @@ def ask(monkeypatch):
             return Server(there)
 
         monkeypatch.setattr(questions, "connect", connect)
-        chosen = report.Chosen(selector=selector)
+        chosen = Reference(selector=selector)
         answer = asyncio.run(report.report(Settings(), chosen, since, resource, by, style))
         return json.loads(answer.text) if style == "json" else answer
 

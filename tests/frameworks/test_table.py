@@ -134,14 +134,14 @@ class TestASeventhKind:
         assert (job.kind, job.options) == ("ToyJob", {"colour": "blue"})
         assert of(job) is TOY
 
-    def test_its_jobs_are_rendered(self, document, tmp_path):
+    def test_its_jobs_are_rendered(self, document, tmp_path, capsys):
         """Pods, services and group, under the names and labels of all kinds."""
         file = tmp_path / "job.yaml"
         file.write_text(yaml.safe_dump(document))
-        rendered = render.render([str(file)], Settings())
-        text, wrong = rendered.text, rendered.problems
-        made = [d for d in yaml.safe_load_all(text) if d["kind"] == "Pod"]
-        assert wrong == ()
+        assert render.run([str(file)], Settings()) == 0
+        printed = capsys.readouterr()
+        made = [d for d in yaml.safe_load_all(printed.out) if d["kind"] == "Pod"]
+        assert printed.err == ""
         assert [pod["metadata"]["name"] for pod in made] == ["train-player-0", "train-player-1"]
         (owner,) = made[0]["metadata"]["ownerReferences"]
         assert owner["kind"] == "ToyJob"

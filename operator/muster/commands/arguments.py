@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.api.reasons import QueuePhase
 from muster.commands import output
 
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 -- argparse has no other name for it
@@ -267,20 +268,21 @@ def _add_queue(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     queue = subparsers.add_parser("queue", help="stop or resume what a queue lets in")
     actions = queue.add_subparsers(metavar="ACTION", required=True)
     stop = actions.add_parser("stop", parents=[_where()], help="let nothing new in")
-    stop.add_argument("--drain", action="store_true", help="nor have anything of it evicted")
+    stop.add_argument(
+        "--drain",
+        dest="state",
+        action="store_const",
+        const=QueuePhase.DRAINING,
+        default=QueuePhase.CLOSED,
+        help="nor have anything of it evicted",
+    )
     begin = actions.add_parser("resume", parents=[_where()], help="let gangs in again")
+    begin.set_defaults(state=QueuePhase.OPEN)
     for parser in (stop, begin):
         parser.add_argument("queue", metavar="QUEUE", nargs="+", help="NAME or queue/NAME")
         parser.set_defaults(named=_queue)
-    _does(
-        stop,
-        "control",
-        lambda control, kube, _where, args: control.stop(
-            kube, args.reference.name, drain=args.drain
-        ),
-    )
-    _does(
-        begin,
-        "control",
-        lambda control, kube, _where, args: control.queue(kube, args.reference.name),
-    )
+        _does(
+            parser,
+            "control",
+            lambda control, kube, _, args: control.queue(kube, args.reference.name, args.state),
+        )

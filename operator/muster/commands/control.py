@@ -116,14 +116,7 @@ def _progress(job: Job) -> str:
     return f"{_left(job)} pods still run" if _is_seen(job) else "the operator has not seen it yet"
 
 
-def stop(kube: Kube, name: str, *, drain: bool) -> AsyncGenerator[str, None]:
-    """Have a queue admit nothing new; `drain`: nor is anything of it evicted."""
-    return queue(kube, name, QueuePhase.DRAINING if drain else QueuePhase.CLOSED)
-
-
-async def queue(
-    kube: Kube, name: str, state: QueuePhase = QueuePhase.OPEN
-) -> AsyncGenerator[str, None]:
+async def queue(kube: Kube, name: str, state: QueuePhase) -> AsyncGenerator[str, None]:
     """Have a queue let in what that state lets in."""
     document = await _queue(kube, name)
     before = edge.text(edge.mapping(document.get("spec")).get("state")) or QueuePhase.OPEN

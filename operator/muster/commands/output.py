@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Final, TextIO
-
-SPACE: Final = ord(" ")
+from typing import TextIO
 
 
 class Verbatim(str):
@@ -20,41 +18,27 @@ class Verbatim(str):
     __slots__ = ()
 
 
-class _Replacements(dict[int, int]):
-    """Code point -> what is printed for it; filled as characters occur."""
-
-    def __missing__(self, code: int) -> int:
-        self[code] = code if chr(code).isprintable() else SPACE
-        return self[code]
-
-
-class _Escapes(dict[int, str]):
-    """Code point -> how JSON writes it; only line ends stand between values."""
-
-    def __missing__(self, code: int) -> str:
-        text = chr(code)
-        self[code] = text if text.isprintable() or text == "\n" else json.dumps(text)[1:-1]
-        return self[code]
-
-
-_IN_JSON: Final = _Escapes()
-_IN_LINE: Final = _Replacements()
-_IN_TEXT: Final = _Replacements({ord(each): ord(each) for each in "\n\t"})
-
-
 def plain(text: str) -> str:
     """Return a text as one line without control and format characters."""
-    return text.translate(_IN_LINE)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def plain_lines(text: str) -> str:
     """Return a text without control and format characters; line ends and tabs stay."""
-    return text.translate(_IN_TEXT)
+    return "\n".join("\t".join(map(plain, line.split("\t"))) for line in text.split("\n"))
 
 
 def json_text(text: str) -> str:
     """Return JSON text in which `write` replaces nothing: such characters are escaped."""
-    return text.translate(_IN_JSON)
+    return "\n".join(map(_escaped, text.split("\n")))
+
+
+def _escaped(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 def write(text: str, stream: TextIO | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from muster.api import crds, edge, manifest, names, schema
 from muster.api.edge import mapping, text
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE, Job, Json, ObjectView, Problem, Replica
+from muster.commands import output
 from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
@@ -41,20 +42,8 @@ class UnreadableError(Exception):
     """The file is no YAML, or there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """What the jobs of some files become."""
-
-    text: str
-    """YAML."""
-    problems: tuple[str, ...] = ()
-    """Why jobs cannot run."""
-    warnings: tuple[str, ...] = ()
-    """What of jobs is ignored; the operator emits events about it."""
-
-
-def render(files: Sequence[str], settings: Settings, namespace: str = "") -> Rendered:
-    """Return what the jobs of these files become; `-` is standard input.
+def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
+    """Print what the jobs of these files become; `-` is standard input. Return the exit code.
 
     Raises UnreadableError and TemplateError.
     """
@@ -80,8 +69,13 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> Ren
         raise UnreadableError(
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
         )
-    text_ = yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99) if made else ""
-    return Rendered(text_, tuple(wrong), tuple(ignored))
+    if made:
+        output.write(yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99))
+    for warning in ignored:
+        output.complain(warning, "warning: ")
+    for problem in wrong:
+        output.complain(problem, "")
+    return int(bool(wrong))
 
 
 def problems(

@@ -12,7 +12,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
 from muster.commands import accounting, live, published
 from muster.commands.accounting import History, Life, Place, Row, Run, State
+from muster.commands.arguments import Reference
 from muster.commands.output import plain
 from muster.commands.questions import Answer, connected
 from muster.gang import standing
@@ -38,23 +39,14 @@ Named = tuple[str, str]
 """Namespace and name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The jobs that are counted."""
-
-    namespace: str = ""
-    """Empty: all namespaces."""
-    selector: str = ""
-    """A label selector; empty: all jobs."""
-
-
 async def report(
-    settings: Settings, jobs: Chosen, since: float, resource: str, by: str, style: str
+    settings: Settings, jobs: Reference, since: float, resource: str, by: str, style: str
 ) -> Answer:
     """Return what became of the devices in the last `since` seconds.
 
-    `resource`: empty for every kind of GPU; `by`: job, queue or namespace; `style`: text, csv or
-    json. The complaint says what was not read.
+    `jobs`: a namespace, empty for all, and a selector; `resource`: empty for every kind of GPU;
+    `by`: job, queue or namespace; `style`: text, csv or json. The complaint says what was not
+    read.
     """
     async with connected(settings) as kube:
         _, settings, unknown = await published.read(kube, settings)
@@ -158,7 +150,11 @@ class _Reader:
     """Reads what is left of the jobs, in one namespace or in all."""
 
     def __init__(
-        self, kube: Kube, jobs: Chosen, queue: str, counted: Callable[[Mapping[str, int]], float]
+        self,
+        kube: Kube,
+        jobs: Reference,
+        queue: str,
+        counted: Callable[[Mapping[str, int]], float],
     ) -> None:
         self._kube, self._namespace, self._selector = kube, jobs.namespace, jobs.selector
         self._queue, self._counted = queue, counted

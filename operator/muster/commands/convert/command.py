@@ -5,41 +5,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import yaml
 
 from muster.api import crds
 from muster.api.edge import mapping, text
 from muster.api.model import Json
-from muster.commands import render
+from muster.commands import output, render
 from muster.commands.convert import Conversion, convert
 from muster.frameworks import FRAMEWORKS
 
 
-class Printed(NamedTuple):
-    """What goes to standard output and to standard error."""
+def run(files: Sequence[str], to: str, style: str, *, strict: bool) -> int:
+    """Convert the jobs of these files, `-` for standard input; return the exit code.
 
-    text: str
-    lost: tuple[str, ...]
-    wrong: tuple[str, ...]
-    """What forbids a job that came out to run."""
-
-
-def run(files: Sequence[str], to: str, output: str) -> Printed:
-    """Convert the jobs of these files, `-` for standard input. Raises render.UnreadableError."""
+    Raises render.UnreadableError.
+    """
     given = [document for file in files for document in render.documents(file)]
     made = convert(given, to_trainjob=to == "trainjob")
     if not made.jobs:
         raise render.UnreadableError(f"{', '.join(files)}: no job found")
-    return Printed(
-        written(made.documents, output), tuple(map(str, made.losses)), tuple(problems(made))
-    )
+    output.write(written(made.documents, style))
+    for loss in made.losses:
+        output.complain(str(loss), "lost: ")
+    wrong = list(problems(made))
+    for problem in wrong:
+        output.complain(problem, "wrong: ")
+    return int(bool(wrong or (strict and made.losses)))
 
 
-def written(documents: Sequence[Json], output: str) -> str:
+def written(documents: Sequence[Json], style: str) -> str:
     """Return documents as YAML, or as JSON that kubectl reads."""
-    if output == "yaml":
+    if style == "yaml":
         return yaml.dump_all(documents, Dumper=crds.Plain, sort_keys=False, width=99)
     listed = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
     return f"{json.dumps(documents[0] if len(documents) == 1 else listed, indent=2)}\n"
