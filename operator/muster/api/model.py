@@ -368,6 +368,11 @@ class PodView:
     """It is lost, and does not run, or is not to be waited for: it may make place."""
 
     @property
+    def api_version(self) -> str:
+        """That of its kind."""
+        return names.BATCH_API if self.kind == names.BATCH_JOB else "v1"
+
+    @property
     def place(self) -> str:
         """The name under which the job wants it: its own, or that of its maker."""
         return self.maker or self.name

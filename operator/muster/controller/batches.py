@@ -34,7 +34,7 @@ def suspensions(scope: Scope, doomed: Iterable[pods.Doomed]) -> Iterator[Patch]:
     uids = {pod.uid for pod, _ in doomed}
     for batch in own(scope):
         if batch.uid in uids and not batch.suspended:
-            yield _patch(batch, {"spec": {"suspend": True}})
+            yield Patch.of(batch, {"spec": {"suspend": True}})
 
 
 def held_back(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
@@ -62,12 +62,12 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
             continue
         if batch.started:
             # Only one that has never started may change its template.
-            yield _patch(batch, {"status": {"startTime": None}}, "status")
+            yield Patch.of(batch, {"status": {"startTime": None}}, "status")
         spec = {key: template["spec"].get(key) for key in COPIED_ON_RESUME}
         # A merge keeps what it does not name.
         spec["nodeSelector"] = dict.fromkeys(batch.selector) | (spec["nodeSelector"] or {})
         change = {"template": {"metadata": template["metadata"], "spec": spec}, "suspend": False}
-        yield _patch(batch, {"spec": change})
+        yield Patch.of(batch, {"spec": change})
 
 
 def _is_outdated(scope: Scope, batch: BatchView, wanted: Json) -> bool:
@@ -76,7 +76,9 @@ def _is_outdated(scope: Scope, batch: BatchView, wanted: Json) -> bool:
     One that has pods keeps them and their logs, unless no scheduler would place its next pod.
     """
     spec = wanted["spec"]["template"]["spec"]
-    if _scheduler(batch.scheduler) != _scheduler(spec.get("schedulerName")):
+    # The server writes down a name where a template names none.
+    default = "default-scheduler"
+    if (batch.scheduler or default) != (spec.get("schedulerName") or default):
         return True
     has_pods = any(pod.owner == batch.as_owner for pod in scope.observed.pods)
     current = wanted["metadata"]["annotations"][names.TEMPLATE_HASH]
@@ -92,15 +94,4 @@ def expiries(scope: Scope) -> Iterator[Action]:
     ttl = policies.time_to_live(scope.job)
     for batch in scope.observed.batches:
         if scope.owns(batch) and not batch.deleting and ttl is not None and batch.ttl != ttl:
-            yield _patch(batch, {"spec": {"ttlSecondsAfterFinished": ttl}})
-
-
-def _scheduler(name: str | None) -> str:
-    """Return the name that the server writes down."""
-    return name or "default-scheduler"
-
-
-def _patch(batch: BatchView, body: dict[str, object], subresource: str = "") -> Patch:
-    return Patch(
-        names.BATCH_API, batch.kind, batch.namespace, batch.name, batch.uid, body, subresource
-    )
+            yield Patch.of(batch, {"spec": {"ttlSecondsAfterFinished": ttl}})

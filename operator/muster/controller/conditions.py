@@ -56,8 +56,7 @@ def condition(
     """Return a new condition, its times cut to whole seconds as they will be written."""
     # As metav1.Time has them: what is read back must equal what was written, or every pass would
     # write again.
-    at = float(math.floor(now))
-    return Condition(type_, status, reason, message, at, at)
+    return Condition(type_, status, reason, message, _whole(now), _whole(now))
 
 
 def with_condition(conditions: Conditions, new: Condition) -> Conditions:
@@ -76,13 +75,11 @@ def with_condition(conditions: Conditions, new: Condition) -> Conditions:
         # The rule of conditions: the transition is that of the status, not of the reason.
         new = replace(new, transitioned=old.transitioned)
     excluded = _EXCLUDES.get(names.Condition(new.type))
-    kept = (c for c in conditions if c.type not in (new.type, excluded))
-    return (*(_stopped(c) if new.type in ENDS else c for c in kept), new)
-
-
-def _stopped(old: Condition) -> Condition:
-    """Return the condition as the end of the job leaves it: what ran runs no more."""
-    return replace(old, status="False") if old.type == names.Condition.RUNNING else old
+    kept = [c for c in conditions if c.type not in (new.type, excluded)]
+    if new.type in ENDS:
+        runs = names.Condition.RUNNING
+        kept = [replace(c, status="False") if c.type == runs else c for c in kept]
+    return (*kept, new)
 
 
 def with_conditions(conditions: Conditions, new: Iterable[Condition]) -> Conditions:
@@ -94,8 +91,7 @@ def with_conditions(conditions: Conditions, new: Iterable[Condition]) -> Conditi
 
 def renewed(conditions: Conditions, type_: names.Condition, now: float) -> Conditions:
     """Return the list with the condition, if it is there, dated anew."""
-    at = float(math.floor(now))
-    return tuple(replace(c, updated=at) if c.type == type_ else c for c in conditions)
+    return tuple(replace(c, updated=_whole(now)) if c.type == type_ else c for c in conditions)
 
 
 def counts(
@@ -139,14 +135,6 @@ def counts(
         if type_ not in result and (old.restarts or old.completed):
             result[type_] = ReplicaStatus(restarts=old.restarts, completed=old.completed)
     return result
-
-
-def _of_new_run(counted: Mapping[str, ReplicaStatus]) -> Mapping[str, ReplicaStatus]:
-    """Return the counts without the indexes that succeeded: the next run creates them again."""
-    return {
-        type_: replace(replica, succeeded=0, completed=frozenset())
-        for type_, replica in counted.items()
-    }
 
 
 def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
@@ -209,42 +197,50 @@ def ended(status: JobStatus, now: float) -> JobStatus:
     """Return the status of a job that has just ended: its completion time, its last counts."""
     well = status.is_true(names.Condition.SUCCEEDED)
     first, reason = (None, "") if well else (status.first_failure, status.reason)
-    replicas = {type_: _final(counted, well=well) for type_, counted in status.replicas.items()}
-    time = float(math.floor(now))
+    # With the job's success, what still runs has succeeded.
+    replicas = {
+        type_: replace(
+            counted,
+            active=0 if well else counted.active,
+            succeeded=counted.succeeded + (counted.active if well else 0),
+            restarted=(),
+        )
+        for type_, counted in status.replicas.items()
+    }
     return replace(
-        status, completion_time=time, replicas=replicas, first_failure=first, reason=reason
+        status, completion_time=_whole(now), replicas=replicas, first_failure=first, reason=reason
     )
-
-
-def _final(counted: ReplicaStatus, *, well: bool) -> ReplicaStatus:
-    """Return the last counts of a role: with the job's success, what still runs has succeeded."""
-    active, more = (0, counted.active) if well else (counted.active, 0)
-    return replace(counted, active=active, succeeded=counted.succeeded + more, restarted=())
 
 
 def running(scope: Scope) -> JobStatus:
     """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
-    before = _resumed(scope)
-    counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
+    before, job = _resumed(scope), scope.job
+    counted = counts(job, scope.framework, scope.roster, before.replicas)
     gang, steps = gangstatus.verdict(scope, counted), _steps(scope, counted)
     succeeds = any(step.end is End.SUCCEEDED for step in steps)
     if not succeeds and (scope.run_ended or _run_ends(scope, gang)):
-        counted = _of_new_run(counted)
+        # The next run creates the indexes again that succeeded.
+        counted = {
+            type_: replace(replica, succeeded=0, completed=frozenset())
+            for type_, replica in counted.items()
+        }
     if before.start_time is None:
         before = replace(before, start_time=_whole(scope.now))
-    first = failures.first_failure(scope, before)
+    first, restarts_whole = failures.first_failure(scope, before), job.restarts_whole
+    fresh = sum(new_restarts(job, scope.roster, role.type) for role in job.replicas)
     before = replace(
         before,
         replicas=counted,
-        restarts_in_a_row=_in_a_row(scope, before),
+        restarts_in_a_row=policies.in_a_row(before, fresh, scope.now) if restarts_whole else 0,
         first_failure=first,
         gang=gang,
-        restarts=_restarts(scope, counted),
+        restarts=sum(replica.restarts for replica in counted.values())
+        + sum(member.pod.restarts for member in scope.roster.members),
         reason=_awaited(scope) or podproblems.found(scope) or _failed(scope, first),
-        observed_generation=scope.job.generation,
+        observed_generation=job.generation,
     )
     conditions = with_conditions(before.conditions, _changes(scope, before, steps))
-    if scope.roster.having(PodFate.RESTARTS) and scope.job.restarts_whole:
+    if scope.roster.having(PodFate.RESTARTS) and restarts_whole:
         # The pause before the gang is made anew counts from its last failure.
         conditions = renewed(conditions, names.Condition.RESTARTING, scope.now)
     after = replace(before, conditions=conditions)
@@ -252,12 +248,6 @@ def running(scope: Scope) -> JobStatus:
         after = replace(ended(after, _end(scope, steps)), gang=None)
         return replace(after, state=state(after))
     return _of_refusal(scope, replace(after, state=state(after)))
-
-
-def _restarts(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> int:
-    """Return the number of pods replaced so far and of containers that were started again."""
-    replaced = sum(replica.restarts for replica in counted.values())
-    return replaced + sum(member.pod.restarts for member in scope.roster.members)
 
 
 def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
@@ -431,15 +421,6 @@ def _resumed(scope: Scope) -> JobStatus:
     )
 
 
-def _in_a_row(scope: Scope, before: JobStatus) -> int:
-    """Return how often the gang was restarted in a row, if it restarts as a whole."""
-    job = scope.job
-    if not job.restarts_whole:
-        return 0
-    fresh = sum(new_restarts(job, scope.roster, role.type) for role in job.replicas)
-    return policies.in_a_row(before, fresh, scope.now)
-
-
 def _end(scope: Scope, steps: Iterable[Outcome]) -> float:
     """Return when the job came to its end, if it has come to it."""
     known = (step.at for step in steps if step.end is End.SUCCEEDED)
@@ -462,8 +443,9 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
         yield from (_set(scope, step) for step in (*runs, *failure))
     # As long as the uids are there the restart goes on, also in passes after the one that began
     # it.
-    elif any(replica.restarted for replica in counted.values()):
-        yield _restarting(scope, restarting(scope.job.name, _failed_type(scope, counted)))
+    elif restarted := [type_ for type_, replica in counted.items() if replica.restarted]:
+        failed = [member.replica.type for member in scope.roster.having(PodFate.RESTARTS)]
+        yield _restarting(scope, restarting(scope.job.name, (*failed, *restarted)[0]))
     elif gangstatus.is_evicted(before.gang):
         if before.is_true(names.Condition.RUNNING) and before.gang is not None:
             text = f"job {scope.job.name} is restarting: {before.gang.message}"
@@ -509,7 +491,13 @@ def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
         text = f"the batch Job of its {gone} has ended and gone before anybody saw how it ended"
         yield Outcome(End.FAILED, f"Job {job.name} has failed because {text}")
     else:
-        yield from (_explained(scope, step) for step in steps if step.end is End.FAILED)
+        permanent = scope.roster.having(PodFate.PERMANENT)
+        for step in steps:
+            if step.end is End.FAILED and permanent:
+                why = f'because "{permanent[0].replica.type}" replica(s) failed.'
+                yield Outcome(End.FAILED, f'job "{job.name}" is failing {why}')
+            elif step.end is End.FAILED:
+                yield step
 
 
 def _gone_unseen(scope: Scope) -> str:
@@ -525,22 +513,6 @@ def _gone_unseen(scope: Scope) -> str:
     ran = (type_ for type_, counted in job.status.replicas.items() if counted.active)
     made = {role.type for role in job.replicas if role.batch} - there
     return next((type_ for type_ in ran if type_ in made), "")
-
-
-def _explained(scope: Scope, step: Outcome) -> Outcome:
-    """Return the failure, put down to a permanent exit code if there is one."""
-    permanent = scope.roster.having(PodFate.PERMANENT)
-    if not permanent:
-        return step
-    type_ = permanent[0].replica.type
-    text = f'job "{scope.job.name}" is failing because "{type_}" replica(s) failed.'
-    return Outcome(End.FAILED, text)
-
-
-def _failed_type(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> str:
-    """Return the first type whose failed pods are being replaced."""
-    failed = [member.replica.type for member in scope.roster.having(PodFate.RESTARTS)]
-    return (*failed, *(type_ for type_, replica in counted.items() if replica.restarted))[0]
 
 
 def _was_released(status: JobStatus) -> bool:

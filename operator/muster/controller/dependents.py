@@ -36,7 +36,7 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
         elif scope.owns(view) and not view.deleting:
             change = _change(part, content, view.content)
             if change:
-                yield _patch(view, change)
+                yield Patch.of(view, change)
 
 
 def _content(scope: Scope, part: Companion) -> Json | None:
@@ -142,11 +142,7 @@ def autoscaler_writes(scope: Scope) -> Iterator[Action]:
         for view in scope.observed.autoscalers:
             ours = scope.owns(view) and not view.deleting
             if ours and not edge.covers(view.spec, spec):
-                yield _patch(view, {"spec": spec})
-
-
-def _patch(view: ObjectView, body: Json) -> Patch:
-    return Patch(view.api_version, view.kind, view.namespace, view.name, view.uid, body)
+                yield Patch.of(view, {"spec": spec})
 
 
 def autoscaler_removal(scope: Scope) -> Iterator[Delete]:

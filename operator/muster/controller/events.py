@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
-from muster.api.model import ContainerEnd, PodView
+from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.controller import replacement
@@ -135,18 +135,15 @@ def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) 
         code = member.pod.exit_code(container_name(scope.framework, member.replica))
         if code is None or (large and not code and not over):
             continue
-        if whole or _ends_changed(scope, counted, member):
+        type_ = member.replica.type
+        before, after = scope.job.status.replicas.get(type_, ReplicaStatus()), counted[type_]
+        changed = (before.succeeded, before.failed) != (after.succeeded, after.failed)
+        if whole or changed:
             ends[code].append(member)
     for code, members in sorted(ends.items()):
         listed = [f"{member.pod.namespace}.{member.pod.name}" for member in members]
         for text in _together(f"Pod{{1}}: {{0}}{{2}} exited with code {code}", listed):
             yield normal(names.Event.EXITED_WITH_CODE, text, once=True)
-
-
-def _ends_changed(scope: Scope, counted: Mapping[str, ReplicaStatus], member: Member) -> bool:
-    type_ = member.replica.type
-    before, after = scope.job.status.replicas.get(type_, ReplicaStatus()), counted[type_]
-    return (before.succeeded, before.failed) != (after.succeeded, after.failed)
 
 
 def of_restarts(scope: Scope) -> Iterator[Emit]:
@@ -206,13 +203,11 @@ def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
         yield of_validation(scope, after.reason)
     elif after.reason == scope.lacking:
         yield warning(names.Event.PERMISSION_MISSING, after.reason)
-    elif after.state == names.JobState.BLOCKED and not _is_refused(scope, after):
+    # A refused object that blocks the job is reported by `of_refusal`.
+    elif after.state == names.JobState.BLOCKED and (
+        scope.refusal is None or scope.refusal.message != after.reason
+    ):
         yield warning(names.Event.ERR_RESOURCE_EXISTS, after.reason)
-
-
-def _is_refused(scope: Scope, after: JobStatus) -> bool:
-    """Return whether a refused object blocks the job: `of_refusal` reports it."""
-    return scope.refusal is not None and scope.refusal.message == after.reason
 
 
 def of_refusal(scope: Scope) -> Iterator[Emit]:
@@ -276,20 +271,17 @@ def of_rejected_pods(scope: Scope) -> Iterator[Emit]:
 def _of_abnormal(scope: Scope, pod: PodView, *, told: bool) -> Iterator[Emit]:
     for end in pod.ends:
         if end.exit_code or (end.exit_code is None and end.message):
-            text, about = _abnormal(pod.name, end), f"{pod.uid}/{end.container}"
-            yield warning(end.reason or "Error", text, once=True, about=about)
+            text = f"Error pod {pod.name} container {end.container}"
+            code = end.exit_code
+            text += " waiting" if code is None else f" exitCode: {code} terminated"
+            about = f"{pod.uid}/{end.container}"
+            message = f"{text} message: {end.message}"
+            yield warning(end.reason or "Error", message, once=True, about=about)
     reason, message = pod.doubt
     ours = scope.backend.embedded and pod.scheduler_name in scope.schedulers
     if message and not ours and not (told and not pod.node):
         text = f"Error pod {pod.name} condition message: {message}"
         yield warning(reason or names.Event.UNSCHEDULABLE, text, once=True, about=pod.uid)
-
-
-def _abnormal(pod: str, end: ContainerEnd) -> str:
-    start = f"Error pod {pod} container {end.container}"
-    if end.exit_code is None:
-        return f"{start} waiting message: {end.message}"
-    return f"{start} exitCode: {end.exit_code} terminated message: {end.message}"
 
 
 def _cut(message: str) -> str:

@@ -31,7 +31,8 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     # Nobody is down now: the failure before stays told until all run again, as it is what they
     # wait for.
     if not down:
-        return known if known and not _ran_well(scope) else None
+        well = is_whole(scope) and scope.now >= _whole_since(scope) + LONG_RUN
+        return None if well else known
     since = min(each.failure_time for each in down) - LONG_RUN
     found = [known, *down] if known else down
     found += (each for each in _failures(scope, past=True) if each.failure_time >= since)
@@ -42,11 +43,6 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
         return each.failure_time, gone, 0 if gone else types.index(each.replica_type), each.index
 
     return min(found, key=order)
-
-
-def _ran_well(scope: Scope) -> bool:
-    """Return whether the job has run as a whole for 10 minutes."""
-    return is_whole(scope) and scope.now >= _whole_since(scope) + LONG_RUN
 
 
 def _whole_since(scope: Scope) -> float:
@@ -73,9 +69,12 @@ def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
     A pod that is taken away, by whomever, has not failed.
     """
     for member in scope.roster.members:
-        if _is_well(member.pod) or member.fate not in _OWN_ENDS:
+        shown = member.pod
+        quiet = not (shown.ends or shown.past_failures or shown.phase == "Failed")
+        # Of most pods there is nothing to tell.
+        if (quiet and shown.kind != names.BATCH_JOB) or member.fate not in _OWN_ENDS:
             continue
-        for pod, end in (_past if past else _present)(_tries(scope, member)):
+        for pod, end in _told(_tries(scope, member), past=past):
             said = end.message or (pod.message if pod.terminal else "")
             yield FirstFailure(
                 pod=pod.name,
@@ -90,12 +89,6 @@ def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
             )
 
 
-def _is_well(pod: PodView) -> bool:
-    """Say at once of most pods that there is nothing to tell."""
-    quiet = not (pod.ends or pod.past_failures or pod.phase == "Failed")
-    return quiet and pod.kind != names.BATCH_JOB
-
-
 def _tries(scope: Scope, member: Member) -> list[PodView]:
     """Return the member's pod, or those that its batch Job has made, the newest last."""
     if member.pod.kind != names.BATCH_JOB:
@@ -104,13 +97,10 @@ def _tries(scope: Scope, member: Member) -> list[PodView]:
     return sorted(made, key=lambda pod: pod.created)
 
 
-def _present(tries: list[PodView]) -> Iterator[tuple[PodView, ContainerEnd]]:
-    yield from ((pod, end) for pod in tries[-1:] for end in _ends(pod))
-
-
-def _past(tries: list[PodView]) -> Iterator[tuple[PodView, ContainerEnd]]:
-    yield from ((pod, end) for pod in tries[:-1] for end in _ends(pod))
-    yield from ((pod, end) for pod in tries for end in pod.past_failures)
+def _told(tries: list[PodView], *, past: bool) -> Iterator[tuple[PodView, ContainerEnd]]:
+    yield from ((pod, end) for pod in (tries[:-1] if past else tries[-1:]) for end in _ends(pod))
+    if past:
+        yield from ((pod, end) for pod in tries for end in pod.past_failures)
 
 
 def _ends(pod: PodView) -> list[ContainerEnd]:

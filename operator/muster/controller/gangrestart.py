@@ -18,7 +18,7 @@ from dataclasses import replace
 from muster.api import names
 from muster.api.reasons import GangPhase
 from muster.controller import gangstatus
-from muster.controller.jobpods import Member, PodFate, refused
+from muster.controller.jobpods import PodFate, refused
 from muster.controller.model import Emit
 from muster.controller.scope import Scope
 from muster.gang import standing
@@ -34,12 +34,10 @@ def with_replaced_members(scope: Scope) -> Scope:
     peers = [m for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running"]
     if not (peers and scope.job.restarts_whole and _lost_members_fit(scope)):
         return scope
-    members = tuple(_replaced(m) if m in peers else m for m in scope.roster.members)
+    members = tuple(
+        replace(m, fate=PodFate.PEER_LOST) if m in peers else m for m in scope.roster.members
+    )
     return replace(scope, roster=replace(scope.roster, members=members))
-
-
-def _replaced(member: Member) -> Member:
-    return replace(member, fate=PodFate.PEER_LOST)
 
 
 def _run_has_ended(scope: Scope) -> bool:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from muster.api import names
 from muster.api.model import (
@@ -145,7 +145,7 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
     """
     made = sorted(pods, key=lambda pod: pod.created)
     living = [pod for pod in made if not pod.terminal]
-    latest = living[-1] if living else None
+    shown = {name: getattr(living[-1], name) for name in _SHOWN} if living else _NO_POD
     view = PodView(
         namespace=batch.namespace,
         name=batch.name,
@@ -153,24 +153,13 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         owner=batch.owner,
         role=batch.labels.get(names.REPLICA_TYPE, ""),
         index=None,
-        phase=latest.phase if latest else "Pending",
         deleting=batch.deleting,
-        node=latest.node if latest else "",
         created=batch.created,
-        ready=latest is not None and latest.ready,
-        ends=latest.ends if latest else (),
-        restarts=latest.restarts if latest else 0,
-        past_failures=latest.past_failures if latest else (),
-        unready=latest.unready if latest else None,
-        containers_started=latest.containers_started if latest else 0.0,
-        started=latest.started if latest else 0.0,
-        message=latest.message if latest else "",
-        doubt=latest.doubt if latest else ("", ""),
         labels=batch.labels,
-        scheduler_name=latest.scheduler_name if latest else "",
         kind=batch.kind,
         failures=batch.failures,
         suspended=batch.suspended,
+        **shown,
     )
     if batch.end == "Complete":
         return replace(view, phase="Succeeded", node="", completed=batch.completed)
@@ -178,6 +167,14 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         reason, message = _why(batch, [pod for pod in made if pod.phase == "Failed"])
         return replace(view, phase="Failed", node="", reason=reason, message=message)
     return view
+
+
+_SHOWN: Final = (
+    "phase", "node", "ready", "ends", "restarts", "past_failures", "unready",
+    "containers_started", "started", "message", "doubt", "scheduler_name",
+)  # fmt: skip
+"""What a batch Job shows of the newest of its pods."""
+_NO_POD: Final[Mapping[str, Any]] = {"phase": "Pending", "node": ""}
 
 
 def _why(batch: BatchView, failed: Sequence[PodView]) -> tuple[str, str]:
@@ -411,7 +408,8 @@ def _fate(
     counted: frozenset[str],
 ) -> PodFate:
     if pod.fenced or pod.deleting:
-        return _fate_at_its_end(pod)
+        going = PodFate.UNREACHABLE if pod.lost else PodFate.GOES
+        return PodFate.LOST if pod.fenced else going
     # Before its phase: the others of a gang that restarts as a whole are counted while they run.
     if pod.uid in counted:
         return PodFate.COUNTED
@@ -423,12 +421,6 @@ def _fate(
     if lost or refused(pod):
         return PodFate.LOST
     return _fate_of_failure(job, framework, replica, pod)
-
-
-def _fate_at_its_end(pod: PodView) -> PodFate:
-    if pod.fenced:
-        return PodFate.LOST
-    return PodFate.UNREACHABLE if pod.lost else PodFate.GOES
 
 
 def _fate_of_failure(job: Job, framework: Framework, replica: Replica, pod: PodView) -> PodFate:

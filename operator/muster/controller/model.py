@@ -122,6 +122,9 @@ class Delete:
     """At once: nobody is there to end it."""
 
 
+View = PodView | ObjectView | GroupView
+
+
 @dataclass(frozen=True, slots=True)
 class Patch:
     """Apply a JSON merge patch to exactly the object with this uid, or to a subresource of it.
@@ -138,6 +141,12 @@ class Patch:
     subresource: str = ""
     adopts: bool = False
     """It makes the job the owner: only if the job is still there and is not to go."""
+
+    @classmethod
+    def of(cls, view: View, body: Json, subresource: str = "", *, adopts: bool = False) -> Patch:
+        """Return the patch of that object."""
+        identity = view.api_version, view.kind, view.namespace, view.name, view.uid
+        return cls(*identity, body, subresource, adopts)
 
 
 @dataclass(frozen=True, slots=True)

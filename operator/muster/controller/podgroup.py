@@ -88,7 +88,7 @@ def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action
         if not is_lent(scope, group):
             # What is there and says something else is made anew.
             yield from _creations(scope, *scope.backend.before(scope.job, scope.group_facts))
-        yield _patch(group, taken)
+        yield Patch.of(group, taken)
     if fixed and scope.fresh:
         text = "The group cannot change while pods exist; the new value applies after a restart"
         yield normal(POD_GROUP_IMMUTABLE, text)
@@ -112,10 +112,6 @@ def announced_removal(scope: Scope) -> Iterator[Emit]:
             yield normal(event, f"Deleted {action.kind}: {action.name}")
 
 
-def _patch(group: GroupView, body: Json) -> Patch:
-    return Patch(group.api_version, group.kind, group.namespace, group.name, group.uid, body)
-
-
 def _delete(group: GroupView) -> Delete:
     why = DeletionReason.DEPENDENT
     return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid, why)
@@ -129,7 +125,7 @@ def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit
     if not of_another(scope):
         body = podgroup.difference(group, verdict, scope.now)
         if body:
-            yield _patch(group, body)
+            yield Patch.of(group, body)
             if is_alarming(verdict) and podgroup.is_news(group, verdict.reason):
                 text = verdict.message or verdict.reason
                 yield replace(warning(names.Event.UNSCHEDULABLE, text), group=group)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from muster.api import deletion, names
+from muster.api import deletion
 from muster.api.deletion import Evidence
 from muster.api.model import GroupView, Json, ObjectView, PodView
 from muster.api.reasons import DeletionReason
@@ -68,7 +68,7 @@ def surplus(scope: Scope) -> Sequence[Doomed]:
 def _delete(view: PodView | ObjectView, reason: DeletionReason) -> Delete:
     # The node is out of service for good, so no kubelet will ever confirm the end of its pods.
     force = isinstance(view, PodView) and view.fenced
-    version, kind = _version(view), view.kind
+    version, kind = view.api_version, view.kind
     return Delete(version, kind, view.namespace, view.name, view.uid, reason, force=force)
 
 
@@ -77,12 +77,6 @@ def delete_job(scope: Scope) -> Iterator[Delete]:
     job, reason = scope.job, DeletionReason.EXPIRED
     if deletion.is_permitted(reason, _evidence(scope)):
         yield Delete(job.api_version, job.kind, job.namespace, job.name, job.uid, reason)
-
-
-def _version(view: PodView | ObjectView | GroupView) -> str:
-    if isinstance(view, PodView):
-        return names.BATCH_API if view.kind == names.BATCH_JOB else "v1"
-    return view.api_version
 
 
 def pod_deletions(pods: Iterable[Doomed]) -> Iterator[Delete]:
@@ -127,20 +121,14 @@ def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
 
 def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
     """Yield what has a name of the job's but is not the job's, beside pods."""
-    for view in _beside_pods(scope):
-        if not scope.owns(view):
-            yield view
+    seen = scope.observed
+    views = (*seen.configs, *seen.services, *seen.companions, *seen.batches)
+    if dependents.autoscaler(scope) is not None:
+        views += seen.autoscalers
+    yield from (view for view in views if not scope.owns(view))
     group = podgroup.of_another(scope)
     if group and scope.backend.apis:
         yield group
-
-
-def _beside_pods(scope: Scope) -> Iterator[ObjectView]:
-    observed = scope.observed
-    yield from (*observed.configs, *observed.services)
-    yield from (*observed.companions, *observed.batches)
-    if dependents.autoscaler(scope) is not None:
-        yield from observed.autoscalers
 
 
 def awaits_others(scope: Scope) -> bool:
@@ -154,16 +142,10 @@ _NEVER_ADOPTED: Final = frozenset({"Secret", "RoleBinding"})
 
 def adoptions(scope: Scope) -> Iterator[Patch]:
     """Yield what makes the job the owner of matching objects that have none."""
-    for pod in scope.roster.orphans:
-        yield _adopt(scope, pod.kind, pod)
-    for view in _others(scope):
-        if _adoptable(scope, view) and not view.deleting:
-            yield _adopt(scope, view.kind, view)
-
-
-def _adopt(scope: Scope, kind: str, view: PodView | ObjectView | GroupView) -> Patch:
     body = {"metadata": {"ownerReferences": [owner(scope.job)]}}
-    return Patch(_version(view), kind, view.namespace, view.name, view.uid, body, adopts=True)
+    others = (v for v in _others(scope) if _adoptable(scope, v) and not v.deleting)
+    for view in (*scope.roster.orphans, *others):
+        yield Patch.of(view, body, adopts=True)
 
 
 def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:
@@ -191,8 +173,7 @@ def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Pat
 
 
 def _labelled(view: PodView | ObjectView, labels: Mapping[str, str], more: Json) -> Patch:
-    body = {"metadata": {"labels": dict(labels)}, **more}
-    return Patch(_version(view), view.kind, view.namespace, view.name, view.uid, body)
+    return Patch.of(view, {"metadata": {"labels": dict(labels)}, **more})
 
 
 def config_writes(scope: Scope) -> Iterator[Action]:
@@ -208,8 +189,7 @@ def config_writes(scope: Scope) -> Iterator[Action]:
         elif view.data != data and not view.deleting:
             # In a merge patch null takes a key away; what is left out stays.
             gone = dict.fromkeys(key for key in view.data if key not in data)
-            body = {"data": {**gone, **data}}
-            yield Patch("v1", "ConfigMap", view.namespace, name, view.uid, body)
+            yield Patch.of(view, {"data": {**gone, **data}})
 
 
 def removals(scope: Scope, creates: Iterable[Create]) -> Iterator[Delete]:

@@ -188,7 +188,10 @@ def _running(scope: Scope) -> Iterator[Action]:
         made = tuple(_children(scope))
         after = conditions.begun(scope, after, made)
         yield from made
-    yield from _current_events(scope, after)
+    # Before the status is written; the recorder drops what it told lately.
+    yield from events.of_refusal(scope)
+    yield from events.of_rejected_pods(scope)
+    yield from events.of_abnormal_pods(scope, after.gang)
     yield from gangrestart.events(scope)
     emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
     # A status without the first verdict would be written again a moment later, for each of many
@@ -275,13 +278,6 @@ def _undo(scope: Scope) -> Iterator[Action]:
     deletes = list(pods.teardown(scope, doomed))
     yield from deletes
     yield from events.of_writes(deletes)
-
-
-def _current_events(scope: Scope, after: JobStatus) -> Iterator[Emit]:
-    """Yield what is told before the status is written; the recorder drops what it told lately."""
-    yield from events.of_refusal(scope)
-    yield from events.of_rejected_pods(scope)
-    yield from events.of_abnormal_pods(scope, after.gang)
 
 
 def first_verdict_within(job: Job, now: float) -> float:

@@ -111,6 +111,9 @@ class PodBuilder:
         inherited = ("labels", "annotations")
         metadata = {key: pod["metadata"][key] for key in inherited if key in pod["metadata"]}
         template = {"metadata": metadata, "spec": pod["spec"]}
+        # What no batch Job can change of its template.
+        kept = {k: value for k, value in pod["spec"].items() if k not in COPIED_ON_RESUME}
+        hashed = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
         return {
             "apiVersion": names.BATCH_API,
             "kind": names.BATCH_JOB,
@@ -118,7 +121,7 @@ class PodBuilder:
                 "name": self.name(0),
                 "namespace": self.job.namespace,
                 "labels": {**self.identity, names.APP: names.flat(self.job.name)},
-                "annotations": {names.TEMPLATE_HASH: _template_hash(template)},
+                "annotations": {names.TEMPLATE_HASH: hashed.hexdigest()[:16]},
                 "ownerReferences": self.metadata["ownerReferences"],
             },
             "spec": {
@@ -182,7 +185,7 @@ def pod_builder(
         policy = names.RestartPolicy.NEVER
     whole = {
         **spec,
-        **_init_containers(spec, more),
+        **({"initContainers": [*(spec.get("initContainers") or ()), *more]} if more else {}),
         **({"priorityClassName": named} if named else {}),
         **({"subdomain": job.service} if job.service else {}),
         **link.spec,
@@ -190,6 +193,10 @@ def pod_builder(
     }
     schedulers = (backend.scheduler_name, *context.scheduler_names)
     allocated = backend.embedded and (whole.get("schedulerName") or "") in schedulers
+    if allocated:
+        # The allocator reads the node that the author names in the template, as one of the things
+        # that a place must satisfy; in the pod it would go past all the others.
+        whole.pop("nodeName", None)
     return PodBuilder(
         job=job,
         replica=replica,
@@ -204,7 +211,7 @@ def pod_builder(
         # Last come the labels by which the pod is found again: no template may make it somebody
         # else's.
         labels={**(meta.get("labels") or {}), **link.labels, **identity},
-        spec=_placeless(whole) if allocated else whole,
+        spec=whole,
         containers=containers,
         entries=environment.entries,
         targets=environment.targets(containers),
@@ -260,30 +267,11 @@ COPIED_ON_RESUME: Final = ("nodeSelector", "tolerations", "schedulingGates")
 """Of a suspended batch Job's pod spec only these may change."""
 
 
-def _template_hash(template: Json) -> str:
-    """Return a hash of what no batch Job can change of its template."""
-    spec = {k: value for k, value in template["spec"].items() if k not in COPIED_ON_RESUME}
-    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:
     # The operator's entries win: a TF_CONFIG out of a template would be that of another job. They
     # come first, as the kubelet expands references to earlier entries only.
     kept = [entry for entry in container.get("env") or () if entry.get("name") not in own]
     return {**container, "env": [*entries, *kept]}
-
-
-def _placeless(spec: Json) -> Json:
-    """Return a pod's spec without the node that its author names.
-
-    The allocator reads that in the template, as one of the things that a place must satisfy; in
-    the pod it would go past all the others.
-    """
-    return {key: value for key, value in spec.items() if key != "nodeName"}
-
-
-def _init_containers(spec: Json, more: Sequence[Json]) -> Json:
-    return {"initContainers": [*(spec.get("initContainers") or ()), *more]} if more else {}
 
 
 def _service_ports(framework: Framework, ports: Sequence[Json]) -> Iterator[Json]:
