@@ -16,6 +16,8 @@ GROUP: Final = "kueue.x-k8s.io"
 WORKLOADS: Final = "workloads"
 DISPATCHED: Final = "dispatched by MultiKueue"
 _JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+_SHOWN: Final = ("name", "state", "message")
+"""Fields of an admission check."""
 
 
 def is_dispatched(job: Job) -> bool:
@@ -84,10 +86,6 @@ def _parsed(document: Mapping[str, Any]) -> Workload:
         text(mapping(document.get("metadata")).get("name")),
         text(reported.get("clusterName")),
         tuple(filter(None, map(text, sequence(reported.get("nominatedClusterNames"))))),
-        tuple(": ".join(filter(None, _check(check))) for check in checks),
+        tuple(": ".join(filter(None, map(text, map(check.get, _SHOWN)))) for check in checks),
         status.read({"conditions": reported.get("conditions")}).conditions,
     )
-
-
-def _check(check: Mapping[str, Any]) -> Iterator[str]:
-    yield from (text(check.get(field)) for field in ("name", "state", "message"))

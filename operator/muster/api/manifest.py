@@ -216,18 +216,15 @@ class _Builder:
             self._add(done.value, done.anchor)
         elif isinstance(event, yaml.ScalarEvent):
             plain = event.implicit[0] or event.tag == f"{_TAG}merge"
-            if event.value == "<<" and plain and self._awaits_key:
+            last = self._open[-1] if self._open else None
+            is_key = last is not None and isinstance(last.value, dict) and last.key is None
+            if event.value == "<<" and plain and is_key:
                 raise ValueError("merge keys (<<) are not supported: write the fields out")
             self._add(_scalar(event), event.anchor)
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 raise ValueError(f"anchor {event.anchor} is unknown or contains itself")
             self._add(self._anchors[event.anchor])
-
-    @property
-    def _awaits_key(self) -> bool:
-        last = self._open[-1] if self._open else None
-        return last is not None and isinstance(last.value, dict) and last.key is None
 
     def _add(self, value: Any, anchor: str | None = None) -> None:
         self._count += 1

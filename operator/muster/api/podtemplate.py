@@ -153,7 +153,7 @@ def _running(spec: Json) -> Amounts:
                 sidecars[name] = step
     containers = (_container(container) for container in spec.get("containers") or ())
     running = _sum((sidecars, *containers))
-    return _larger(peak, running) if peak else running
+    return {name: max(peak.get(name, 0), running.get(name, 0)) for name in peak | running}
 
 
 def _container(container: Json) -> Amounts:
@@ -173,7 +173,3 @@ def _sum(parts: Iterable[Amounts]) -> Amounts:
             # Any number of containers may ask for any amount each.
             total[name] = min(total.get(name, 0) + amount, quantity.LIMIT)
     return total
-
-
-def _larger(one: Amounts, other: Amounts) -> Amounts:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}

@@ -193,17 +193,13 @@ class FirstFailure:
     def _how(self) -> str:
         if self.exit_code is None:
             return self.reason
-        known = (_signal(self.exit_code), "" if self.reason == "Error" else self.reason)
+        ended_by = ""
+        with contextlib.suppress(ValueError):
+            ended_by = signal.Signals(self.exit_code - SIGNALLED).name
+        known = (ended_by, "" if self.reason == "Error" else self.reason)
         why = ", ".join(filter(None, known))
         code = f"{self.exit_code} ({why})" if why else f"{self.exit_code}"
         return f"container {self.container} ended with exit code {code}"
-
-
-def _signal(code: int) -> str:
-    """Return the signal by which a program was ended that left this exit code, if it was."""
-    with contextlib.suppress(ValueError):
-        return signal.Signals(code - SIGNALLED).name
-    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,12 @@ def load(
     own: Iterable[Notice] = ()
     excess = tuple(_too_many_replicas(framework, job, max_replicas))
     try:
-        found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain, excess))
+        found = tuple(_problems(framework, spec, job, domain, excess))
+        if home and job.namespace == home:
+            # Its pods could run under the operator's own account, and so do what they like
+            # everywhere.
+            said = f"Forbidden: {home} is the operator's own namespace; use another one for jobs"
+            found = (Problem("metadata.namespace", said), *found)
         own = () if found else tuple(_own_notices(framework, job, domain))
     except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
         found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
@@ -103,7 +108,9 @@ def _ignored(reason: names.Event, messages: Iterable[str]) -> Iterator[Notice]:
 
 def _own_notices(framework: Framework, job: Job, domain: str) -> Iterator[Notice]:
     yield from framework.spec.notices(job)
-    yield from _autoscaler(framework, job)
+    made = framework.autoscaler
+    if made and job.is_multikueue_copy and made(job) is not None:
+        yield Notice("Warning", names.Event.AUTOSCALER_IGNORED, _NOT_SCALED)
     listed = ", ".join(dict.fromkeys(_overwritten(framework, job, domain)))
     if listed:
         text_ = f"Muster sets {listed} in each pod; their values in the pod templates are ignored"
@@ -122,13 +129,6 @@ def _overwritten(framework: Framework, job: Job, domain: str) -> Iterator[str]:
         for index in environment.targets(containers):
             written = containers[index].get("env") or ()
             yield from (e["name"] for e in written if entries.get(e["name"], e) != e)
-
-
-def _autoscaler(framework: Framework, job: Job) -> Iterator[Notice]:
-    """Yield a notice if the job asks for an autoscaler that it does not get."""
-    made = framework.autoscaler
-    if made and job.is_multikueue_copy and made(job) is not None:
-        yield Notice("Warning", names.Event.AUTOSCALER_IGNORED, _NOT_SCALED)
 
 
 def _held(framework: Framework, roles: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -187,13 +187,6 @@ def _too_many_replicas(framework: Framework, job: Job, limit: int) -> Iterator[P
     if asked > limit:
         detail = f"Invalid value: {asked}: must be less than or equal to {limit} pods in all"
         yield Problem(f"spec.{framework.spec_field}", detail)
-
-
-def _out_of_place(job: Job, home: str) -> Iterator[Problem]:
-    # Its pods could run under the operator's own account, and so do what they like everywhere.
-    if home and job.namespace == home:
-        said = f"Forbidden: {home} is the operator's own namespace; use another one for jobs"
-        yield Problem("metadata.namespace", said)
 
 
 def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -326,13 +319,17 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
 def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
     """Yield what forbids reading one role."""
     path = f"spec.{framework.spec_field}[{type_}]"
-    if _containers(role):
-        yield from _shapes(f"{path}.template", mapping(role)["template"])
-        if not any(_too_many(path, role)):
-            yield from _uncountable(f"{path}.template", mapping(role)["template"])
-    else:
+    if not _containers(role):
         detail = "Required value: must be specified"
         yield Problem(f"{path}.template.spec.containers", detail)
+        return
+    template = mapping(role)["template"]
+    yield from _shapes(f"{path}.template", template)
+    if not any(_too_many(path, role)):
+        try:
+            podtemplate.requests(dict(template["spec"]))
+        except (ValueError, TypeError, AttributeError) as error:
+            yield Problem(f"{path}.template.spec", f"Invalid value: {error}")
 
 
 def _containers(role: object) -> list[dict[str, Any]]:
@@ -348,7 +345,9 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
     containers = _containers(role)
     yield from _too_many(path, role)
     yield from _too_many_labels(path, role)
-    yield from _too_many_terms(path, role)
+    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
+    for where, error in podtemplate.too_many_terms(dict(spec)):
+        yield Problem(f"{path}.spec.{where}", error)
     for index, container in enumerate(containers):
         if not text(container.get("image")):
             where = f"{path}.spec.containers[{index}].image"
@@ -397,13 +396,6 @@ def _too_many_labels(path: str, role: object) -> Iterator[Problem]:
     yield from _beyond(f"{path}.spec.volumes", volumes, MOST_LABELS, "volumes")
 
 
-def _too_many_terms(path: str, role: object) -> Iterator[Problem]:
-    """Yield an error for each list whose terms would be compared with too many pods or nodes."""
-    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
-    for where, error in podtemplate.too_many_terms(dict(spec)):
-        yield Problem(f"{path}.spec.{where}", error)
-
-
 def _beyond(path: str, found: int, most: int, what: str) -> Iterator[Problem]:
     if found > most:
         yield Problem(path, f"Too many: {found}: must have at most {most} {what}")
@@ -422,14 +414,6 @@ def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _listed(
             f"{where}.ports", container.get("ports"), {"containerPort": int}, {"name": str}
         )
-
-
-def _uncountable(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield why it cannot be told how much a pod takes."""
-    try:
-        podtemplate.requests(dict(template["spec"]))
-    except (ValueError, TypeError, AttributeError) as error:
-        yield Problem(f"{path}.spec", f"Invalid value: {error}")
 
 
 def _listed(path: str, value: object, required: _Types, optional: _Types) -> Iterator[Problem]:
@@ -591,13 +575,9 @@ def review(
         return Ruling(job.problems, warnings)
     old = load(framework, before, domain, home, max_replicas=max_replicas)
     kept = tuple(problem for problem in job.problems if problem in old.problems)
-    new = tuple(problem for problem in job.problems if problem not in kept)
-    return Ruling((*_immutable(old, job), *new), (*map(str, kept), *warnings))
-
-
-def _immutable(old: Job, new: Job) -> tuple[Problem, ...]:
-    manager = new.run_policy.managed_by
-    if manager == old.run_policy.managed_by:
-        return ()
-    shown = "null" if manager is None else f'"{manager}"'
-    return (Problem(_MANAGED_BY, f"Invalid value: {shown}: field is immutable"),)
+    new = [problem for problem in job.problems if problem not in kept]
+    manager = job.run_policy.managed_by
+    if manager != old.run_policy.managed_by:
+        shown = "null" if manager is None else f'"{manager}"'
+        new.insert(0, Problem(_MANAGED_BY, f"Invalid value: {shown}: field is immutable"))
+    return Ruling(tuple(new), (*map(str, kept), *warnings))

@@ -36,16 +36,13 @@ def _config(job: Job, _domain: str, pods: Sequence[PodView]) -> Json:
     slots = mpi.slots(job) or 1
     hosts = "".join(f"{pod} slots={slots}\n" for pod in (*first, *mpi.workers(job)))
     up = (f"{pod}:{slots}" for pod in (*first, *mpi.running(job, pods)))
-    scripts = {_SCRIPT: _kubexec(job), "discover_hosts.sh": mpi.script(up)}
-    return {"data": {"hostfile": hosts, **scripts}}
-
-
-def _kubexec(job: Job) -> str:
-    """Return what MPI calls in place of rsh: first a pod's name, then a command."""
     container = text(job.options["mainContainer"])
     where = f' --container "{container}"' if container else ""
     run = f'{_KUBECTL_PATH}/kubectl exec "$pod"{where} -- /bin/sh -c "$*"'
-    return f"#!/bin/sh\nset -x\npod=$1\nshift\n{run}\n"
+    # MPI calls it in place of rsh: first a pod's name, then a command.
+    kubexec = f"#!/bin/sh\nset -x\npod=$1\nshift\n{run}\n"
+    scripts = {_SCRIPT: kubexec, "discover_hosts.sh": mpi.script(up)}
+    return {"data": {"hostfile": hosts, **scripts}}
 
 
 def _rules(_job: Job, _domain: str, pods: Sequence[PodView]) -> Json:

@@ -97,8 +97,9 @@ def _template(job: Job, replica: Replica, domain: str) -> Json:
     if not leads:
         spec["dnsConfig"] = _searches(job, own, domain)
     container: Json = {"volumeMounts": mounts}
-    if not leads:
-        container |= _daemon(own["containers"][0])
+    first = own["containers"][0]
+    if not (leads or first.get("command") or first.get("args")):
+        container["command"] = ["/usr/sbin/sshd", "-De"]
     labels = {names.JOB_ROLE: replica.role}
     if leads and _doubles(job):
         labels[names.REPLICA_INDEX] = "0"
@@ -129,13 +130,6 @@ def _searches(job: Job, spec: Json, domain: str) -> Json:
     config = spec.get("dnsConfig") or {}
     own = f"{names.flat(job.name)}.{job.namespace}.svc.{domain or 'cluster.local'}"
     return {**config, "searches": [*(config.get("searches") or ()), own]}
-
-
-def _daemon(container: Json) -> Json:
-    """Return what a worker runs whose author says nothing."""
-    if container.get("command") or container.get("args"):
-        return {}
-    return {"command": ["/usr/sbin/sshd", "-De"]}
 
 
 def _open_mpi(slots: int) -> Iterator[Json]:

@@ -150,17 +150,8 @@ def _fewest_nodes(replica: Replica) -> int | None:
     return int(nodes[1]) if nodes else None
 
 
-def _validate(job: Job, _domain: str) -> Sequence[Problem]:
-    return (
-        *master_worker.one_master(PYTORCH, job),
-        *_workers(job),
-        *_one_number_of_processes(job),
-        *master_worker.of_span(job),
-        *_rendezvous(job),
-    )
-
-
-def _workers(job: Job) -> Iterator[Problem]:
+def _validate(job: Job, _domain: str) -> Iterator[Problem]:
+    yield from master_worker.one_master(PYTORCH, job)
     path = f"spec.{PYTORCH.spec_field}[{WORKER}]"
     workers = job.replica(WORKER)
     if workers is not None and workers.replicas < 1:
@@ -168,6 +159,11 @@ def _workers(job: Job) -> Iterator[Problem]:
     if workers is None and master_worker.elastic(job) is not None:
         detail = "Required value: must be configured if elastic policy is used"
         yield Problem(path, detail)
+    yield from _one_number_of_processes(job)
+    yield from master_worker.of_span(job)
+    backend = (master_worker.elastic(job) or {}).get("rdzvBackend")
+    if backend not in (None, "", *_BACKENDS):
+        yield base.unsupported("spec.elasticPolicy.rdzvBackend", backend, _BACKENDS)
 
 
 def _one_number_of_processes(job: Job) -> Iterator[Problem]:
@@ -188,12 +184,6 @@ def _notices(job: Job) -> Iterator[Notice]:
     if (master_worker.elastic(job) or {}).get("nProcPerNode") is not None:
         message = "spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead"
         yield Notice("Warning", names.Event.DEPRECATED_FIELD, message)
-
-
-def _rendezvous(job: Job) -> Iterator[Problem]:
-    backend = (master_worker.elastic(job) or {}).get("rdzvBackend")
-    if backend not in (None, "", *_BACKENDS):
-        yield base.unsupported("spec.elasticPolicy.rdzvBackend", backend, _BACKENDS)
 
 
 _RULES: Final = (

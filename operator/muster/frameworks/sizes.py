@@ -61,7 +61,11 @@ def _size(companion: Companion, job: Job, domain: str) -> int:
     """Return how many bytes the content has at most, once all pods run."""
 
     def measured(count: int) -> int:
-        return _bytes(companion.content(*_reduced(job, count, domain)))
+        """Return the bytes with no more than that many pods of a role, all of them running."""
+        roles = [replace(role, replicas=min(role.replicas, count)) for role in job.replicas]
+        pods = [_running(job, role, index) for role in roles for index in range(role.replicas)]
+        smaller = replace(job, replicas=tuple(roles))
+        return _bytes(companion.content(smaller, domain, pods))
 
     most = max(replica.replicas for replica in job.replicas)
     if most <= _FEW + 1:
@@ -73,14 +77,6 @@ def _size(companion: Companion, job: Job, domain: str) -> int:
     # Linear in the pods, with as many digits for each as the last one has: an upper bound, for the
     # price of three small documents.
     return few + (most - _FEW) * (two + digits * (three - two))
-
-
-def _reduced(job: Job, count: int, domain: str) -> tuple[Job, str, list[PodView]]:
-    """Return the job with no more than that many pods of a role, all of them running."""
-    roles = [replace(role, replicas=min(role.replicas, count)) for role in job.replicas]
-    smaller = replace(job, replicas=tuple(roles))
-    pods = [_running(job, role, index) for role in roles for index in range(role.replicas)]
-    return smaller, domain, pods
 
 
 def _running(job: Job, role: Replica, index: int) -> PodView:

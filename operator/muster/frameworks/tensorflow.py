@@ -11,7 +11,7 @@ from typing import Final
 from muster.api import jobs, names
 from muster.api.jobs import Kind
 from muster.api.model import SHARED_ABOVE, Job, Json, PodView, Problem, Replica
-from muster.frameworks import base
+from muster.frameworks import base, master_worker
 
 _MASTERS: Final = ("Chief", "Master")
 _OLD_VERSIONS: Final = ("v1beta2", "v1beta1", "v1alpha2")
@@ -138,11 +138,9 @@ def _progress(job: Job, seen: base.Progress) -> Iterator[base.Outcome]:
         count, alone = seen.counts[replica.type], replica.type not in _MASTERS
         done = count.succeeded >= replica.replicas
         if done or (alone and _first_worker_decides(job, seen.pods)):
-            yield base.Outcome(
-                base.End.SUCCEEDED, f"TFJob {job.namespace}/{job.name} successfully completed."
-            )
+            yield master_worker.succeeded(job, alone=True)
         elif count.active:
-            yield base.Outcome(base.End.RUNNING, f"TFJob {job.namespace}/{job.name} is running.")
+            yield master_worker.running(job, alone=True)
 
 
 def _first_worker_decides(job: Job, pods: Sequence[PodView]) -> bool:
@@ -154,13 +152,7 @@ def _first_worker_decides(job: Job, pods: Sequence[PodView]) -> bool:
     )
 
 
-def _validate(job: Job, domain: str) -> Sequence[Problem]:
-    workers = (role for role in _deciding(job) if role.type == "Worker")
-    empty = base.has_pods(TENSORFLOW, next(workers, None))
-    return (*_one_chief(job), *empty, *_known_policy(job), *_variable_fits(job, domain))
-
-
-def _one_chief(job: Job) -> Iterator[Problem]:
+def _validate(job: Job, domain: str) -> Iterator[Problem]:
     path = f"spec.{TENSORFLOW.spec_field}"
     masters = [replica for replica in job.replicas if replica.type in _MASTERS]
     if len(masters) > 1:
@@ -168,23 +160,18 @@ def _one_chief(job: Job) -> Iterator[Problem]:
     for replica in masters:
         if replica.replicas != 1:
             yield Problem(f"{path}[{replica.type}].replicas", "Forbidden: must be 1")
-
-
-def _known_policy(job: Job) -> Iterator[Problem]:
+    workers = (role for role in _deciding(job) if role.type == "Worker")
+    yield from base.has_pods(TENSORFLOW, next(workers, None))
     policy = job.options["successPolicy"]
     if policy not in ("", "AllWorkers"):
         yield base.unsupported("spec.successPolicy", policy, ("", "AllWorkers"))
-
-
-def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
-    if job.total <= SHARED_ABOVE:
-        return
-    # The last index of each role has the most digits.
-    longest = max(_longest(job, replica, domain) for replica in job.replicas if replica.replicas)
-    yield from base.too_long(TENSORFLOW, job, "TF_CONFIG", longest)
+    if job.total > SHARED_ABOVE:
+        longest = max(_longest(job, role, domain) for role in job.replicas if role.replicas)
+        yield from base.too_long(TENSORFLOW, job, "TF_CONFIG", longest)
 
 
 def _longest(job: Job, replica: Replica, domain: str) -> int:
+    # The last index of each role has the most digits.
     last = replica.replicas - 1
     if job.options["enableDynamicWorker"]:
         value = _sparse(job, replica, domain)(last)

@@ -70,17 +70,11 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     return (runs,) if MASTER in seen.counts and seen.counts[MASTER].active else ()
 
 
-def _validate(job: Job, _domain: str) -> Sequence[Problem]:
-    return (*_has_master(job), *master_worker.one_master(XGBOOST, job), *_variable_fits(job))
-
-
-def _has_master(job: Job) -> Iterator[Problem]:
+def _validate(job: Job, _domain: str) -> Iterator[Problem]:
     if job.replica(MASTER) is None:
         path = f"spec.{XGBOOST.spec_field}[{MASTER}]"
         yield Problem(path, "Required value: must be present")
-
-
-def _variable_fits(job: Job) -> Iterator[Problem]:
+    yield from master_worker.one_master(XGBOOST, job)
     if job.total > SHARED_ABOVE:
         size = len(f"{_ADDRESSES}={_addresses(job)}") + 1
         yield from base.too_long(XGBOOST, job, _ADDRESSES, size)

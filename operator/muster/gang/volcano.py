@@ -35,7 +35,9 @@ def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
             if reason or message:
                 return _not_admitted(reason, message)
             queue = group.spec.get("queue") or names.DEFAULT_QUEUE
-            return _closed(queue, counts) or _silence(group, counts)
+            silent = counts.now - group.created >= base.FIRST_REPORT
+            told = (Reason.NOT_ADMITTED, _SILENCE) if silent else ()
+            return _closed(queue, counts) or base.Reading(GangPhase.QUEUED, *told)
         case "Running" | "Completed":
             return base.Reading(GangPhase.RUNNING)
         case "Unknown":
@@ -64,12 +66,6 @@ def _not_admitted(reason: str, message: str) -> base.Reading:
     overused = any(sign in message.lower() for sign in _OVERUSED)
     shown = Reason.QUEUE_OVERUSED if overused else reason or Reason.NOT_ADMITTED
     return base.Reading(GangPhase.QUEUED, shown, message or _SILENCE)
-
-
-def _silence(group: GroupView, counts: base.Tally) -> base.Reading:
-    if counts.now - group.created < base.FIRST_REPORT:
-        return base.Reading(GangPhase.QUEUED)
-    return base.Reading(GangPhase.QUEUED, Reason.NOT_ADMITTED, _SILENCE)
 
 
 VOLCANO = base.GangBackend(
