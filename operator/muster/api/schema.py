@@ -34,7 +34,7 @@ def problems(schema: Json, value: object, path: str) -> Iterator[Problem]:
         if not fits:
             yield Problem(path, invalid(value, "must be a string or an integer"))
             return
-    elif not _IS.get(schema.get("type", ""), lambda _value: True)(value):
+    elif "type" in schema and not _IS[schema["type"]](value):
         yield Problem(path, invalid(value, f"must be of type {schema['type']}"))
         return
     if isinstance(value, dict):

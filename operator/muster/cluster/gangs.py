@@ -171,7 +171,9 @@ def asks(
     `sets` are the tasks that it wants, `pods` those that it has, `unreplaced` by role how many of
     them failed and get no replacement.
     """
-    scheduling = job.run_policy.scheduling
+    scheduling, start = job.run_policy.scheduling, standing.admission_time(job.status)
+    allowed = job.run_policy.active_deadline_seconds
+    limit: float = UNLIMITED if allowed is None else allowed
     named = _carried_class(job, rules, pods)
     return GangInput(
         key=job.key,
@@ -185,8 +187,9 @@ def asks(
         priority=rules.priority(named) if rules.group_priority else 0,
         priority_class=named or rules.default_class,
         min_resources=amounts(scheduling.min_resources),
-        duration=_duration(job),
-        deadline=_deadline(job),
+        # The clock of the deadline starts when the gang is admitted.
+        duration=min(demand.estimate(job) or UNLIMITED, limit if start is None else UNLIMITED),
+        deadline=UNLIMITED if start is None else edge.moment(start + limit),
         drains_from=job.created + rules.reservation_after,
         critical=critical(job.namespace, pods),
         movable=_movable(job, sets),
@@ -282,19 +285,6 @@ def _carried_class(job: Job, rules: GangRules, pods: Collection[PodView]) -> str
     return demand.carried_class(job, carried)
 
 
-def _duration(job: Job) -> float:
-    limit = job.run_policy.active_deadline_seconds
-    # The clock of the deadline starts when the gang is admitted, at about this moment.
-    waits = standing.admission_time(job.status) is None
-    least = limit if limit is not None and waits else UNLIMITED
-    return min(demand.estimate(job) or UNLIMITED, least)
-
-
-def _deadline(job: Job) -> float:
-    limit, start = job.run_policy.active_deadline_seconds, standing.admission_time(job.status)
-    return UNLIMITED if limit is None or start is None else edge.moment(start + limit)
-
-
 def running_since(job: Job) -> float | None:
     """Return since when the job runs by its own condition, None if it does not."""
     running = job.status.condition(names.Condition.RUNNING)
@@ -333,21 +323,15 @@ def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
 
     Raises ValueError for a quantity that is none.
     """
-    common = labels(job, frameworks.of(job))
-    return {
-        replica.type: shape_of(
-            _bare(admitted[replica.type]),
-            job.namespace,
-            {**common, names.REPLICA_TYPE: replica.role},
-        )
-        for replica in job.replicas
-    }
-
-
-def _bare(template: Json) -> Json:
-    """Return a template that does not say who its pods are: what it says of that is not so."""
-    metadata = template.get("metadata") or {}
-    return {**template, "metadata": {"labels": metadata.get("labels") or {}}}
+    common, found = labels(job, frameworks.of(job)), {}
+    for replica in job.replicas:
+        template = admitted[replica.type]
+        # What a template says of the name or namespace of its pods is not so.
+        kept = (template.get("metadata") or {}).get("labels") or {}
+        bare = {**template, "metadata": {"labels": kept}}
+        own = {**common, names.REPLICA_TYPE: replica.role}
+        found[replica.type] = shape_of(bare, job.namespace, own)
+    return found
 
 
 def _whole(job: Job, replica: Replica, classes: Container[str], waiting: Waiting) -> Json:

@@ -147,7 +147,8 @@ def barrier(shape: PodShape, node: NodeView) -> str:
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     if not _selected(shape, node):
         return NO_MATCH
-    return next((_MISSING[t.link] for t in shape.ties if _lacks(t, node)), "")
+    ties = (tie for tie in shape.ties if tie.link in _MISSING)
+    return next((_MISSING[tie.link] for tie in ties if tie.key not in node.labels), "")
 
 
 def selected(shape: PodShape) -> Mapping[str, frozenset[str]]:
@@ -167,10 +168,6 @@ def counts(shape: PodShape, term: PodAffinityTerm, node: NodeView) -> bool:
     if term.honours_affinity and not _selected(shape, node):
         return False
     return not term.honours_taints or all(_tolerated(t, shape.tolerations) for t in node.taints)
-
-
-def _lacks(term: PodAffinityTerm, node: NodeView) -> bool:
-    return term.link in _MISSING and term.key not in node.labels
 
 
 def preference(shape: PodShape, node: NodeView) -> float:
@@ -214,6 +211,7 @@ SHARED: Final = "resources that no node offers"
 """The column of those beyond the first `MOST_INVENTED`: each that is asked for counts once."""
 MAX_IDLE_DEVICES: Final = 8
 """Maximum number of extended resources that have a column though no gang requests them."""
+_ONE_POD: Final = (BASE_RESOURCES[PODS], SLOT)
 MOST_INVENTED: Final = 64
 """How many resources that no node offers have a column, and so are told by their name."""
 
@@ -337,11 +335,7 @@ class Vocabulary:
 
     def request(self, amounts: Requests) -> IntArray:
         """Return (R,) what a pod with these requests takes, its slot included."""
-        return self.vector((*amounts, (BASE_RESOURCES[PODS], SLOT)))
-
-    def is_huge(self, amounts: Requests) -> bool:
-        """Say whether such requests, of which a vector was made, are to be added up apart."""
-        return (*amounts, (BASE_RESOURCES[PODS], SLOT)) in self.huge
+        return self.vector((*amounts, _ONE_POD))
 
 
 @dataclass(slots=True)
@@ -361,7 +355,7 @@ class Burden:
 
     def put(self, use: PodUse, sign: int) -> None:
         """Add a pod (sign 1), or take it away (-1)."""
-        for name, amount in (*use.requests, (BASE_RESOURCES[PODS], SLOT)):
+        for name, amount in (*use.requests, _ONE_POD):
             self.used[name] += sign * amount
             self.releasing[name] += sign * amount * use.deleting
         self.load = [held + sign * own for held, own in zip(self.load, use.load, strict=True)]
@@ -394,17 +388,6 @@ class Groups:
     """(M,): the group of each."""
     examples: Sequence[NodeView]
     """A node of each group, in the order of the first of each."""
-
-
-def _sight(
-    view: NodeView, values: Iterable[str], presence: Iterable[str], *, names: bool
-) -> Hashable:
-    """Return what is seen of a node by who looks at these labels, or whether there are any."""
-    return (
-        *(view.ready, view.unreadable, view.unschedulable, view.taints, names and view.name),
-        *(view.labels.get(label) for label in values),
-        *(label in view.labels for label in presence),
-    )
 
 
 class NodeColumns:
@@ -508,10 +491,15 @@ class NodeColumns:
         if key not in self._alike:
             views = [self.views[name] for name in self.slots]
             numbers: dict[Hashable, int] = {}
-            found = [
-                numbers.setdefault(_sight(view, values, presence, names=names), len(numbers))
-                for view in views
-            ]
+            found = []
+            for view in views:
+                seen = (
+                    *(view.ready, view.unreadable, view.unschedulable, view.taints),
+                    names and view.name,
+                    *(view.labels.get(label) for label in values),
+                    *(label in view.labels for label in presence),
+                )
+                found.append(numbers.setdefault(seen, len(numbers)))
             examples = dict(zip(reversed(found), reversed(views), strict=True))
             self._alike[key] = Groups(
                 np.fromiter(self.slots.values(), np.int64, len(views)),
@@ -524,7 +512,7 @@ class NodeColumns:
         """Count a pod of a known node (sign 1, or -1) apart, if it is to be; say whether it is."""
         # Such amounts are kept in integers of any length: added to 64 bits and capped they could
         # not be taken away again.
-        if not (use.whole or self._vocabulary.is_huge(use.requests)):
+        if not (use.whole or (*use.requests, _ONE_POD) in self._vocabulary.huge):
             return False
         burden = self.burdens.setdefault(use.node, Burden())
         burden.put(use, sign)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,8 +93,11 @@ def parse_ask(
         return None
     # A role whose pod a batch Job makes is asked for by the job as well: here it would be placed
     # twice.
-    if owner and owner.kind == names.BATCH_JOB and _of_a_job(metadata, kinds):
-        return None
+    if owner and owner.kind == names.BATCH_JOB:
+        operator = (metadata.get("labels") or {}).get(names.OPERATOR_NAME)
+        rows = (row for row in frameworks.rows() if row.roles.batch and row.kind in kinds)
+        if any(row.operator.name == operator for row in rows):
+            return None
     group, dialect = _group(spec, metadata, owner, kinds)
     return Ask(
         group=group,
@@ -106,13 +109,6 @@ def parse_ask(
             edge.mapping(metadata.get("annotations")), edge.mapping(metadata.get("labels"))
         ),
     )
-
-
-def _of_a_job(metadata: Json, kinds: Collection[str]) -> bool:
-    """Say whether the batch Job that made a pod was made for a job of one of these kinds."""
-    operator = (metadata.get("labels") or {}).get(names.OPERATOR_NAME)
-    rows = (row for row in frameworks.rows() if row.roles.batch and row.kind in kinds)
-    return any(row.operator.name == operator for row in rows)
 
 
 def check(spec: object) -> None:
@@ -182,19 +178,15 @@ def _refusal(group: GroupView) -> Refusal | None:
     if group.unreadable:
         text = f'{group.kind} "{group.name}" cannot be read: {group.unreadable}'
         return Refusal(Reason.UNREADABLE, text)
-    for key, wrong in _wrong(group.annotations):
-        text = f'{group.kind} "{group.name}": metadata.annotations[{key}]: {wrong}'
+    wrong = [*topology.problems(group.annotations)]
+    try:
+        leasts.read(group.annotations)
+    except ValueError as error:
+        wrong.append((names.MIN_AVAILABLE, str(error)))
+    for key, why in wrong:
+        text = f'{group.kind} "{group.name}": metadata.annotations[{key}]: {why}'
         return Refusal(Reason.INVALID, text)
     return None
-
-
-def _wrong(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (annotation, what is wrong with it)."""
-    yield from topology.problems(annotations)
-    try:
-        leasts.read(annotations)
-    except ValueError as error:
-        yield names.MIN_AVAILABLE, str(error)
 
 
 def _missing(key: str) -> Refusal | None:

@@ -272,7 +272,14 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
             for p in podtemplate.readable_terms(spec, podtemplate.PREFERRED_NODES)
         ),
         tolerations=tuple(
-            map(_toleration, podtemplate.readable_terms(spec, podtemplate.TOLERATIONS))
+            Toleration(
+                key=each.get("key") or "",
+                exists=each.get("operator") == "Exists",
+                value=each.get("value") or "",
+                effect=each.get("effect") or "",
+                beyond={"Gt": 1, "Lt": -1}.get(each.get("operator") or "", 0),
+            )
+            for each in podtemplate.readable_terms(spec, podtemplate.TOLERATIONS)
         ),
         node_name=spec.get("nodeName") or "",
         ties=terms,
@@ -295,19 +302,6 @@ def term(doc: Json) -> Term:
         labels=tuple(map(expression, doc.get("matchExpressions") or ())),
         fields=tuple(map(expression, doc.get("matchFields") or ())),
     )
-
-
-def _toleration(doc: Json) -> Toleration:
-    return Toleration(
-        key=doc.get("key") or "",
-        exists=doc.get("operator") == "Exists",
-        value=doc.get("value") or "",
-        effect=doc.get("effect") or "",
-        beyond=_BEYOND.get(doc.get("operator") or "", 0),
-    )
-
-
-_BEYOND: Final = {"Gt": 1, "Lt": -1}
 
 
 def _load(spec: Json, requests: Mapping[str, int]) -> tuple[int, int]:

@@ -73,7 +73,9 @@ def _is_new(queue: QueueInput, shape: QueueShape) -> bool:
 
 def _problems(queues: Mapping[str, QueueInput], shapes: _Shapes) -> Iterator[_Problem]:
     """Yield what of these shapes cannot be had together."""
-    yield from _strays(shapes)
+    for name, shape in shapes.items():
+        if shape.parent and shape.parent not in shapes:
+            yield [name], f'its parent "{shape.parent}" does not exist'
     rings = list(_rings(shapes))
     for ring in rings:
         way = " in ".join([*ring, ring[0]])
@@ -85,12 +87,6 @@ def _problems(queues: Mapping[str, QueueInput], shapes: _Shapes) -> Iterator[_Pr
         if len(lineage(shapes, name)) > LEVELS:
             yield [name], f"more than {LEVELS} queues would stand one below the other"
     yield from _excesses(queues, shapes)
-
-
-def _strays(shapes: _Shapes) -> Iterator[_Problem]:
-    for name, shape in shapes.items():
-        if shape.parent and shape.parent not in shapes:
-            yield [name], f'its parent "{shape.parent}" does not exist'
 
 
 def lineage(shapes: _Shapes, name: str) -> Sequence[str]:

@@ -297,15 +297,13 @@ def views_of(
 
 def parse_limits(document: Json) -> LimitView:
     """Return a LimitRange. ValueError for what is no quantity."""
-    items = (document.get("spec") or {}).get("limits") or ()
+    # Amounts are none below zero: no pod asks for less than nothing.
+    items = tuple(
+        {**item, **{key: quantity.floored(item[key]) for key in _BOUNDS if item.get(key)}}
+        for item in (document.get("spec") or {}).get("limits") or ()
+    )
     metadata = document["metadata"]
-    return LimitView(metadata["namespace"], metadata["name"], tuple(map(_range, items)))
-
-
-def _range(item: Json) -> Json:
-    """Return an item whose amounts are none below zero: no pod asks for less than nothing."""
-    listed = {key: item[key] for key in _BOUNDS if item.get(key)}
-    return {**item, **{key: quantity.floored(amounts) for key, amounts in listed.items()}}
+    return LimitView(metadata["namespace"], metadata["name"], items)
 
 
 _BOUNDS: Final = ("default", "defaultRequest", "max", "min")

@@ -216,12 +216,8 @@ def chosen(selector: Iterable[Expression], labels: Labels) -> bool:
 
 def meets(expression: Expression, labels: Mapping[str, str]) -> bool:
     """Say whether one requirement holds for these labels."""
-    value = labels.get(expression.key)
-    return _OPERATORS.get(expression.operator, _never)(value, expression.values)
-
-
-def _never(_value: str | None, _values: frozenset[str]) -> bool:
-    return False
+    holds = _OPERATORS.get(expression.operator)
+    return holds is not None and holds(labels.get(expression.key), expression.values)
 
 
 def _greater(value: str | None, values: frozenset[str], sign: int) -> bool:

@@ -571,7 +571,11 @@ class ClusterColumns:
         ready = missing = 0
         for role in source.roles:
             vector = self._vocabulary.request(role.shape.requests)
-            pod_set = self._pod_set(role, vector)
+            # Without a profile: terms of other pods give it another shape only later, where there
+            # are any.
+            shape = self._shape_id(role.shape, frozenset())
+            same = {name: getattr(role, name) for name in _OF_ROLES}
+            pod_set = PodSet(shape=shape, request=vector, ports=role.shape.ports, **same)
             wanted = len(pod_set.waiting) + len(pod_set.returning)
             allocated = np.minimum(allocated + times(len(pod_set.held), vector), CEILING)
             request = _plus(request, vector.tolist(), len(pod_set.held) + wanted)
@@ -604,13 +608,6 @@ class ClusterColumns:
         # Queues may be named that never were there: nothing is kept of one without gangs.
         if any(request):
             self._sums[queue] = allocated, request
-
-    def _pod_set(self, role: RoleInput, request: IntArray) -> PodSet:
-        # Without a profile: terms of other pods give it another shape only later, where there are
-        # any.
-        shape = self._shape_id(role.shape, frozenset())
-        same = {name: getattr(role, name) for name in _OF_ROLES}
-        return PodSet(shape=shape, request=request, ports=role.shape.ports, **same)
 
     def _shape_id(self, shape: PodShape, profile: Profile) -> int:
         id_ = self._shapes.get((shape, profile))

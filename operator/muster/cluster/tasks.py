@@ -60,11 +60,6 @@ class Plan:
     replaced: Collection[str] = ()
     """Their pod failed and stays until its successor is created, as if it were not there."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing but the pods themselves decides about the tasks."""
-        return not (self.assumed or self.previous or self.later or self.nominated)
-
 
 @dataclass(frozen=True, slots=True)
 class RoleInput:
@@ -125,82 +120,62 @@ def lying(role: RoleInput, topology: Topology) -> RoleInput:
     return replace(role, topology=topology, shape=replace(role.shape, party=role.role or "pods"))
 
 
-@dataclass(slots=True)
-class _Sorted:
-    waiting: list[int] = field(default_factory=list)
-    returning: list[int] = field(default_factory=list)
-    gated: int = 0
-    held: list[tuple[int, str]] = field(default_factory=list)
-    started: list[float] = field(default_factory=list)
-    leaving: list[tuple[int, str]] = field(default_factory=list)
-    succeeded: int = 0
-
-
 def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
     # Most gangs that wait have nothing yet: a range instead of a list of each task, and one look
     # for all.
-    if not pods and plan.is_empty:
+    if not (pods or plan.assumed or plan.previous or plan.later or plan.nominated):
         fresh = len(tasks.places)
         if tasks.gated:
             return RoleInput(tasks.role, tasks.shape, tasks.priority, gated=fresh)
         return RoleInput(tasks.role, tasks.shape, tasks.priority, waiting=range(fresh))
-    out = _sort_out(tasks, pods, plan)
-    wanting = [(index, tasks.places[index]) for index in (*out.waiting, *out.returning)]
+    # Every task comes into exactly one list; those that nobody makes again into none.
+    waiting, returning = list[int](), list[int]()
+    held, leaving, started = list[tuple[int, str]](), list[tuple[int, str]](), list[float]()
+    gated = succeeded = 0
+    for index, place in tasks.places.items():
+        pod, node = pods.get(place), plan.assumed.get(place)
+        # Before all else: its work is done, wherever it was and whoever takes its room by now.
+        if pod is not None and pod.phase == "Succeeded":
+            succeeded += 1
+        elif node:
+            # Also while the pod before it is still there: the room is taken for its successor.
+            held.append((index, node))
+            # It has not begun to run: nothing is lost with it, and whoever asks must see that it
+            # is not there yet.
+            started.append(math.inf)
+        elif pod is not None and pod.node and not (pod.deleting or pod.terminal or pod.lost):
+            # A pause is over for a pod that came to a node after all.
+            if place in plan.leaving:
+                returning.append(index)
+                leaving.append((index, pod.node))
+            else:
+                held.append((index, pod.node))
+                started.append(pod.started or pod.created)
+        else:
+            ended = pod is not None and (pod.deleting or pod.terminal or pod.lost)
+            # A pod that ends has no use for its gates any more; its successor has those of the
+            # template.
+            is_gated = tasks.gated if pod is None or ended else pod.gated
+            if is_gated and (tasks.remade or not ended):
+                gated += 1
+            elif tasks.remade or not ended:
+                (returning if ended or place in plan.later else waiting).append(index)
+    wanting = [(index, tasks.places[index]) for index in (*waiting, *returning)]
     before, kept = plan.previous, plan.nominated
     return RoleInput(
         role=tasks.role,
         shape=tasks.shape,
         priority=tasks.priority,
-        waiting=tuple(out.waiting),
-        returning=tuple(out.returning),
-        gated=out.gated,
-        held=tuple(out.held),
-        started=tuple(out.started),
-        leaving=tuple(out.leaving),
-        succeeded=out.succeeded,
+        waiting=tuple(waiting),
+        returning=tuple(returning),
+        gated=gated,
+        held=tuple(held),
+        started=tuple(started),
+        leaving=tuple(leaving),
+        succeeded=succeeded,
         previous={i: before[place] for i, place in wanting if before.get(place)},
         nominated={i: kept[place] for i, place in wanting if place in kept},
     )
-
-
-def _sort_out(tasks: TaskSet, pods: Pods, plan: Plan) -> _Sorted:
-    """Put every task into exactly one list; those that nobody makes again into none."""
-    out = _Sorted()
-    for index, place in tasks.places.items():
-        pod, node = pods.get(place), plan.assumed.get(place)
-        # Before all else: its work is done, wherever it was and whoever takes its room by now.
-        if pod is not None and pod.phase == "Succeeded":
-            out.succeeded += 1
-        elif node:
-            # Also while the pod before it is still there: the room is taken for its successor.
-            out.held.append((index, node))
-            # It has not begun to run: nothing is lost with it, and whoever asks must see that it
-            # is not there yet.
-            out.started.append(math.inf)
-        elif pod is not None and pod.node and not (pod.deleting or pod.terminal or pod.lost):
-            # A pause is over for a pod that came to a node after all.
-            if place in plan.leaving:
-                out.returning.append(index)
-                out.leaving.append((index, pod.node))
-            else:
-                out.held.append((index, pod.node))
-                out.started.append(pod.started or pod.created)
-        else:
-            _sort_wanted(out, tasks, index, pod, later=place in plan.later)
-    return out
-
-
-def _sort_wanted(
-    out: _Sorted, tasks: TaskSet, index: int, pod: PodView | None, *, later: bool
-) -> None:
-    ended = pod is not None and (pod.deleting or pod.terminal or pod.lost)
-    if ended and not tasks.remade:
-        return
-    # A pod that ends has no use for its gates any more; its successor has those of the template.
-    if tasks.gated if pod is None or ended else pod.gated:
-        out.gated += 1
-    else:
-        (out.returning if ended or later else out.waiting).append(index)
 
 
 def _charged(

@@ -173,7 +173,8 @@ class Reconciler:
             # Counted, no more: the queue has pauses of its own, but pods may have been made of
             # which nothing has been seen, as `_revives` has to know.
             self._soon(key)
-            if uid is not None and not _is_trouble(error):
+            outside = all(isinstance(cause, NOT_WRITTEN) for cause in causes(error))
+            if uid is not None and not outside:
                 await self._not_understood(key, uid, error)
             raise
         finally:
@@ -785,11 +786,6 @@ def _version(job: Job) -> tuple[object, ...]:
     counted = job.status.replicas.items()
     done = {type_: replica.completed for type_, replica in counted if replica.completed}
     return job.uid, job.generation, done
-
-
-def _is_trouble(error: Exception) -> bool:
-    """Say whether it comes from outside of this process."""
-    return all(isinstance(cause, NOT_WRITTEN) for cause in causes(error))
 
 
 def _sort(action: Action) -> tuple[type, str]:

@@ -49,14 +49,6 @@ class _Absence:
 _GONE: Final = _Absence(-math.inf, ("", ""), fenced=True)
 
 
-def _nobody(_name: str) -> None:
-    """Nobody asks."""
-
-
-def _unreported(_outage: Outage) -> None:
-    """Report nothing."""
-
-
 class AwayNodes:
     """The nodes that do not answer, and those that have gone from under their pods.
 
@@ -73,9 +65,9 @@ class AwayNodes:
         self._clock = clock
         self._outages = Outages(lost_share)
         self._nodes: dict[str, _Absence] = {}
-        self.vanished: Callable[[str], None] = _nobody
+        self.vanished: Callable[[str], None] = lambda _node: None
         """Called with a node with pods that a watch shows no more."""
-        self.outage_changed: Callable[[Outage], None] = _unreported
+        self.outage_changed: Callable[[Outage], None] = lambda _outage: None
         """Called with each outage that has begun or ended."""
 
     @property

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from muster.api import names
 from muster.api.model import BatchView, Job, ObjectView, PodView
 from muster.api.owner import Owner
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Children:
@@ -99,29 +103,18 @@ class Children:
         ):
             # Also where the name stays: a pod may be made anew or change hands between two looks,
             # and the old owner would keep what is not his.
-            self._unlink(before)
+            _unlink(self._pods_of, before.owner, before.name)
             self._pods.pop((before.namespace, before.name), None)
         if after is not None:
             self._pods[after.namespace, after.name] = after
             if after.owner is not None:
                 self._pods_of.setdefault(after.owner, {})[after.name] = after
 
-    def _unlink(self, pod: PodView) -> None:
-        if pod.owner is not None:
-            siblings = self._pods_of.get(pod.owner, {})
-            siblings.pop(pod.name, None)
-            if not siblings:
-                self._pods_of.pop(pod.owner, None)
-
     def changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
         """Take in a change of another object; None stands for absent."""
         if before is not None:
             self._all.pop((before.kind, before.namespace, before.name), None)
-            if before.owner is not None:
-                siblings = self._of.get(before.owner, {})
-                siblings.pop((before.kind, before.name), None)
-                if not siblings:
-                    self._of.pop(before.owner, None)
+            _unlink(self._of, before.owner, (before.kind, before.name))
         if after is not None:
             self._all[after.kind, after.namespace, after.name] = after
             if after.owner is not None:
@@ -150,3 +143,10 @@ class Children:
                     makers[me] = None
                 if not makers:
                     del self._makers[batch.owner]
+
+
+def _unlink(table: dict[Owner, dict[K, V]], owner: Owner | None, key: K) -> None:
+    if owner in table:
+        table[owner].pop(key, None)
+        if not table[owner]:
+            del table[owner]

@@ -191,11 +191,6 @@ class DocumentLimits:
 DEFAULT_LIMITS: Final = DocumentLimits()
 
 
-def _no_operators(_job: Owner) -> Container[str]:
-    """Return nothing: the children of jobs are not known."""
-    return ()
-
-
 _MOMENTS: Final = 1_000_000
 _MOMENT: Final = 1 / _MOMENTS
 """The server tells the second in which a job was created: those of one file, that is. Which of
@@ -219,7 +214,7 @@ class Jobs:
         namespaces: Sequence[str] = EVERYWHERE,
         shared_above: int = SHARED_ABOVE,
         max_replicas: int = MAX_REPLICAS,
-        operators: Callable[[Owner], Container[str]] = _no_operators,
+        operators: Callable[[Owner], Container[str]] = lambda _job: (),
         has_pods: Callable[[Owner], bool] = lambda _job: False,
         limits: DocumentLimits = DEFAULT_LIMITS,
     ) -> None:
@@ -241,7 +236,7 @@ class Jobs:
         """How jobs are read here, as `load` has it."""
         self.forgotten: Callable[[Owner], None] = lambda _job: None
         """Called for every job that is gone, so that what is kept for it goes with it."""
-        self.ended: Callable[[Framework, str], None] = _ignore
+        self.ended: Callable[[Framework, str], None] = lambda _framework, _namespace: None
         """Called for every removed job that this operator manages: its row and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
         self._arrivals: dict[str, int] = {}
@@ -530,7 +525,3 @@ class Jobs:
         # Of all jobs one count: one that is made anew under its name begins with no number it had.
         if key in self._jobs:
             self._news[key] = next(self._changes)
-
-
-def _ignore(_framework: Framework, _namespace: str) -> None:
-    """Do nothing: this process does not work yet."""

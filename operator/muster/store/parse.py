@@ -73,7 +73,9 @@ def pod(document: Json) -> PodView:
     index = labels.get(names.REPLICA_INDEX, "")
     controller = owner.controller(metadata)
     containers = status.get("containerStatuses") or ()
-    first = status.get("initContainerStatuses") or ()
+    first, conditions = status.get("initContainerStatuses") or (), status.get("conditions") or ()
+    said = (c for c in conditions if c.get("type") == "PodScheduled")
+    unscheduled = next((c.get("message") or "" for c in said if c.get("status") == "False"), "")
     return PodView(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -85,12 +87,12 @@ def pod(document: Json) -> PodView:
         deleting="deletionTimestamp" in metadata,
         node=spec.get("nodeName") or "",
         created=epoch(metadata.get("creationTimestamp") or ""),
-        ready=_is_true(status.get("conditions") or (), "Ready"),
-        disrupted=_is_true(status.get("conditions") or (), names.DISRUPTION_TARGET),
+        ready=_is_true(conditions, "Ready"),
+        disrupted=_is_true(conditions, names.DISRUPTION_TARGET),
         restarts=_restarts(containers) + _restarts(first),
         reason=status.get("reason") or "",
-        message=status.get("message") or _unscheduled(status.get("conditions") or ()),
-        doubt=("", "") if containers else _doubt(status.get("conditions") or ()),
+        message=status.get("message") or unscheduled,
+        doubt=("", "") if containers else _doubt(conditions),
         unready=_unready(document, containers, first),
         deletion=epoch(metadata.get("deletionTimestamp") or ""),
         containers_started=_containers_started(containers),
@@ -262,11 +264,6 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
 
 def _is_true(conditions: Iterable[Json], kind: str) -> bool:
     return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
-
-
-def _unscheduled(conditions: Iterable[Json]) -> str:
-    found = (c for c in conditions if c.get("type") == "PodScheduled")
-    return next((c.get("message") or "" for c in found if c.get("status") == "False"), "")
 
 
 def _doubt(conditions: Iterable[Json]) -> tuple[str, str]:

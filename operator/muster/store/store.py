@@ -239,7 +239,12 @@ class Store:
         changed, spaces = self._child_changed, self.namespaces
         table: dict[str, tuple[Any, ...]] = {
             "Pod": (
-                self._parse_pod,
+                partial(
+                    parse.parse,
+                    backend=self.backend,
+                    kinds=self.frameworks,
+                    namespaces=self.namespaces,
+                ),
                 parse.unread_pod,
                 self._pod_changed,
                 of_pods,
@@ -311,9 +316,6 @@ class Store:
             found[kind] += len(collection.unreadable)
         return +found
 
-    def _parse_pod(self, document: Json) -> PodEntry:
-        return parse.parse(document, self.backend, self.frameworks, self.namespaces)
-
     def _parse_queue(self, document: Json) -> QueueInput:
         metadata = document["metadata"]
         # Beside the value that is compared: what is written of shares and use must ask for no
@@ -363,14 +365,14 @@ class Store:
             if isinstance(view, BatchView):
                 self.jobs.revise(view.owner)
                 self._trigger()
-            elif view is not None and view.kind == "Service":
-                self._service_changed(view)
+            # A quota check counts the Services that pods of the job still lack.
+            elif (
+                view is not None
+                and view.kind == "Service"
+                and self.quotas.counts_services(view.namespace)
+            ):
+                self.jobs.revise(view.owner)
             self._enqueue_owner(view)
-
-    def _service_changed(self, view: ObjectView) -> None:
-        # A quota check counts the Services that pods of the job still lack.
-        if self.quotas.counts_services(view.namespace):
-            self.jobs.revise(view.owner)
 
     def _group_changed(self, before: GroupView | None, after: GroupView | None) -> None:
         if before != after:
