@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6454,
+    "allocator": 6494,
     "api": 3913,
     "cluster": 6305,
     "commands": 6268,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3762,
     "muster": 1146,
     "runtime": 2329,
-    "scheduler": 11013,
+    "scheduler": 11111,
     "store": 3303,
-    "tests": 74733,
+    "tests": 75019,
     "tools": 2587,
 }
 

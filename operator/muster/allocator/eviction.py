@@ -94,22 +94,26 @@ class Evictions:
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
         # A preemption overrides budgets in the end, as the scheduler of Kubernetes does; a gang
-        # that is only moved for tidiness must not cost anybody his availability.
-        if decision.moves and self._guarded(pod for pod in pods if pod is not None):
+        # that is only moved for tidiness must not cost anybody his availability. One that restarts
+        # runs nothing without the members that it lost.
+        moves = bool(decision.moves) and decision.gang not in going
+        if moves and self._guarded(pod for pod in pods if pod is not None):
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)
             return False
         for key, group in going.items():
             hidden = group.now is not None and group.now.discreet
             claimant = called(decision.gang, key) if hidden else decision.gang
+            claimant, until = ("", 0.0) if key == decision.gang else (claimant, now + period)
             cause, memory = Cause(group.action, claimant), self._gangs.memory(key)
             if memory is not None and group.then is not None and group.now is not None:
-                moves = (move.placements for move in decision.moves if move.gang == key)
-                nodes = group.then.nodes(itertools.chain.from_iterable(moves))
-                departure = Departure(cause, now + period, nodes)
+                kept = (move.placements for move in decision.moves if move.gang == key)
+                nodes = group.then.nodes(itertools.chain.from_iterable(kept))
+                departure = Departure(cause, until, nodes)
                 leavers = frozenset(group.places)
                 step = tracker.giving_back(memory, group.now, leavers, departure, now)
                 self._gangs.take(key, step)
-            self._metrics.evictions.labels(cause.reason).inc(len(group.places))
+            if cause.evicts:
+                self._metrics.evictions.labels(cause.reason).inc(len(group.places))
             log.info("%s: %d pods of %s go", cause.sentence, len(group.places), key)
         self._wake(now)
         return True
@@ -157,8 +161,9 @@ class Moves:
         return tuple(self._made) if asked else None
 
     def made(self, decision: Decision, now: float) -> None:
-        """Take note of what was moved."""
-        self._made += [PastMove(move.gang, decision.gang, now) for move in decision.moves]
+        """Take note of what was moved for another gang."""
+        others = (move.gang for move in decision.moves if move.gang != decision.gang)
+        self._made += [PastMove(moved, decision.gang, now) for moved in others]
 
     def next(
         self, decisions: Sequence[Decision], policy: Policy, now: float, *, looked: bool

@@ -609,6 +609,7 @@ def job_facts(
         ),
         was_whole=standing.was_admitted(job),
         collective=framework.life.collective(job),
+        restarts_whole=job.restarts_whole and standing.has_run(job),
         due=replacement.all_due(job, framework, pods),
         youngest=_youngest(counted),
         running_since=gangs.running_since(job),

@@ -32,7 +32,7 @@ from muster.allocator.verdict import (
 )
 from muster.api.deletion import Evidence, is_permitted
 from muster.api.model import PodView
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.api.status import Verdict
 from muster.cluster import tasks
 from muster.cluster.gangs import GangInput
@@ -68,6 +68,8 @@ FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
 SLIPS: Final = 2
 """After so many times that were not kept nothing is believed of the next ones."""
+LOSSES: Final = 10.0
+"""Seconds after a loss in which further losses belong to the same restart of the gang."""
 AVOIDING: Final = 600.0
 """Seconds for which a gang avoids a node that rejected a pod after another rejection of it."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
@@ -133,6 +135,8 @@ class GangFacts:
     """Place of a failed pod -> when its successor may be created; the pod stays until then."""
     collective: bool = False
     """After a release its pods that succeeded run again with the others."""
+    restarts_whole: bool = False
+    """It has run, and the job has the annotation `restart: gang`."""
     youngest: float | None = None
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
@@ -956,12 +960,34 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
         guarded=facts.guarded,
         # A member on an unreachable node may still run: no other gang gets its room by a release.
         restartable=facts.asks.restartable and not facts.may_run,
+        restarts_from=_restarts_from(turn),
         moving=memory.moving,
         owed=memory.owed,
         told=memory.told,
         misled=turn.now < memory.misled_until,
         shuns=(_NONE if hold_until is None else facts.suspects) | _avoided(turn),
     )
+
+
+def _restarts_from(turn: _Turn) -> float:
+    """Return from when the whole gang may restart; infinite: it lost no member that it needs.
+
+    A pod that its node refused never ran, so that its peers lost nothing.
+    """
+    memory, facts = turn.memory, turn.facts
+    since, pods = memory.lifecycle.missing_since, facts.pods.values()
+    refused = sum(map(jobpods.refused, pods))
+    if since is None or not memory.was_whole or facts.ready + refused >= _least(memory, facts):
+        return math.inf
+    # Pods on other places, or of another scheduler, would stay beside the new ones.
+    stay = facts.ending or not facts.pods.keys() <= facts.wanted - facts.foreign
+    seen = Evidence(restarts_whole=facts.restarts_whole and not (stay or _growth(memory, facts)))
+    left = [pod for pod in pods if not is_over(pod, again=facts.collective)]
+    permitted = all(is_permitted(DeletionReason.PEER_LOST, seen, pod) for pod in left)
+    if not permitted or all(pod.phase != "Running" for pod in left):
+        return math.inf
+    turn.wake(since + LOSSES)
+    return since + LOSSES
 
 
 def _since(facts: GangFacts, placed_at: float | None) -> float | None:

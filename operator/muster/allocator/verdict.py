@@ -25,6 +25,7 @@ not look like one."""
 _COUNT: Final = re.compile(r".*[/ ]\d+/\d+")
 """So many of so many look alike."""
 LATE: Final = "members were missing for too long; it starts anew"
+RESTARTS: Final = "it lost members, and restarts where all its pods fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +34,28 @@ class Cause:
 
     reason: DeletionReason
     claimant: str = ""
-    """Key of the gang that gets the room, or what else it is called; empty: its own gang could
-    not be made whole."""
+    """Key of the gang that gets the room, or what else it is called; empty: its own gang restarts
+    or could not be made whole."""
 
     @property
     def evicts(self) -> bool:
         """Whether pods are evicted. Else they are deleted, since Muster recreates them."""
-        return self.reason not in (DeletionReason.HOLD_EXPIRED, DeletionReason.RECORDED)
+        return self.reason not in _DELETES
 
     @property
     def sentence(self) -> str:
         """`preempt: evicted for TFJob team/large`."""
         if not self.claimant:
-            return f"{self.reason}: {LATE}"
+            return f"{self.reason}: {self.text}"
         return f"{self.reason}: evicted for {self.claimant.replace('/', ' ', 1)}"
 
+    @property
+    def text(self) -> str:
+        """Why the gang starts again without a claimant."""
+        return RESTARTS if self.reason is DeletionReason.PEER_LOST else LATE
+
+
+_DELETES: Final = (DeletionReason.HOLD_EXPIRED, DeletionReason.RECORDED, DeletionReason.PEER_LOST)
 
 RELEASE: Final = Cause(DeletionReason.RELEASE)
 HOLD_EXPIRED: Final = Cause(DeletionReason.HOLD_EXPIRED)
@@ -130,7 +138,7 @@ def released(blank: Verdict, written: Verdict | None, cause: Cause) -> Verdict:
     elif cause == RECORDED and written is not None and written.reason == reason:
         text = written.message  # an earlier process knew for whom
     else:
-        reason, text = Reason.NOT_ENOUGH_TASKS, LATE
+        reason, text = Reason.NOT_ENOUGH_TASKS, cause.text
     return replace(waits(blank, reason, text), state=GangPhase.RELEASED)
 
 

@@ -98,7 +98,7 @@ def _is_restarted(seen: Evidence, pod: PodView) -> bool:
 
 
 def _is_peer(seen: Evidence, pod: PodView) -> bool:
-    return seen.restarts_whole and not (pod.lost or pod.terminal)
+    return (seen.restarts_whole or seen.released) and not (pod.lost or pod.terminal)
 
 
 _OF_POD: Final[Mapping[DeletionReason, Callable[[Evidence, PodView], bool]]] = {

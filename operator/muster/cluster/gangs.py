@@ -49,6 +49,7 @@ class GangInput:
     guarded: bool = False
     movable: bool = False
     restartable: bool = False
+    restarts_from: float = UNLIMITED
     moving: bool = False
     owed: bool = False
     polite: bool = False

@@ -204,7 +204,7 @@ class PodAffinity:
                 shape
                 for gang, own in paired
                 for pod_set, shape in own
-                if _waits(pod_set) or (movable and gang.movable)
+                if _waits(pod_set) or gang.relocates(moves=movable)
             ]
         )
         before, self._made = self._made, {}
@@ -217,7 +217,7 @@ class PodAffinity:
                     id_ = id_of(shape, profile)
                     known[id_] = shape, profile
                     ids[i] = id_
-                    if _waits(pod_set) or (movable and gang.movable):
+                    if _waits(pod_set) or gang.relocates(moves=movable):
                         wanted[id_] = shape
             made.append(self._with_shapes(gang, ids, before.get(gang.key)))
         self._make_terms(wanted, known, pods)

@@ -144,12 +144,11 @@ class _Known:
     """Of the pod sets with tasks that wait or return."""
 
     @property
-    def movable(self) -> Iterator[tuple[int, PodShape]]:
-        """Those of the pod sets that might start again elsewhere."""
-        if self.gang.movable:
-            for pod_set, role in zip(self.gang.pod_sets, self.source.roles, strict=True):
-                if pod_set.held:
-                    yield pod_set.shape, role.shape
+    def held(self) -> Iterator[tuple[int, PodShape]]:
+        """Those of the pod sets with tasks that have a node."""
+        for pod_set, role in zip(self.gang.pod_sets, self.source.roles, strict=True):
+            if pod_set.held:
+                yield pod_set.shape, role.shape
 
 
 SENT: Final = "sent-"
@@ -425,8 +424,8 @@ class ClusterColumns:
                 self._account(self._gangs.pop(key), -1)
         made = [entry.gang for entry in known]
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
-        if movable:
-            wanted |= {id_: shape for entry in known for id_, shape in entry.movable}
+        moving = [entry for entry in known if entry.gang.relocates(moves=movable)]
+        wanted |= {id_: shape for entry in moving for id_, shape in entry.held}
         # Terms of pods about each other give equal templates different shapes, so it is known only
         # now which shapes there are. Where no pod has a term, all of this is left out.
         if wanted and self._affinity.matter(wanted.values()):

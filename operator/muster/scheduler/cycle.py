@@ -22,6 +22,7 @@ from muster.scheduler.actions.allocate import DEFERRED, honour
 from muster.scheduler.actions.deadlock import break_deadlock
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.actions.reserve import head_since
+from muster.scheduler.actions.restart import restart
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
     CEILING,
@@ -56,11 +57,13 @@ def schedule(
         return ()
     with closing(Session(snapshot, policy.openers(around))) as session:
         # The order is that of rights: members of gangs that were whole, then room that others have
-        # already left, then what is still to be evicted for an earlier promise, then a time that
-        # was told or the head that waited for too long; what is left the policy gives away.
+        # already left, then what is still to be evicted for an earlier promise, then gangs that
+        # restart, then a time that was told or the head that waited for too long; what is left
+        # the policy gives away.
         protect(session)
         keep(session)
         resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
+        restart(session)
         honour(session)
         for action in policy.actions:
             with around("action", action):

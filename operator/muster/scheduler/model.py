@@ -350,6 +350,9 @@ class Gang:
     """It may be started again elsewhere: only room, labels and taints say where it can run."""
     restartable: bool = False
     """Every role of the job may be restarted."""
+    restarts_from: float = UNLIMITED
+    """From when it may restart as a whole, since it lost members that it needs; UNLIMITED: it did
+    not lose any, or these are replaced alone."""
     moving: bool = False
     """It is on its way to the nodes kept for it, which it keeps while a refusal holds, too."""
     owed: bool = False
@@ -391,6 +394,10 @@ class Gang:
     def nominated(self) -> bool:
         """Whether nodes are kept for any of its tasks."""
         return any(pod_set.nominated for pod_set in self.pod_sets)
+
+    def relocates(self, *, moves: bool) -> bool:
+        """Return whether a cycle may find other nodes for its pods; `moves`: for movable gangs."""
+        return self.restarts_from < UNLIMITED or (moves and self.movable)
 
     def hold_expired(self, now: float) -> bool:
         """Return whether the member hold has expired, so that no capacity is kept any more."""
