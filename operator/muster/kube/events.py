@@ -9,6 +9,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from muster.api import edge
@@ -38,12 +39,8 @@ _Token = tuple[str, str, str]
 class _Event:
     """What is told of an object; thousands may wait, of each of which a document is far larger."""
 
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    version: str
+    involved: Mapping[str, str]
+    """The object, as an event refers to it."""
     sort: str
     """Normal or Warning."""
     reason: str
@@ -53,25 +50,18 @@ class _Event:
 
     def known_as(self, token: str) -> str:
         """Return its name, by which it is known as the same again."""
-        same = (self.uid, self.sort, self.reason, self.source, token)
+        same = (self.involved["uid"], self.sort, self.reason, self.source, token)
         digest = _digest("\0".join(same))
         # Together less than the 253 characters that a name may have.
-        return f"{self.name[:200]}.{digest}"
+        return f"{self.involved['name'][:200]}.{digest}"
 
     def document(self, name: str, count: int) -> Json:
         """Return it as it is written."""
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"namespace": self.namespace, "name": name},
-            "involvedObject": {
-                "apiVersion": self.api_version,
-                "kind": self.kind,
-                "namespace": self.namespace,
-                "name": self.name,
-                "uid": self.uid,
-                "resourceVersion": self.version,
-            },
+            "metadata": {"namespace": self.involved["namespace"], "name": name},
+            "involvedObject": self.involved,
             "type": self.sort,
             "reason": self.reason,
             "message": self.message,
@@ -149,13 +139,13 @@ class EventRecorder:
             waiting.event = event
             waiting.count += 1
             return True
-        behind = self._queue.waiting(event.namespace)
+        behind = self._queue.waiting(event.involved["namespace"])
         if (spare and behind >= PLENTY) or behind >= BACKLOG:
             self._drop(token)
             return not spare
         self._waiting[name] = _Waiting(event, token)
         if name not in self._under_way:
-            self._enqueue(event.namespace, name)
+            self._enqueue(event.involved["namespace"], name)
         return True
 
     def _keep_quiet(self, token: _Token | None, seconds: float) -> None:
@@ -225,7 +215,7 @@ class EventRecorder:
             self._enqueue(namespace, name)
 
     async def _write(self, name: str, waiting: _Waiting) -> None:
-        path = EVENTS.path(waiting.event.namespace)
+        path = EVENTS.path(waiting.event.involved["namespace"])
         if name in self._written and await self._add(f"{path}/{name}", name, waiting):
             return
         document = waiting.event.document(name, waiting.count)
@@ -290,16 +280,13 @@ def _digest(text: str) -> str:
 
 def _event(about: Json, sort: str, reason: str, message: str, source: str) -> _Event:
     metadata = about["metadata"]
-    return _Event(
-        api_version=about["apiVersion"],
-        kind=about["kind"],
-        namespace=metadata.get("namespace", "default"),
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        version=metadata.get("resourceVersion", ""),
-        sort=sort,
-        reason=reason,
-        message=message[:LONGEST_MESSAGE],
-        source=source,
-        stamp=edge.format_time(time.time()),
-    )
+    involved = {
+        "apiVersion": about["apiVersion"],
+        "kind": about["kind"],
+        "namespace": metadata.get("namespace", "default"),
+        "name": metadata["name"],
+        "uid": metadata.get("uid", ""),
+        "resourceVersion": metadata.get("resourceVersion", ""),
+    }
+    stamp = edge.format_time(time.time())
+    return _Event(involved, sort, reason, message[:LONGEST_MESSAGE], source, stamp)
