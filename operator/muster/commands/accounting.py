@@ -7,7 +7,7 @@ in one state; so they always add up. What nothing tells is `unknown`, and counte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -197,17 +197,16 @@ def _within(begins: float, ends: float, since: float, until: float) -> float:
     return max(0.0, min(ends, until) - max(begins, since))
 
 
-def summed(rows: Iterable[Row], key: Callable[[Row], Row]) -> list[Row]:
-    """Return one row for all of one key, which names what they have in common."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+def summed(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
+    """Return one row for all rows that are equal in these fields."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for each in rows:
-        of = key(each)
-        groups.setdefault((of.kind, of.namespace, of.job, of.queue), []).append(each)
+        groups.setdefault(tuple(getattr(each, name) for name in names), []).append(each)
     return [
         Row(
-            *named,
+            **dict(zip(names, key, strict=True)),
             seconds={state: sum(each.seconds[state] for each in found) for state in State},
             total=sum(each.total for each in found),
         )
-        for named, found in sorted(groups.items())
+        for key, found in sorted(groups.items())
     ]

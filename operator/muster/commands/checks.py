@@ -278,14 +278,14 @@ def _operator(facts: Facts) -> Findings:
     elif not there.replicas:
         cure = f"kubectl scale -n {there.namespace} deployment/{there.name} --replicas=2"
         yield _error(f"the operator {there} is scaled to 0", cure)
-    elif not there.ready:
-        why = f": {facts.stuck[0]}" if facts.stuck else ""
-        cure = f"kubectl describe pods -n {there.namespace} -l app.kubernetes.io/name=muster"
-        yield _error(f"no pod of the operator {there} is ready{why}", cure)
     elif there.ready < there.replicas:
         why = f": {facts.stuck[0]}" if facts.stuck else ""
         cure = f"kubectl describe pods -n {there.namespace} -l app.kubernetes.io/name=muster"
-        yield _warning(f"{there.ready} of {there.replicas} pods of {there} are ready{why}", cure)
+        if there.ready:
+            some = f"{there.ready} of {there.replicas} pods of {there} are ready"
+            yield _warning(f"{some}{why}", cure)
+        else:
+            yield _error(f"no pod of the operator {there} is ready{why}", cure)
 
 
 def _arguments(facts: Facts) -> Findings:

@@ -97,10 +97,7 @@ def lines(standing: Standing) -> Iterator[str]:
         yield f"  position {verdict.position}{where}"
     if verdict.eta is not None:
         yield f"  starts: {standing.starts}"
-    by_node: dict[str, list[str]] = {}
-    for pod, node in standing.pods:
-        by_node.setdefault(node, []).append(pod)
-    yield from (f"  {node}: {', '.join(pods)}" for node, pods in sorted(by_node.items()))
+    yield from questions.by_node(standing.pods)
 
 
 def document(standing: Standing) -> Json:

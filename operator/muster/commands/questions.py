@@ -364,7 +364,7 @@ def _costs(recording: Recording, decision: Decision) -> Iterator[str]:
         yield f"  {move.gang} {'moves' if decision.evictions else 'could move'}:"
         moved = next(each for each in recording.gangs if each.key == move.gang)
         places = [(_name(moved, p.role, p.index), p.node) for p in move.placements]
-        yield from (f"  {line}" for line in _nodes(places))
+        yield from (f"  {line}" for line in by_node(places))
     for eviction in decision.evictions:
         pod = f"{eviction.gang} {eviction.role}-{eviction.index}"
         yield f"  would evict {pod} from {eviction.node} ({eviction.action})"
@@ -429,7 +429,7 @@ def _places(
     recording: Recording, gang: GangInput, placed: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
     """Yield on which nodes pods are, and in which domains of the labels that the gang asks for."""
-    yield from _nodes(placed)
+    yield from by_node(placed)
     asked = (gang.topology, *(role.topology for role in gang.roles))
     labels = {node.name: node.labels for node in recording.nodes}
     for level, found in view.domains(asked, labels, (node for _, node in placed)).items():
@@ -437,7 +437,8 @@ def _places(
         yield f"  {level}: {', '.join(parts)}"
 
 
-def _nodes(placed: Sequence[tuple[str, str]]) -> Iterator[str]:
+def by_node(placed: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a line for each node, with the names of its pods."""
     by_node: dict[str, list[str]] = {}
     for pod, node in placed:
         by_node.setdefault(node, []).append(pod)

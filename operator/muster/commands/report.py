@@ -66,13 +66,9 @@ async def report(
     return Answer(told, complaint="; ".join(filter(None, (unknown, *reader.unread))))
 
 
-BY: Final[Mapping[str, Callable[[Row], Row]]] = {
-    "job": lambda row: Row(row.kind, row.namespace, row.job, row.queue),
-    "queue": lambda row: Row(queue=row.queue),
-    "namespace": lambda row: Row(namespace=row.namespace),
-}
-"""What a row is of."""
 NAMES: Final = ("kind", "namespace", "job", "queue")
+BY: Final = {"job": NAMES, "queue": ("queue",), "namespace": ("namespace",)}
+"""What a row is of."""
 
 
 def _counted(resource: str) -> Callable[[Mapping[str, int]], float]:
@@ -87,7 +83,7 @@ def _counted(resource: str) -> Callable[[Mapping[str, int]], float]:
 
 def _cells(rows: Sequence[Row]) -> Iterator[list[str]]:
     """Yield a header, the rows, without columns that say nothing, and the sum."""
-    total = accounting.summed(rows, lambda _row: Row())
+    total = accounting.summed(rows, ())
     named = [name for name in NAMES if any(getattr(row, name) for row in rows)]
     yield [*named, *State, "total"]
     for each in (*rows, *total):
@@ -125,18 +121,18 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _json(rows: Sequence[Row], resource: str, since: float, until: float) -> str:
-    def listed(key: Callable[[Row], Row]) -> list[Json]:
+    def listed(names: Sequence[str]) -> list[Json]:
         return [
             {**{n: getattr(row, n) for n in NAMES if getattr(row, n)}, **_amounts(row)}
-            for row in accounting.summed(rows, key)
+            for row in accounting.summed(rows, names)
         ]
 
     made = {
         "resource": resource,
         "since": edge.format_time(since),
         "until": edge.format_time(until),
-        **{f"{name}s": listed(key) for name, key in BY.items()},
-        "total": next(iter(map(_amounts, accounting.summed(rows, lambda _row: Row()))), {}),
+        **{f"{name}s": listed(names) for name, names in BY.items()},
+        "total": next(iter(map(_amounts, accounting.summed(rows, ()))), {}),
     }
     return json.dumps(made, indent=2) + "\n"
 
