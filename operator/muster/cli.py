@@ -56,14 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in REMOVED:
         print(f"muster {words[0]} was removed: use {REMOVED[words[0]]}", file=sys.stderr)
         return 2
-    words, rest = arguments.arranged(_parser(), words, flags.width)
     try:
-        args = _parser().parse_args(words)
+        args = arguments.parse(_parser(), words, flags.width)
     except SystemExit as ended:
         if words[:2] == ["local", "env"] and ended.code:
             print(importlib.import_module("muster.local.commands").EVAL_FAILS)
         raise
-    args.rest = rest
     try:
         code: int = args.run(args)
     except KeyboardInterrupt:

@@ -70,8 +70,8 @@ def test_flags_before_and_after_the_name_are_equal(command, words):
 
 def parsed(words):
     """Return the parsed arguments and the flags of `muster run`."""
-    ordered, rest = arguments.arranged(cli._parser(), words, flags.width)
-    return cli._parser().parse_args(ordered), rest
+    args = arguments.parse(cli._parser(), words, flags.width)
+    return args, args.rest
 
 
 @pytest.mark.parametrize(

@@ -67,65 +67,51 @@ def reference(words: Sequence[str], namespace: str = "", selector: str = "") -> 
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser without abbreviated flags: `arranged` must know which flags take a value."""
+    """A parser without abbreviated flags: `parse` must know which flags are its own."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
 
 
-def arranged(
+def parse(
     parser: argparse.ArgumentParser, words: Sequence[str], width: Callable[[str], int]
-) -> tuple[list[str], list[str]]:
-    """Return the words in the order that argparse reads, and the flags of `muster run` among them.
+) -> argparse.Namespace:
+    """Return the parsed words; `rest` has the flags of `muster run` among them.
 
-    Names follow all flags, because argparse does not accept flags between two names. `width`: the
-    number of words that a flag of `muster run` takes with its value, 0 for any other word.
+    `width`: the number of words that a flag of `muster run` takes with its value, 0 for any other
+    word. Raises SystemExit.
     """
-    left, path = list(words), list[str]()
+    root, left = parser, list(words)
     while left and left[0] in (choices := _subcommands(parser)):
-        parser = choices[left[0]]
-        path.append(left.pop(0))
-    flags, named, rest = list[str](), list[str](), list[str]()
+        parser = choices[left.pop(0)]
+    known, own, rest = parser._option_string_actions, list[str](), list[str]()  # noqa: SLF001
     while left:
         word = left.pop(0)
         if word == "--":
-            named += [word, *left]
+            own += [word, *left]
             break
         # Go programs also read -context, which argparse would read as -c ontext.
-        word = f"-{word}" if _is_own(parser, f"-{word}") else word
-        if not word.startswith("-") or word == "-":
-            named.append(word)
-            continue
+        word = f"-{word}" if f"-{word}".partition("=")[0] in known else word
         is_run_flag = width(word) > 0 or word.startswith("--")
-        if is_run_flag and parser.get_default(RUN_FLAGS) and not _is_own(parser, word):
-            target, values = rest, max(width(word) - 1, 0)
+        if is_run_flag and parser.get_default(RUN_FLAGS) and word.partition("=")[0] not in known:
+            values = max(width(word) - 1, 0)
+            rest += [word, *left[:values]]
+            del left[:values]
         else:
-            target, values = flags, int(_value_follows(parser, word))
-        target += [word, *left[:values]]
-        del left[:values]
-    return [*path, *flags, *named], rest
+            own.append(word)
+    if _subcommands(parser):
+        return parser.parse_args(own)
+    # Flags may stand between two names.
+    args, unknown = parser.parse_known_intermixed_args(own)
+    if unknown:
+        root.error(f"unrecognized arguments: {' '.join(unknown)}")
+    args.rest = rest
+    return args
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
     found = (a.choices for a in parser._actions if isinstance(a, Subparsers))  # noqa: SLF001
     return next(found, {})
-
-
-def _is_own(parser: argparse.ArgumentParser, word: str) -> bool:
-    return word.partition("=")[0] in parser._option_string_actions  # noqa: SLF001
-
-
-def _value_follows(parser: argparse.ArgumentParser, word: str) -> bool:
-    """Return whether the next word is the value of this flag."""
-    known, (name, assigned, _) = parser._option_string_actions, word.partition("=")  # noqa: SLF001
-    if name in known or word.startswith("--"):
-        return not assigned and name in known and known[name].nargs != 0
-    # Short flags in one word: the first that takes a value takes the rest of the word.
-    for place, letter in enumerate(word[1:], start=2):
-        action = known.get(f"-{letter}")
-        if action is None or action.nargs != 0:
-            return action is not None and place == len(word)
-    return False
 
 
 def add_to(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
