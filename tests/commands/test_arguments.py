@@ -68,6 +68,13 @@ def test_flags_before_and_after_the_name_are_equal(command, words):
     assert (args.what if command == "explain" else args.job) == ["tfjob", "mnist"]
 
 
+@pytest.mark.parametrize("name", ["f", "c", "l"])
+def test_name_of_one_letter_is_no_flag(name):
+    """A job may be called like a short flag."""
+    args = parsed(["logs", "tfjob", name])[0]
+    assert (args.job, args.follow, args.container) == (["tfjob", name], False, "")
+
+
 def parsed(words):
     """Return the parsed arguments and the flags of `muster run`."""
     args = arguments.parse(cli._parser(), words, flags.width)

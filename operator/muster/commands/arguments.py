@@ -91,7 +91,8 @@ def parse(
             own += [word, *left]
             break
         # Go programs also read -context, which argparse would read as -c ontext.
-        word = f"-{word}" if f"-{word}".partition("=")[0] in known else word
+        if word.startswith("-") and f"-{word}".partition("=")[0] in known:
+            word = f"-{word}"
         is_run_flag = width(word) > 0 or word.startswith("--")
         if is_run_flag and parser.get_default(RUN_FLAGS) and word.partition("=")[0] not in known:
             values = max(width(word) - 1, 0)
