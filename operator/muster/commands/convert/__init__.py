@@ -81,30 +81,37 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
     loss that says so.
     """
     given = tuple(documents)
+    called = dict(zip(map(id, given), _called(given), strict=True))
     runtimes = [each for each in given if _is_runtime(each)]
-    used, made, losses = list[Json](), list[Json](), list[Loss]()
-    called, count = _called(given), 0
+    used, made, losses, count = list[Json](), list[Json](), list[Loss](), 0
     for document in given:
+        name = called[id(document)]
         key = (text(document.get("apiVersion")), text(document.get("kind")))
+        fields, found = _opened(document), None
         if key == TRAINJOB and not to_trainjob:
             runtime = next((each for each in runtimes if _refers(document, each)), None)
-            found, lost = _train(document, runtime, called)
-            used += [] if runtime is None else [runtime]
+            beside = None if runtime is None else _opened(runtime)
+            found = trainer.read(fields, beside)
+            losses += fields.lost(name, trainer.REASONS)
+            if beside is not None and runtime is not None:
+                used.append(runtime)
+                losses += beside.lost(called[id(runtime)], trainer.REASONS)
         elif key in SOURCES:
-            found, lost = _read(SOURCES[key], document, called)
+            found = SOURCES[key].read(fields)
+            losses += fields.lost(name, SOURCES[key].reasons)
         elif _unknown(key):
-            found, lost = [], [_loss_of(document, called)]
+            losses.append(_loss_of(document, name))
         else:
             if to_trainjob or not _is_runtime(document):
                 made.append(document)
             continue
         count += 1
-        losses += lost
-        for each in found if to_trainjob else ():
-            source = Fields(each)
+        if found and to_trainjob:
+            source = Fields(found)
             made += trainer.write(source)
-            losses += source.lost(called[id(document)], trainer.REASONS_BACK)
-        made += () if to_trainjob else found
+            losses += source.lost(name, trainer.REASONS_BACK)
+        elif found:
+            made.append(found)
     if not to_trainjob:
         losses += [
             Loss(called[id(each)], "spec", "no TrainJob here refers to it")
@@ -114,37 +121,16 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
     return Conversion(tuple(made), tuple(dict.fromkeys(losses)), count)
 
 
-Called = Mapping[int, str]
-"""A document's identity -> what it is called in what is told of it."""
-
-
-def _called(documents: Sequence[Json]) -> Called:
+def _called(documents: Sequence[Json]) -> list[str]:
     """Name the documents by kind and name, and by their places where that does not tell them."""
     named = [_named(each) for each in documents]
     often = Counter(named)
-    return {
-        id(each): name
+    return [
+        name
         if often[name] == 1 and not name.endswith(" ")
         else f"{name.strip()} (document {place})"
-        for place, (each, name) in enumerate(zip(documents, named, strict=True), start=1)
-    }
-
-
-def _read(source: Source, document: Json, called: Called) -> tuple[list[Json], list[Loss]]:
-    fields = _opened(document)
-    found = source.read(fields)
-    return [found] if found else [], list(fields.lost(called[id(document)], source.reasons))
-
-
-def _train(document: Json, runtime: Json | None, called: Called) -> tuple[list[Json], list[Loss]]:
-    """Read a TrainJob and its runtime beside it."""
-    fields = _opened(document)
-    beside = None if runtime is None else _opened(runtime)
-    found = trainer.read(fields, beside)
-    losses = list(fields.lost(called[id(document)], trainer.REASONS))
-    if beside is not None and runtime is not None:
-        losses += beside.lost(called[id(runtime)], trainer.REASONS)
-    return [found] if found else [], losses
+        for place, name in enumerate(named, start=1)
+    ]
 
 
 def _opened(document: Json) -> Fields:
@@ -179,9 +165,8 @@ def _unknown(key: tuple[str, str]) -> bool:
     return key[1].lower().endswith("job") and key[0].partition("/")[0] in groups
 
 
-def _loss_of(document: Json, called: Called) -> Loss:
+def _loss_of(document: Json, name: str) -> Loss:
     kind, version = document.get("kind"), document.get("apiVersion")
-    name = called[id(document)]
     known = ", ".join(version for version, of in SOURCES if of == kind)
     if not known:
         return Loss(name, "kind", f"no job of v1 is like a {kind}")

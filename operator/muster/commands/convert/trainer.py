@@ -86,21 +86,13 @@ REASONS_BACK: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Policy:
-    """A kind of runtime: its field of mlPolicy, and the kind of job that does the same."""
-
-    kind: str
-    first: str = ""
-    """The role of the first node; empty: all are workers."""
-
-
-_POLICIES: Final = {
-    "torch": _Policy("PyTorchJob", "Master"),
-    "mpi": _Policy("MPIJob"),
-    "jax": _Policy("JAXJob"),
-    "xgboost": _Policy("XGBoostJob", "Master"),
+_KINDS: Final = {
+    "torch": "PyTorchJob",
+    "mpi": "MPIJob",
+    "jax": "JAXJob",
+    "xgboost": "XGBoostJob",
 }
+"""Field of mlPolicy -> the kind of job that does the same."""
 
 
 def read(source: Fields, runtime: Fields | None) -> Json | None:
@@ -118,7 +110,7 @@ def read(source: Fields, runtime: Fields | None) -> Json | None:
     if sort is None:
         runtime.note("spec.mlPolicy", "of none of the kinds known here: no job is made")
         return None
-    framework = job.rules_of(_POLICIES[sort].kind)
+    framework = job.rules_of(_KINDS[sort])
     nodes = _Said.of(spec.open("trainer"), ml, sort)
     jobset = of.open("template").open("spec")
     _patch(spec, jobset)
@@ -138,8 +130,8 @@ def reference(spec: Fields) -> tuple[str, str]:
 def _sort(ml: Fields, labels: Mapping[str, str]) -> str | None:
     """Return the field of mlPolicy that there is, else what the runtime's label says."""
     named = labels.get(_FRAMEWORK, "")
-    found = next((name for name in _POLICIES if name in ml.names()), named)
-    return found if found in _POLICIES else None
+    found = next((name for name in _KINDS if name in ml.names()), named)
+    return found if found in _KINDS else None
 
 
 def _run_policy(spec: Fields, of: Fields) -> Json:
@@ -233,7 +225,8 @@ def _alike(
     steps = _steps(jobset, framework, said)
     found, parallel = steps.get(_TRAINER) or steps.get(_NODE) or ({}, None)
     elastic = _elastic(policy)
-    first = "" if elastic else _POLICIES[said.sort].first
+    # The first node is the master, where the kind has one.
+    first = "Master" if "Master" in framework.api.types and not elastic else ""
     span = elastic.get("maxReplicas"), elastic.get("minReplicas")
     count = _first(said.count, parallel, *span, 1)
     restart = job.restart_policy(found) or _JOBSETS
@@ -344,11 +337,11 @@ def _which(item: object, key: str, index: int) -> str | int:
 def write(source: Fields) -> list[Json]:
     """Return a v1 job as a TrainJob, after the runtime that it needs; empty if none can do it."""
     kind, version = source.take("kind", str), source.take("apiVersion", str)
-    sort = next((name for name, row in _POLICIES.items() if row.kind == kind), None)
+    sort = next((name for name, of in _KINDS.items() if of == kind), None)
     if sort is None:
         source.note("kind", f"Trainer has no runtime for a {kind}: no TrainJob is made")
         return []
-    framework = job.rules_of(_POLICIES[sort].kind)
+    framework = job.rules_of(_KINDS[sort])
     if version != framework.api_version:
         source.note(
             "apiVersion",

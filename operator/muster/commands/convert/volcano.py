@@ -63,22 +63,16 @@ REASONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Plugin:
-    """A plugin that makes a job one of a framework."""
-
-    kind: str
-    roles: Mapping[str, str]
-    """Its argument, which is also the default name of the task -> role."""
-
-
-_PLUGINS: Final = {
-    "pytorch": _Plugin("PyTorchJob", {"master": "Master", "worker": "Worker"}),
-    "tensorflow": _Plugin(
-        "TFJob", {"chief": "Chief", "ps": "PS", "worker": "Worker", "evaluator": "Evaluator"}
+_PLUGINS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "pytorch": ("PyTorchJob", {"master": "Master", "worker": "Worker"}),
+    "tensorflow": (
+        "TFJob",
+        {"chief": "Chief", "ps": "PS", "worker": "Worker", "evaluator": "Evaluator"},
     ),
-    "mpi": _Plugin("MPIJob", {"master": LAUNCHER, "worker": WORKER}),
+    "mpi": ("MPIJob", {"master": LAUNCHER, "worker": WORKER}),
 }
+"""Plugin -> the kind that it makes of a job, and its arguments, which are also the default names
+of the tasks -> roles."""
 _BY_SSH: Final = re.compile(r"(?i)(mpi)?-?(?P<leads>master|launcher)|(mpi)?-?workers?")
 _OF_PLUGINS: Final = re.compile(r"/etc/volcano/[\w.-]*|\bV[CK]_[A-Z][A-Z_]*|\bMPI_HOST\b")
 """What Volcano's plugins leave in a pod for its program."""
@@ -121,7 +115,7 @@ def read(source: Fields) -> Json | None:
 
 
 def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
-    for name, plugin in _PLUGINS.items():
+    for name, (kind, types) in _PLUGINS.items():
         arguments = plugins.take(name, list)
         if arguments is not None:
             said = _arguments(arguments)
@@ -129,10 +123,10 @@ def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
             listens = number(port)
             if port and listens is None:
                 plugins.note(plugins.at(name), f"--port={port} is no number")
-            roles = {said.pop(flag, flag): type_ for flag, type_ in plugin.roles.items()}
+            roles = {said.pop(flag, flag): type_ for flag, type_ in types.items()}
             for flag in said:
                 plugins.note(plugins.at(name), f"--{flag} is not known")
-            return _Plan(job.rules_of(plugin.kind), roles, listens)
+            return _Plan(job.rules_of(kind), roles, listens)
     if "ssh" in plugins.names() and all(map(_BY_SSH.fullmatch, tasks)):
         leads = {n: bool((_BY_SSH.fullmatch(n) or {"leads": ""})["leads"]) for n in tasks}
         return _Plan(job.rules_of("MPIJob"), {n: LAUNCHER if leads[n] else WORKER for n in tasks})
