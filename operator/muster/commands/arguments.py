@@ -190,8 +190,8 @@ def _run(args: argparse.Namespace) -> int:
         output.complain(str(error))
         return 2
     live, module = (importlib.import_module(m) for m in (f"{__package__}.live", args.module))
-    place = live.Place(args.namespace, args.kubeconfig, args.context)
-    code: int = live.run(lambda kube, where: args.ask(module, kube, where, args), place)
+    where = args.namespace, args.kubeconfig, args.context
+    code: int = live.run(lambda kube, space: args.ask(module, kube, space, args), *where)
     return code
 
 

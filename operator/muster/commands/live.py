@@ -8,7 +8,6 @@ import contextlib
 import re
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from muster.api import names
@@ -40,24 +39,17 @@ class RefusedError(Exception):
     """What was asked for cannot be done; the message names the thing and says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The cluster and the namespace of a command."""
-
-    namespace: str = ""
-    """Empty: that of the context."""
-    kubeconfig: str = ""
-    context: str = ""
-
-
 Command = Callable[[Kube, str], AsyncGenerator[str, None]]
 """Yields what is to be printed, as it comes; the text is the namespace."""
 
 
-def run(command: Command, place: Place) -> int:
-    """Print what a command says of the cluster; return the exit code."""
+def run(command: Command, namespace: str = "", kubeconfig: str = "", context: str = "") -> int:
+    """Print what a command says of the cluster; return the exit code.
+
+    `namespace`: empty for that of the context.
+    """
     try:
-        loops.run(_print(command, place))
+        loops.run(_print(command, namespace, kubeconfig, context))
     except ApiError as error:
         return _complain(explained(error))
     except (RefusedError, ConfigurationError, OSError, *BROKEN) as error:
@@ -70,15 +62,15 @@ def _complain(text: str) -> int:
     return FAILED
 
 
-async def _print(command: Command, place: Place) -> None:
+async def _print(command: Command, namespace: str, kubeconfig: str, context: str) -> None:
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     # What has been begun is undone or told, whoever ends it.
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
-    kube = await connect(place.kubeconfig, "", place.context or None, WIDTH, TRIES)
+    kube = await connect(kubeconfig, "", context or None, WIDTH, TRIES)
     try:
-        async with contextlib.aclosing(command(kube, place.namespace or kube.namespace)) as said:
+        async with contextlib.aclosing(command(kube, namespace or kube.namespace)) as said:
             async for text in said:
                 output.write(text)
     finally:
