@@ -10,7 +10,7 @@ import pytest
 
 from muster.kube.client import ApiError
 from muster.kube.flowcontrol import PriorityLevel
-from muster.kube.tokens import ASKED_ANEW, ASKED_AT_ONCE, AT_ONCE, KEPT, TokenGuard, Viewer
+from muster.kube.tokens import ASKED_ANEW, ASKED_AT_ONCE, AT_ONCE, KEPT, Bearers, Viewer
 
 READER = {"username": "prometheus", "groups": ["monitoring"], "uid": "1"}
 
@@ -44,12 +44,17 @@ class Server:
         return {"status": {"allowed": self.allowed}}
 
 
+def guard_of(server):
+    """Return what lets in who may read the metrics."""
+    return Bearers(server, "/metrics", lambda _user, _before: HTTPStatus.OK)
+
+
 def judged(server, *headers):
     """Return the judgement of each request."""
-    guard = TokenGuard(server, "/metrics")
+    guard = guard_of(server)
 
     async def ask():
-        return [await guard.judge(header) for header in headers]
+        return [await guard.find(header) for header in headers]
 
     return asyncio.run(ask())
 
@@ -87,38 +92,38 @@ def test_others_are_turned_away():
 def test_where_nobody_can_say_nobody_is_let_in():
     """And it is asked again at the next request."""
     server = Server(broken=True)
-    guard = TokenGuard(server, "/metrics")
-    assert asyncio.run(guard.judge("Bearer good")) is HTTPStatus.SERVICE_UNAVAILABLE
+    guard = guard_of(server)
+    assert asyncio.run(guard.find("Bearer good")) is HTTPStatus.SERVICE_UNAVAILABLE
     server.broken = False
-    assert asyncio.run(guard.judge("Bearer good")) is HTTPStatus.OK
+    assert asyncio.run(guard.find("Bearer good")) is HTTPStatus.OK
 
 
 def test_strangers_cost_the_server_little():
     """A few are asked about at once, and not all are remembered."""
     server = Server()
-    guard = TokenGuard(server, "/metrics")
+    guard = guard_of(server)
 
     async def flood():
-        await asyncio.gather(*(guard.judge(f"Bearer {i}") for i in range(KEPT * 2)))
+        await asyncio.gather(*(guard.find(f"Bearer {i}") for i in range(KEPT * 2)))
 
     asyncio.run(flood())
     assert server.most <= AT_ONCE
-    assert len(guard._bearers._refused) == KEPT
+    assert len(guard._refused) == KEPT
 
 
 def test_strangers_keep_nobody_from_being_known():
     """However many they are: who may look neither waits behind them nor is asked about anew."""
     server = Server()
-    guard = TokenGuard(server, "/metrics")
+    guard = guard_of(server)
 
     async def flood():
-        assert await guard.judge("Bearer good") is HTTPStatus.OK
-        strangers = [asyncio.create_task(guard.judge(f"Bearer {i}")) for i in range(KEPT * 2)]
+        assert await guard.find("Bearer good") is HTTPStatus.OK
+        strangers = [asyncio.create_task(guard.find(f"Bearer {i}")) for i in range(KEPT * 2)]
         await asyncio.sleep(0)
-        assert await guard.judge("Bearer good") is HTTPStatus.OK
+        assert await guard.find("Bearer good") is HTTPStatus.OK
         assert not any(each.done() for each in strangers)
         await asyncio.gather(*strangers)
-        assert await guard.judge("Bearer good") is HTTPStatus.OK
+        assert await guard.find("Bearer good") is HTTPStatus.OK
 
     asyncio.run(flood())
     assert [spec for _, spec in server.asked].count({"token": "good"}) == 1
@@ -128,17 +133,17 @@ def test_who_is_known_is_asked_about_anew_beside_strangers(monkeypatch):
     """Once his minute is up; who may not look any more is a stranger from then on."""
     monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
     server = Server()
-    guard = TokenGuard(server, "/metrics")
+    guard = guard_of(server)
 
     async def flood():
-        assert await guard.judge("Bearer good") is HTTPStatus.OK
+        assert await guard.find("Bearer good") is HTTPStatus.OK
         server.stuck.clear()
-        strangers = [asyncio.create_task(guard.judge(f"Bearer {i}")) for i in range(KEPT)]
+        strangers = [asyncio.create_task(guard.find(f"Bearer {i}")) for i in range(KEPT)]
         async with asyncio.timeout(10.0):
-            assert await guard.judge("Bearer good") is HTTPStatus.OK
+            assert await guard.find("Bearer good") is HTTPStatus.OK
             server.allowed = False
-            assert await guard.judge("Bearer good") is HTTPStatus.FORBIDDEN
-        again = asyncio.create_task(guard.judge("Bearer good"))
+            assert await guard.find("Bearer good") is HTTPStatus.FORBIDDEN
+        again = asyncio.create_task(guard.find("Bearer good"))
         await asyncio.sleep(0.01)
         assert not again.done()
         assert not any(each.done() for each in strangers)

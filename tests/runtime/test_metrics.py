@@ -293,7 +293,7 @@ def test_metrics_for_those_who_may_read_them():
     """Over TLS, by their token."""
 
     class Guard:
-        async def judge(self, authorization):
+        async def find(self, authorization):
             known = authorization == "Bearer good"
             return HTTPStatus.OK if known else HTTPStatus.UNAUTHORIZED
 

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
@@ -35,20 +35,17 @@ LONGEST: Final = 16_384
 
 
 class Bearers(Generic[T]):
-    """Who bears a token, kept for a while with what is made of him."""
+    """Users that may get a path, by their tokens; what `admit` makes of each is stored a while."""
 
     def __init__(
-        self,
-        kube: Kube,
-        path: str,
-        judge: Callable[[Json, T | HTTPStatus | None], Awaitable[T | HTTPStatus]],
+        self, kube: Kube, path: str, admit: Callable[[Json, T | HTTPStatus | None], T]
     ) -> None:
         """Begin.
 
-        `judge` is asked about each user, as a SubjectAccessReview names one, with what it said of
-        the same token before.
+        `admit` gets each user, as a SubjectAccessReview names one, with what was found for the
+        same token before.
         """
-        self._kube, self._path, self._judge = kube, path, judge
+        self._kube, self._path, self._admit = kube, path, admit
         self._known: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         """Apart, so that strangers have nobody forgotten who may look."""
@@ -57,7 +54,10 @@ class Bearers(Generic[T]):
         """Of those who could look: whoever strangers are, they are not among them."""
 
     async def find(self, authorization: str) -> T | HTTPStatus:
-        """Return what `judge` says, UNAUTHORIZED, or SERVICE_UNAVAILABLE where nobody knows."""
+        """Return what `admit` makes of the user, or why the user may not get the path.
+
+        That is UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE where nobody knows.
+        """
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST or not token.isascii():
             return HTTPStatus.UNAUTHORIZED
@@ -95,23 +95,10 @@ class Bearers(Generic[T]):
         user = mapping(status.get("user"))
         named: Json = {"user": user.get("username", "")}
         named |= {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
-        return await self._judge(named, before)
-
-
-class TokenGuard:
-    """Answers for one path."""
-
-    def __init__(self, kube: Kube, path: str) -> None:
-        self._kube, self._path = kube, path
-        self._bearers: Bearers[HTTPStatus] = Bearers(kube, path, self._of)
-
-    async def judge(self, authorization: str) -> HTTPStatus:
-        """Return OK, UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE where nobody knows."""
-        return await self._bearers.find(authorization)
-
-    async def _of(self, user: Json, _before: HTTPStatus | None) -> HTTPStatus:
-        may = await may_get(self._kube, user, self._path)
-        return HTTPStatus.OK if may else HTTPStatus.FORBIDDEN
+        asked = {"nonResourceAttributes": {"path": self._path, "verb": "get"}}
+        if not await _allowed(self._kube, named, asked, PriorityLevel.LEADERSHIP):
+            return HTTPStatus.FORBIDDEN
+        return self._admit(named, before)
 
 
 _LISTS: Final[Json] = {"verb": "list", "resource": "pods", "version": "v1"}
@@ -165,12 +152,6 @@ class Viewer:
                 known = await _allowed(self._kube, self._user, asked, PriorityLevel.VIEW)
             self._may[namespace] = known
         return known
-
-
-async def may_get(kube: Kube, user: Json, path: str) -> bool:
-    """Say whether a user may read a path. Raises what a request raises."""
-    asked = {"nonResourceAttributes": {"path": path, "verb": "get"}}
-    return await _allowed(kube, user, asked, PriorityLevel.LEADERSHIP)
 
 
 async def _allowed(kube: Kube, user: Json, attributes: Json, urgency: PriorityLevel) -> bool:

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 from muster import frameworks
@@ -37,7 +38,7 @@ from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.loops import run_on
-from muster.kube.tokens import TokenGuard
+from muster.kube.tokens import Bearers
 from muster.kube.workqueue import WorkQueue
 from muster.runtime import handlers, health, logs, metrics, publishing
 from muster.runtime.front import HEARTBEAT_SECONDS, Front, Health
@@ -181,7 +182,9 @@ class Operator:
                 metrics.Probes(self.front.unready, self.front.unwell, self.front.warning),
                 loop,
                 {} if self.loop is None else self.loop.decision_log.pages,
-                TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
+                Bearers(self.kube, METRICS_PATH, lambda _user, _before: HTTPStatus.OK)
+                if settings.metrics_secure
+                else None,
             )
             servers = await run_on(front, serving)
         except OSError as error:

@@ -9,7 +9,6 @@ import platform
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -24,6 +23,7 @@ from muster.api.model import Job
 from muster.frameworks.base import Framework
 from muster.kube import serving
 from muster.kube.loops import run_on
+from muster.kube.tokens import Bearers
 
 log = logging.getLogger(__name__)
 LABELS = ("job_namespace", "framework")
@@ -197,13 +197,6 @@ class Metrics:
             counter.inc()
 
 
-class Guard(Protocol):
-    """Says who may read the metrics."""
-
-    async def judge(self, authorization: str) -> HTTPStatus:
-        """Return OK, or why not, for a request with this header."""
-
-
 @dataclass(frozen=True, slots=True)
 class Probes:
     """What the kubelet asks; each says what is wrong in a sentence, or nothing."""
@@ -232,7 +225,7 @@ async def serve(
     probes: Probes,
     loop: asyncio.AbstractEventLoop,
     pages: Mapping[str, Page],
-    guard: Guard | None = None,
+    guard: Bearers[HTTPStatus] | None = None,
 ) -> list[serving.Server]:
     """Start the servers. Raises OSError when an address is taken, but not for that of `pages`.
 
@@ -242,7 +235,7 @@ async def serve(
     """
 
     async def read(authorization: str) -> tuple[HTTPStatus, bytes]:
-        status = HTTPStatus.OK if guard is None else await guard.judge(authorization)
+        status = HTTPStatus.OK if guard is None else await guard.find(authorization)
         return status, generate_latest(metrics.registry) if status is HTTPStatus.OK else b""
 
     async def show(request: web.Request) -> web.Response:
