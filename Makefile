@@ -126,6 +126,7 @@ nightly: controlplane ## run what the other targets run a sample of: thousands o
 	@$(WHOLE) $(E2E) -m e2e -k '$(SAMPLED)'
 	@$(MAKE) faults FAULT_SEEDS=0-999
 	@$(MAKE) hostile
+	@MUSTER_REAL_TIMES=yes $(ALONE) -m e2e -s tests/e2e/test_running_work.py
 	@MUSTER_LARGE_DOCUMENTS=2000 $(ALONE) -m e2e -s tests/e2e/test_large_numbers.py
 
 faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again

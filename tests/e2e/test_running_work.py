@@ -2,28 +2,38 @@
 """Gangs that run while nodes, kubelets and workers fail.
 
 Each story prints the seconds until the gang is complete again and the number of pods that Muster
-deleted, and checks that nothing else was deleted.
+deleted, and checks that nothing else was deleted. With `MUSTER_REAL_TIMES=yes` outages last for
+minutes, and the operator has the flags that it ships with; `make nightly` does that.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 
 import pytest
 
+from support.e2e.admission import rejecting
 from support.e2e.harness import (
     Api,
     Json,
     StartOperator,
     add_nodes,
+    node_of,
     phase_of,
     tfjob,
     verdict,
 )
 from support.e2e.kinds import job
-from support.e2e.lost_nodes import HOLD, READY, outlast_the_hold, silence
+from support.e2e.lost_nodes import HOLD, READY, silence
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+REAL = bool(os.environ.get("MUSTER_REAL_TIMES"))
+FLAGS = () if REAL else ("--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
+NODE_SECONDS, CLUSTER_SECONDS, WATCH_SECONDS = (190, 300, 200) if REAL else [HOLD + 2] * 3
+"""Seconds for which a node is silent, for which all are, and without any reaction afterwards."""
 
 ENDS = "local.muster.kubeflow.org/end-seconds"
 RESTART = "muster.kubeflow.org/restart"
@@ -70,45 +80,95 @@ def start(
     return uids(api, name)
 
 
+def outlast(seconds: float, began: float) -> None:
+    """Wait until so many seconds have passed since then: no event marks the lack of a reaction."""
+    time.sleep(max(0.0, began + seconds - time.monotonic()))
+
+
 def test_gang_with_an_unreachable_node_keeps_all_its_pods(
     api: Api, start_operator: StartOperator
 ) -> None:
     """Muster deletes no pod while a node is unreachable for longer than the member hold."""
-    start_operator("--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
-    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    start_operator(*FLAGS)
+    add_nodes(api, *({"cpu": "1"} for _ in range(6)))
     before, since = start(api, "gang", of_pods={ENDS: "forever"}), api.revision("Pod")
-    silence(api, "node-1")
+    node = node_of(api.get("Pod", "gang-worker-1"))
+    began = time.monotonic()
+    silence(api, node)
     api.wait_job("gang", lambda found: verdict(found).get("reason") == "NodeUnreachable")
-    outlast_the_hold()
+    reported = time.monotonic()
+    outlast(NODE_SECONDS, began if REAL else reported)
     assert verdict(api.get("TFJob", "gang"))["reason"] == "NodeUnreachable"
     assert uids(api, "gang") == before
-    began = time.monotonic()
-    api.patch("Node", "node-1", {"metadata": {"annotations": {READY: None}}})
+    back = time.monotonic()
+    api.patch("Node", node, {"metadata": {"annotations": {READY: None}}})
     wait_complete(api, "gang", before, set())
-    print(f"complete {time.monotonic() - began:.1f} s after the node returned, 0 pods deleted")
+    print(
+        f"reported after {reported - began:.1f} s, silent for {back - began:.1f} s, "
+        f"complete {time.monotonic() - back:.1f} s after the node returned, 0 pods deleted"
+    )
+    outlast(WATCH_SECONDS, back)
     assert not deleted(api, since)
+    assert uids(api, "gang") == before
 
 
 @pytest.mark.full
 def test_partition_of_all_nodes_costs_no_pod(api: Api, start_operator: StartOperator) -> None:
     """While no kubelet reaches the API server, nothing is treated as lost."""
-    start_operator("--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
-    nodes = add_nodes(api, *({"cpu": "2"} for _ in range(4)))
+    operator = start_operator(*FLAGS)
+    nodes = add_nodes(api, *({"cpu": "2"} for _ in range(5)))
     gangs = {name: start(api, name) for name in ("gang", "other")}
-    since = api.revision("Pod")
+    since, began = api.revision("Pod"), time.monotonic()
     for node in nodes:
         api.patch("Node", node, {"metadata": {"annotations": {READY: "unknown"}}})
     for name in gangs:
         api.wait_job(name, lambda found: verdict(found).get("reason") == "NodeUnreachable")
-    outlast_the_hold()
-    began = time.monotonic()
+    assert f"muster_nodes_silent {len(nodes)}.0\n" in operator.scrape()
+    outlast(CLUSTER_SECONDS, began if REAL else time.monotonic())
+    back = time.monotonic()
     for node in nodes:
         api.patch("Node", node, {"metadata": {"annotations": {READY: None}}})
+        outlast(5.0 if REAL else 0.0, time.monotonic())
     for name, before in gangs.items():
         wait_complete(api, name, before, set())
-    print(f"complete {time.monotonic() - began:.1f} s after the partition, 0 pods deleted")
-    outlast_the_hold()
+    print(
+        f"silent for {back - began:.1f} s, complete {time.monotonic() - back:.1f} s "
+        f"after the first node returned, 0 pods deleted"
+    )
+    outlast(WATCH_SECONDS, time.monotonic())
+    assert "muster_nodes_silent 0.0\n" in operator.scrape()
     assert not deleted(api, since)
+
+
+@pytest.mark.full
+def test_lost_member_is_rejected_by_no_node_more_than_twice(
+    api: Api, start_operator: StartOperator
+) -> None:
+    """The replacement of a drained member leaves nodes that reject pods; its peers run on."""
+    start_operator()
+    old, bad = add_nodes(api, *[{"cpu": "1"}] * 4), ("bad-1", "bad-2")
+    before = start(api, "gang")
+    with rejecting(api, bad, "UnexpectedAdmissionError"):
+        since = api.revision("Pod")
+        # The nodes with the most free resources are preferred: those that reject pods.
+        add_nodes(api, {"cpu": "8"}, {"cpu": "8"}, prefix="bad")
+        add_nodes(api, {"cpu": "1"}, prefix="good")
+        began = time.monotonic()
+        api.kubectl("drain", node_of(api.get("Pod", "gang-worker-2")), "--force")
+        wait_complete(api, "gang", before, {"gang-worker-2"})
+        took = time.monotonic() - began
+        outlast(WATCH_SECONDS, time.monotonic())
+        versions = api.history("Pod", since)
+    rejected = {p["metadata"]["uid"]: node_of(p) for p in versions if phase_of(p) == "Failed"}
+    counts = Counter(rejected.values())
+    print(f"complete {took:.1f} s after the drain, pods that were rejected: {dict(counts)}")
+    assert 1 <= len(rejected) <= 2
+    assert counts.keys() <= set(bad)
+    assert deleted(api, since) == {"gang-worker-2"}
+    assert {node_of(pod) for pod in api.pods("gang")} <= {*old, "good-1"}
+    events = api.wait_events("PodRejected", "gang", count=len(rejected))
+    for node in counts:
+        assert any(f"Node {node} rejected pod gang-worker-2" in it["message"] for it in events)
 
 
 @pytest.mark.full
