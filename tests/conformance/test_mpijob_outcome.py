@@ -332,6 +332,12 @@ def test_failed_launcher_of_v1_fails_the_job_without_a_restart(policy):
     made.settle()
     assert made.status["state"] == "Failed"
     assert "restarts" not in made.status["replicaStatuses"]["Launcher"]
+    # The metrics count transitions.
+    assert [emit.transition for emit in made.said if emit.transition] == [
+        "Created",
+        "Running",
+        "Failed",
+    ]
 
 
 def test_failed_worker_is_replaced_before_its_launcher_exists():

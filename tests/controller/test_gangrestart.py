@@ -113,6 +113,28 @@ def test_terminating_member_keeps_its_gang():
     assert deleted(world) == []
 
 
+def test_losses_before_the_restart_are_one_restart():
+    """Members of a drained node terminate one after the other; their peers restart once."""
+    world, drained = running(), "mnist-worker-1"
+    lose(world)
+    world.pod(drained)["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    world.extra["placements"] = {LOST: "n3"}
+    assert deleted(world) == []
+    lose(world, drained)
+    assert deleted(world) == []
+    world.extra["placements"] = {LOST: "n3", drained: "n4"}
+    world.step()
+    world.reap()
+    world.extra["placements"] = NODES
+    for _ in NODES:
+        world.settle()
+        world.start()
+    removed = [it.name for it in world.writes if isinstance(it, Delete) and it.kind == "Pod"]
+    assert removed == ["mnist-worker-0"]
+    assert len([it for it in world.said if "it lost members" in it.message]) == 1
+    assert len(world.names()) == len(NODES)
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_members_that_start_are_not_restarted(phase):
     """Only running peers are replaced; pods that did not start yet have nothing to lose."""
