@@ -621,3 +621,60 @@ def test_what_is_read_is_read_by_the_rights_of_who_looks():
                 assert answer.status == 404
 
     asyncio.run(story())
+
+
+WORKLOAD = {
+    "metadata": {"name": "tfjob-mine-1", "creationTimestamp": "2026-09-21T14:13:20Z"},
+    "status": {
+        "clusterName": "worker1",
+        "admissionChecks": [{"name": "multikueue", "state": "Ready", "message": "reserved"}],
+        "conditions": [
+            {"type": "Admitted", "status": "True", "reason": "Admitted", "message": "It is."}
+        ],
+    },
+}
+
+
+def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
+    """The Workload is read with the rights of the viewer; other jobs have none."""
+    asked, listing = [], {"items": [WORKLOAD]}
+
+    async def read(who, path, params):
+        asked.append((who, path, params))
+        if who == "Bearer blind":
+            raise ApiError(403, "Forbidden", "you may not", None)
+        if path == "/apis/kueue.x-k8s.io":
+            return json.dumps({"preferredVersion": {"version": "v1beta2"}})
+        return json.dumps(listing)
+
+    async def story():
+        hall, mine = Hall(read=read), {"vision"}
+        hall.brings(**{"kueue.x-k8s.io/queue-name": "team-queue"})
+        path, key = "/api/workload?key=TFJob/vision/mine", "TFJob/vision/mine"
+        async with served(hall, Guard(Server(good=mine, blind=mine, other={"ranking"}))) as ask:
+            async with ask("/api/view", "good") as answer:
+                job = (await answer.json())["view"]["jobs"][key]
+            assert (job["dispatched"], job["localQueue"]) == (
+                "dispatched by MultiKueue",
+                "team-queue",
+            )
+            async with ask(path, "good") as answer:
+                found = await answer.json()
+            assert (found["name"], found["place"]) == ("tfjob-mine-1", "on cluster worker1")
+            assert found["checks"] == ["multikueue: Ready: reserved"]
+            (condition,) = found["conditions"]
+            assert (condition["type"], condition["message"]) == ("Admitted", "It is.")
+            workloads = "/apis/kueue.x-k8s.io/v1beta2/namespaces/vision/workloads"
+            selector = {"labelSelector": "kueue.x-k8s.io/job-uid=u-1"}
+            assert asked[-1] == ("Bearer good", workloads, selector)
+            for token, status in (("blind", 502), ("other", 404), ("", 401)):
+                async with ask(path, token) as answer:
+                    assert answer.status == status, token
+            listing["items"] = []
+            async with ask(path, "good") as answer:
+                assert await answer.json() == {}
+            hall.brings("plain")
+            async with ask("/api/workload?key=TFJob/vision/plain", "good") as answer:
+                assert answer.status == 404
+
+    asyncio.run(story())
