@@ -46,7 +46,7 @@ COUNT, BATCH = DOCUMENTS or 40, 20
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster"
 RENEWAL_SECONDS = 2.0 + 2.0
 """The retry period of the lease, and the seconds that a renewal may be late."""
-STALL_SECONDS, START_SECONDS = 0.5, 5.0
+STALL_SECONDS, START_SECONDS, REMOVAL_SECONDS = 0.5, 5.0, 600.0
 MEMORY_BYTES = 150 << 20
 """What the operator may grow by. Jobs of 50,000 pods in all take 70 MiB while they wait."""
 
@@ -62,7 +62,7 @@ class Record:
     start: float = 0.0
     """Seconds until a new job of another tenant ran."""
     memory: int = 0
-    stopped: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def exceeds(self, quiet: Record, lag: float) -> dict[str, float]:
         """Return the values above their limits; a busy machine is as slow in the quiet run."""
@@ -76,8 +76,8 @@ class Record:
 
 
 @contextlib.contextmanager
-def recorded(api: Api, operator: Operator) -> Iterator[Record]:
-    """Give the record of what is observed until the end of the context."""
+def recorded(api: Api, operator: Operator, what: str) -> Iterator[Record]:
+    """Give the record of what is observed until the end of the context; print it."""
     record = Record()
     assert operator.process is not None
     process = psutil.Process(operator.process.pid)
@@ -109,6 +109,7 @@ def recorded(api: Api, operator: Operator) -> Iterator[Record]:
         record.stopped.set()
         for each in watching:
             each.join()
+        print(f"{what}: {record}", flush=True)
 
 
 def start_job(api: Api, record: Record, name: str) -> None:
@@ -167,7 +168,11 @@ def clear(api: Api) -> None:
     """Delete all jobs of the namespace, and wait until their pods are removed."""
     for sort in SORTS.values():
         api.send("DELETE", api.path(sort.kind), {})
-    api.wait("Pod", lambda pods: not pods, seconds=300, what="pods removed")
+    # A list of all would keep a busy API server for longer than the client waits.
+    first, deadline = f"{api.path('Pod')}?limit=1", time.monotonic() + REMOVAL_SECONDS
+    while api.send("GET", first)["items"]:
+        assert time.monotonic() < deadline, "pods removed"
+        time.sleep(0.5)
 
 
 @pytest.mark.timeout(4 * 3600)
@@ -181,19 +186,18 @@ def test_small_documents_with_large_numbers_harm_no_other_tenant(
     with own_namespace(local_cluster, "crowd") as others:
         crowd(others, nodes)
         lag = Lag(api)
-        with recorded(api, operator) as quiet:
+        with recorded(api, operator, "quiet") as quiet:
             for number in range(5):
                 start_job(api, quiet, f"quiet-{number}")
         for batch in itertools.count(0, BATCH):
             if batch >= COUNT or harm:
                 break
             with own_namespace(local_cluster, "tenant") as tenant:
-                with recorded(api, operator) as record:
+                with recorded(api, operator, f"from document {batch}") as record:
                     names = post(tenant, range(batch, min(batch + BATCH, COUNT)))
                     stored += len(names)
                     start_job(api, record, f"victim-{batch}")
                     clear(tenant)
-                print(f"{batch}: {record}")
                 if found := record.exceeds(quiet, lag.allowed()):
                     harm = {"documents": names, **found}
         assert not harm, f"quiet: {quiet}; {harm}"
