@@ -101,12 +101,11 @@ def test_a_page_follows_by_differences():
     asyncio.run(story())
 
 
-def test_nothing_is_made_for_nobody(monkeypatch):
-    """Nor twice of the same; what was made is forgotten once nobody looks."""
+def test_view_is_made_for_viewers_only_and_once(monkeypatch):
+    """A view is made at the first request, kept for the next ones, and forgotten when idle."""
     made = []
     make = dashboard.view.make
     monkeypatch.setattr(dashboard.view, "make", lambda *parts: made.append(1) or make(*parts))
-    monkeypatch.setattr(dashboard, "IDLE", 0.05)
 
     async def story():
         hall = Hall()
@@ -120,9 +119,13 @@ def test_nothing_is_made_for_nobody(monkeypatch):
             looked = hall.looked
             await asyncio.sleep(0.2)
             assert hall.looked == looked
-            made.clear()
-            async with ask("/api/view"):
-                assert len(made) == 1
+        made.clear()
+        monkeypatch.setattr(dashboard, "IDLE", 0.05)
+        async with served(Hall()) as ask:
+            for count in (1, 2):
+                async with ask("/api/view"):
+                    assert len(made) == count
+                await asyncio.sleep(0.2)
 
     asyncio.run(story())
 
