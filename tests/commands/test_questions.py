@@ -120,8 +120,7 @@ def test_the_start_of_a_gang_behind_the_first(tmp_path):
 def test_a_job_is_tried_on_the_file(saved, tmp_path, capsys, workers, code):
     """Through the command line: where it would go, or why not."""
     file = tmp_path / "job.yaml"
-    template = {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
-    file.write_text(yaml.safe_dump(tfjob(Worker={"replicas": workers, "template": template})))
+    file.write_text(yaml.safe_dump(tfjob(Worker=workers)))
     assert cli.main(["simulate", "-f", str(file), "--cluster", saved]) == code
     told = capsys.readouterr().out
     assert told.startswith("TFJob/team/mnist: " + ("waiting" if code else "fits now"))

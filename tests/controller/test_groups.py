@@ -13,6 +13,7 @@ from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
 from support.apiserver.memory import START, World, tfjob, unbound
 from support.builders.mpijobs import SECRETS, mpijob, role
+from support.builders.objects import make_template
 
 FOUR = [f"mnist-worker-{i}" for i in range(4)]
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
@@ -332,9 +333,7 @@ class TestForeignScheduler:
 
     def role(self, scheduler):
         """Return a worker role that names this scheduler."""
-        container = {"name": "tensorflow", "image": "i"}
-        spec = {"schedulerName": scheduler, "containers": [container]}
-        return {"replicas": 2, "template": {"spec": spec}}
+        return {"replicas": 2, "template": make_template(scheduler=scheduler)}
 
     def test_the_pods_of_others_do_not_wait_for_the_allocator(self):
         """They are created at once, unbound, with the name as it is, and a warning."""
@@ -358,11 +357,9 @@ class TestPlacement:
 
     def test_gated_pods_go_the_binding_way(self):
         """The server refuses a node beside gates."""
-        container = {"name": "tensorflow", "image": "i"}
-        spec = {"containers": [container], "schedulingGates": [{"name": "g"}]}
-        world = embedded(
-            document=tfjob(Worker={"replicas": 2, "template": {"spec": spec}}), placements=NODES
-        ).settle()
+        gated = make_template(schedulingGates=[{"name": "g"}])
+        document = tfjob(Worker={"replicas": 2, "template": gated})
+        world = embedded(document=document, placements=NODES).settle()
         assert not any("nodeName" in pod["spec"] for pod in world.of("Pod"))
 
 

@@ -17,7 +17,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.frameworks.loading import review
 from support.apiserver.memory import World, of_kind, tfjob
 from support.builders.mpijobs import SECRETS, mpijob
-from support.builders.objects import reference
+from support.builders.objects import make_template, reference
 
 ASKED = {names.SERVICE: names.SERVICE_OF_JOB}
 HOST = re.compile(
@@ -237,8 +237,8 @@ def test_a_service_of_somebody_else_is_in_the_way_only_if_it_is_wanted(notes):
 
 def test_a_job_of_its_users_own_names_is_no_such_job():
     """A template may bring a subdomain of the job's name."""
-    spec = {"containers": [{"name": "tensorflow", "image": "i"}], "subdomain": "mnist"}
-    world = World(tfjob(Worker={"replicas": 2, "template": {"spec": spec}})).settle()
+    template = make_template(subdomain="mnist")
+    world = World(tfjob(Worker={"replicas": 2, "template": template})).settle()
     assert world.names("Service") == ["mnist-worker-0", "mnist-worker-1"]
     before = len(world.writes)
     assert services(world.settle(), before) == []

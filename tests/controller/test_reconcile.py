@@ -17,7 +17,7 @@ from muster.frameworks.base import labels
 from muster.gang.base import owner
 from support.apiserver.memory import World, of_kind, tfjob
 from support.builders.mpijobs import SECRETS, mpijob
-from support.builders.objects import OWNER, make_job, make_pod, make_replica
+from support.builders.objects import OWNER, make_job, make_pod, make_replica, make_template
 from support.rehearsal.call_count import calls
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
@@ -47,9 +47,7 @@ def test_a_job_runs_and_succeeds():
 
 def on_node_1(replicas):
     """Return a role whose author names a node."""
-    container = {"name": "tensorflow", "image": "train:1"}
-    spec = {"nodeName": "node-1", "containers": [container]}
-    return {"replicas": replicas, "template": {"spec": spec}}
+    return {"replicas": replicas, "template": make_template(nodeName="node-1")}
 
 
 @pytest.mark.parametrize("placement", ["create", "bind"])
@@ -238,8 +236,7 @@ def test_the_words_about_a_pod_may_change_without_being_news():
 
 def test_under_the_allocator_only_pods_of_others_are_told_of_one_by_one():
     """It says itself, once for the whole gang, why its own pods wait."""
-    container = {"name": "tensorflow", "image": "i"}
-    theirs = {"spec": {"schedulerName": "theirs", "containers": [container]}}
+    theirs = make_template(scheduler="theirs")
     document = tfjob(PS={"replicas": 1, "template": theirs}, Worker=1)
     world = World(document, backend=gang.EMBEDDED)
     world.extra["placements"] = {"mnist-worker-0": ""}
@@ -334,8 +331,7 @@ def test_misspelt_annotation_is_an_event():
 
 def test_another_scheduler_is_told_of_once_per_job():
     """Not of each generation: nothing about it can be overlooked."""
-    container = {"name": "tensorflow", "image": "i"}
-    theirs = {"spec": {"schedulerName": "theirs", "containers": [container]}}
+    theirs = make_template(scheduler="theirs")
     world = World(tfjob(Worker={"template": theirs}), backend=gang.KUBE_BATCH).settle()
     world.edit()
     world.settle()

@@ -11,17 +11,14 @@ from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.loading import review
 from muster.frameworks.misspelt import MAX_SHOWN
 from support.apiserver.memory import tfjob
+from support.builders.objects import make_template
 
 RESTART = "muster.kubeflow.org/restart"
 
 
 def document(of_job=(), of_template=()):
     """Return a job with these annotations."""
-    container = {"name": "tensorflow", "image": "i"}
-    template = {
-        "metadata": {"annotations": dict(of_template)},
-        "spec": {"containers": [container]},
-    }
+    template = make_template(metadata={"annotations": dict(of_template)})
     made = tfjob(Worker={"replicas": 1, "template": template})
     made["metadata"]["annotations"] = dict(of_job)
     return made

@@ -97,7 +97,7 @@ def test_one_more_is_told_with_the_number(largest):
 def test_what_the_author_wrote_counts():
     """A job with long templates may have fewer pods."""
     document = pytorch(9_000)
-    template = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    template["metadata"] = {"annotations": {"notes": "x" * 600_000}}
+    for role in document["spec"]["pytorchReplicaSpecs"].values():
+        role["template"]["metadata"] = {"annotations": {"notes": "x" * 600_000}}
     (said,) = load(FRAMEWORKS["PyTorchJob"], document).problems
     assert "must be less than or equal to 7871 pods: the status" in said.detail

@@ -13,30 +13,25 @@ from aiohttp import web
 from muster.kube import client, flowcontrol
 from muster.kube.client import OPENED, ApiError, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
+from support.apiserver.stub import Serve, served
 
-SERVE = Callable[[web.Request], Awaitable[web.StreamResponse]]
 TEAM, OTHER = "/api/v1/namespaces/team/pods", "/api/v1/namespaces/other/pods"
 PODS = PriorityLevel.PLACEMENT
 
 
-def tell(serve: SERVE, story: Callable[[Kube], Awaitable[None]], width: int = 4) -> None:
+def tell(serve: Serve, story: Callable[[Kube], Awaitable[None]], width: int = 4) -> None:
     """Run a story on a client of a server that answers so."""
 
     def new_session(connections: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
 
     async def run() -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", serve)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        kube = Kube(f"http://127.0.0.1:{runner.addresses[0][1]}", new_session, "x", width)
-        try:
-            await asyncio.wait_for(story(kube), 20)
-        finally:
-            await kube.close()
-            await runner.cleanup()
+        async with served(serve) as url:
+            kube = Kube(url, new_session, "x", width)
+            try:
+                await asyncio.wait_for(story(kube), 20)
+            finally:
+                await kube.close()
 
     asyncio.run(run())
 
@@ -224,7 +219,7 @@ def test_a_page_of_somebody_else_is_no_answer(text: str, monkeypatch: pytest.Mon
     tell(serve, story)
 
 
-def stream(*lines: str, then: float = 0.0) -> SERVE:
+def stream(*lines: str, then: float = 0.0) -> Serve:
     """Return a server whose watches show these lines, and end after so many seconds."""
 
     async def serve(request: web.Request) -> web.StreamResponse:

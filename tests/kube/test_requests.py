@@ -13,6 +13,7 @@ from aiohttp import web
 from muster.kube import client
 from muster.kube.client import ApiError, Exactly, FencedError, Kube, UnwantedError
 from muster.kube.flowcontrol import PriorityLevel
+from support.apiserver.stub import served
 
 PATH = "/api/v1/namespaces/team/pods"
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -39,19 +40,12 @@ def play(answers, story):
         return found if isinstance(found, web.Response) else await found
 
     async def run():
-        runner = web.ServerRunner(web.Server(answer))
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        kube = Kube(
-            f"http://127.0.0.1:{port}", lambda _width: aiohttp.ClientSession(), "muster", 4
-        )
-        try:
-            return await story(kube)
-        finally:
-            await kube.close()
-            await runner.cleanup()
+        async with served(answer) as url:
+            kube = Kube(url, lambda _width: aiohttp.ClientSession(), "muster", 4)
+            try:
+                return await story(kube)
+            finally:
+                await kube.close()
 
     return asyncio.run(run()), asked
 

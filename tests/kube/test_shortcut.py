@@ -13,6 +13,7 @@ from aiohttp import web
 
 from muster.api.model import Json
 from muster.kube.shortcut import Shortcut
+from support.apiserver.stub import served
 
 JOBS = "/apis/kubeflow.org/v1/tfjobs"
 
@@ -80,18 +81,12 @@ def test_lines_come_whole_however_they_are_cut() -> None:
         return response
 
     async def run() -> dict[str, bytes]:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", serve)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, found = f"http://127.0.0.1:{runner.addresses[0][1]}", {}
-        async with aiohttp.ClientSession(middlewares=(Shortcut([JOBS], into(taken)),)) as session:
+        found, shortcut = {}, Shortcut([JOBS], into(taken))
+        async with served(serve) as host, aiohttp.ClientSession(middlewares=[shortcut]) as session:
             for path in (f"{JOBS}?watch=true", JOBS, "/other?watch=true"):
                 async with session.get(host + path) as response:
                     parts = [part async for part in response.content.iter_chunked(2**20)]
                     found[path] = b"".join(parts)
-        await runner.cleanup()
         return found
 
     watch, *others = asyncio.run(run()).values()

@@ -14,22 +14,18 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster import frameworks, gang
-from muster.allocator.gangs import GangTracker, Kind
-from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
+from muster import gang
+from muster.allocator.members import GangSettings
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
-from muster.controller import reconcile
-from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
-from muster.store import observe
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import tfjob
 from support.builders.scheduler import make_node
 from support.chaos import random_documents
-from support.rehearsal.gang_tracking import Recorded, Shown
+from support.rehearsal.gang_tracking import Shown, reconcile_all, tracked
 
 NOW = 1_800_000_000.0
 DRAWN = (random_documents.document, random_documents.mutated)
@@ -41,16 +37,6 @@ PLAIN = policy.parse({"tiers": [{"plugins": [{"name": "gang"}, {"name": "predica
 """No share of a queue and no priority: who has room gets it."""
 ALL = policy.parse({"actions": "allocate, backfill, preempt, reclaim, defragment"})
 QUIET = "TFJob/quiet/mnist"
-
-
-class NoStrangers:
-    """Nobody but the watches knows anything."""
-
-    def children(self, *_about):
-        """Return nothing."""
-        return ()
-
-    pods = children
 
 
 class Cluster(Shown):
@@ -66,9 +52,7 @@ class Cluster(Shown):
             groups.use(groups.backend.apis[0])
         settings = GangRules(frozenset({"muster"}), "default", self.store.priorities)
         self.settings = GangSettings(settings)
-        kinds = (JobMembers(self.store), PodGroupMembers(self.store))
-        made = [Kind(kind, lambda _key: None, lambda _key, _pods: None) for kind in kinds]
-        self.gangs = GangTracker(self.store.columns, made, Recorded())
+        self.gangs = tracked(self.store)
         self.store.arrived = lambda pod: self.gangs.arrived(pod, NOW)
         self.shown = {}
         self._begin()
@@ -123,14 +107,6 @@ class Cluster(Shown):
         decisions = cycle.schedule(snapshot, chosen)
         saw = recording.take(columns, inputs, queues, self.settings.rules, snapshot, chosen)
         return inputs, decisions, saw
-
-    def passes(self):
-        """Make a pass over every job, without writing anything."""
-        context = Context(priorities=self.store.priorities)
-        for job in self.store.jobs:
-            rules = frameworks.of(job)
-            seen = observe.observe(self.store, NoStrangers(), job, rules, NOW)
-            reconcile.reconcile(seen, rules, self.store.backend, context)
 
     def overfull(self, inputs, decisions):
         """Yield (node, resource) of which more was given than there is, in numbers of any size."""
@@ -194,7 +170,7 @@ def test_a_cycle_and_a_pass_go_on(seed):
         placed = {d.gang: {p.node for p in d.placements} for d in decisions}
         elsewhere = [g for g, nodes in placed.items() if "quiet-node" in nodes and g != QUIET]
         assert placed[QUIET] == {"quiet-node"} or elsewhere, (placed, saw)
-        cluster.passes()
+        reconcile_all(cluster.store, NOW)
     again, _ = recording.load(recording.dump(saw, decisions))
     assert recording.plain(again.decide()) == recording.plain(decisions)
 

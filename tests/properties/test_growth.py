@@ -16,15 +16,16 @@ import pytest
 from hypothesis import settings
 
 from muster import gang
-from muster.allocator.members import JobMembers, PodGroupMembers
+from muster.allocator.members import GangSettings
 from muster.api import edge
 from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
 from muster.store.store import Store
 from support.apiserver.memory import START, World, tfjob
 from support.builders.scheduler import make_node
-from support.rehearsal.gang_tracking import Following, Shown
+from support.rehearsal.gang_tracking import Shown, tracked
 
 TIMES, AT_MOST = 4, 6.0
 NODES = 8
@@ -234,12 +235,9 @@ class Cluster(Shown):
 
     def decide(self):
         """Run a cycle."""
-        following = Following(self.store, JobMembers, "", "muster", START)
-        inputs = following.gangs.inputs(following.settings, START)
-        inputs += Following(self.store, PodGroupMembers, "", "muster", START).gangs.inputs(
-            following.settings, START
-        )
-        queues = following.settings.rules.queues(self.store.queues)
+        settings = GangSettings(GangRules(frozenset({"muster"}), "default"))
+        inputs = tracked(self.store).inputs(settings, START)
+        queues = settings.rules.queues(self.store.queues)
         snapshot = assemble(self.store.columns, inputs, queues, START)
         return cycle.schedule(snapshot, policy.DEFAULT)
 

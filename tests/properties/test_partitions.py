@@ -9,7 +9,8 @@ import contextlib
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from support.apiserver.memory import of_kind
+from support.apiserver.memory import tfjob
+from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import TOLERATED, Process
 
@@ -27,13 +28,10 @@ SETTLED = 400.0
 
 def document(name, notes):
     """Return a job whose workers run until they are deleted."""
-    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
     told = {"annotations": {"run": "forever", "exits": "0"}}
-    template = {"metadata": told, "spec": {"containers": [container]}}
+    template = make_template(requests={"cpu": "1"}, metadata=told)
     role = {"replicas": SIZE, "restartPolicy": "OnFailure", "template": template}
-    made = of_kind("TFJob", annotations=notes, Worker=role)
-    made["metadata"]["name"] = name
-    return made
+    return tfjob(name=name, annotations=notes, Worker=role)
 
 
 def gang_of(pod):

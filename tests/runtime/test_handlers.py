@@ -22,6 +22,7 @@ from muster import frameworks
 from muster.api import names
 from muster.kube import discovery
 from muster.runtime import handlers
+from support.apiserver.stub import served
 
 
 def kube():
@@ -232,14 +233,7 @@ def follow(
     monkeypatch.setattr(discovery, "PERIOD", 0.1)
 
     async def run() -> None:
-        shown = asyncio.Event()
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", server.serve)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        door = kube()
-        door.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        shown, door = asyncio.Event(), kube()
 
         def take(_kind: str, document: object, _gone: bool) -> None:
             took(document)
@@ -249,12 +243,12 @@ def follow(
         following = handlers.follow(
             door, rows, (), take, lambda: None, lambda _: None, asyncio.Event(), knows
         )
-        task = asyncio.create_task(following)
-        await story(shown)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await runner.cleanup()
+        async with served(server.serve) as door.host:
+            task = asyncio.create_task(following)
+            await story(shown)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
@@ -309,17 +303,10 @@ def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         return web.json_response({"resources": [{"name": name}]}, status=status)
 
     async def run() -> None:
-        app = web.Application()
-        app.router.add_get("/{path:.*}", serve)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}{KINDS}"
-        async with aiohttp.ClientSession() as session:
-            served = discovery.ServedKinds(session, [url], {"tfjobs"})
-            await served.read()
-            await served.changed()
-        await runner.cleanup()
+        async with served(serve) as host, aiohttp.ClientSession() as session:
+            kinds = discovery.ServedKinds(session, [f"{host}{KINDS}"], {"tfjobs"})
+            await kinds.read()
+            await kinds.changed()
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert next(asked, None) is None

@@ -13,35 +13,21 @@ import math
 
 import pytest
 
-from muster import frameworks, gang
-from muster.allocator.gangs import GangTracker, Kind
-from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
+from muster import gang
+from muster.allocator.members import GangSettings
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
-from muster.controller import reconcile
-from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
 from muster.scheduler.cycle import forecast
-from muster.store import observe
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import tfjob
 from support.builders.scheduler import make_node, make_pod
-from support.rehearsal.gang_tracking import Recorded, Shown
+from support.rehearsal.gang_tracking import Shown, reconcile_all, tracked
 
 NOW = 1_800_000_000.0
 VICTIM, ODD = "TFJob/team/mnist", "TFJob/odd/odd"
 LONG = "9" * 5000
-
-
-class NoStrangers:
-    """Nobody but the watches knows anything."""
-
-    def children(self, *_about):
-        """Return nothing."""
-        return ()
-
-    pods = children
 
 
 class Story(Shown):
@@ -55,9 +41,7 @@ class Story(Shown):
         self.store.groups.use(gang.EMBEDDED.apis[0])
         rules = GangRules(frozenset({"muster"}), "default", self.store.priorities)
         self.settings = GangSettings(rules)
-        kinds = (JobMembers(self.store), PodGroupMembers(self.store))
-        made = [Kind(kind, lambda _key: None, lambda _key, _pods: None) for kind in kinds]
-        self.gangs = GangTracker(self.store.columns, made, Recorded())
+        self.gangs = tracked(self.store)
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=1, labels={"zone": name})})
         self.put({"kind": "Queue", "metadata": {"name": "default"}})
@@ -90,14 +74,6 @@ class Story(Shown):
         """Return what is decided of a job that asks for nothing unusual and comes last."""
         self.job()
         return self.cycle()[VICTIM]
-
-    def passes(self):
-        """Make a pass over every job; what it would write can be written."""
-        context = Context(priorities=self.store.priorities)
-        for job in self.store.jobs:
-            rules = frameworks.of(job)
-            seen = observe.observe(self.store, NoStrangers(), job, rules, NOW)
-            reconcile.reconcile(seen, rules, self.store.backend, context)
 
 
 @pytest.fixture
@@ -190,7 +166,7 @@ def test_what_is_stored_is_read(story, document):
     story.put(document)
     assert {p.node for p in story.victim().placements} == {"n1", "n2"}
     assert story.told == []
-    story.passes()
+    reconcile_all(story.store, NOW)
 
 
 def test_thousands_of_pods_at_the_limit(story):
@@ -257,7 +233,7 @@ def test_what_a_template_says_is_its_own_trouble(story, template):
     story.job("odd", "odd", template=template)
     story.put({"kind": "Node", **make_node(name="n3", cpu=4, memory="1Gi", labels={"zone": "z"})})
     assert len(story.victim().placements) == 2
-    story.passes()
+    reconcile_all(story.store, NOW)
 
 
 def test_a_template_is_of_no_other_namespace(story):
@@ -281,7 +257,7 @@ def test_jobs_above_the_limit_of_replicas_cost_no_more_than_small_jobs(story, st
         story.put({**document, "status": status})
     assert {p.node for p in story.victim().placements} == {"n1", "n2"}
     assert [gang.key for gang in story.gangs.inputs(story.settings, NOW)] == [VICTIM]
-    story.passes()
+    reconcile_all(story.store, NOW)
 
 
 def unreadable(kind, name, **fields):

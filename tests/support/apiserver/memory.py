@@ -271,25 +271,34 @@ def merge(document, patch):
             document[key] = value
 
 
-def of_kind(kind, *, policy=None, spec=None, annotations=None, **replicas):
+def of_kind(
+    kind, *, name="mnist", policy=None, spec=None, labels=None, annotations=None, **replicas
+):
     """Return a job of that kind; roles by name: a number of pods, or the role's fields."""
     framework = FRAMEWORKS[kind]
-    template = {"spec": {"containers": [{"name": framework.pods.container, "image": "train:1"}]}}
-    roles = {
-        type_: {"template": template, **(role if isinstance(role, dict) else {"replicas": role})}
-        for type_, role in replicas.items()
-    }
+    roles = {}
+    for type_, role in replicas.items():
+        fields = role if isinstance(role, dict) else {"replicas": role}
+        container = {"name": framework.pods.container, "image": "train:1"}
+        roles[type_] = {"template": {"spec": {"containers": [container]}}, **fields}
     run_policy = {"runPolicy": policy} if policy else {}
+    metadata = {"name": name, "namespace": "team"}
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": framework.api_version,
         "kind": kind,
-        "metadata": {
-            "name": "mnist",
-            "namespace": "team",
-            **({"annotations": annotations} if annotations else {}),
-        },
+        "metadata": metadata,
         "spec": {framework.spec_field: roles, **run_policy, **(spec or {})},
     }
+
+
+def tfjob(*, name="mnist", policy=None, spec=None, labels=None, annotations=None, **replicas):
+    """Return a TFJob document as of `of_kind`, by default of two workers."""
+    fields = {"policy": policy, "spec": spec, "labels": labels, "annotations": annotations}
+    return of_kind("TFJob", name=name, **fields, **(replicas or {"Worker": 2}))
 
 
 def put(world, counts, *, decides=False, code=1):
@@ -307,27 +316,6 @@ def put(world, counts, *, decides=False, code=1):
                 world.end(name, code)
             elif decides and (type_, index) == ("Worker", 0):
                 world.end(name, 0)
-
-
-def tfjob(*, policy=None, name="mnist", labels=None, annotations=None, spec=None, **replicas):
-    """Return a TFJob document; roles by name: a number of pods, or the role's fields."""
-    roles = {}
-    for type_, role in (replicas or {"Worker": 2}).items():
-        fields = role if isinstance(role, dict) else {"replicas": role}
-        template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
-        roles[type_] = {"template": template, **fields}
-    metadata = {"name": name, "namespace": "team"}
-    if labels:
-        metadata["labels"] = labels
-    if annotations:
-        metadata["annotations"] = annotations
-    run_policy = {"runPolicy": policy} if policy else {}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": metadata,
-        "spec": {"tfReplicaSpecs": roles, **run_policy, **(spec or {})},
-    }
 
 
 def unbound(world):

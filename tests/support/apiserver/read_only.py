@@ -12,6 +12,7 @@ from muster.kube.client import ApiError
 from muster.scheduler import policy
 from muster.settings import Settings
 from support.apiserver.memory import tfjob
+from support.builders.objects import make_template
 
 PATHS = {
     "Node": "/api/v1/nodes",
@@ -101,8 +102,7 @@ def lease(age=0.0, holder="muster-1"):
 
 def job(name="mnist", *, workers, cpu="1", age=0.0):
     """Return a job that was created so many seconds ago."""
-    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": cpu}}}
-    template = {"spec": {"containers": [container]}}
+    template = make_template(requests={"cpu": cpu})
     document = tfjob(name=name, Worker={"replicas": workers, "template": template})
     document["metadata"]["creationTimestamp"] = edge.format_time(time.time() - age)
     document["metadata"]["generation"] = 1

@@ -15,20 +15,27 @@ Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def answered(folder: Path, serve: Serve) -> AsyncIterator[Path]:
-    """Give the kubeconfig of a server that answers what is read as `serve` does.
+async def served(serve: Serve, path: str = "/{path:.*}") -> AsyncIterator[str]:
+    """Give the address of a server that answers the requests of a path as `serve` does.
 
-    Which is cancelled when who asked is gone.
+    An answer is canceled when the client is gone.
     """
     app = web.Application()
-    app.router.add_get("/{path:.*}", serve)
-    runner = web.AppRunner(app, handler_cancellation=True)
+    app.router.add_route("*", path, serve)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield config(folder, runner.addresses[0][1])
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def answered(folder: Path, serve: Serve) -> AsyncIterator[Path]:
+    """Give the kubeconfig of a server that answers as `serve` does."""
+    async with served(serve) as url:
+        yield config(folder, int(url.rpartition(":")[2]))
 
 
 def config(folder: Path, port: int) -> Path:

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 from aiohttp import web
 
+from support.apiserver.stub import served
+
 HOST = "muster.example.com"
 OWN = frozenset({"host", "connection", "transfer-encoding", "content-length"})
 """Headers of one connection alone."""
@@ -38,12 +40,5 @@ async def before(target: str, path: str, token: str = "") -> AsyncIterator[str]:
                     await passed.write(piece)
                 return passed
 
-        app = web.Application()
-        app.router.add_route("*", f"{path}{{rest:.*}}", pass_on)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
-        finally:
-            await runner.cleanup()
+        async with served(pass_on, f"{path}{{rest:.*}}") as outside:
+            yield outside + path

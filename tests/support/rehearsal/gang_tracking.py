@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from muster import frameworks
 from muster.allocator import tracker
 from muster.allocator.gangs import GangTracker, Kind
-from muster.allocator.members import GangSettings
+from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.tracker import Assumed, Wake
 from muster.cluster.gangs import GangRules
+from muster.controller import reconcile
+from muster.controller.model import Context
+from muster.store import observe
 
 
 class Shown:
@@ -80,6 +84,32 @@ def whoever_has_come(gang):
     """Return a gang as it is to the scheduler whether its pods have come or are to come."""
     roles = tuple(replace(role, started=(), previous={}) for role in gang.roles)
     return replace(gang, roles=roles, admitted=True, started=None)
+
+
+class NoStrangers:
+    """No objects but those that watches have shown."""
+
+    def children(self, *_about):
+        """Return nothing."""
+        return ()
+
+    pods = children
+
+
+def tracked(store):
+    """Return the tracker of all gangs of a store, which does nothing of what is to be done."""
+    members = (JobMembers(store), PodGroupMembers(store))
+    kinds = [Kind(each, lambda _key: None, lambda _key, _pods: None) for each in members]
+    return GangTracker(store.columns, kinds, Recorded())
+
+
+def reconcile_all(store, now):
+    """Reconcile every job of a store, without writing anything."""
+    context = Context(priorities=store.priorities)
+    for job in store.jobs:
+        rules = frameworks.of(job)
+        seen = observe.observe(store, NoStrangers(), job, rules, now)
+        reconcile.reconcile(seen, rules, store.backend, context)
 
 
 class Following:
