@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2325,
     "scheduler": 11111,
     "store": 3303,
-    "tests": 75221,
+    "tests": 74811,
     "tools": 2587,
 }
 

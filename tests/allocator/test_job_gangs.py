@@ -30,7 +30,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.scheduler.model import PODS
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import START, tfjob
-from support.builders.objects import make_owner, reference
+from support.builders.objects import make_owner, make_template, reference
 from support.builders.scheduler import make_node
 from support.rehearsal import call_count
 from support.rehearsal.gang_tracking import Following, Shown
@@ -245,14 +245,6 @@ class TestPromises:
         story.look()
         assert story.promised == dict(ALL)
 
-    def test_a_node_goes_before_its_pod_came(self, story):
-        """Nothing was created: the whole gang is placed anew."""
-        story.promise(*ALL)
-        story.store.gone("Node", "", "n2", "uid-n2")
-        gang = story.look()
-        assert not story.promised
-        assert list(gang.roles[0].waiting) == [0, 1, 2]
-
     def test_a_node_goes_when_others_run(self, story):
         """What came stays, the rest comes elsewhere."""
         story.promise(*ALL)
@@ -288,20 +280,6 @@ class TestPromises:
         story.gone(W0)
         story.pod(W0, node="n2", uid="second")
         assert story.promised == {}
-
-    def test_a_job_made_smaller(self, story):
-        """The room of the others is free."""
-        story.promise(*ALL)
-        story.edit(replicas=2)
-        story.look()
-        assert story.promised == dict(ALL[:2])
-
-    def test_pods_that_came_and_went_between_two_looks(self, story):
-        """A promise that was kept is not kept again."""
-        story.promise(*ALL)
-        story.pod(W0, going=True)
-        story.gone(W0)
-        assert story.promised == dict(ALL[1:])
 
     @pytest.mark.parametrize(
         ("phase", "reason", "going", "kept"),
@@ -1027,9 +1005,7 @@ def test_the_previous_node_is_known_after_a_restart(running):
 
 def test_a_job_without_pods_of_ours():
     """There is no gang."""
-    container = {"name": "tensorflow", "image": "i"}
-    spec = {"containers": [container], "schedulerName": "other"}
-    worker = {"replicas": 2, "template": {"spec": spec}}
+    worker = {"replicas": 2, "template": make_template(scheduler="other")}
     story = Story(document=tfjob(Worker=worker))
     assert story.look() is None
 

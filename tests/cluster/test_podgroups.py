@@ -10,10 +10,9 @@ from dataclasses import replace
 import pytest
 
 from muster.allocator import tracker
-from muster.allocator.lifecycle import RELEASED
 from muster.allocator.members import GangSettings, group_facts
-from muster.allocator.tracker import NOT_NOW, Assumed, Leaving, Retry
-from muster.allocator.verdict import RELEASE, SOMEBODY, unnamed
+from muster.allocator.tracker import Assumed, Retry
+from muster.allocator.verdict import SOMEBODY, unnamed
 from muster.api.reasons import Reason
 from muster.api.status import Verdict
 from muster.cluster import podgroups
@@ -308,27 +307,6 @@ def test_counts_name_what_there_is():
     pods = [{"phase": "Running"}, {"phase": "Running", "deleting": True}, {"phase": "Failed"}, {}]
     members = [member(str(index), **pod) for index, pod in enumerate(pods)]
     assert podgroups.counts(members) == {"running": 1, "failed": 1}
-
-
-def test_pods_that_are_being_evicted():
-    """They hold room that comes free; a gang of which all go is not placed."""
-    pods = [member(name, node="n1", phase="Running", uid=name) for name in "abc"]
-    made = gang(*pods, leaving={"c": Leaving("c", RELEASE)})
-    (role,) = made.roles
-    assert (role.held, role.leaving, role.returning) == (
-        ((0, "n1"), (1, "n1")),
-        ((2, "n1"),),
-        (2,),
-    )
-    assert made.refusal is None
-    leaving = {name: Leaving(name, RELEASE) for name in "abc"}
-    assert gang(*pods, leaving=leaving, lifecycle=RELEASED).refusal is NOT_NOW
-
-
-def test_nodes_that_are_kept():
-    """By position, for those that wait."""
-    made = gang(member("a", node="n1"), member("b"), nominated={"b": "n2", "x": "n3"})
-    assert made.roles[0].nominated == {1: "n2"}
 
 
 @pytest.mark.parametrize(

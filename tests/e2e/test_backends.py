@@ -187,44 +187,6 @@ def test_scheduler_plugins_gets_its_group_and_pods_at_once(
     no_group(api, SCHEDULER_PLUGINS, "mnist")
 
 
-def test_kube_batch_gets_a_group_where_it_can(
-    api: Api, priority: str, start_operator: StartOperator
-) -> None:
-    """PodGroup with the fields kube-batch knows, annotation and scheduler's name on each pod."""
-    start_operator("--enable-gang-scheduling", overlay="kube-batch")
-    document = tfjob(
-        "mnist", workers=2, schedulingPolicy={"queue": "research", "priorityClass": priority}
-    )
-    job = applied(api, noted(document, team="vision"))
-    made = group(api, "PodGroup", "mnist")
-    assert written(made) == expected(
-        "scheduling.incubator.k8s.io/v1alpha1",
-        job,
-        {"minMember": 2, "queue": "research", "priorityClassName": "urgent"},
-        annotations={"team": "vision"},
-    )
-    for pod in pods(api, "mnist", 2):
-        assert pod["metadata"]["annotations"][GROUP_NAME] == "mnist"
-        assert pod["spec"]["schedulerName"] == "kube-batch"
-        assert "nodeName" not in pod["spec"]
-    starving = {
-        "type": "Unschedulable",
-        "status": "True",
-        "reason": "NotEnoughResources",
-        "message": "2/2 tasks in gang unschedulable: 0/0 nodes are available",
-    }
-    theirs = api.patch(
-        "PodGroup", "mnist", {"status": {"phase": "Pending", "conditions": [starving]}}
-    )
-    told = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "NotEnoughResources")
-    assert verdict(told)["message"] == starving["message"]
-    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
-    after = group(api, "PodGroup", "mnist", lambda g: g["spec"]["minMember"] == 3)
-    assert after["status"] == theirs["status"]
-    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
-    no_group(api, "PodGroup", "mnist")
-
-
 def events_of(found: dict[str, Json], reason: str) -> list[Json]:
     """Return the events of that reason."""
     return [event for event in found.values() if event["reason"] == reason]

@@ -142,16 +142,3 @@ def knows_when_its_operator_dies() -> None:
     assert processes.wait_gone([process], seconds=30) == []
     with pytest.raises(ClusterError, match=r"the operator ended\. Its last words"):
         operator.check()
-
-
-def test_an_interrupted_demo_cleans_up(tmp_path: Path) -> None:
-    """Ctrl-C while its cluster comes up: a word, exit code 130, no process, no file."""
-    state = tmp_path / "state"
-    process = start(state=state, cwd=tmp_path)
-    assert process.stdout is not None
-    assert any("API server\n" in line and " s  " in line for line in process.stdout)
-    process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 130, rest
-    assert rest.endswith("muster demo: interrupted\n")
-    assert nothing_remains(state)

@@ -235,13 +235,6 @@ def test_the_older_version_is_built_from_requirements_of_its_own(go: Path) -> No
     assert "k8s.io/kubernetes v1.36.3\n" in required
 
 
-def test_a_build_is_done_once(go: Path) -> None:
-    """The second finds the first one's."""
-    binaries.build()
-    binaries.build()
-    assert len(go.read_text().splitlines()) == 1
-
-
 def test_two_at_once_build_once(go: Path) -> None:
     """The second waits for the first and takes what it made."""
     code = "from muster.local import binaries; print(binaries.build())"

@@ -80,27 +80,6 @@ def test_a_pod_that_is_taken_away_ends_as_deleted() -> None:
     assert (stay.end, stay.ending) == (4.0, "Deleted")
 
 
-def test_a_replaced_pod_stays_twice() -> None:
-    """Pods of one name are told apart by their uid."""
-    seen = [
-        observations.pod(1.0, "a-worker-0", "node-1", uid="u1"),
-        observations.pod(3.0, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
-        observations.pod(4.0, "a-worker-0", "node-2", uid="u2"),
-    ]
-    assert [(s.node, s.start, s.end, s.ending) for s in history.stays(seen)] == [
-        ("node-1", 1.0, 3.0, "Failed"),
-        ("node-2", 4.0, None, ""),
-    ]
-
-
-def test_a_life_has_a_wait_and_a_run() -> None:
-    """The wait ends when the last of the gang's pods has a node."""
-    big, late = history.lives(observations.two_gangs())
-    assert (big.job, big.pods, big.gpus) == ("big", 2, 8)
-    assert (big.came, big.whole, big.end, big.state) == (0.0, 0.3, 10.3, "Succeeded")
-    assert (late.came, late.whole, late.end, late.state) == (0.0, 10.5, 15.7, "Succeeded")
-
-
 def test_a_gang_in_part_is_not_whole() -> None:
     """One of two pods is no start."""
     seen = [observations.job(0.0, "a", pods=2), observations.pod(1.0, "a-worker-0", "node-1")]

@@ -103,14 +103,6 @@ def test_an_up_that_is_refused_leaves_no_file(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_programs_of_real_nodes_are_built_in_folders_of_their_own(built: None) -> None:
-    """Only clusters with real nodes wait for these builds."""
-    found = real.programs()
-    assert set(found) == set(real.PROGRAMS)
-    folders = {Path(path).parent for path in found.values()}
-    assert len(folders | {binaries.build_folder()}) == 3
-
-
 @pytest.fixture
 def asked(
     monkeypatch: pytest.MonkeyPatch, complete: Path, files: layout.Layout, built: None
@@ -136,59 +128,6 @@ def test_a_cluster_with_real_nodes_has_simulated_ones_only_when_asked(
         nodes.KEEP_OFF,
         {"key": "a", "value": "b", "effect": "c"},
     ]
-
-
-def test_the_network_is_started_first_and_each_kubelet_after_its_containerd(
-    two: handle.Extra,
-) -> None:
-    """The components are listed in the order of their start."""
-    started = handle.wanted(options.Options(name="x", kwok=False), two)
-    assert started[0] == "network"
-    assert "kwok" not in started
-    for number in (1, 2):
-        order = [started.index(f"{what}-{number}") for what in ("mounts", "containerd")]
-        assert order == sorted(order)
-        assert order[-1] < started.index("etcd")
-        assert started.index(f"kubelet-{number}") > started.index("kube-apiserver")
-
-
-def test_a_command_waits_until_the_network_is_ready(files: layout.Layout) -> None:
-    """A component that is started again waits for what it needs, as at the first start."""
-    mark = files.home / "nodes" / f"network-ready-{os.getpid()}"
-    mark.unlink()
-    argv = [*real.enter(files)[:2], real.enter(files)[2].replace("nsenter", "echo"), "sh", "done"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as waiting:
-        with pytest.raises(subprocess.TimeoutExpired):
-            waiting.wait(0.2)
-        mark.touch()
-        said, _ = waiting.communicate(timeout=30)
-    assert said == f"--net=/proc/{os.getpid()}/ns/net -- done\n"
-
-
-def test_the_api_server_listens_on_the_link_alone(files: layout.Layout, two: handle.Extra) -> None:
-    """Kubelets know it by a certificate."""
-    flags = handle.arguments(handle.API_SERVER, files, options.Options(name="x"), 6443, two)
-    assert f"--bind-address={real.address(files)}" in flags
-    assert f"--kubelet-client-certificate={real._client(files).certificate}" in flags
-    assert "--endpoint-reconciler-type=none" not in flags
-
-
-def test_components_run_where_they_belong(two: handle.Extra) -> None:
-    """All components enter the network, and those of a node its view of the files."""
-    for network in (two.inside, two.components["coredns"], two.components["kube-proxy"]):
-        assert "exec nsenter --net=/proc/$pid/ns/net -- " in network[2]
-    kubelet = two.components["kubelet-2"]
-    assert "--net=/proc/$net/ns/net --mount=/proc/$pid/ns/mnt" in kubelet[2]
-    assert "--hostname-override=real-2" in kubelet
-    assert any(word.endswith("/real-2/system") for word in kubelet)
-
-
-@pytest.mark.parametrize("holder", ["network", "mounts-1"])
-def test_a_command_fails_when_a_namespace_has_ended(files: layout.Layout, holder: str) -> None:
-    """The message names the component that has ended."""
-    files.pid(holder).unlink()
-    with pytest.raises(real.RealNodeError, match=f"{holder} of x has ended"):
-        real._do(*real.enter(files, 0), "true")
 
 
 def test_kubelets_ask_who_comes_and_whether_they_may(

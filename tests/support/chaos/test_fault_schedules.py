@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.chaos import fault_schedules, invariants
-from support.chaos.api_faults import Request
+from support.chaos import invariants
 from support.chaos.invariants import Seen
 
 
@@ -33,41 +32,6 @@ def job(at, *conditions, suspend=False):
     told = [{"type": type_, "status": "True"} for type_ in conditions]
     spec = {"runPolicy": {"suspend": suspend}}
     return Seen(at, "TFJob", {"metadata": metadata, "spec": spec, "status": {"conditions": told}})
-
-
-def test_a_seed_gives_the_same_schedule_each_time():
-    """Jobs, moments, faults."""
-    assert fault_schedules.schedule(17).acts == fault_schedules.schedule(17).acts
-    assert fault_schedules.schedule(17).dice == fault_schedules.schedule(17).dice
-    assert fault_schedules.life(2).acts == fault_schedules.life(2).acts
-    assert len({fault_schedules.schedule(seed).acts for seed in range(50)}) == 50
-
-
-def test_the_faults_of_a_request_do_not_hang_on_what_others_ask():
-    """Only on its path below the namespace, and how often that was asked before."""
-    alone, beside = fault_schedules.schedule(3).dice, fault_schedules.schedule(3).dice
-    told = []
-    for _ in range(200):
-        told.append(alone(Request("POST", "/api/v1/namespaces/a/pods")))
-        beside(Request("POST", "/api/v1/namespaces/b/services"))
-        assert beside(Request("POST", "/api/v1/namespaces/b/pods")) == told[-1]
-    assert set(told) == {"", *alone.writes}
-
-
-def test_seeds_are_read_as_they_are_told():
-    """One, a range, several."""
-    assert fault_schedules.seeds("17") == [17]
-    assert fault_schedules.seeds("0-2,9,8-9") == [0, 1, 2, 8, 9]
-    assert fault_schedules.lives([0, 7, 17]) == [0, 2]
-    assert 17 in fault_schedules.life(2).seeds
-
-
-def test_every_verb_of_a_life_is_drawn_in_the_sample():
-    """Of all that can happen to an operator each happens somewhere."""
-    drawn = {act.verb for number in range(40) for act in fault_schedules.life(number).acts}
-    assert drawn == {
-        *("kill", "stop", "freeze", "sleep", "rob", "dumb", "forbid", "deaf", "cut"),
-    }
 
 
 @pytest.mark.parametrize(
