@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6494,
     "api": 3913,
-    "cluster": 6305,
+    "cluster": 6407,
     "commands": 6212,
     "controller": 4264,
     "dashboard": 631,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3762,
     "muster": 1144,
     "runtime": 2325,
-    "scheduler": 11111,
+    "scheduler": 11122,
     "store": 3303,
-    "tests": 74811,
+    "tests": 74928,
     "tools": 2587,
 }
 

@@ -25,6 +25,7 @@ from muster.allocator.tracker import (
 from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge, names
 from muster.api.reasons import DeletionReason, Reason
+from muster.cluster.assemble import assemble
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler.model import PODS
@@ -177,7 +178,7 @@ def running(story):
 
 def room(story):
     """Return node -> how many pods take room there."""
-    nodes = story.store.columns.snapshot([], [], 0.0, None).nodes
+    nodes = assemble(story.store.columns, [], [], 0.0).nodes
     return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
 
 

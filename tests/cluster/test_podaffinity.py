@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from muster.api.reasons import GangPhase, Reason
 from muster.cluster import nodes, pods
 from muster.cluster.assemble import assemble
 from muster.cluster.podaffinity import IDLE, MAX_COMPARISONS, TermCounts
 from muster.cluster.selectors import Identity, Selection
-from muster.scheduler.model import Link
+from muster.scheduler import budget, cycle, policy
+from muster.scheduler.budget import DEFERRED
+from muster.scheduler.model import Deferred, Link
 from support.builders.scheduler import (
     make_columns,
     make_gang,
@@ -291,6 +296,92 @@ def test_pod_that_comes_asks_for_a_cycle_where_many_terms_may_select_it():
     assert lets_start(1)
     assert not lets_start(MAX_COMPARISONS, "a")
     assert lets_start(MAX_COMPARISONS + 1, "a")
+
+
+def deferred(columns, *gangs, before=None, now=0.0):
+    """Return the keys of the gangs whose terms are too expensive for one cycle."""
+    snapshot = assemble(columns, gangs, [make_queue()], now, None, before)
+    return {gang.key for gang in snapshot.gangs if gang.refusal is DEFERRED}
+
+
+def test_gangs_whose_terms_exceed_their_share_are_deferred_before_evaluation():
+    """The cost of a snapshot is bounded, whatever the number of gangs with 320 terms."""
+    few, many = (
+        [replace(crowded_gang(f"g{i}"), key=f"team/g{i:03}") for i in range(count)]
+        for count in (20, 80)
+    )
+    assert 0 < 20 - len(deferred(crowd(100), *few)) < 10
+    assert deferred(crowd(100), *many) > {gang.key for gang in many[20:]}
+    assert cost(crowd(100), *many) < 3 * cost(crowd(100), *few)
+
+
+def test_terms_cost_more_beside_more_pods(monkeypatch):
+    """A gang whose terms alone exceed the limit of a cycle is evaluated when it searches alone."""
+    monkeypatch.setattr(budget, "EVALUATIONS", 400_000)
+    gang = crowded_gang()
+    assert not deferred(crowd(100), gang)
+    columns = crowd(3_000)
+    assert deferred(columns, gang) == {gang.key}
+    assert not deferred(columns, gang, before=Deferred({gang.key: 1}, gang.key))
+
+
+def test_terms_that_require_their_own_label_are_not_charged_for_other_gangs():
+    """Hundreds of gangs that each spread over nodes are all evaluated in one cycle."""
+
+    def gang(i):
+        label = {"labelSelector": {"matchLabels": {"job": f"j{i}"}}}
+        near = affinity("podAntiAffinity", key="kubernetes.io/hostname", **label)
+        template = make_template(labels={"job": f"j{i}"}, affinity=near)
+        return make_gang(key=f"team/{i}", roles=[make_role(replicas=2, template=template)])
+
+    assert not deferred(crowd(100), *map(gang, range(500)))
+
+
+def test_terms_of_a_gang_with_kept_capacity_are_evaluated_first():
+    """A gang that lost members, or for which victims were evicted, is never deferred."""
+    waiting = [replace(crowded_gang(f"g{i}"), created=float(i)) for i in range(20)]
+    held = [(0, "n1")]
+    role = make_role(held=held, waiting=[1], template=crowded("late"))
+    lost = make_gang(key="team/lost", roles=[role], admitted=True, created=99.0)
+    victims = replace(crowded_gang("victims"), owed=True, created=99.0)
+    found = deferred(crowd(100), *waiting, lost, victims)
+    assert "team/g19" in found
+    assert not {"team/lost", "team/victims"} & found
+    assert "team/lost" in deferred(crowd(100), *waiting, replace(lost, hold_until=0.0))
+
+
+def test_equal_templates_are_charged_once():
+    """Gangs of one template are evaluated together, as their terms are the same."""
+    gangs = [replace(crowded_gang(), key=f"team/{i}") for i in range(50)]
+    assert not deferred(crowd(100), *gangs)
+
+
+def test_deferred_evaluation_of_extra_pods_goes_on_in_a_later_cycle():
+    """A gang that has its minimum gets a cycle of its own for the terms of its other pods."""
+    waiting = [crowded_gang(f"g{i}") for i in range(20)]
+    role = make_role(held=[(0, "n1")], waiting=[1], template=crowded("z"))
+    elastic = make_gang(key="team/z", roles=[role], min_member=1, admitted=True)
+    snapshot = assemble(crowd(100), [*waiting, elastic], [make_queue()], 0.0)
+    decided = {each.gang: each for each in cycle.schedule(snapshot, policy.DEFAULT)}
+    assert decided["team/z"].deferred
+    assert decided["team/z"].verdict.state is GangPhase.RUNNING
+
+
+def test_neighbor_of_deferred_gangs_is_placed_in_the_same_cycle():
+    """Gangs of other namespaces get their nodes although many terms select their pods."""
+    expensive = [replace(crowded_gang(f"g{i}"), key=f"PyTorchJob/evil/{i}") for i in range(20)]
+    neighbors = []
+    for i in range(40):
+        roles = [make_role(replicas=16, cpu=1, namespace=f"n{i}")]
+        neighbors.append(make_gang(key=f"PyTorchJob/n{i}/a", created=9.0, roles=roles))
+    nodes = [make_node(name=f"n{i}", cpu=80, labels={"zone": "ab"[i % 2]}) for i in range(9)]
+    columns = make_columns(nodes=nodes)
+    snapshot = assemble(columns, [*expensive, *neighbors], [make_queue()], 0.0)
+    decided = {each.gang: each for each in cycle.schedule(snapshot, policy.DEFAULT)}
+    assert all(len(decided[gang.key].placements) == 16 for gang in neighbors)
+    late = decided["PyTorchJob/evil/9"]
+    assert late.deferred
+    assert late.verdict.reason is Reason.DEFERRED
 
 
 def test_terms_of_one_kind_and_topology_key_make_one_term():

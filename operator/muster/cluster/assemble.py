@@ -8,7 +8,6 @@ none of them can leave out what another one counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from muster.cluster.gangs import GangInput
 from muster.cluster.queues import QueueInput
@@ -30,5 +29,4 @@ def assemble(
     have left is without the pods that are about to be created. `moves`: those of the last hour,
     if more are asked for. `deferred`: the searches that earlier cycles cut off.
     """
-    snapshot = state.snapshot(gangs, queues, now, moves)
-    return replace(snapshot, deferred=deferred or Deferred())
+    return state.snapshot(gangs, queues, now, moves, deferred or Deferred())

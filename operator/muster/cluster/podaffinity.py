@@ -7,7 +7,7 @@ A question is answered by looking at every pod once, and kept up to date while i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Final
@@ -16,11 +16,21 @@ import numpy as np
 
 from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
-from muster.cluster.podindex import Answer, PodIndex, TermIndex
+from muster.cluster.podindex import Answer, PodIndex, TermIndex, required_labels
 from muster.cluster.pods import PodShape, PodUse
 from muster.cluster.selectors import Identity, Labels, PodAffinityTerm, Selection, chosen
 from muster.scheduler.affinity import AffinityState
-from muster.scheduler.model import AffinityTerm, BoolArray, Gang, IntArray, Link, PodSet
+from muster.scheduler.budget import DEFERRED, MATCH, ROWS, TERM, Budget
+from muster.scheduler.model import (
+    AffinityTerm,
+    BoolArray,
+    Deferred,
+    Gang,
+    IntArray,
+    Link,
+    PodSet,
+    Refusal,
+)
 
 IDLE: Final = 64
 """How many questions that nobody asks at present are kept up to date."""
@@ -182,21 +192,25 @@ class PodAffinity:
         gangs: Iterable[Gang],
         shapes: Iterable[Sequence[PodShape]],
         id_of: Callable[[PodShape, Profile], int],
-        pods: Iterable[PodUse],
+        pods: Collection[PodUse],
+        cycle: tuple[float, Deferred],
         *,
         movable: bool = False,
     ) -> tuple[list[Gang], dict[int, PodShape]]:
         """Make the terms of all pod sets that wait, and give them shapes of their own if need be.
 
-        `shapes`: of the pod sets of each gang. `movable`: what may be moved is as what waits.
-        Returns the gangs, and the shapes of those pod sets by id.
+        `shapes`: of the pod sets of each gang. `cycle`: its time, and what earlier ones cut off.
+        `movable`: what may be moved is as what waits. Returns the gangs, and the shapes of those
+        pod sets by id. Gangs whose terms cost more than their share of the cycle are deferred:
+        their shapes have no terms.
         """
         made, known = [], dict[int, tuple[PodShape, Profile]]()
-        wanted: dict[int, PodShape] = {}
+        wanted, rest = dict[int, PodShape](), dict[int, PodShape]()
         paired = [
             (gang, list(zip(gang.pod_sets, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
         ]
+        cut = _too_expensive(paired, len(pods), *cycle, movable=movable)
         # Of pods that are on nodes `holders` has those terms that count; more are asked about only
         # by who waits, or may be moved.
         self._profiles.follow(
@@ -204,37 +218,43 @@ class PodAffinity:
                 shape
                 for gang, own in paired
                 for pod_set, shape in own
-                if _waits(pod_set) or gang.relocates(moves=movable)
+                if gang.key not in cut and _is_wanted(gang, pod_set, movable=movable)
             ]
         )
         before, self._made = self._made, {}
         for gang, own in paired:
             ids = [pod_set.shape for pod_set in gang.pod_sets]
             for i, (pod_set, shape) in enumerate(own):
+                is_wanted = _is_wanted(gang, pod_set, movable=movable)
                 # What pods that run mean to those that wait counts if they are evicted.
-                if _waits(pod_set) or pod_set.held:
+                if pod_set.held or (is_wanted and gang.key not in cut):
                     profile = self._profiles.of(shape)
-                    id_ = id_of(shape, profile)
-                    known[id_] = shape, profile
-                    ids[i] = id_
-                    if _waits(pod_set) or gang.relocates(moves=movable):
-                        wanted[id_] = shape
-            made.append(self._with_shapes(gang, ids, before.get(gang.key)))
+                    ids[i] = id_of(shape, profile)
+                    known[ids[i]] = shape, profile
+                if is_wanted:
+                    (rest if gang.key in cut else wanted)[ids[i]] = shape
+            refusal = gang.refusal or (DEFERRED if gang.key in cut else None)
+            made.append(self._with_shapes(gang, ids, refusal, before.get(gang.key)))
         self._make_terms(wanted, known, pods)
-        return made, wanted
+        return made, rest | wanted
 
     def _with_shapes(
-        self, gang: Gang, ids: Sequence[int], before: tuple[Gang, Gang] | None
+        self,
+        gang: Gang,
+        ids: Sequence[int],
+        refusal: Refusal | None,
+        before: tuple[Gang, Gang] | None,
     ) -> Gang:
         """Return the gang with these shapes, as the same object while nothing changes."""
         # What is known of a gang is known by that; and each snapshot would keep gangs of its own.
-        if _has(gang, ids):
+        if _has(gang, ids, refusal):
             return gang
-        if before is not None and before[0] is gang and _has(before[1], ids):
+        if before is not None and before[0] is gang and _has(before[1], ids, refusal):
             made = before[1]
         else:
             pairs = zip(gang.pod_sets, ids, strict=True)
-            made = replace(gang, pod_sets=tuple(replace(p, shape=id_) for p, id_ in pairs))
+            pod_sets = tuple(replace(p, shape=id_) for p, id_ in pairs)
+            made = replace(gang, pod_sets=pod_sets, refusal=refusal)
         self._made[gang.key] = gang, made
         return made
 
@@ -250,7 +270,8 @@ class PodAffinity:
         for id_, (shape, profile) in known.items():
             ids_of.setdefault(profile, []).append(id_)
             for term in shape.ties:
-                owners.setdefault(term, []).append(id_)
+                if term.link is Link.APART:
+                    owners.setdefault(term, []).append(id_)
         # Shapes of one profile are gathered first: many terms may be about many shapes.
         for profile, ids in ids_of.items():
             for term in profile:
@@ -352,7 +373,7 @@ class PodAffinity:
             for term in profile:
                 # Anti-affinity is the one term that binds in both directions: it is asked of pods
                 # that run already, and of those that this cycle may place before.
-                if term.link is Link.APART and (term in self.counts.holders or term in owners):
+                if term in owners or (term.link is Link.APART and term in self.counts.holders):
                     by_key.setdefault(term.key, []).append(term)
             self._kept[profile] = tuple(
                 self._keep_away(key, by_key[key], owners) for key in sorted(by_key)
@@ -504,13 +525,93 @@ def _policies(term: PodAffinityTerm) -> tuple[bool, bool]:
     return term.honours_affinity, term.honours_taints
 
 
-def _has(gang: Gang, ids: Sequence[int]) -> bool:
-    """Say whether its pod sets have these shapes."""
-    return all(pod_set.shape == id_ for pod_set, id_ in zip(gang.pod_sets, ids, strict=True))
+def _has(gang: Gang, ids: Sequence[int], refusal: Refusal | None) -> bool:
+    """Return whether the gang has that refusal, and its pod sets have these shapes."""
+    pairs = zip(gang.pod_sets, ids, strict=True)
+    return gang.refusal is refusal and all(pod_set.shape == id_ for pod_set, id_ in pairs)
 
 
-def _waits(pod_set: PodSet) -> bool:
-    return bool(pod_set.waiting or pod_set.returning)
+def _is_wanted(gang: Gang, pod_set: PodSet, *, movable: bool) -> bool:
+    """Return whether the pod set waits for nodes, or has nodes and may be moved."""
+    waits = bool(pod_set.waiting or pod_set.returning)
+    return waits or (bool(pod_set.held) and gang.relocates(moves=movable))
+
+
+_Paired = Sequence[tuple[Gang, Sequence[tuple[PodSet, PodShape]]]]
+
+
+def _too_expensive(
+    paired: _Paired, pods: int, now: float, deferred: Deferred, *, movable: bool
+) -> Collection[str]:
+    """Return the gangs whose terms cost more than their share of the cycle; charge the others.
+
+    Gangs for which capacity is kept are charged first and never left out: otherwise other gangs
+    would be placed there.
+    """
+    bound = [
+        (gang, terms)
+        for gang, own in paired
+        if (
+            terms := {
+                pod_set.shape: shape
+                for pod_set, shape in own
+                if shape.ties and _is_wanted(gang, pod_set, movable=movable)
+            }
+        )
+    ]
+    if not bound:
+        return frozenset()
+    prices = _Prices([shape.identity for _, own in paired for _, shape in own], pods)
+    budget = Budget((gang.namespace for gang, _ in bound), deferred)
+    # Few terms first: gangs with many wait for what is left, or for a cycle of their own.
+    counted = sorted(
+        (not _is_kept(gang, now), _term_count(terms.values()), gang.key, i)
+        for i, (gang, terms) in enumerate(bound)
+    )
+    cut, paid = set[str](), set[int]()
+    for waits, _, key, i in counted:
+        new = [shape for id_, shape in bound[i][1].items() if id_ not in paid]
+        # To find the price is linear in the terms, and charged as well.
+        affords = budget.may_evaluate(key, MATCH * _term_count(new), at_least_one=False)
+        price = sum(map(prices.of, new)) if affords else 0
+        affords = affords and budget.may_evaluate(key, price, at_least_one=False)
+        if affords or not waits:
+            paid.update(bound[i][1])
+        else:
+            cut.add(key)
+    return cut
+
+
+def _term_count(shapes: Iterable[PodShape]) -> int:
+    return sum(len(shape.ties) for shape in shapes)
+
+
+def _is_kept(gang: Gang, now: float) -> bool:
+    """Return whether capacity is kept for members of the gang."""
+    degraded = gang.admitted and gang.ready < gang.min_member and not gang.hold_expired(now)
+    return degraded or gang.owed or gang.nominated or gang.told is not None
+
+
+class _Prices:
+    """What the terms of a shape cost a cycle, beside that many pods and these waiting pods."""
+
+    def __init__(self, identities: Sequence[Identity], pods: int) -> None:
+        self._pods, self._all = pods, len(identities)
+        self._labels = Counter(each for one in identities for each in one.labels.items())
+        self._spaces = Counter(one.namespace for one in identities)
+
+    def of(self, shape: PodShape) -> int:
+        """Return the units that the terms of the shape cost."""
+        return sum(map(self._of_term, shape.ties))
+
+    def _of_term(self, term: PodAffinityTerm) -> int:
+        requirements = 1 + len(term.who.pods or ())
+        labels, compared = required_labels(term), self._all
+        if labels is not None:
+            compared = sum(self._labels[label] for label in labels)
+        if term.who.spaces is None:
+            compared = min(compared, sum(self._spaces[name] for name in term.who.namespaces))
+        return TERM + requirements * self._pods // ROWS + MATCH * compared
 
 
 class Profiles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -185,14 +185,15 @@ class TermIndex:
 
     def add(self, term: PodAffinityTerm) -> None:
         """Add a term."""
-        for label in _labels(term):
-            self._by_label.setdefault(label, {})[term] = None
-        if _required(term) is None:
+        labels = required_labels(term)
+        if labels is None:
             self._others[term] = None
+        for label in labels or ():
+            self._by_label.setdefault(label, {})[term] = None
 
     def remove(self, term: PodAffinityTerm) -> None:
         """Remove a term that was added."""
-        for label in _labels(term):
+        for label in required_labels(term) or ():
             terms = self._by_label.get(label, {})
             terms.pop(term, None)
             if not terms:
@@ -206,14 +207,8 @@ class TermIndex:
             yield from self._by_label.get(label, ())
 
 
-def _required(term: PodAffinityTerm) -> Expression | None:
-    """Return the requirement of a term that names the fewest values of a label."""
+def required_labels(term: PodAffinityTerm) -> Sequence[tuple[str, str]] | None:
+    """Return the fewest labels one of which each selected pod has; None: pods may have none."""
     named = (each for each in term.who.pods or () if each.operator == "In")
-    return min(named, key=lambda each: len(each.values), default=None)
-
-
-def _labels(term: PodAffinityTerm) -> Iterator[tuple[str, str]]:
-    """Yield the labels one of which each pod has that the term selects."""
-    required = _required(term)
-    if required is not None:
-        yield from ((required.key, value) for value in required.values)
+    required = min(named, key=lambda each: len(each.values), default=None)
+    return None if required is None else [(required.key, value) for value in required.values]

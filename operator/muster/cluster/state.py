@@ -35,6 +35,7 @@ from muster.scheduler.model import (
     CEILING,
     PODS,
     UNLIMITED,
+    Deferred,
     FloatArray,
     Gang,
     IntArray,
@@ -408,6 +409,7 @@ class ClusterColumns:
         queues: Sequence[QueueInput],
         now: float,
         moves: tuple[PastMove, ...] | None,
+        deferred: Deferred,
     ) -> Snapshot:
         """Return the present state for `assemble`, which describes the parameters."""
         movable = moves is not None
@@ -431,7 +433,12 @@ class ClusterColumns:
         if wanted and self._affinity.matter(wanted.values()):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
             made, wanted = self._affinity.resolve(
-                made, shapes_of, self._shape_id, self._uses.values(), movable=movable
+                made,
+                shapes_of,
+                self._shape_id,
+                self._uses.values(),
+                (now, deferred),
+                movable=movable,
             )
         else:
             self._affinity.idle()
@@ -454,6 +461,7 @@ class ClusterColumns:
             quotas=self.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
             device_resources=self.device_resources,
             moves=moves,
+            deferred=deferred,
             topologies=self._lying > 0,
         )
 

@@ -375,9 +375,11 @@ class AffinityState:
             self._versions[owner] += 1
 
     def weight(self, shape: int) -> int:
-        """Return how many terms have to be looked at for one task of the shape."""
-        own, others = self._tallies.get(shape, ()), self._counted_by.get(shape, ())
-        return 1 + len(own) + len(others)
+        """Return how many terms have to be evaluated for one task of the shape.
+
+        Gangs whose terms select the shape are charged for that before the cycle.
+        """
+        return 1 + len(self._tallies.get(shape, ()))
 
     def is_counted(self, shape: int) -> bool:
         """Say whether tasks of the shape mean anything to others."""

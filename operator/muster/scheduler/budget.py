@@ -12,12 +12,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from muster.scheduler.model import Deferred, namespace_of
+from muster.api.reasons import Reason
+from muster.scheduler.model import Deferred, Refusal, namespace_of
 
 PASS: Final = 10_000
 """A pass over 10,000 nodes. A pass over fewer nodes costs one unit for each."""
 TERM: Final = 500
 """One affinity term evaluated for one task."""
+MATCH: Final = 100
+"""One affinity term compared with one shape, and with what is placed of that shape."""
+ROWS: Final = 8
+"""Pods of which one label is compared with a requirement at the cost of one unit."""
 VICTIM: Final = 10_000
 """One set of victims tried, whatever its size."""
 ATTEMPT: Final = 10_000
@@ -32,6 +37,12 @@ EVALUATIONS: Final = CYCLE // 4
 """What the evaluation of new shapes may cost beside the searches, shared in the same way."""
 FIRST: Final = CYCLE // 8
 """What the first search for a gang may cost. After each cycle that cut it off it is doubled."""
+
+
+DEFERRED: Final = Refusal(
+    Reason.DEFERRED,
+    "the search for nodes reached the limit of one cycle; a later cycle searches further",
+)
 
 
 class Budget:
@@ -67,18 +78,19 @@ class Budget:
             self._gang = key
             self.left = self._granted = self._allowance(key)
 
-    def may_evaluate(self, key: str, units: int) -> bool:
+    def may_evaluate(self, key: str, units: int, *, at_least_one: bool = True) -> bool:
         """Return whether the gang may evaluate nodes at that cost, and charge it to no search.
 
         Otherwise searches for the first gangs would keep the others from free nodes.
+        `at_least_one`: one gang of each namespace may, whatever its cost.
         """
         self.charge("")
         if self._exempt or key == self._deferred.alone:
             return True
         space = namespace_of(key)
         limit = self._share_of(key, EVALUATIONS, self._evaluated)
-        # One gang of each namespace is evaluated however many nodes there are.
-        if self._evaluated[space] and self._evaluated[space] + units > limit:
+        exempt = at_least_one and not self._evaluated[space]
+        if not exempt and self._evaluated[space] + units > limit:
             return False
         self._evaluated.update({space: units, "": units})
         return True

@@ -18,11 +18,12 @@ import numpy as np
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import ACTIONS
-from muster.scheduler.actions.allocate import DEFERRED, honour
+from muster.scheduler.actions.allocate import honour
 from muster.scheduler.actions.deadlock import break_deadlock
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.actions.reserve import head_since
 from muster.scheduler.actions.restart import restart
+from muster.scheduler.budget import DEFERRED
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
     CEILING,
@@ -147,7 +148,8 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
 
 def _is_deferred(session: Session, gang: GangState) -> bool:
     """Return whether the search for the gang was cut off before it found anything."""
-    return gang.spec.key in session.budget.cut and gang.need > gang.promised
+    cut = gang.spec.key in session.budget.cut
+    return cut and (gang.need > gang.promised or gang.spec.refusal is DEFERRED)
 
 
 def _refusal(session: Session, gang: GangState) -> Refusal:

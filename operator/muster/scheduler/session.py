@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from muster.api.reasons import DeletionReason
-from muster.scheduler.budget import ATTEMPT, Budget
+from muster.scheduler.budget import ATTEMPT, DEFERRED, Budget
 from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack
 from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules, Within
@@ -118,6 +118,7 @@ class Session:
         waiting = [gang for gang in snapshot.gangs if gang.is_incomplete]
         spaces = (gang.namespace for gang in waiting if gang.refusal is None)
         self.budget: Final = budget or Budget(spaces, snapshot.deferred)
+        self.budget.cut.update(gang.key for gang in waiting if gang.refusal is DEFERRED)
         self.room: Final = Capacity(snapshot.nodes, snapshot.shapes, self.budget)
         self.total: Final[FloatArray] = snapshot.nodes.allocatable[snapshot.nodes.usable].sum(
             axis=0, dtype=np.float64

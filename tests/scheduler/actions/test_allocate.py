@@ -67,6 +67,31 @@ def test_namespace_that_spent_its_share_is_deferred(monkeypatch):
     assert {"evil/1", "evil/2"} <= made.budget.cut
 
 
+def test_terms_of_waiting_gangs_are_not_charged_to_the_gangs_that_they_select():
+    """A gang spends the same on its nodes beside 30 gangs with preferred terms about its pods."""
+    spent = []
+    for count in (0, 30):
+        rival = {"labelSelector": {}, "namespaceSelector": {}, "topologyKey": "zone"}
+        preferred = [{"weight": 1, "podAffinityTerm": rival}]
+        soft = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+        evil = [
+            make_gang(
+                key=f"evil/{i}",
+                created=9.0,
+                roles=[make_role(replicas=1, cpu=i + 1, affinity=soft, namespace="evil")],
+            )
+            for i in range(count)
+        ]
+        labels = {"kubernetes.io/hostname": "n1", "zone": "a"}
+        nodes = [make_node(name="n1", cpu=1000, labels=labels)]
+        gangs = [particular("good/a", 1), *evil]
+        made = Session(make_snapshot(nodes=nodes, gangs=gangs), policy.DEFAULT.openers())
+        allocate(made)
+        assert "good/a" in placed(made)
+        spent.append(made.budget.spent("good/a"))
+    assert spent[0] == spent[1] > 0
+
+
 def near(role, count):
     """Return a role whose tasks are all in one rack."""
     term = {"labelSelector": {"matchLabels": {"role": role}}, "topologyKey": "rack"}

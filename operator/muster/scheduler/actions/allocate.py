@@ -13,7 +13,7 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions import reserve, search
-from muster.scheduler.budget import ATTEMPT, CYCLE
+from muster.scheduler.budget import ATTEMPT, CYCLE, DEFERRED
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import PODS, BoolArray, Refusal
@@ -209,12 +209,6 @@ def _start(session: Session, gang: GangState) -> bool:
     if gang.promised:
         reserve.release(session, gang)
     return bool(gang.promised)
-
-
-DEFERRED: Final = Refusal(
-    Reason.DEFERRED,
-    "the search for nodes reached the limit of one cycle; a later cycle searches further",
-)
 
 
 def _may_search(session: Session, gang: GangState) -> bool:
