@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3762,
     "muster": 1144,
     "runtime": 2325,
-    "scheduler": 11122,
+    "scheduler": 11079,
     "store": 3303,
-    "tests": 74928,
+    "tests": 74921,
     "tools": 2587,
 }
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from muster.cluster.assemble import assemble
 from muster.scheduler import budget, policy
-from muster.scheduler.actions.eviction import mark, trial_of
+from muster.scheduler.actions.eviction import Trial, mark
 from muster.scheduler.session import Session
 from support.builders import preemption
 from support.builders.preemption import worlds
@@ -196,12 +196,12 @@ def test_units_that_may_stay_for_several_roles_are_spare(dice):
     seen = assemble(columns, gangs, [make_queue()], 1000.0)
     session = Session(seen, policy.DEFAULT.openers())
     session.singly, (gang,) = True, session.gangs
-    victims, trial = session.victims, trial_of(session, gang)
+    victims, trial = session.victims, Trial(session, gang)
     units = np.flatnonzero([dice.random() < 0.8 for _ in victims.gang])
     chosen = mark(victims, units)
     if not trial.fits(chosen):
         return
-    spare = set(trial.spare(victims, units).tolist())
+    spare = set(trial.narrowed(chosen).spare(units).tolist())
     for i in range(len(units)):
         left = mark(victims, np.delete(units, i))
         assert i in spare or (left == chosen).all() or not trial.fits(left)

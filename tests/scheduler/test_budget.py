@@ -280,7 +280,7 @@ def test_gang_of_another_namespace_is_placed_in_its_first_cycle(monkeypatch) -> 
 def test_gangs_of_many_shapes_leave_the_budget_to_the_search_for_victims(monkeypatch) -> None:
     """To evaluate new shapes in each cycle costs a part of the budget, so that gangs progress."""
     monkeypatch.setattr(units, "EVALUATIONS", 2_000)
-    monkeypatch.setattr(units, "CYCLE", 2_000_000)
+    monkeypatch.setattr(units, "CYCLE", 800_000)
     nodes, running = full(50, size=2)
     waiting = [preemptor(f"a/new{i}", i, workers=1) for i in range(30)]
     cluster, started = Cluster(nodes, [*running, *waiting], monkeypatch), []

@@ -14,7 +14,7 @@ import numpy as np
 from muster.api.reasons import DeletionReason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions.allocate import attempt
-from muster.scheduler.actions.eviction import others, seal, trial_of
+from muster.scheduler.actions.eviction import Trial, others, seal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -68,7 +68,7 @@ def _release(session: Session, victim: GangState, gang: GangState) -> bool:
         return False
     session.respect(gang.spec.priority)
     with session.silence():
-        if not trial_of(session, gang).fits(chosen):
+        if not Trial(session, gang).fits(chosen):
             return False
         mark = session.mark()
         session.evict(gang, chosen, ACTION)

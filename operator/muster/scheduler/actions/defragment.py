@@ -128,7 +128,7 @@ def _can_move(session: Session, gang: Gang) -> bool:
 def _search(session: Session, gang: GangState, open_: BoolArray, most: int) -> BoolArray | None:
     """Move the cheapest (U,) victims that fit elsewhere; None: nothing was moved."""
     victims = session.victims
-    trial = eviction.trial_of(session, gang)
+    trial = eviction.Trial(session, gang)
     ways = Ways(victims, eviction.usefulness(session, gang))
     open_ = open_ & (ways.freed > 0)
     if not open_.any() or trial.fits(np.zeros_like(open_)):

@@ -6,8 +6,10 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,8 +19,8 @@ from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, is_short
-from muster.scheduler.budget import ATTEMPT, VICTIM, Budget
-from muster.scheduler.capacity import ALL, Fit, Some
+from muster.scheduler.budget import ATTEMPT, VICTIM
+from muster.scheduler.capacity import ALL, Some
 from muster.scheduler.model import (
     FREED,
     PODS,
@@ -186,7 +188,7 @@ def _make_room(session: Session, gang: GangState, open_: BoolArray, rank: _Rank)
     # A look at what would come free costs less than one at all that is free.
     if not open_.any():
         return False
-    trial = trial_of(session, gang)
+    trial = Trial(session, gang)
     if trial.fits(np.zeros(len(open_), np.bool_)):
         return False
 
@@ -369,27 +371,133 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
 
 
 class Trial:
-    """One gang's question, asked many times. Whatever fits fits the more, the more has gone.
+    """Whether a gang fits without some units, asked many times: the more are gone, the more fits.
 
-    A trial that the budget cuts off says no.
+    Sums over the nodes decide that for a single role. For several roles, and where ports or other
+    pods matter, they exclude most sets, and the others are tried on the session.
     """
 
-    def __init__(self, budget: Budget) -> None:
-        """Charge the trials to the budget."""
-        self.budget: Final = budget
+    def __init__(self, session: Session, gang: GangState) -> None:
+        """Charge the trials to the budget of the session."""
+        self.budget: Final = session.budget
+        self._session, self._gang, self._demand = session, gang, gang.demand()
+        shapes = [tasks.shape for tasks, _ in self._demand]
+        several, confined = len(shapes) > 1, session.rules.cramped(gang) is not None
+        self._tied = any(shape.tied or shape.ports for shape in shapes)
+        self._exact = not (several or self._tied or confined)
+        self._lasting = session.lasting(gang.tasks[0])
+        requests = np.array([shape.request for shape in shapes])
+        self._columns = np.flatnonzero(requests.any(axis=0)).tolist()
+        self._requests = requests[:, self._columns]
+        # Where any roles may stand in for others, sums of resources exclude nothing.
+        self._elastic = several and gang.is_elastic
+        self._by_resource = several and not self._elastic
+        self._coming = np.array([tasks.coming for tasks, _ in self._demand])
+        self._wanted = np.array([count for _, count in self._demand])
+        if self._elastic:
+            self._wanted = np.array([gang.need])
+        if self._by_resource:
+            self._wanted = np.append(self._wanted, self._wanted @ self._requests)
+        self._lacking: FloatArray = gang.lacking()
+        # Evictions never make a gang exceed limits that it keeps already.
+        limited = self._exact and session.rules.admissible(gang, self._lacking) is not None
+        self._limited = limited
+        self._evaluate(np.zeros(len(session.victims.gang), np.bool_))
+        self._is_narrow = False
+
+    def narrowed(self, chosen: BoolArray) -> Trial:
+        """Return the same question for (U,) chosen units and fewer, answered faster."""
+        narrow = copy.copy(self)
+        narrow._evaluate(chosen)  # noqa: SLF001 -- its own
+        return narrow
+
+    def _evaluate(self, some: BoolArray) -> None:
+        """Sum what the nodes without these (U,) units give, which stays the same."""
+        victims, self._some, self._is_narrow = self._session.victims, some, True
+        members = victims.tasks(some)
+        members = members[victims.node[members] >= 0]
+        self._unit = victims.unit[members]
+        self._held = victims.request[victims.pod_set[members]].astype(np.float64)
+        self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
+        self._free = self._free_on(self._nodes)
+        with self._gone():
+            here = self._given(self._nodes, self._free_on(self._nodes))
+            self._others = self._given(ALL, self._free_on(ALL)).sum(axis=0) - here.sum(axis=0)
+
+    @contextmanager
+    def _gone(self) -> Iterator[None]:
+        """Evict all units inside where ports or other pods matter, which can only add nodes."""
+        mark = self._session.mark()
+        if self._tied and len(self._unit):
+            self._session.evict(self._gang, self._some, None)
+        yield
+        self._session.undo(mark)
+
+    def _free_on(self, nodes: Some) -> IntArray:
+        return self._session.room.free(nodes, future=True, lasting=self._lasting)
+
+    def _given(self, nodes: Some, free: IntArray) -> IntArray:
+        """Return (M, K) the most tasks of each role and amounts of each resource on the nodes."""
+        fits = [self._session.fit(tasks, future=True) for tasks, _ in self._demand]
+        capacity = np.stack(
+            [fit.capacity if nodes is ALL else fit.hold(nodes, free) for fit in fits], axis=1
+        )
+        if not self._by_resource:
+            return capacity
+        used = np.minimum(np.maximum(free[:, self._columns], 0), capacity @ self._requests)
+        return np.hstack((capacity, used))
+
+    def _suffices(self, sums: IntArray) -> BoolArray:
+        """Return (M,) which (M, K) sums over all nodes are enough."""
+        if self._elastic:
+            sums = np.minimum(sums, self._coming).sum(axis=-1, keepdims=True)
+        suffices: BoolArray = np.asarray((sums >= self._wanted).all(axis=-1))
+        return suffices
+
+    def _freed(self, free: IntArray, rows: IntArray, place: IntArray) -> IntArray:
+        """Return (M, R) the free resources with what (rows,) tasks have at these places."""
+        free = free.copy()
+        for column in self._columns:
+            freed = np.bincount(place, self._held[rows, column], len(free))
+            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
+        return free
 
     def fits(self, chosen: BoolArray) -> bool:
-        """Say whether the gang fits without the (U,) chosen units."""
-        raise NotImplementedError
+        """Return whether the gang fits without the (U,) chosen units, if the budget allows it."""
+        if not self._is_narrow and chosen.any():
+            return self.narrowed(chosen).fits(chosen)
+        if not self._exact and self.budget.exhausted():
+            return False
+        self.budget.spend(VICTIM + len(self._unit))
+        if self._limited and not self._admissible(chosen):
+            return False
+        if not self._tied:
+            rows = np.flatnonzero(chosen[self._unit])
+            given = self._given(self._nodes, self._freed(self._free, rows, self._place[rows]))
+            if not self._suffices(given.sum(axis=0) + self._others).all():
+                return False
+        return self._exact or self._rehearse(chosen)
 
-    def narrowed(self, _chosen: BoolArray) -> Trial:
-        """Return the same question for (U,) chosen units and fewer, answered faster."""
-        return self
+    def _rehearse(self, chosen: BoolArray) -> bool:
+        """Return whether the gang can be placed without the units, which is undone."""
+        session, gang, mark = self._session, self._gang, self._session.mark()
+        if chosen.any():
+            session.evict(gang, chosen, None)
+        if not (self._tied and is_short(session, gang)):
+            self.budget.spend(ATTEMPT)
+            attempt(session, gang)
+        placed = gang.need <= gang.promised
+        session.undo(mark)
+        return placed
 
-    def enough(self, victims: Victims, order: IntArray) -> IntArray | None:
+    def enough(self, order: IntArray) -> IntArray | None:
         """Return the fewest of the first units that are enough; None: even all are not."""
-        few, many = 0, len(order)
-        if not many or not self.fits(mark(victims, order)):
+        victims, few, many = self._session.victims, self._least(order), len(order)
+        if not 0 < few <= many:
+            return None
+        if (self._exact and not self._limited) or self.fits(mark(victims, order[:few])):
+            return order[:few]
+        if few == many or not self.fits(mark(victims, order)):
             return None
         # As if more gone never did harm. Where pods must be near others it may: the caller tries
         # again without those.
@@ -401,236 +509,84 @@ class Trial:
                 few = middle
         return order[:many]
 
-    def spare(self, _victims: Victims, units: IntArray) -> IntArray:
-        """Return the positions of those of these units that might stay, one alone."""
-        return np.arange(len(units))
-
-    @property
-    def nearness(self) -> Nearness | None:
-        """What tells how near each node is to have room for one more task; None: nothing."""
-        return None
-
-
-def trial_of(session: Session, gang: GangState) -> Trial:
-    """Return the question for what the gang lacks."""
-    confined = session.rules.cramped(gang) is not None
-    alone = len(gang.tasks) == 1 and not (gang.tasks[0].shape.tied or gang.tasks[0].shape.ports)
-    if alone and not confined:
-        return Slots(session, gang)
-    return Rehearsal(session, gang)
-
-
-class Rehearsal(Trial):
-    """Several roles, ports or neighbours: it is tried on the session and taken back."""
-
-    def __init__(self, session: Session, gang: GangState) -> None:
-        """Rehearse the gang on the session."""
-        super().__init__(session.budget)
-        self._session, self._gang, self._demand = session, gang, gang.demand()
-        requests = np.array([tasks.shape.request for tasks, _ in self._demand])
-        self._columns: Final = np.flatnonzero(requests.any(axis=0))
-        self._requests: Final = requests[:, self._columns]
-        counts = np.array([count for _, count in self._demand])
-        self._wanted: Final = np.concatenate((counts @ self._requests, counts))
-
-    def fits(self, chosen: BoolArray) -> bool:
-        """Say whether the gang can be placed."""
-        session, gang = self._session, self._gang
-        if self.budget.exhausted():
-            return False
-        self.budget.spend(VICTIM)
-        mark = session.mark()
-        if chosen.any():
-            session.evict(gang, chosen, None)
-        if not self._is_short():
-            self.budget.spend(ATTEMPT)
-            attempt(session, gang)
-        whole = gang.need <= gang.promised
-        session.undo(mark)
-        return whole
-
-    def _is_short(self) -> bool:
-        """Return whether sums show that the gang does not fit, which most sets fail by."""
-        if self._gang.is_elastic:
-            return is_short(self._session, self._gang)
-        room = self._session.room
-        self.budget.spend(len(room.idle))
-        capacity = np.stack([fit.capacity for fit in self._fits()], axis=1)
-        most = self._most(capacity, room.free(ALL, future=True))
-        return bool((most.sum(axis=0) < self._wanted).any())
-
-    def _fits(self) -> Sequence[Fit]:
-        return [self._session.fit(tasks, future=True) for tasks, _ in self._demand]
-
-    def _most(self, capacity: IntArray, free: IntArray) -> IntArray:
-        """Return (M, …) the most that each node gives: of each resource, and of each role.
-
-        `capacity`: (M, roles) tasks that fit of each role by itself.
-        """
-        used = np.minimum(np.maximum(free[:, self._columns], 0), capacity @ self._requests)
-        return np.hstack((used, capacity))
-
-    def spare(self, victims: Victims, units: IntArray) -> IntArray:
-        """Return the positions of those of these units without which the sums are enough."""
-        session, chosen = self._session, mark(victims, units)
-        if self._gang.is_elastic:
-            return np.arange(len(units))
-        self.budget.spend(VICTIM)
-        before = session.mark()
-        session.evict(self._gang, chosen, None)
-        members = victims.tasks(chosen)
-        members = members[victims.node[members] >= 0]
-        nodes, place = np.unique(victims.node[members], return_inverse=True)
-        owner = _owners(victims, units, victims.unit[members])
-        pairs, pair = np.unique(owner * len(nodes) + place, return_inverse=True)
-        owners, places = pairs // len(nodes), pairs % len(nodes)
-        left = session.room.free(nodes[places], future=True).copy()
-        requests = victims.request[victims.pod_set[members]]
-        for column in self._columns.tolist():
-            own = np.bincount(pair, requests[:, column], len(pairs))
-            left[:, column] -= np.minimum(own, FREED).astype(np.int64)
-        fits = self._fits()
-        capacity = np.stack([fit.capacity for fit in fits], axis=1)
-        with_all = self._most(capacity, session.room.free(ALL, future=True))
-        held = np.stack([fit.hold(nodes[places], left) for fit in fits], axis=1)
-        lost = with_all[nodes[places]] - self._most(held, left)
-        session.undo(before)
-        surplus = with_all.sum(axis=0) - self._wanted
-        enough = np.ones(len(units), np.bool_)
-        for column, most in enumerate(surplus.tolist()):
-            enough &= np.bincount(owners, lost[:, column], len(units) + 1)[:-1] <= most
-        return np.flatnonzero(enough)
-
-
-class Slots(Trial):
-    """One role: the capacities of the nodes just add up."""
-
-    def __init__(self, session: Session, gang: GangState, some: BoolArray | None = None) -> None:
-        """Look at the (U,) units of which alone will be asked; None: any of them, now and then."""
-        super().__init__(session.budget)
-        (tasks,) = gang.tasks
-        victims = session.victims
-        members = np.zeros(0, np.int64) if some is None else victims.tasks(some)
-        members = members[victims.node[members] >= 0]
-        self._session, self._gang, self._tasks = session, gang, tasks
-        self._narrow: Final = some is not None
-        self._unit: Final = victims.unit[members]
-        self._fit: Final = session.fit(tasks, future=True)
-        # Only nodes with victims can change: the free room of all others is one number, taken off
-        # the need once and for all.
-        self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
-        self._free: Final = self._room(self._nodes)
-        self._columns: Final = np.flatnonzero(tasks.shape.request).tolist()
-        self._requests: Final = victims.request[victims.pod_set[members]].astype(np.float64)
-        capacity = self._fit.capacity
-        self._wanted: Final = gang.need - int(capacity.sum() - capacity[self._nodes].sum())
-        self._lacking: Final[FloatArray] = gang.lacking()
-        # Where the limits allow the gang as it is, what goes cannot make it worse; only else each
-        # set has to be asked about.
-        self._limited: Final = session.rules.admissible(gang, self._lacking) is not None
-
-    def _room(self, nodes: Some) -> IntArray:
-        lasting = self._session.lasting(self._tasks)
-        return self._session.room.free(nodes, future=True, lasting=lasting)
-
-    def fits(self, chosen: BoolArray) -> bool:
-        """Say whether there are as many slots as the gang lacks tasks, and it may have them."""
-        if not self._narrow and chosen.any():
-            return self.narrowed(chosen).fits(chosen)
-        self.budget.spend(VICTIM + len(self._unit))
-        if self._limited and not self._admissible(chosen):
-            return False
-        # Freed room is summed by node and column with bincount, and the slots of the nodes with
-        # victims counted anew: a trial costs as many steps as there are victims, not nodes.
-        members = chosen[self._unit]
-        place, free = self._place[members], self._free.copy()
-        for column in self._columns:
-            freed = np.bincount(place, self._requests[members, column], len(free))
-            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
-        return int(self._fit.hold(self._nodes, free).sum()) >= self._wanted
-
-    def narrowed(self, chosen: BoolArray) -> Slots:
-        """Return the question on the nodes of these units only."""
-        return Slots(self._session, self._gang, chosen)
-
-    def enough(self, victims: Victims, order: IntArray) -> IntArray | None:
-        """Return the fewest of the first units that are enough, by one sum over them all."""
-        if self._limited:
-            return super().enough(victims, order)
-        turns = _turns(victims, order, self._unit)
-        going = np.flatnonzero(turns < len(order))
+    def _least(self, order: IntArray) -> int:
+        """Return how many of the first units the sums require, by one sum over them all."""
+        turns = _turns(self._session.victims, order, self._unit)
+        rows = np.flatnonzero(turns < len(order))
         # By node, and on each in the order in which they go: then the running sum of a node's rows
         # is what is free there after each of them.
-        going = going[np.lexsort((turns[going], self._place[going]))]
-        place = self._place[going]
+        rows = rows[np.lexsort((turns[rows], self._place[rows]))]
+        place = self._place[rows]
         first = np.diff(place, prepend=-1) > 0
         free = self._free[place]
         for column in self._columns:
-            freed = np.cumsum(self._requests[going, column])
+            freed = np.cumsum(self._held[rows, column])
             # The running sum is of all rows; what had been freed before the first row of a node is
             # taken off, and a running maximum carries that value on to the node's other rows.
-            before = np.where(first, freed - self._requests[going, column], -np.inf)
+            before = np.where(first, freed - self._held[rows, column], -np.inf)
             freed -= np.maximum.accumulate(before)
             free[:, column] += np.minimum(freed, FREED).astype(np.int64)
-        held = self._fit.hold(self._nodes, self._free)
-        slots = self._fit.hold(self._nodes[place], free)
-        gained = slots - np.where(first, held[place], np.roll(slots, 1))
-        sums = np.cumsum(np.bincount(turns[going], gained, len(order)))
-        many = int(np.searchsorted(sums, self._wanted - int(held.sum()))) + 1
-        return order[:many] if many <= len(order) else None
+        with self._gone():
+            held = self._given(self._nodes, self._free)
+            given = self._given(self._nodes[place], free)
+        gained = given - np.where(first[:, None], held[place], np.roll(given, 1, axis=0))
+        sums = np.cumsum(_sums(turns[rows], gained, len(order)), axis=0)
+        enough = self._suffices(sums + held.sum(axis=0) + self._others)
+        return int(enough.argmax()) + 1 if enough.any() else 0
 
-    def spare(self, victims: Victims, units: IntArray) -> IntArray:
+    def spare(self, units: IntArray) -> IntArray:
         """Return the positions of those of these units that might stay, one alone."""
-        going = np.flatnonzero(mark(victims, units)[self._unit])
-        owner, place = _owners(victims, units, self._unit[going]), self._place[going]
-        pairs, pair = np.unique(owner * len(self._nodes) + place, return_inverse=True)
-        owners, places = pairs // len(self._nodes), pairs % len(self._nodes)
-        free, left = self._free.copy(), self._free[places]
-        for column in self._columns:
-            freed = np.bincount(place, self._requests[going, column], len(free))
-            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
-            own = np.bincount(pair, self._requests[going, column], len(pairs))
-            left[:, column] += np.minimum(freed[places] - own, FREED).astype(np.int64)
-        held = self._fit.hold(self._nodes, free)
-        lost = held[places] - self._fit.hold(self._nodes[places], left)
+        victims, width = self._session.victims, len(self._nodes)
+        rows = np.flatnonzero(mark(victims, units)[self._unit])
+        owner, place = _owners(victims, units, self._unit[rows]), self._place[rows]
+        pairs, pair = np.unique(owner * width + place, return_inverse=True)
+        owners, places = pairs // width, pairs % width
+        free = self._freed(self._free, rows, place)
+        left = 2 * free[places] - self._freed(free[places], rows, pair)
+        with self._gone():
+            held = self._given(self._nodes, free)
+            lost = held[places] - self._given(self._nodes[places], left)
         # Exact for one unit that stays alone: what several would cost together on one node may be
         # more, so the caller still tries.
-        lost = np.bincount(owners, lost, len(units) + 1)[:-1]
-        return np.flatnonzero(lost <= int(held.sum()) - self._wanted)
+        lost = _sums(owners, lost, len(units) + 1)[:-1]
+        return np.flatnonzero(self._suffices(held.sum(axis=0) + self._others - lost))
 
     @property
-    def nearness(self) -> Nearness:
-        """What tells how near each node is."""
-        return self._lack
+    def nearness(self) -> Nearness | None:
+        """What returns how near each node is to one more task; None: that decides nothing."""
+        return self._lack if self._exact else None
 
     def _lack(self) -> FloatArray:
-        """Return (N,) what part of a task's room still lacks on each node."""
-        shape, free = self._fit.shape.request, self._room(ALL)
+        """Return (N,) what part of a task's request each node lacks."""
+        ((tasks, _),), free = self._demand, self._free_on(ALL)
+        shape, capacity = tasks.shape.request, self._session.fit(tasks, future=True).capacity
         lack = np.zeros(len(free))
         for column in self._columns:
-            more = shape[column] * (self._fit.capacity + 1) - free[:, column]
+            more = shape[column] * (capacity + 1) - free[:, column]
             np.maximum(lack, more / shape[column], out=lack)
         # Nodes that lack the same stay apart.
         nearness: FloatArray = lack + np.arange(len(lack)) * 1e-9
         return nearness
 
     def _admissible(self, chosen: BoolArray) -> bool:
-        """Say whether the queue's limits allow the gang once these are gone."""
+        """Return whether the queue's limits allow the gang once these are gone."""
         session, victims, queue = self._session, self._session.victims, self._gang.spec.queue
-        # Where limits hang together, what others give back may matter to this queue: that is seen
-        # only with all of it done.
+        mark, lacking = session.mark(), self._lacking
+        # Where limits depend on each other, what other queues release may matter to this one.
         if session.snapshot.intertwined:
-            mark = session.mark()
             session.evict(self._gang, chosen, None)
-            refusal = session.rules.admissible(self._gang, self._lacking)
-            session.undo(mark)
-            return refusal is None
-        if queue in victims.queues:
-            mine = chosen & (victims.queue == victims.queues.index(queue))
-            freed = victims.amount[mine].sum(axis=0)
-        else:
-            freed = np.zeros_like(self._lacking)
-        return self._session.rules.admissible(self._gang, self._lacking - freed) is None
+        elif queue in victims.queues:
+            own = chosen & (victims.queue == victims.queues.index(queue))
+            lacking = lacking - victims.amount[own].sum(axis=0)
+        refusal = session.rules.admissible(self._gang, lacking)
+        session.undo(mark)
+        return refusal is None
+
+
+def _sums(rows: IntArray, amounts: IntArray, count: int) -> IntArray:
+    """Return (count, K) the sums of (M, K) amounts by row."""
+    sums = [np.bincount(rows, column, count) for column in amounts.T]
+    return np.stack(sums, axis=1).astype(np.int64)
 
 
 def _turns(victims: Victims, order: IntArray, units: IntArray) -> IntArray:
@@ -707,7 +663,8 @@ def choose(
         if best is None or offer[0] < best[0]:
             best = offer
     if many <= FEW:
-        best = _search(victims, np.flatnonzero(open_), trial, allowed, best)
+        units = np.flatnonzero(open_)
+        best = _search(victims, units, trial.narrowed(mark(victims, units)), allowed, best)
     return None if best is None else best[1]
 
 
@@ -733,7 +690,7 @@ def _shortest(
         if (all_of_it := marks.tobytes()) in vain:
             continue
         narrow = trial.narrowed(marks)
-        enough = narrow.enough(victims, going)
+        enough = narrow.enough(going)
         if enough is not None:
             news = enough.tobytes() not in seen
             seen |= {order.tobytes(), enough.tobytes()}
@@ -796,7 +753,7 @@ def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray | None:
 
     None: the budget ended before that was known.
     """
-    spare = trial.spare(victims, units)
+    spare = trial.spare(units)
     if not len(spare):
         return units
     # From here on only subsets are asked for, so the nodes of all others need no second look.
@@ -814,7 +771,7 @@ def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray | None:
         if (left != chosen).any() and trial.fits(left):
             # With less to spare most of the others are needed, which costs no trial of each.
             chosen, kept = left, np.flatnonzero(stays)
-            spare = kept[trial.spare(victims, units[kept])]
+            spare = kept[trial.spare(units[kept])]
             several = (each[np.isin(each, spare)] for each in chunks)
             chunks = [each for each in several if len(each)]
             continue

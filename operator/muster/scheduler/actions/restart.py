@@ -15,7 +15,7 @@ import numpy as np
 from muster.api.reasons import DeletionReason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions.allocate import attempt
-from muster.scheduler.actions.eviction import trial_of
+from muster.scheduler.actions.eviction import Trial
 from muster.scheduler.decision import Move
 from muster.scheduler.model import UNLIMITED, Gang
 from muster.scheduler.ranks import placements
@@ -53,7 +53,7 @@ def _restart(session: Session, gang: GangState) -> None:
     # The nodes that are kept for its missing members are free for it.
     session.recall(gang)
     own = victims.own(gang.spec)
-    stays = trial_of(session, gang).fits(np.zeros_like(own))
+    stays = Trial(session, gang).fits(np.zeros_like(own))
     if own.any() and not (stays or session.budget.exhausted()):
         session.evict(gang, own, ACTION)
         successor = session.new_state(_without_pods(gang.spec))
