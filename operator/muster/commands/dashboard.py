@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from muster.allocator.view import Seen
@@ -102,7 +102,8 @@ class _Eye:
             lambda: self._seen,
             lambda: self._chosen,
             self._store,
-            read=self._read,
+            # By the rights of the kubeconfig: the user is at this machine.
+            read=lambda _authorization, path, asked: kube.text(path, **asked),
             title="the cluster",
             words=words,
         )
@@ -131,7 +132,3 @@ class _Eye:
         _, _, saw = snapshot.look(self._store, rules, hold, chosen, time.time())
         self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))
         self.source.past.saw(saw)
-
-    async def _read(self, _authorization: str, path: str, asked: Mapping[str, str]) -> str:
-        """Read by one's own rights: whoever looks sits at this machine."""
-        return await self._kube.text(path, **asked)

@@ -51,13 +51,11 @@ def run(command: Command, namespace: str = "", kubeconfig: str = "", context: st
     try:
         loops.run(_print(command, namespace, kubeconfig, context))
     except ApiError as error:
-        return _complain(explained(error))
+        text = explained(error)
     except (RefusedError, ConfigurationError, OSError, *BROKEN) as error:
-        return _complain(str(error) or f"no answer came: {type(error).__name__}")
-    return 0
-
-
-def _complain(text: str) -> int:
+        text = str(error) or f"no answer came: {type(error).__name__}"
+    else:
+        return 0
     output.complain(text)
     return FAILED
 
@@ -79,18 +77,15 @@ async def _print(command: Command, namespace: str, kubeconfig: str, context: str
 
 def explained(error: ApiError) -> str:
     """Return what the server says, and what somebody can do about it who may not do that."""
-    return error.message + _cure(error)
-
-
-def _cure(error: ApiError) -> str:
     denied = _FORBIDDEN.search(error.message) if error.unpermitted else None
     if denied is None:
-        return ""
+        return error.message
     role = "edit" if denied["verb"] in WRITES else "view"
     if denied["namespace"]:
         where = f"a RoleBinding to the ClusterRole {role} in namespace {denied['namespace']}"
-        return f"; {where} would allow it"
-    return f"; an administrator's ClusterRoleBinding to {denied['verb']} them would allow it"
+    else:
+        where = f"an administrator's ClusterRoleBinding to {denied['verb']} them"
+    return f"{error.message}; {where} would allow it"
 
 
 async def listed(kube: Kube, resource: Resource, namespace: str, **params: str) -> list[Json]:

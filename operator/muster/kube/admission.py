@@ -16,7 +16,7 @@ import logging
 import ssl
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -53,16 +53,13 @@ def bundle(old: bytes, new: bytes, now: float) -> bytes:
     ours = {c for c in known if _is_ours(c) and c.not_valid_after_utc > moment} - {added}
     kept = sorted(ours, key=lambda c: (c.not_valid_before_utc, c.serial_number))[-(MOST - 1) :]
     others = [certificate for certificate in known if not _is_ours(certificate)]
-    return _pem([*others, *kept, added])
+    kept = [*others, *kept, added]
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in kept)
 
 
 def _is_ours(certificate: x509.Certificate) -> bool:
     named = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return [attribute.value for attribute in named] == [NAME]
-
-
-def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
-    return b"".join(c.public_bytes(serialization.Encoding.PEM) for c in certificates)
 
 
 CONFIGURATIONS = Resource(

@@ -109,10 +109,6 @@ class Informer:
             failures += 1
             await asyncio.sleep(BACKOFF.pause(failures))
 
-    async def read(self) -> None:
-        """Read the collection once, beside its watch or without. Raises ApiError and others."""
-        await self._list()
-
     def _fail(self, message: str, error: Exception | None = None) -> None:
         if message != self._logged:
             log.warning("cannot read %s: %s", self.resource.plural, message, exc_info=error)
@@ -125,8 +121,11 @@ class Informer:
         self.problem = ""
         self.beat = time.monotonic()
 
-    async def _list(self) -> str:
-        """Read all; return its version."""
+    async def read(self) -> str:
+        """Read the collection once, beside its watch or without; return its version.
+
+        Raises ApiError, connection errors.
+        """
         seen: set[Key] = set()
         # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
         reached, begun = self.collection.reached(self.namespace), False
@@ -152,7 +151,7 @@ class Informer:
         self.beat = time.monotonic()
         if self._version and self._broken:
             await self._look_back()
-        self._version = self._version or await self._list()
+        self._version = self._version or await self.read()
         self._broken = True
         params = {
             **self._params,

@@ -224,7 +224,10 @@ class LeaderElector:
             fresh["acquireTime"] = spec.get("acquireTime", fresh["acquireTime"])
         # With the version that was read: of two that find it free the server lets one in, and a
         # process that slept in between is refused.
-        await self._put({**lease, "spec": fresh})
+        self._wrote, self._unanswered = True, lease["metadata"]["resourceVersion"]
+        path = f"{self._path}/{self._name}"
+        await self._kube.replace(path, {**lease, "spec": fresh}, PriorityLevel.LEADERSHIP)
+        self._unanswered = None
         return True
 
     def _expired(self, lease: Json) -> bool:
@@ -236,11 +239,6 @@ class LeaderElector:
         duration = float(spec.get("leaseDurationSeconds") or self._timings.duration)
         self._runs_out = self._seen[1] + duration
         return client.since_boot() >= self._runs_out
-
-    async def _put(self, lease: Json) -> None:
-        self._wrote, self._unanswered = True, lease["metadata"]["resourceVersion"]
-        await self._kube.replace(f"{self._path}/{self._name}", lease, PriorityLevel.LEADERSHIP)
-        self._unanswered = None
 
     def _document(self, changes: int) -> Json:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -322,22 +322,20 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     guard = found.pop(_GUARD, None)
     # Without grace: etcd's data goes, too.
     processes.stop(found.values(), grace=0)
-    _clear_away(handle.recorded_extra(files))
+    if sweep := handle.recorded_extra(files).sweep:
+        # What added components leave outside of the folder.
+        done = subprocess.run(sweep, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"{shlex.join(sweep)}:\n{done.stderr.strip()}")
     if there and reached:
         contents.clear(there, reached, say)
     running = _load(files)
-    if running and running.options.kubeconfig:
-        _remove_copy(running.options.kubeconfig, files.kubeconfig)
+    copy = running.options.kubeconfig if running else None
+    with contextlib.suppress(FileNotFoundError):
+        if copy and copy.read_bytes() == files.kubeconfig.read_bytes():
+            copy.unlink()
     if files.home.exists():
         _remove(files, guard)
-
-
-def _clear_away(extra: Extra) -> None:
-    """Remove what the added components leave outside the cluster's folder."""
-    if extra.sweep:
-        done = subprocess.run(extra.sweep, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ClusterError(f"{shlex.join(extra.sweep)}:\n{done.stderr.strip()}")
 
 
 def _remove(files: Layout, guard: processes.Identity | None) -> None:
@@ -348,12 +346,6 @@ def _remove(files: Layout, guard: processes.Identity | None) -> None:
     if guard and guard.pid != os.getpid():
         processes.stop([guard], grace=0)
     shutil.rmtree(files.home)
-
-
-def _remove_copy(copy: Path, original: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if copy.read_bytes() == original.read_bytes():
-            copy.unlink()
 
 
 if __name__ == "__main__":  # in a session of its own, before the first component starts

@@ -43,11 +43,7 @@ if TYPE_CHECKING:
 def add_to(subparsers: Subparsers) -> None:
     """Add the command `local`; after parsing, `args.run(args)` is the exit code."""
     text = "a real API server on this machine, with simulated nodes"
-    add_actions(subparsers.add_parser("local", help=text, description=text))
-
-
-def add_actions(parser: argparse.ArgumentParser) -> None:
-    """Add up, down and the others to a parser."""
+    parser = subparsers.add_parser("local", help=text, description=text)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     add_up(_action(actions, "up", "bring up a cluster", _up))
     add_down(_action(actions, "down", "end a cluster and remove its files", down))
@@ -165,14 +161,11 @@ def _action(
     return parser
 
 
-_SAID = (cluster.ClusterError, binaries.BinariesError)
-
-
 def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     def reported(args: argparse.Namespace) -> int:
         try:
             return run(args)
-        except _SAID as error:
+        except (cluster.ClusterError, binaries.BinariesError) as error:
             print(f"muster local: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:

@@ -256,12 +256,11 @@ class Show:
             self._latest[sight.name] = sight
             state, meant = sight.status.state, self.meant.get(sight.name)
             if meant is not None and state in history.ENDED and state != meant:
-                raise ShowError(f"{sight.name} is {state}, not {meant}: {_why(sight)}")
-
-
-def _why(job: JobSight) -> str:
-    condition = job.status.condition(job.status.state)
-    return job.status.reason or (condition.message if condition else "no reason given")
+                condition = sight.status.condition(state)
+                why = condition.message if condition else "no reason given"
+                raise ShowError(
+                    f"{sight.name} is {state}, not {meant}: {sight.status.reason or why}"
+                )
 
 
 class Narrator:
