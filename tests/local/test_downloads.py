@@ -79,15 +79,9 @@ class Site:
         }
         self.pages["/kwok"] = json.dumps({"assets": [asset]}).encode()
 
-    def sources(self) -> downloads.Sources:
-        """Put this site in place of the official ones."""
-        return downloads.Sources(
-            f"{self.url}/index.yaml", f"{self.url}/release", f"{self.url}/kwok"
-        )
-
     def fetch(self, version: str = "1.36.2", *, exact: bool = True) -> Path:
         """Download all programs from here."""
-        return downloads.fetch(handle.PROGRAMS, version, exact=exact, sources=self.sources())
+        return downloads.fetch(handle.PROGRAMS, version, exact=exact)
 
 
 @pytest.fixture
@@ -114,7 +108,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        pages.append(Site(f"http://127.0.0.1:{server.server_port}"))
+        url = f"http://127.0.0.1:{server.server_port}"
+        for name, path in (("ARCHIVES", "index.yaml"), ("RELEASES", "release"), ("KWOK", "kwok")):
+            monkeypatch.setattr(downloads, name, f"{url}/{path}")
+        pages.append(Site(url))
         try:
             yield pages[0]
         finally:
@@ -281,9 +278,9 @@ def test_that_nothing_can_be_reached_is_known_at_once(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    sources = downloads.Sources(f"http://127.0.0.1:{port}/index.yaml")
+    monkeypatch.setattr(downloads, "ARCHIVES", f"http://127.0.0.1:{port}/index.yaml")
     with pytest.raises(downloads.DownloadError, match="refused"):
-        downloads.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+        downloads.fetch(["etcd"], "1.36.2", exact=True)
 
 
 def test_a_server_that_never_answers_is_given_up_in_seconds(
@@ -293,8 +290,9 @@ def test_a_server_that_never_answers_is_given_up_in_seconds(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(downloads, "_REACH_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sources = downloads.Sources(f"http://127.0.0.1:{silent.getsockname()[1]}/index.yaml")
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/index.yaml"
+        monkeypatch.setattr(downloads, "ARCHIVES", url)
         start = time.monotonic()
         with pytest.raises(downloads.DownloadError, match=r"timed out|no answer"):
-            downloads.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+            downloads.fetch(["etcd"], "1.36.2", exact=True)
         assert time.monotonic() - start < 20

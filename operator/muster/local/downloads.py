@@ -42,6 +42,12 @@ DIGESTS = Path(__file__).with_name("digests.txt")
 ACCEPT = "MUSTER_ACCEPT_DOWNLOADS"
 _PUBLISHED = "published"
 _SECURE = ("https",)
+# Where to download from; the URLs in the first and the last, which are indexes, are followed.
+ARCHIVES = (
+    "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml"
+)
+RELEASES = "https://dl.k8s.io/release"
+KWOK = f"https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/v{options.KWOK_VERSION}"
 
 
 def digests() -> dict[str, str]:
@@ -63,20 +69,6 @@ def _digest(name: str, published: Callable[[], str]) -> str:
             "one that is published beside it"
         )
     return kept or published()
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where to download from; the URLs in the two indexes are followed as they stand."""
-
-    archives: str = (
-        "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/"
-        "envtest-releases.yaml"
-    )
-    kubernetes: str = "https://dl.k8s.io/release"
-    kwok: str = (
-        f"https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/v{options.KWOK_VERSION}"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +95,19 @@ def newest(minor: str) -> Path:
     return max(found, key=lambda path: _patch(path.parent.name), default=folder(f"{minor}.0"))
 
 
-def fetch(
-    names: Iterable[str],
-    version: str,
-    *,
-    exact: bool,
-    sources: Sources | None = None,
-) -> Path:
+def fetch(names: Iterable[str], version: str, *, exact: bool) -> Path:
     """Download these programs; the answer is the folder that they are in.
 
     `exact` refuses another patch release of the same minor where there is no archive of
     `version`. DownloadError if anything is not to be had; what was checked stays.
     """
-    places = sources or Sources()
-    archives = manifest.document(_read(places.archives, _REACH_SECONDS))["releases"]
+    archives = manifest.document(_read(ARCHIVES, _REACH_SECONDS))["releases"]
     release = choose(archives, version, exact=exact)
     target = folder(release)
     with layout.held(target.with_suffix(".lock")):
         target.mkdir(parents=True, exist_ok=True)
         wanted = [name for name in names if not (target / name).exists()]
-        for item in _items(wanted, release, archives, places):
+        for item in _items(wanted, release, archives):
             _get(item, target)
     return target
 
@@ -139,12 +124,7 @@ def choose(archives: dict[str, Any], version: str, *, exact: bool) -> str:
     return max(same, key=_patch)[1:]
 
 
-def _items(
-    names: list[str],
-    release: str,
-    archives: dict[str, Any],
-    places: Sources,
-) -> list[Item]:
+def _items(names: list[str], release: str, archives: dict[str, Any]) -> list[Item]:
     items = []
     members = tuple(name for name in names if name in _ARCHIVED)
     if members:
@@ -156,28 +136,28 @@ def _items(
         items.append(Item(file, entry["selfLink"], digest, members))
     for name in names:
         if name == handle.KWOK:
-            items.append(_kwok(places.kwok))
+            items.append(_kwok())
         elif name not in _ARCHIVED:
-            items.append(_program(name, release, places.kubernetes))
+            items.append(_program(name, release))
     return items
 
 
-def _program(name: str, release: str, place: str) -> Item:
-    url = f"{place}/v{release}/bin/{_platform().replace('-', '/')}/{name}"
+def _program(name: str, release: str) -> Item:
+    url = f"{RELEASES}/v{release}/bin/{_platform().replace('-', '/')}/{name}"
     file = f"{name}-v{release}-{_platform()}"
     return Item(name, url, _digest(file, lambda: _read(f"{url}.sha256").decode().split()[0]))
 
 
-def _kwok(release: str) -> Item:
+def _kwok() -> Item:
     file = f"kwok-{_platform()}"
-    found = next((a for a in json.loads(_read(release))["assets"] if a["name"] == file), None)
+    found = next((a for a in json.loads(_read(KWOK))["assets"] if a["name"] == file), None)
     if found is None:
-        raise DownloadError(f"{release} lists no {file}")
+        raise DownloadError(f"{KWOK} lists no {file}")
 
     def published() -> str:
         algorithm, _, digest = (found.get("digest") or "").partition(":")
         if algorithm != "sha256":
-            raise DownloadError(f"{release} lists no {file} with a checksum")
+            raise DownloadError(f"{KWOK} lists no {file} with a checksum")
         return str(digest)
 
     kept = f"kwok-v{options.KWOK_VERSION}-{_platform()}"
