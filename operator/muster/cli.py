@@ -105,14 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         help="print all objects that a job would become",
         epilog="Flags of muster run that shape jobs are taken too, --gang-scheduler-name first.",
     )
-    shown.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        required=True,
-        metavar="JOB.yaml",
-        help="file of jobs, - for standard input; repeatable",
-    )
+    _add_files(shown, "JOB.yaml", "file of jobs, - for standard input; repeatable")
     shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
     shown.set_defaults(run=_render, run_flags=True)
     _add_questions(subparsers)
@@ -135,14 +128,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="What is lost is named on standard error. Code 0: converted, 1: a job that comes "
         "out cannot run, or with --strict something is lost, 2: no job.",
     )
-    turned.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        required=True,
-        metavar="OLD.yaml",
-        help="file of jobs, and of the runtimes of TrainJobs; - for standard input; repeatable",
-    )
+    text = "file of jobs, and of the runtimes of TrainJobs; - for standard input; repeatable"
+    _add_files(turned, "OLD.yaml", text)
     turned.add_argument("--to", choices=("v1", "trainjob"), default="v1", help="(v1)")
     turned.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml")
     turned.add_argument("--strict", action="store_true", help="code 1 if anything is lost")
@@ -154,6 +141,11 @@ def _parser() -> argparse.ArgumentParser:
     version = subparsers.add_parser("version", help="print the version")
     version.set_defaults(run=_print_version)
     return parser
+
+
+def _add_files(parser: argparse.ArgumentParser, metavar: str, text: str) -> None:
+    add = parser.add_argument
+    add("-f", "--filename", action="append", required=True, metavar=metavar, help=text)
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:

@@ -69,13 +69,8 @@ def _json(found: Sequence[Finding]) -> str:
     return json.dumps(made, indent=2) + "\n"
 
 
-NOTHING: Final = {
-    each.name: each.default_factory()
-    if each.default_factory is not dataclasses.MISSING
-    else each.default
-    for each in dataclasses.fields(Facts)
-}
-"""What stands in a field of the facts that is not known."""
+NOTHING: Final = Facts(0.0, Settings())
+"""Facts of which none is known."""
 
 
 class _Reader:
@@ -177,7 +172,7 @@ class _Reader:
             self._unread[field] = f"ask again: no answer came ({type(error).__name__})"
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             self._unread[field] = f"what the server answers cannot be read: {error!r:.100}"
-        return NOTHING[field]
+        return getattr(NOTHING, field)
 
     async def _known(self, field: str, asked: str, reading: Awaitable[T], otherwise: T) -> T:
         """Return what is read, `otherwise` if there is no such thing or it may not be read.
