@@ -140,19 +140,21 @@ def boolean(text: str) -> bool:
     return true
 
 
-def count(text: str) -> int:
-    """Read an integer of 0 or more."""
-    if not re.fullmatch(r"\d{1,9}", text):
-        raise ValueError("write an integer of 0 or more")
-    return int(text)
+def integer(least: int, most: int = 10**9) -> Callable[[str], int]:
+    """Return a reader of integers in that range, of at most nine digits."""
+
+    def read(text: str) -> int:
+        number = int(text) if re.fullmatch(r"\d{1,9}", text) else -1
+        if number < least:
+            raise ValueError(f"write an integer of {least} or more")
+        if number > most:
+            raise ValueError(f"write an integer from {least} to {most}")
+        return number
+
+    return read
 
 
-def positive(text: str) -> int:
-    """Read an integer of 1 or more."""
-    number = count(text) if text.isdecimal() else 0
-    if not number:
-        raise ValueError("write an integer of 1 or more")
-    return number
+count, positive = integer(0), integer(1)
 
 
 def share(text: str) -> float:
@@ -160,13 +162,6 @@ def share(text: str) -> float:
     number = float(text) if re.fullmatch(r"\d*\.?\d+", text) else 0.0
     if not 0 < number <= 1:
         raise ValueError("write a number above 0 and up to 1, like 0.55")
-    return number
-
-
-def _max_replicas(text: str) -> int:
-    number = positive(text)
-    if number > MAX_REPLICAS:
-        raise ValueError(f"write an integer from 1 to {MAX_REPLICAS}")
     return number
 
 
@@ -317,7 +312,7 @@ SCOPE = (
     Flag("shared-environment-above", "jobs of more pods have the addresses of all once, in a "
          "ConfigMap (32)", "shared_above", count),
     Flag("max-replicas-per-job", "maximum number of pods of one job; a larger job is Invalid "
-         f"({MAX_REPLICAS}, which is also the largest value)", convert=_max_replicas),
+         f"({MAX_REPLICAS}, which is also the largest value)", convert=integer(1, MAX_REPLICAS)),
     Flag("max-job-bytes-per-namespace", "maximum bytes of the documents of a namespace's jobs; "
          "the youngest jobs beyond it are Invalid (64Mi)", convert=size),
     Flag("max-job-bytes", "the same for all jobs (512Mi)", convert=size),
