@@ -163,15 +163,11 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     # Until it takes them in itself: the kernel tells the first process of a container nothing of
     # signals that it has no handler for.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        # At once: nothing has been begun.
+        signal.signal(number, lambda *_: os._exit(0))
     # What the operator needs takes long to import, and no other command needs it.
     code: int = importlib.import_module("muster.runtime.app").main(chosen)
     return code
-
-
-def _leave(_number: int, _frame: object) -> None:
-    """End at once: nothing has been begun."""
-    os._exit(0)
 
 
 def _demo(args: argparse.Namespace) -> int:

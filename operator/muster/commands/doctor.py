@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -304,8 +305,12 @@ class _Reader:
                          for pair in found)  # fmt: skip
 
     async def _nodes(self) -> tuple[NodeView, ...]:
-        found = await self._listed("nodes", resources.NODES)
-        return tuple(view for doc in found if (view := _readable(parse_node, doc)) is not None)
+        views = []
+        for document in await self._listed("nodes", resources.NODES):
+            # The operator tells of an unreadable one on the object.
+            with contextlib.suppress(AttributeError, LookupError, TypeError, ValueError):
+                views.append(parse_node(document))
+        return tuple(views)
 
     async def _jobs(self) -> tuple[Job, ...]:
         """Return the jobs that are not over."""
@@ -357,13 +362,6 @@ class _Reader:
 
 def _called(resource: Resource) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-
-
-def _readable(parse: Callable[[Json], T], document: Json) -> T | None:
-    try:
-        return parse(document)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return None  # the operator tells of it on the object
 
 
 def _deployment(document: Json) -> Deployment:

@@ -177,8 +177,12 @@ def key_of_pod(store: Store, what: Reference, namespace: str) -> str:
         pod = store.pod(namespace, what.name)
         if pod is not None:
             return holdings.holder(store, pod)
-    if not what.kind or live.is_kind(what.kind, "Job"):
-        return _of_batch(store, namespace, what.name)
+    for key in store.foreign if not what.kind or live.is_kind(what.kind, "Job") else ():
+        for pod, _ in store.foreign.members(key):
+            # Kubernetes up to 1.26 has the short label alone.
+            labels = (pod.labels.get(names.BATCH_JOB_NAME), pod.labels.get("job-name"))
+            if pod.namespace == namespace and what.name in labels:
+                return key
     return ""
 
 
@@ -250,17 +254,6 @@ def _standing(gang: GangInput, decision: Decision | None, foretold: float | None
             starts = _start(ruling, foretold) if ruling.ever_possible else "never as things are"
     verdict = replace(verdict, summary=verdict.summary or _size(gang))
     return Standing(gang.key, verdict.state, gang.queue, verdict, (), (), gang.created, starts)
-
-
-def _of_batch(store: Store, namespace: str, name: str) -> str:
-    """Return the key of the gang of the pods of that batch Job."""
-    for key in store.foreign:
-        for pod, _ in store.foreign.members(key):
-            # Kubernetes up to 1.26 has the short label alone.
-            labels = (pod.labels.get(names.BATCH_JOB_NAME), pod.labels.get("job-name"))
-            if pod.namespace == namespace and name in labels:
-                return key
-    return ""
 
 
 @asynccontextmanager

@@ -93,15 +93,14 @@ def _cells(rows: Sequence[Row]) -> Iterator[list[str]]:
 
 def _csv(rows: Sequence[Row]) -> str:
     """Return the rows without their sum, which a spreadsheet would count once more."""
-    found = [list(map(_no_formula, cells)) for cells in _cells(rows)]
+    # Spreadsheets read a quoted cell as text: names of tenants may look like formulas.
+    found = [
+        [f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell for cell in cells]
+        for cells in _cells(rows)
+    ]
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(found[: len(rows) + 1])
     return out.getvalue()
-
-
-def _no_formula(cell: str) -> str:
-    """Return a cell that spreadsheets read as text: names of tenants may look like formulas."""
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def _table(rows: Sequence[Row]) -> str:

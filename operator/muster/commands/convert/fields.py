@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -167,12 +167,6 @@ def without_nothing(fields: Mapping[str, Any]) -> Json:
 
 def _reason(reasons: Reasons, path: str) -> tuple[str, str]:
     plain = re.sub(r"\[[^]]*\]", "", path)
-    fitting = (start for start in _starts(plain) if start in reasons)
-    return reasons[next(fitting, "")]
-
-
-def _starts(path: str) -> Iterable[str]:
-    """Yield a path and those above it, the longest first."""
-    while path:
-        yield path
-        path = path.rpartition(".")[0]
+    while plain not in reasons:
+        plain = plain.rpartition(".")[0]
+    return reasons[plain]

@@ -349,7 +349,11 @@ def write(source: Fields) -> list[Json]:
             "take an image with sshd",
         )
     meta, spec = job.metadata(source), source.open("spec")
-    _unheard(source.open("metadata"), meta)
+    for name in mapping(meta.get("annotations")):
+        if name.startswith(_OWN):  # it stays, for the way back
+            source.open("metadata").note(
+                f"metadata.annotations[{name}]", "Trainer does not read it"
+            )
     roles = _roles(framework, spec.open(framework.spec_field))
     _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
     begins = spec.take("launcherCreationPolicy", str)
@@ -378,13 +382,6 @@ def write(source: Fields) -> list[Json]:
             "spec": {"runtimeRef": reference_, "trainer": trainer, **train},
         },
     ]
-
-
-def _unheard(written: Fields, meta: Json) -> None:
-    """Name the annotations that only Muster reads; they stay, for the way back."""
-    for name in mapping(meta.get("annotations")):
-        if name.startswith(_OWN):
-            written.note(f"metadata.annotations[{name}]", "Trainer does not read it")
 
 
 def _scheduling(policy: Fields, roles: Sequence[_Role]) -> None:

@@ -166,11 +166,6 @@ def _policies(policy: Fields, type_: str) -> set[str]:
     return {_EFFECTS[each] for each in wanted if each in _EFFECTS}
 
 
-def _restart_policy(of_pod: str, effects: set[str]) -> str:
-    """Return that of a role: what becomes of a failed pod goes before what its kubelet does."""
-    return names.RestartPolicy.ON_FAILURE.value if effects & {_GANG, _POD} else of_pod
-
-
 def _waits(task: Fields, workers: Sequence[str]) -> bool:
     """Take the dependency of a launcher on its workers."""
     depends = task.open("dependsOn")
@@ -293,7 +288,10 @@ def _tasks(
         _taken_over(task, found, mounts)
         if plan.framework.pods.container:
             job.listen(plan.framework, found, plan.port)
-        policy = _restart_policy(job.restart_policy(found), general | own)
+        policy = job.restart_policy(found)
+        if (general | own) & {_GANG, _POD}:
+            # What becomes of a failed pod goes before what its kubelet does.
+            policy = names.RestartPolicy.ON_FAILURE.value
         roles[type_] = job.role(task.take("replicas", int), policy, found)
         workers = [other for other in tasks if plan.roles.get(other) == WORKER]
         if type_ == LAUNCHER and _waits(task, workers):
