@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3634,
     "local": 3726,
     "muster": 1127,
-    "runtime": 2325,
+    "runtime": 2341,
     "scheduler": 11079,
     "store": 3303,
-    "tests": 74919,
+    "tests": 74922,
     "tools": 2587,
 }
 

@@ -18,7 +18,8 @@ from support.rehearsal.virtual_cluster import Process
 CLASSES = {"high": 1000, "low": -10}
 TENANTS, EACH, SECONDS = 20, 2, 0.4
 """Others that write all the time, how much each has to write, and how long each write takes."""
-SOON = 5.0
+SOON, SEEDS = 7.0, range(4)
+"""Seconds after which the job or pod runs, and orders of events in which that is so."""
 PREEMPT = policy.parse({"actions": "allocate, preempt"})
 
 
@@ -108,9 +109,9 @@ async def seconds(make, server, *, after):
 @pytest.mark.parametrize("after", [math.inf, 5.0, 0.0], ids=["quiet", "later", "from the start"])
 @pytest.mark.parametrize("whose", ["a job", "pods of others"])
 def test_room_is_made_beside_whatever_others_write(whose, after):
-    """That a gang is to have it, and that another one leaves, are no prose.
+    """Status writes before an eviction, and pods, wait behind no other writes.
 
-    Nor does it wait behind what its own job was to be told before.
+    Nor behind what the reconcile before was still to write for the same job.
     """
 
     async def story(server, _dice):
@@ -122,7 +123,7 @@ def test_room_is_made_beside_whatever_others_write(whose, after):
 
         return await seconds(make, server, after=after)
 
-    assert virtual_cluster.play(story, 4, {"n1": 2}) < SOON
+    assert max(virtual_cluster.play(story, seed, {"n1": 2}) for seed in SEEDS) < SOON
 
 
 @pytest.mark.parametrize("run", ["1", "30"], ids=["before it is seen to run", "later"])
@@ -153,4 +154,4 @@ def test_end_of_a_job_is_reported_beside_whatever_others_write(run):
         await asyncio.gather(*tasks, return_exceptions=True)
         return took
 
-    assert virtual_cluster.play(story, 4, {"n1": 2}) < SOON
+    assert max(virtual_cluster.play(story, seed, {"n1": 2}) for seed in SEEDS) < SOON

@@ -98,6 +98,15 @@ class Allocator(Protocol):
 
 
 @dataclass(slots=True)
+class _UnderWay:
+    """What makes a reconcile under way urgent, and the placements that it observed."""
+
+    haste: Haste = field(default_factory=Haste)
+    placements: Mapping[str, str] | None = None
+    """None until it has observed any."""
+
+
+@dataclass(slots=True)
 class _Turn:
     """One pass under way."""
 
@@ -134,8 +143,8 @@ class Reconciler:
         self._allocator = allocator
         self._uids: dict[str, str] = {}
         """By job: of which one all that is kept here by its key."""
-        self._under_way: dict[str, Haste] = {}
-        """By job: what makes its pass hurry."""
+        self._under_way: dict[str, _UnderWay] = {}
+        """By job."""
         self._retries: dict[tuple[str, bool], tuple[_Named, int]] = {}
         """By job: what was refused last, and how often in a row something was. The autoscaler, on
         which nothing else depends, has a count of its own."""
@@ -161,11 +170,11 @@ class Reconciler:
         Raises ApiError and connection errors that outlasted the retries. An error that nobody
         expected becomes the state of the job, and is raised, too.
         """
-        self._under_way[key] = Haste()
+        self._under_way[key] = _UnderWay()
         # Not the document: the pass may wait for long, and the store keep a smaller one by then.
         uid = mapping(mapping(self._store.jobs.find(key)).get("metadata")).get("uid")
         try:
-            with self._under_way[key].of_task():
+            with self._under_way[key].haste.of_task():
                 # What was decided before this pass began may be waiting for its status.
                 self.hurry(key)
                 return await self._pass(key)
@@ -181,22 +190,28 @@ class Reconciler:
             del self._under_way[key]
 
     def hurry(self, key: str) -> None:
-        """Let the pass under way wait behind nobody's prose if evictions wait for its status.
+        """Expedite the reconcile under way of a job if evictions wait for its status.
 
-        Or for that of the next one, which has to wait for this one.
+        Or if the next one has to write that status, or has to create pods: it waits for this one.
         """
-        haste = self._under_way.get(key)
-        if haste is None or self._allocator is None:
+        found, job = self._under_way.get(key), self._store.jobs.get(key)
+        if found is None or job is None or self._allocator is None:
             return
-        job = self._store.jobs.get(key)
-        if job and gangstatus.is_awaited(self._allocator.verdict(job), job.status.gang):
-            haste.hurry()
+        awaited = gangstatus.is_awaited(self._allocator.verdict(job), job.status.gang)
+        if awaited or (found.placements is not None and self._has_more(job, found.placements)):
+            found.haste.hurry()
+
+    def _has_more(self, job: Job, known: Mapping[str, str]) -> bool:
+        """Return whether pods have been placed that are not among the known ones."""
+        assert self._allocator is not None
+        placed = self._allocator.placements(job).items()
+        return any(node and known.get(name) != node for name, node in placed)
 
     def on_pod_ended(self, key: str) -> None:
         """Expedite the reconcile under way of a job: the next one may report that the job ends."""
-        haste = self._under_way.get(key)
-        if haste is not None:
-            haste.hurry()
+        found = self._under_way.get(key)
+        if found is not None:
+            found.haste.hurry()
 
     async def _pass(self, key: str) -> float | None:
         if self._store.jobs.fits(key) and (dropped := self._store.jobs.get(key)) is not None:
@@ -234,6 +249,7 @@ class Reconciler:
                 placements=self._allocator.placements(job),
                 verdict=self._allocator.verdict(job),
             )
+            self._under_way[job.key].placements = observed.placements
         if job.total > PODS_PER_TURN:
             await asyncio.sleep(0)
         over = job.status.finished or job.problems or framework.operator.name in context.lacking
