@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2341,
     "scheduler": 11079,
     "store": 3303,
-    "tests": 74922,
+    "tests": 74821,
     "tools": 2587,
 }
 

@@ -8,8 +8,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from muster.cluster import recording
 from muster.cluster.quota import LimitView, QuotaView, Scope
@@ -32,23 +30,6 @@ def test_a_file_decides_the_same_again(chosen):
     again, saved = recording.load(text)
     assert recording.decisions_text(again.decide()) == saved == recording.decisions_text(decisions)
     assert recording.dump(again, again.decide()) == text
-
-
-@given(
-    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5),
-    cpus=st.lists(st.integers(1, 8), min_size=1, max_size=6),
-)
-def test_any_view_decides_the_same_again(sizes, cpus):
-    """Whatever waits on whatever nodes."""
-    view, decisions = seen(
-        nodes=[make_node(name=f"n{i}", cpu=cpu) for i, cpu in enumerate(cpus)],
-        gangs=[
-            make_gang(key=f"team/{i}", roles=[make_role(replicas=size, cpu=size)])
-            for i, size in enumerate(sizes)
-        ],
-    )
-    again, saved = recording.load(recording.dump(view, decisions))
-    assert recording.decisions_text(again.decide()) == saved
 
 
 def test_a_file_is_the_same_in_whatever_order_all_came():

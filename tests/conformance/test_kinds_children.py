@@ -361,27 +361,21 @@ class TestXGBoost:
 class TestPaddle:
     """Collective without a master, parameter servers with one."""
 
-    def test_the_first_worker_of_a_collective_job(self):
-        """It is the meeting point, and knows itself by its address."""
-        roles = {"Worker": listening("PaddleJob", 7, 2)}
-        world = World(of_kind("PaddleJob", **roles)).settle()
-        assert environment(world, "mnist-worker-0") == [
+    @pytest.mark.parametrize(
+        ("pod", "meets"),
+        [
+            ("worker-0", [("POD_IP_DUMMY", OWN_IP), ("PADDLE_MASTER", "$(POD_IP_DUMMY):7")]),
+            ("worker-1", [("PADDLE_MASTER", "mnist-worker-0:7")]),
+        ],
+    )
+    def test_workers_of_a_collective_job(self, pod, meets):
+        """The first is the meeting point and knows itself by its address, others by its name."""
+        world = World(of_kind("PaddleJob", Worker=listening("PaddleJob", 7, 2))).settle()
+        assert environment(world, f"mnist-{pod}") == [
             ("PYTHONUNBUFFERED", "1"),
             ("PADDLE_JOB_ID", "mnist"),
             ("PADDLE_NNODES", "2"),
-            ("POD_IP_DUMMY", OWN_IP),
-            ("PADDLE_MASTER", "$(POD_IP_DUMMY):7"),
-        ]
-
-    def test_other_workers_of_a_collective_job(self):
-        """They know it by its name."""
-        roles = {"Worker": listening("PaddleJob", 7, 2)}
-        world = World(of_kind("PaddleJob", **roles)).settle()
-        assert environment(world, "mnist-worker-1") == [
-            ("PYTHONUNBUFFERED", "1"),
-            ("PADDLE_JOB_ID", "mnist"),
-            ("PADDLE_NNODES", "2"),
-            ("PADDLE_MASTER", "mnist-worker-0:7"),
+            *meets,
         ]
 
     @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from muster import gang
-from support.builders.objects import make_group, make_job, make_replica
+from support.builders.objects import make_group, make_job
 
 FACTS = gang.GangFacts(operator_name="op", priorities={"high": 1})
 BACKENDS = [backend for backend in gang.BACKENDS.values() if backend.apis]
@@ -17,13 +17,6 @@ def test_no_difference_to_what_was_written(backend):
     """A group that is as it was written needs no update (M3)."""
     wanted = backend.group(make_job(), FACTS)
     assert backend.difference(make_group(document=wanted), wanted) is None
-
-
-def test_scaling_changes_the_minimum():
-    """Only what differs is patched, in spec."""
-    group = make_group(document=gang.EMBEDDED.group(make_job(), FACTS))
-    wider = gang.EMBEDDED.group(make_job(replicas=[make_replica(replicas=5)]), FACTS)
-    assert gang.EMBEDDED.difference(group, wider) == {"spec": {"minMember": 5}}
 
 
 def test_a_field_that_the_job_gave_up_is_removed():
@@ -96,26 +89,6 @@ def test_minimums_of_roles_that_others_wrote_stay_where_the_job_asks_for_none():
 def test_how_a_difference_is_applied(backend, api_version, update):
     """Patches where the API takes them, a new object where it does not."""
     assert gang.BACKENDS[backend].api(api_version).update is update
-
-
-@pytest.mark.parametrize(("version", "follows"), [("v1beta1", True), ("v1alpha2", False)])
-def test_a_native_group_takes_a_new_count_where_its_version_can(version, follows):
-    """Only of 1.37 and later, and nothing else of it; other fields want a group made anew."""
-    facts = dataclasses.replace(
-        FACTS, api_version=f"scheduling.k8s.io/{version}", priorities={"high": 1}
-    )
-    group = make_group(document=gang.KUBERNETES.group(make_job(), facts))
-    five = [make_replica(replicas=5)]
-    count = {"schedulingPolicy": {"gang": {"minCount": 5}}}
-    wider = gang.KUBERNETES.group(make_job(replicas=five), facts)
-    found = gang.KUBERNETES.difference(group, wider)
-    assert found == {"spec": count}
-    assert gang.KUBERNETES.in_place(group, found) == (found if follows else None)
-
-    higher = make_job(replicas=five, scheduling={"priority_class": "high"})
-    found = gang.KUBERNETES.difference(group, gang.KUBERNETES.group(higher, facts))
-    assert found == {"spec": {**count, "priorityClassName": "high"}}
-    assert gang.KUBERNETES.in_place(group, found) == ({"spec": count} if follows else None)
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)

@@ -49,41 +49,30 @@ def plays(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> None:
     monkeypatch.setattr(demo, "_play", play)
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_demo_whose_operator_ends_fails(
+@pytest.mark.parametrize(
+    ("error", "keep", "code", "said"),
+    [
+        (ClusterError("the operator ended."), False, 1, "muster demo: the operator ended.\n"),
+        (ClusterError("the operator ended."), True, 1, "muster demo: the operator ended.\n"),
+        # The log is removed with the cluster.
+        (demo.ShowError("simple is Failed"), False, 1, "working: gang scheduler embedded"),
+        (KeyboardInterrupt(), False, 130, "muster demo: interrupted\n"),
+    ],
+    ids=["operator", "operator-kept", "job", "interrupted"],
+)
+def test_demo_that_ends_early_leaves_nothing(
+    error: BaseException,
     keep: bool,
+    code: int,
+    said: str,
     clusters: set[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The exit code is 1, stderr has the reason, and the cluster is deleted."""
-    plays(monkeypatch, ClusterError("the operator ended."))
-    assert demo.main(keep=keep) == 1
-    assert capsys.readouterr().err == "muster demo: the operator ended.\n"
-    assert clusters == set()
-
-
-def test_demo_whose_job_ends_in_another_state_prints_the_end_of_the_log(
-    clusters: set[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The log is removed with the cluster."""
-    plays(monkeypatch, demo.ShowError("simple is Failed, not Succeeded"))
-    assert demo.main() == 1
-    assert "working: gang scheduler embedded" in capsys.readouterr().err
-    assert clusters == set()
-
-
-def test_an_interrupted_demo_leaves_nothing(
-    clusters: set[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Ctrl-C in the middle of the show: a word, and exit code 130."""
-    plays(monkeypatch, KeyboardInterrupt())
-    assert demo.main() == 130
-    assert capsys.readouterr().err == "muster demo: interrupted\n"
+    """The exit code and stderr name the reason, and the cluster is deleted."""
+    plays(monkeypatch, error)
+    assert demo.main(keep=keep) == code
+    assert said in capsys.readouterr().err
     assert clusters == set()
 
 
