@@ -18,7 +18,7 @@ from muster.api import edge, names
 from muster.api.backoff import AFTER_REFUSAL
 from muster.api.model import Job, Json, PodView
 from muster.cluster.pods import LONGEST_GRACE
-from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer
+from muster.cluster.storage import BOUND_BY, SELECTED_NODE, Consumer
 from muster.controller.events import MOST_APART
 from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, pod_reference, reference
@@ -114,7 +114,11 @@ class Binder:
         body: Json = {"metadata": {"annotations": {SELECTED_NODE: consumer.node}}}
         exactly = Exactly(claim.uid)
         if consumer.volume is not None:
-            path, body = VOLUMES.path(name=consumer.volume.name), _reserved(claim)
+            path = VOLUMES.path(name=consumer.volume.name)
+            named = {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid}
+            claimed = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **named}
+            # It keeps the volume for the claim.
+            body = {"metadata": {"annotations": {BOUND_BY: "yes"}}, "spec": {"claimRef": claimed}}
             # As it was seen: the volume controller may have given it to another claim meanwhile.
             exactly = Exactly(version=consumer.volume.version)
         self._once(key, self._serve(path, exactly, body, key))
@@ -289,18 +293,6 @@ def grace(store: Store, pod: PodView) -> int | None:
 
 def _had(count: int) -> Json:
     return {"annotations": {names.GANG_HAD: str(count)}}
-
-
-def _reserved(claim: ClaimView) -> Json:
-    """Return the patch that keeps a volume for the claim."""
-    reference = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "namespace": claim.namespace,
-        "name": claim.name,
-        "uid": claim.uid,
-    }
-    return {"metadata": {"annotations": {BOUND_BY: "yes"}}, "spec": {"claimRef": reference}}
 
 
 def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) -> None:

@@ -73,11 +73,8 @@ class Quarantine:
     def pass_by(self, inputs: Sequence[GangInput], now: float) -> list[GangInput]:
         """Return the gangs with which a cycle may be tried."""
         self._of = {key: it for key, it in self._of.items() if now < it.until}
-        return [gang for gang in inputs if not self._is_out(gang, now)]
-
-    def _is_out(self, gang: GangInput, now: float) -> bool:
-        it = self._of.get(gang.key)
-        return it is not None and (it.input is gang or now < it.at_least)
+        found = ((gang, self._of.get(gang.key)) for gang in inputs)
+        return [g for g, it in found if it is None or (it.input is not g and now >= it.at_least)]
 
     def put(self, gang: GangInput, now: float) -> float:
         """Leave a gang out over which a cycle has failed; return until when.

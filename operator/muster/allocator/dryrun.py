@@ -18,7 +18,7 @@ from muster import frameworks
 from muster.allocator.background import Background
 from muster.allocator.members import Ask
 from muster.api.backoff import after_refusal
-from muster.api.model import Job, Json
+from muster.api.model import Job
 from muster.cluster import dryrun
 from muster.cluster.dryrun import SERVICE, Answer, Key
 from muster.controller import templates
@@ -112,7 +112,8 @@ class PodTrials:
         # Before the request: what changes while it is under way makes its answer void.
         under = self._store.dry_runs.changes(space)
         try:
-            sent = self._pod(ask)
+            # On no node: it is not known yet on which.
+            sent = self._builder(ask).pod(ask.index)
             async with asyncio.timeout(PATIENCE):
                 stored, refused = await asyncio.gather(
                     self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT),
@@ -173,10 +174,6 @@ class PodTrials:
             refusal = Refusal(kind, name, answer.reason, answer.refused, answer.until)
             log.warning("%s: %s %s would be refused: %s", ask.job.key, kind, name, answer.refused)
             self._store.jobs.refuse(ask.job, refusal)
-
-    def _pod(self, ask: Ask) -> Json:
-        """Return the pod as it would be created, but on no node: nobody knows yet on which."""
-        return self._builder(ask).pod(ask.index)
 
     def _builder(self, ask: Ask) -> templates.PodBuilder:
         job = ask.job

@@ -346,8 +346,8 @@ class Effects:
                     kind.publish(key)
                 case tracker.Arrived(pods):
                     kind.record(key, pods)
-                case tracker.Warn() | tracker.Suspect():
-                    _say(key, kind, effect)
+                case tracker.Suspect(sentence):
+                    kind.suspect(key, sentence)
                 case tracker.Bind(pod, node, had):
                     self._binder.bind(pod, node, had)
                 case tracker.Stamp(pod, had):
@@ -357,20 +357,15 @@ class Effects:
                 case tracker.Mark(pod, message, kept, record):
                     self._binder.mark(pod, message, kept, record=record)
                 case _:
-                    self._measure(effect)
+                    self._report(effect)
 
-    def _measure(self, effect: Effect) -> None:
+    def _report(self, effect: Effect) -> None:
         match effect:
+            case tracker.Warn(sentence):
+                log.warning("%s", sentence)
             case tracker.Started(seconds):
-                self._metrics.started(seconds)
+                self._metrics.gang_wait.observe(seconds)
             case tracker.Placed(waited):
                 self._metrics.placed(waited)
             case tracker.Released(count):
                 self._metrics.evictions.labels(RELEASE.reason).inc(count)
-
-
-def _say(key: str, kind: Kind, effect: tracker.Warn | tracker.Suspect) -> None:
-    if isinstance(effect, tracker.Suspect):
-        kind.suspect(key, effect.sentence)
-    else:
-        log.warning("%s", effect.sentence)

@@ -563,11 +563,14 @@ def job_facts(
 ) -> GangFacts:
     """Return what is known of the gang of a job; `pods` and `services` are its own, by place."""
     rules, written, framework = settings.rules, job.status.gang, frameworks.of(job)
-    coming = _coming_services(template, pods, services)
+    lacking = sum(place in template.wanted and place not in services for place in pods)
     # Services are created after all pods of a gang, so that the first one ends its start. Later, a
     # Service that is refused keeps no lost member from its replacement.
     if template.service and not (services or standing.was_admitted(job)):
-        template = _with_services(template)
+        charged = (
+            replace(each, charge={**each.charge, **template.service}) for each in template.tasks
+        )
+        template = replace(template, tasks=tuple(charged))
     pods = jobpods.with_completed(job, framework, pods)
     failed = jobpods.unreplaced(job, framework, pods)
     unreplaced = {role: len(places) for role, places in failed.items()} or {}
@@ -615,7 +618,9 @@ def job_facts(
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,
         charged=template.charged,
-        coming=coming,
+        coming={
+            dimension: lacking * each for dimension, each in template.service.items() if lacking
+        },
         written=written,
         owed=written is not None and written.state == GangPhase.RESERVED,
         released=written is not None and written.state == GangPhase.RELEASED,
@@ -652,20 +657,6 @@ def _without(template: Template, failed: frozenset[str]) -> Template:
     )
     wanted, free = template.wanted - failed, template.free - failed
     return replace(template, tasks=left, wanted=wanted, free=free)
-
-
-def _with_services(template: Template) -> Template:
-    """Return what a gang that starts takes of quotas: a Service with each pod."""
-    tasks = (replace(t, charge={**t.charge, **template.service}) for t in template.tasks)
-    return replace(template, tasks=tuple(tasks))
-
-
-def _coming_services(
-    template: Template, pods: Iterable[str], services: Container[str]
-) -> Mapping[str, int]:
-    """Return what Services of existing pods that are still to be created take of quotas."""
-    count = sum(place in template.wanted and place not in services for place in pods)
-    return {dimension: count * each for dimension, each in template.service.items() if count}
 
 
 def _ready(
@@ -773,9 +764,13 @@ class PodGroupMembers(_Kind):
         blank = self._blank(key.split("/", 2)[2], terms.asks.min_member)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
         written = _written(group, blank)
+        counted = 0
+        if group is not None and group.phase == names.GroupPhase.RUNNING:
+            counted = group.counts.get("running", 0) + group.counts.get("succeeded", 0)
         return replace(
             facts,
-            had=_had_by(pod for pod, _ in members) or _had_by_group(group),
+            # A group that was last said to run tells it as well.
+            had=_had_by(pod for pod, _ in members) or counted or None,
             written=written,
             released=_says_so(group),
             going=_going(facts.pods, written),
@@ -807,13 +802,6 @@ def _had_by(pods: Iterable[PodView]) -> int | None:
     """
     known = (p.gang_had for p in pods if standing.has_node(p) or standing.is_placed(p))
     return max(known, default=0) or None
-
-
-def _had_by_group(group: GroupView | None) -> int | None:
-    """Return the same by a group that was last said to run, None if that is not said."""
-    if group is None or group.phase != names.GroupPhase.RUNNING:
-        return None
-    return group.counts.get("running", 0) + group.counts.get("succeeded", 0) or None
 
 
 def group_facts(

@@ -135,10 +135,6 @@ class CycleMetrics(Collector):
 
     # What happens.
 
-    def started(self, waited: float) -> None:
-        """Take note of a gang that is whole for the first time, after so many seconds."""
-        self.gang_wait.observe(waited)
-
     def measured(self, watch: Stopwatch) -> None:
         """Take note of what the parts of a cycle took."""
         for (kind, name), seconds in watch.seconds.items():
@@ -155,7 +151,9 @@ class CycleMetrics(Collector):
         placed = failed = 0
         for decision in decisions:
             placed += len(decision.placements)
-            failed += _not_placed(decision)
+            verdict = decision.verdict
+            if verdict.reason not in (Reason.NONE, Reason.SCHEDULING_GATED):
+                failed += max(0, verdict.total - verdict.placed)
             if _lacking(decision):
                 self._retries[decision.gang] += 1
         for gone in self._retries.keys() - keys:
@@ -314,14 +312,6 @@ class CycleMetrics(Collector):
 def _lacking(decision: Decision) -> int:
     """Return how many pods the gang lacks to start, or to be whole again."""
     return max(0, decision.verdict.min_member - decision.verdict.placed)
-
-
-def _not_placed(decision: Decision) -> int:
-    """Return for how many pods of the gang no node was found."""
-    verdict = decision.verdict
-    if verdict.reason in (Reason.NONE, Reason.SCHEDULING_GATED):
-        return 0
-    return max(0, verdict.total - verdict.placed)
 
 
 def _job_id(gang: str) -> str:

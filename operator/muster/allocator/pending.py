@@ -46,16 +46,29 @@ class PendingPods:
         ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
-        shown = {key: self._gangs.attempt(key, self._shown, now, else_=0) for key in everyone}
+        shown = {key: self._gangs.attempt(key, self._count, now, else_=0) for key in everyone}
         charged = {key: namespace_of(key) for key, memory in gangs.items() if memory.absent}
         keys = list(showable((d for d in ordered if d.gang in gangs), charged))
         wishes = self._wishes(keys, gangs, now)
         for key, places in shows(wishes, shown, budget, next(iter(keys), "")).items():
             self._gangs.take(key, tracker.shows(gangs[key], places))
 
-    def _shown(self, key: str, _now: float) -> int:
+    def _count(self, key: str, _now: float) -> int:
+        """Return how many pods wait for a node of ours, or are about to."""
         memory = self._gangs.memory(key)
-        return 0 if memory is None else _shown(memory)
+        if memory is None or memory.facts is None or not memory.facts.remade:
+            return 0
+        if not (memory.unbound or memory.binding):
+            return 0
+        pods, sets = memory.facts.pods, memory.facts.tasks
+        return sum(
+            not (pods[place].node or pods[place].terminal)
+            if place in pods
+            else place in memory.unbound
+            for some in sets
+            if not some.gated
+            for place in some.places.values()
+        )
 
     def _wishes(
         self, keys: Iterable[str], gangs: Mapping[str, GangMemory], now: float
@@ -75,28 +88,8 @@ class PendingPods:
             return ()
         # One that was given a node comes there, and its successor is given another one.
         shown = {*facts.pods, *memory.assumed, *memory.unbound}
-        return [place for place in _mine(memory) if place not in shown]
-
-
-def _mine(memory: GangMemory) -> Iterator[str]:
-    """Yield the places of the gang's pods that are placed here."""
-    for some in memory.facts.tasks if memory.facts is not None else ():
-        yield from some.places.values()
-
-
-def _shown(memory: GangMemory) -> int:
-    """Return how many pods wait for a node of ours, or are about to."""
-    facts = memory.facts
-    if facts is None or not facts.remade or not (memory.unbound or memory.binding):
-        return 0
-    pods = facts.pods
-    mine = (place for some in facts.tasks if not some.gated for place in some.places.values())
-    return sum(
-        not (pods[place].node or pods[place].terminal)
-        if place in pods
-        else place in memory.unbound
-        for place in mine
-    )
+        sets = memory.facts.tasks if memory.facts is not None else ()
+        return [p for some in sets for p in some.places.values() if p not in shown]
 
 
 def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:

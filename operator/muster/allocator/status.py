@@ -189,7 +189,8 @@ class GroupStatus:
         if patch is None:
             return
         try:
-            path = _path(group)
+            api_group, _, version = group.api_version.partition("/")
+            path = Resource(api_group, version, "podgroups").path(group.namespace, group.name)
             stored = await self._kube.patch(path, Exactly(group.uid), patch, PriorityLevel.STATUS)
         except NOT_WRITTEN as error:
             log.info("%s: its status was not written: %s", key, error)
@@ -216,24 +217,14 @@ class GroupStatus:
         least = facts.asks.min_member if facts is not None else 0
         leasts = facts.asks.leasts if facts is not None else {}
         whole = facts is not None and podgroups.ready(members, leasts) >= least
+        verdict = memory.verdict
         # Whose pods are to go says so before the first of them does.
-        overtaken = whole and not memory.released
-        verdict = _overtaken(memory.verdict) if overtaken else memory.verdict
+        if whole and not memory.released and verdict is not None:
+            running = GangPhase.RUNNING
+            verdict = replace(verdict, state=running, reason="", message="", summary="placed")
         # A gang that is to grow runs as it did: one that comes after this process goes by that.
         kept = least if memory.had is None else min(least, memory.had)
         phase, counts = podgroups.phase(members, kept, leasts), podgroups.counts(members)
         if group.api_version == names.VOLCANO_API and phase == names.GroupPhase.PENDING:
             phase = names.GroupPhase.INQUEUE
         return verdict, podgroup.status(group, verdict, phase, counts, time.time())
-
-
-def _path(group: GroupView) -> str:
-    api_group, _, version = group.api_version.partition("/")
-    return Resource(api_group, version, "podgroups").path(group.namespace, group.name)
-
-
-def _overtaken(verdict: Verdict | None) -> Verdict | None:
-    """Return the verdict on a gang that is whole by now."""
-    if verdict is None:
-        return None
-    return replace(verdict, state=GangPhase.RUNNING, reason="", message="", summary="placed")

@@ -629,17 +629,13 @@ def _drop_void(turn: _Turn) -> None:
             pod.phase == "Succeeded"
             # Not of its successor, which is placed while the rejected pod is still there.
             or (jobpods.refused(pod) and assumed[place].means(pod))
-            or _is_another(assumed[place], pod)
+            # Made after the one that was given the node, it may ask for more.
+            or (assumed[place].uid and not assumed[place].means(pod))
         )
     }
     lost = {place for place, it in assumed.items() if it.node in facts.lost}
     unwanted = {place for place in assumed if place not in facts.wanted}
     turn.forget(over | lost | unwanted)
-
-
-def _is_another(it: Assumed, pod: PodView) -> bool:
-    """Say whether the pod was made after the one that was given the node: it may ask for more."""
-    return bool(it.uid) and not it.means(pod)
 
 
 def _lapse(turn: _Turn) -> None:
@@ -1026,7 +1022,9 @@ def _evict(turn: _Turn) -> None:
         for place, it in memory.leaving.items()
         if (pod := facts.pods.get(place)) is not None
         and _stays(pod)
-        and is_permitted(it.cause.reason, _evidence(memory, it.cause), pod)
+        and is_permitted(
+            it.cause.reason, Evidence(claimant=it.cause.claimant, released=memory.released), pod
+        )
     ]
     if not going:
         return
@@ -1041,10 +1039,6 @@ def _evict(turn: _Turn) -> None:
             turn.effects.append(Evict(pod, cause))
         turn.wake(evicted[pod.uid] + REPEAT)
     turn.remember(evicted=evicted)
-
-
-def _evidence(memory: GangMemory, cause: Cause) -> Evidence:
-    return Evidence(claimant=cause.claimant, released=memory.released)
 
 
 def _is_written(turn: _Turn, state: str, within: float = ANNOUNCING, *, seen: bool) -> bool:

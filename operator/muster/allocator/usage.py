@@ -53,7 +53,8 @@ class Usage:
                 known[queue.name], self._parts.get(queue.name, 0.0), passed, half_life
             )
             if queue.name in known
-            else _before(queue, now, half_life)
+            # What is left of what the status says.
+            else _later(queue.used[0], 0.0, max(now - queue.used[1], 0.0), half_life)
             for queue in queues
         }
         self._history = {q.name: self._history.get(q.name, q.history) for q in queues}
@@ -115,9 +116,3 @@ def _later(used: float, part: float, passed: float, half_life: float) -> float:
     later = used * left + part * (1 - left) * half_life / math.log(2)
     # So that there is an end to it.
     return later if part or later >= 1.0 else 0.0
-
-
-def _before(queue: QueueInput, now: float, half_life: float) -> float:
-    """Return what is left of what the status says."""
-    seconds, at = queue.used
-    return _later(seconds, 0.0, max(now - at, 0.0), half_life)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muster.allocator.verdict import ETA_SLACK, SOMEBODY, unnamed
+from muster.allocator.verdict import ETA_SLACK, SOMEBODY, of_gang, unnamed
 from muster.api import edge, kueue, names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
@@ -232,15 +232,7 @@ def _as_reported(document: Json, verdict: Reported | None) -> Json:
         return document
     agrees = (document["state"], document.get("reason", "")) == (verdict.state, verdict.reason)
     kept = {k: v for k, v in document.items() if agrees or k not in _DECIDED}
-    told = {
-        "reason": verdict.reason,
-        "message": verdict.message,
-        "summary": verdict.summary,
-        "position": verdict.position,
-        "behind": list(verdict.blocked_by),
-        "lacks": dict(verdict.shortage),
-        "short": kept.get("short") or list(verdict.shortage),
-    }
+    told = {**_told(verdict), "short": kept.get("short") or list(verdict.shortage)}
     if verdict.eta is not None:
         told |= {"eta": math.floor(verdict.eta), "promised": True}
     shown = {k: v for k, v in kept.items() if k not in told}
@@ -273,17 +265,23 @@ def _waits(
     if start is not None and abs(start - before.get("eta", -math.inf)) <= ETA_SLACK:
         start = before["eta"]
     return {
-        "reason": str(verdict.reason),
+        **_told(of_gang("", "", verdict)),
+        "eta": None if start is None else math.floor(start),
+        "promised": verdict.eta is not None,
+        "short": short(verdict.shortage, verdict.ruled_out),
+        "ruledOut": dict(verdict.ruled_out),
+        "helps": list(_helps(decision)),
+    }
+
+
+def _told(verdict: Reported) -> Json:
+    return {
+        "reason": verdict.reason,
         "message": verdict.message,
         "summary": verdict.summary,
         "position": verdict.position,
-        "eta": None if start is None else math.floor(start),
-        "promised": verdict.eta is not None,
         "behind": list(verdict.blocked_by),
-        "short": short(verdict.shortage, verdict.ruled_out),
-        "lacks": {r: quantity.format(r, lack) for r, lack in verdict.shortage.items()},
-        "ruledOut": dict(verdict.ruled_out),
-        "helps": list(_helps(decision)),
+        "lacks": dict(verdict.shortage),
     }
 
 
@@ -450,19 +448,18 @@ def decided(
     entries: Iterable[Json], visible: Collection[str], discreet: Callable[[str], str]
 ) -> list[Json]:
     """Return what was decided on a gang; of others, what is of these namespaces."""
-    return [_decided(entry, visible, discreet) for entry in entries]
-
-
-def _decided(entry: Json, visible: Collection[str], discreet: Callable[[str], str]) -> Json:
-    said = entry["verdict"]
-    told = {key: discreet(said[key]) for key in _TOLD if key in said}
-    named = map(discreet, said.get("blocked_by", ()))
-    own: Json = {
-        part: [each for each in entry[part] if namespace_of(each["gang"]) in visible]
-        for part in ("evictions", "moves")
-        if part in entry
-    }
-    return {**entry, **own, "verdict": {**said, **told, "blocked_by": list(dict.fromkeys(named))}}
+    found = []
+    for entry in entries:
+        said = dict(entry["verdict"])
+        said |= {key: discreet(said[key]) for key in _TOLD if key in said}
+        said["blocked_by"] = list(dict.fromkeys(map(discreet, said.get("blocked_by", ()))))
+        own: Json = {
+            part: [each for each in entry[part] if namespace_of(each["gang"]) in visible]
+            for part in ("evictions", "moves")
+            if part in entry
+        }
+        found.append({**entry, **own, "verdict": said})
+    return found
 
 
 def workload(listing: object) -> Json:
@@ -541,7 +538,9 @@ def seen_by(
             for name, doc in view["nodes"].items()
         },
         "gangs": {
-            key if own else alias(key): _gang_for(doc, discreet) if own else _stranger(doc)
+            key if own else alias(key): _gang_for(doc, discreet)
+            if own
+            else {part: doc[part] for part in ("queue", "state", "position")}
             for key, doc in view["gangs"].items()
             if (own := namespace_of(key) in visible) or "position" in doc
         },
@@ -563,10 +562,6 @@ def count(written: str) -> int:
     """Return how many indices `ranges` has written."""
     runs = (run.split("-") for run in written.split(","))
     return sum(int(run[-1]) - int(run[0]) + 1 for run in runs)
-
-
-def _stranger(document: Json) -> Json:
-    return {key: document[key] for key in ("queue", "state", "position")}
 
 
 def _gang_for(document: Json, discreet: Callable[[str], str]) -> Json:

@@ -8,6 +8,7 @@ import logging
 import platform
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from aiohttp import web
@@ -76,19 +77,14 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        gauge = partial(Gauge, registry=self.registry)
+        counter = partial(Counter, registry=self.registry)
         self._jobs = {
-            outcome: Counter(
-                f"training_operator_jobs_{outcome}",
-                f"Jobs {outcome}.",
-                LABELS,
-                registry=self.registry,
-            )
+            outcome: counter(f"training_operator_jobs_{outcome}", f"Jobs {outcome}.", LABELS)
             for outcome in (*TRANSITIONS.values(), DELETED)
         }
         self._own = {
-            (prefix, outcome): Counter(
-                f"{prefix}_jobs_{outcome}", f"{row.kind}s {outcome}.", registry=self.registry
-            )
+            (prefix, outcome): counter(f"{prefix}_jobs_{outcome}", f"{row.kind}s {outcome}.")
             for row in frameworks.rows()
             if (prefix := row.operator.own_metrics)
             for outcome in OWN_OUTCOMES
@@ -121,53 +117,35 @@ class Metrics:
         for table in (*self.launchers.values(), self.unreadable, self.requests):
             self.registry.register(table)
         self._objects = {
-            key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
-            for key, name in OBJECTS.items()
+            key: counter(name, f"{key[0]}s {key[1]}.") for key, name in OBJECTS.items()
         }
         self.cycles = CycleMetrics(self.registry)
-        self.dropped_events = Gauge(
-            "muster_events_dropped", "Events that were not written.", registry=self.registry
+        self.dropped_events = gauge("muster_events_dropped", "Events that were not written.")
+        self.silent_nodes = gauge("muster_nodes_silent", "Nodes whose condition Ready is Unknown.")
+        self.missing_permissions = gauge(
+            "muster_permissions_missing", "What the account needs and may not do any more."
         )
-        self.silent_nodes = Gauge(
-            "muster_nodes_silent",
-            "Nodes whose condition Ready is Unknown.",
-            registry=self.registry,
-        )
-        self.missing_permissions = Gauge(
-            "muster_permissions_missing",
-            "What the account needs and may not do any more.",
-            registry=self.registry,
-        )
-        self._failed_passes = Counter(
+        self._failed_passes = counter(
             "muster_passes_failed",
             "Passes over a job that met an error which nobody expected.",
             ["reason"],
-            registry=self.registry,
         )
 
-        self.waiting_passes = Gauge(
-            "muster_passes_waiting", "Jobs that wait for a pass.", registry=self.registry
-        )
+        self.waiting_passes = gauge("muster_passes_waiting", "Jobs that wait for a pass.")
         self.pass_seconds = Histogram(
             "muster_pass_seconds", "One pass over a job.", buckets=SECONDS, registry=self.registry
         )
-        self.leads = Gauge(
-            "muster_leader", "1 for the replica that works.", registry=self.registry
-        )
-        self.certificate = Gauge(
+        self.leads = gauge("muster_leader", "1 for the replica that works.")
+        self.certificate = gauge(
             "muster_webhook_certificate_expiry_timestamp_seconds",
             "Until when the certificate of the webhook is good; 0: there is none.",
-            registry=self.registry,
         )
-        build = Gauge(
-            "muster_build_info", "1 for what runs.", ["version", "python"], registry=self.registry
-        )
+        build = gauge("muster_build_info", "1 for what runs.", ["version", "python"])
         build.labels(version(), platform.python_version()).set(1)
-        self.dropped_fields = Counter(
+        self.dropped_fields = counter(
             "muster_group_fields_dropped",
             "Fields of groups that the API server left out.",
             ["kind", "field"],
-            registry=self.registry,
         )
 
     def became(self, job: Job, framework: Framework, condition: str) -> None:
