@@ -191,7 +191,6 @@ class Binder:
             del self._marks[pod.uid]
 
     def _waits(self, pod: PodView) -> bool:
-        """Say whether it still waits for a node, as far as is known."""
         now = self._store.pod(pod.namespace, pod.name)
         if now is None or now.uid != pod.uid:
             return False

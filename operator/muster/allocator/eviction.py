@@ -119,7 +119,6 @@ class Evictions:
         return True
 
     def _going(self, decision: Decision, now: float) -> Mapping[str, _Going]:
-        """Return who is to go, by gang."""
         found: dict[str, _Going] = {}
         for eviction in decision.evictions:
             key = eviction.gang

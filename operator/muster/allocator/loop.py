@@ -421,7 +421,6 @@ class Loop:
         self._metrics.reservations.set(len(reserved))
 
     def _wake(self, at: float) -> None:
-        """Ask for a cycle at that time at the latest."""
         if at < self._next:
             self._next = at
             # A cycle under way hears of many such times, and sets one timer for all at its end.

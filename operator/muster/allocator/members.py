@@ -183,7 +183,6 @@ class _Kind:
 
     @property
     def _common(self) -> tuple[int, ...]:
-        """What the facts of all gangs depend on."""
         store = self._store
         return (
             self._epoch,
@@ -202,7 +201,6 @@ class _Kind:
         return self._store.away.look(job, pods(), now)
 
     def _blank(self, group: str, minimum: int = 0) -> Verdict:
-        """Return a verdict on the gang of that group which says nothing."""
         return Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, group, minimum)
 
     def _kept(self, keys: Iterable[str]) -> Sequence[str]:

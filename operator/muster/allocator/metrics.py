@@ -310,12 +310,10 @@ class CycleMetrics(Collector):
 
 
 def _lacking(decision: Decision) -> int:
-    """Return how many pods the gang lacks to start, or to be whole again."""
     return max(0, decision.verdict.min_member - decision.verdict.placed)
 
 
 def _job_id(gang: str) -> str:
-    """Return namespace and name of a gang's key."""
     return gang.split("/", 1)[1]
 
 

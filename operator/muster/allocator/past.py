@@ -91,7 +91,6 @@ def seen_by(rows: Iterable[Row], visible: Collection[str]) -> Iterator[Row]:
 
 
 def _left(gang: Gang, later: Gang | None) -> Iterator[PodSet]:
-    """Yield by role what a gang does not hold any more."""
     same = later.pod_sets if later is not None and later.uid == gang.uid else ()
     kept = {pod_set.role: set(pod_set.held) for pod_set in same}
     for pod_set in gang.pod_sets:

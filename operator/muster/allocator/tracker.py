@@ -605,12 +605,10 @@ def _only(entries: Mapping[str, _T], wanted: Container[str]) -> Mapping[str, _T]
 
 
 def _stays(pod: PodView) -> bool:
-    """Say whether the pod is not on its way out."""
     return not (pod.deleting or pod.terminal)
 
 
 def _waits(pod: PodView) -> bool:
-    """Say whether the pod wants a node now."""
     return not (pod.node or pod.deleting or pod.terminal or pod.gated)
 
 
@@ -692,7 +690,6 @@ def _least(memory: GangMemory, facts: GangFacts) -> int:
 
 
 def _observe_presence(turn: _Turn) -> None:
-    """Advance the lifecycle of the gang by the members that are observed."""
     facts, before = turn.facts, turn.memory.lifecycle
     if turn.memory.released:
         removed = _follow_release(turn)
@@ -712,7 +709,6 @@ def _observe_presence(turn: _Turn) -> None:
 
 
 def _members(turn: _Turn, *, removed: bool = False) -> Members:
-    """Return the members of the gang, as this evaluation observes them."""
     memory, facts = turn.memory, turn.facts
     return Members(
         minimum=_least(memory, facts),
@@ -926,7 +922,6 @@ def _drop_half(turn: _Turn) -> None:
 
 
 def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
-    """Return the gang as the scheduler sees it."""
     memory, facts = turn.memory, turn.facts
     growth = _growth(memory, facts)
     # It lacks some of those it had: these come first, and what it has grown by after them.

@@ -369,7 +369,6 @@ def _numbers(amounts: Mapping[str, int]) -> Mapping[str, float]:
 
 
 def _jobs(jobs: Iterable[Job], now: float) -> Mapping[str, Json]:
-    """Return where jobs stand, without those that were over long ago."""
     found = [job for job in jobs if not job.status.finished or _ended(job) > now - PAST]
     over = sorted((job for job in found if job.status.finished), key=_ended)[:-MOST_PAST]
     old = {job.key for job in over}

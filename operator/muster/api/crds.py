@@ -396,7 +396,6 @@ def _job(kind: Kind) -> Json:
 
 
 def _scale(kind: Kind) -> Json:
-    """Return the scale subresource of a kind, if it has one."""
     if not kind.scaled:
         return {}
     counts = f".status.replicaStatuses.{kind.scaled}"
@@ -526,7 +525,6 @@ _MANAGED_BY_IS_IMMUTABLE: Final[Json] = {
 
 
 def _replica_rules(kind: Kind) -> list[Json]:
-    """Return what holds for a map of replica specs; its keys may be in any case."""
     known = ", ".join(f"'{type_.lower()}'" for type_ in kind.types)
     unknown = f"!(t.lowerAscii() in [{known}])"
     rules = [
@@ -546,7 +544,6 @@ def _replica_rules(kind: Kind) -> list[Json]:
 
 
 def _run_once(types: Sequence[str]) -> list[Json]:
-    """Return the rules for roles of one pod."""
     listed = ", ".join(f"'{type_.lower()}'" for type_ in types)
     kept = (
         f"{{0}}.all(t, !(t.lowerAscii() in [{listed}]) || !has({{0}}[t].replicas) "

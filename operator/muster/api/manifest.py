@@ -144,7 +144,6 @@ _JSON: Final = json.JSONDecoder(
 
 
 def _parts(text: str, line: int) -> Iterator[tuple[int, str]]:
-    """Yield the YAML documents of a text, and the line at which each begins."""
     begin, lines = line, list[str]()
     for number, row in enumerate(text.split("\n"), start=line):
         if not row.startswith("---"):

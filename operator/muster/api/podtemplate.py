@@ -75,7 +75,6 @@ def readable_terms(spec: Json, path: str) -> Sequence[Any]:
 
 
 def _requirements(term: object) -> int:
-    """Return the number of label requirements of one term of any kind."""
     found = mapping(term)
     inner = mapping(found.get("preference") or found.get("podAffinityTerm")) or found
     selectors = (inner, *(mapping(inner.get(f"{which}Selector")) for which in _SELECTORS))
@@ -124,7 +123,6 @@ def resized(spec: Json, status: Json) -> Json:
 
 
 def _with_larger(of: Json, said: Json) -> Json:
-    """Return a pod's spec, or a container, with requests no less than its status says."""
     held = (said.get("resources") or {}).get("requests"), said.get("allocatedResources")
     if not any(held):
         return of

@@ -97,7 +97,6 @@ def _fields(schema: Json, value: Mapping[str, Any], path: str) -> Iterator[Probl
 
 
 def _doubled(schema: Json, items: Iterable[Any], path: str) -> Iterator[Problem]:
-    """Yield the items whose keys stand in the list before them."""
     keys, seen = schema.get("x-kubernetes-list-map-keys", ()), set[str]()
     for index, item in enumerate(items if keys else ()):
         fields = schema["items"]["properties"]

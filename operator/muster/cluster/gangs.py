@@ -336,7 +336,6 @@ def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
 
 
 def _whole(job: Job, replica: Replica, classes: Container[str], waiting: Waiting) -> Json:
-    """Return a role's template with the init containers and the class that its pods get."""
     spec = replica.template.get("spec") or {}
     more: Json = {}
     if init := frameworks.of(job).pods.init_containers(job, replica, waiting):

@@ -110,7 +110,6 @@ def parse_node(doc: Json) -> NodeView:
 
 
 def _unreachable_since(doc: Json, status: Json) -> float | None:
-    """Return when the node's condition Ready became Unknown; None if it is not Unknown."""
     found = (c for c in status.get("conditions") or () if c["type"] == "Ready")
     ready: Json = next(found, {})
     if ready.get("status") != "Unknown":
@@ -530,7 +529,6 @@ class NodeColumns:
         return free
 
     def _sums(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return used, releasing and load in order."""
         _, index, slots = self.order()
         used, releasing, load = self.used[slots], self.releasing[slots], self.load[slots]
         for name, burden in self.burdens.items():
@@ -598,7 +596,6 @@ class ShapeRow:
 
 
 def _groups(shape: PodShape, nodes: NodeColumns) -> Groups:
-    """Return the nodes in groups that are the same to the shape."""
     terms = [*(shape.affinity or ()), *(term for _, term in shape.preferred)]
     values = {key for key, _ in shape.selector} | {e.key for term in terms for e in term.labels}
     ties = frozenset(term.key for term in shape.ties if term.link in _MISSING)

@@ -305,7 +305,6 @@ def term(doc: Json) -> Term:
 
 
 def _load(spec: Json, requests: Mapping[str, int]) -> tuple[int, int]:
-    """Return cpu and memory requests plus a little for each container that names none."""
     resources = [c.get("resources") or {} for c in spec.get("containers") or ()]
     named = [{**(r.get("limits") or {}), **(r.get("requests") or {})} for r in resources]
     cpu, memory = (sum(r not in names for names in named) for r in ("cpu", "memory"))

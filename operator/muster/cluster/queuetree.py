@@ -72,7 +72,6 @@ def _is_new(queue: QueueInput, shape: QueueShape) -> bool:
 
 
 def _problems(queues: Mapping[str, QueueInput], shapes: _Shapes) -> Iterator[_Problem]:
-    """Yield what of these shapes cannot be had together."""
     for name, shape in shapes.items():
         if shape.parent and shape.parent not in shapes:
             yield [name], f'its parent "{shape.parent}" does not exist'
@@ -134,6 +133,5 @@ def _excesses(queues: Mapping[str, QueueInput], shapes: _Shapes) -> Iterator[_Pr
 
 
 def _over(guarantee: Mapping[str, int], limits: Mapping[str, int]) -> str:
-    """Return the first amount that is above its limit; empty if none is."""
     over = sorted(r for r, amount in guarantee.items() if amount > limits.get(r, amount))
     return f"{quantity.format(over[0], guarantee[over[0]])} {over[0]}" if over else ""

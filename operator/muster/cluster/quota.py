@@ -173,7 +173,6 @@ class Admission:
         return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
 
     def _counting(self, spec: Json) -> Iterator[QuotaView]:
-        """Yield the quotas that count such a pod."""
         for quota in self.quotas:
             # All scopes must hold, as for the API server's quota evaluator.
             if all(_in_scope(scope, spec) for scope in quota.scopes):
@@ -314,7 +313,6 @@ def _amounts(listed: Mapping[str, str] | None) -> Mapping[str, int]:
 
 
 def _filled(containers: Sequence[Json], items: Sequence[Json]) -> list[Json]:
-    """Return the containers with what the ranges of a namespace give to those without."""
     result = []
     for container in containers:
         resources = container.get("resources") or {}
@@ -381,7 +379,6 @@ def _of_class(spec: Json, scope: Scope) -> bool:
 
 
 def _crosses(spec: Json) -> bool:
-    """Say whether the pod's affinity looks at pods of other namespaces."""
     affinity = spec.get("affinity") or {}
     terms: list[Json] = []
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -410,7 +407,6 @@ def _in_scope(scope: Scope, spec: Json) -> bool:
 
 
 def _broken(spec: Json, view: LimitView, item: Json) -> Iterator[str]:
-    """Yield what of the spec is outside of the range."""
     whole = {"Container": "a container", "Pod": "a pod"}.get(item.get("type", ""))
     if whole is None:
         return

@@ -167,7 +167,6 @@ def dump(recording: Recording, decisions: Sequence[Decision]) -> str:
 
 
 def _in_order(recording: Recording) -> Recording:
-    """Return the same recording, whoever made it and whatever had come first."""
     return replace(
         recording,
         nodes=_by(recording.nodes, "name"),

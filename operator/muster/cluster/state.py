@@ -466,7 +466,6 @@ class ClusterColumns:
         )
 
     def _nominations(self) -> Iterator[Nomination]:
-        """Yield the room that other schedulers keep."""
         _, index, _ = self._nodes.order()
         for _, use in sorted(self._nominated.items()):
             if use.node in index:
@@ -785,20 +784,17 @@ def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int,
 
 
 def _limits_of(queue: QueueInput) -> Iterator[Requests]:
-    """Yield the amounts of resources that a queue names."""
     limits = queue.capability, queue.reservable, *queue.shape.amounts, *queue.kept.amounts
     return map(_sorted, limits)
 
 
 def _requests_of(gang: GangInput) -> Iterator[Requests]:
-    """Yield the amounts of resources that a gang requests."""
     yield _sorted(gang.min_resources)
     for role in gang.roles:
         yield role.shape.requests
 
 
 def _plus(sums: list[int], amounts: list[int], count: int) -> list[int]:
-    """Return the sums with so many times the amounts."""
     # In integers of any length: floats that one gang has made huge would have lost what all others
     # ask for when that gang goes.
     return [total + count * each for total, each in zip(sums, amounts, strict=True)]

@@ -209,7 +209,6 @@ def parse_volume(doc: Json) -> VolumeView:
 
 
 def _attached(spec: Json, labels: Labels) -> tuple[str, str]:
-    """Return the driver that attaches the volume, and the driver's name for it."""
     if "csi" in spec:
         return spec["csi"]["driver"], spec["csi"]["volumeHandle"]
     for driver, source, key in _MOVED.values():

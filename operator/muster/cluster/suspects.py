@@ -86,7 +86,6 @@ class Suspects:
         self._until = min(ends, default=math.inf)
 
     def _failures(self, namespace: str) -> set[tuple[str, str]]:
-        """Return (node, job) of the failures in a namespace that mark a node."""
         programs = self._programs.get(namespace, {})
         others = self._others.get(namespace, {})
         alone = ((min(nodes), job) for job, nodes in programs.items() if len(nodes) < NODES)
@@ -96,7 +95,6 @@ class Suspects:
 def _recent(
     failures: Mapping[str, dict[str, _Times]], now: float
 ) -> defaultdict[str, dict[str, _Times]]:
-    """Return the failures that are not forgotten yet."""
     found: defaultdict[str, dict[str, _Times]] = defaultdict(dict)
     for namespace, of in failures.items():
         found[namespace] |= dict(_left(of, now))

@@ -181,7 +181,6 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
 def _charged(
     tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput, coming: Counter[str]
 ) -> RoleInput:
-    """Return the role with what its pods take of quotas; add to `coming` those on their way."""
     # Pods that are there are in the quota's `used` already; to charge them again would keep the
     # gang out by its own pods.
     missing = {i for i in role.waiting if tasks.places[i] not in pods}

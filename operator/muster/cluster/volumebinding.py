@@ -271,7 +271,6 @@ class Volumes:
         return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
 
     def _class_of(self, own: Scratch) -> ClassView | None:
-        """Return the storage class of the claim that is made for a pod."""
         if own.storage_class is not None:
             return self.classes.get(own.storage_class)
         defaults = sorted(of.name for of in self.classes.values() if of.default)
@@ -363,7 +362,6 @@ class Volumes:
         return made & (domain == domain[reach.index[here]]) if here else made
 
     def _labels(self, claim: ClaimView) -> tuple[str, ...]:
-        """Return the labels that tell which nodes reach a volume that is made for the claim."""
         of = self.classes.get(claim.storage_class)
         if of is None:
             return ()
@@ -409,7 +407,6 @@ class Volumes:
         return not (claim.bound or claim.volume) and known is not None and known.waits
 
     def _waiting(self, shape: PodShape) -> list[tuple[Key, ClaimView]]:
-        """Return the claims that are to get a volume, the smallest first."""
         claims = [(key, self.claims[key]) for key in shape.claims if key in self.claims]
         waiting = [pair for pair in claims if self._waits(pair[1]) and not pair[1].node]
         # The smallest claim first, as kube-scheduler's binder: so each takes the smallest volume
@@ -427,7 +424,6 @@ class Volumes:
         return self._options[claim]
 
     def _made(self, claim: ClaimView) -> tuple[Term, ...] | None:
-        """Return where a volume can be made for the claim."""
         of = self.classes.get(claim.storage_class)
         return of.topologies if of is not None and of.provisions else ()
 

@@ -138,7 +138,6 @@ def counts(
 
 
 def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
-    """Return the type and phase under which a pod counts; an empty phase counts nowhere."""
     type_, phase = member.replica.type, member.pod.phase
     replaced = member.fate is PodFate.COUNTED or member.pod.uid in going
     if member.fate in _AWAY or (replaced and phase != "Failed"):
@@ -358,7 +357,6 @@ def suspended(scope: Scope) -> JobStatus:
 
 
 def _suspension(scope: Scope) -> tuple[Condition, ...]:
-    """Return the conditions of a suspension, in the kind's order."""
     job, wording = scope.job, scope.framework.life.wording
     reason = names.reason(job.kind, names.Condition.SUSPENDED)
     said, stopped = wording.of(wording.suspended, job), wording.of(wording.stopped, job)
@@ -387,7 +385,6 @@ def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
 
 
 def _whole(seconds: float) -> float:
-    """Return the time as it will be written."""
     return float(math.floor(seconds))
 
 
@@ -422,7 +419,6 @@ def _resumed(scope: Scope) -> JobStatus:
 
 
 def _end(scope: Scope, steps: Iterable[Outcome]) -> float:
-    """Return when the job came to its end, if it has come to it."""
     known = (step.at for step in steps if step.end is End.SUCCEEDED)
     return next((at for at in known if at is not None), scope.now)
 
@@ -516,7 +512,6 @@ def _gone_unseen(scope: Scope) -> str:
 
 
 def _was_released(status: JobStatus) -> bool:
-    """Say whether a job that ran has lost all its pods and its gang waits again."""
     none_left = not any(replica.active for replica in status.replicas.values())
     return status.is_true(names.Condition.RUNNING) and none_left and waits(status)
 

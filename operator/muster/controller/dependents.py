@@ -40,7 +40,6 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
 
 
 def _content(scope: Scope, part: Companion) -> Json | None:
-    """Return what is kept true of it; None if it is not to be there, or not yet."""
     job, secrets = scope.job, scope.observed.secrets
     if not part.wanted(job) or (part.keys and not secrets):
         return None
@@ -66,7 +65,6 @@ def _document(scope: Scope, part: Companion, content: Json) -> Json:
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
-    """Return two documents as one."""
     both = {
         key: {**one[key], **value}
         for key, value in other.items()

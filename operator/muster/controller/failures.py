@@ -46,7 +46,6 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
 
 
 def _whole_since(scope: Scope) -> float:
-    """Return when the last pod or container of a job that runs as a whole was started."""
     pods = [member.pod for member in scope.roster.having(PodFate.STAYS)]
     return max((at for pod in pods for at in (pod.started, pod.containers_started)), default=0.0)
 

@@ -50,7 +50,6 @@ def _run_has_ended(scope: Scope) -> bool:
 
 
 def _lost_members(scope: Scope) -> bool:
-    """Return whether the gang lost members that it needs."""
     away = (PodFate.GOES, PodFate.UNREACHABLE, PodFate.RESTARTS, PodFate.COUNTED)
     # A terminating member belongs to the gang until it is removed. Failed members restart the
     # gang in their own way.

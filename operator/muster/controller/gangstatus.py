@@ -210,7 +210,6 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
 
 
 def _in_use(pods: Sequence[PodView]) -> str:
-    """Return the message for a gang that needs the names of these pods, the oldest first."""
     oldest = pods[0]
     where = f" on node {oldest.node}" if oldest.node else ""
     return (
@@ -335,7 +334,6 @@ def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:
 
 
 def _growing(last: Verdict, state: GangPhase, total: int, there: int) -> Verdict:
-    """Return the verdict on a gang that is what it was, and of which more is wanted."""
     if last.state == state:  # as it is written: the allocator says of none that lacks some
         return replace(last, placed=there)
     return replace(
@@ -361,7 +359,6 @@ def is_awaited(found: Verdict | None, written: Verdict | None) -> bool:
 
 
 def _calm(last: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
-    """Return the verdict on a gang that lacks nothing."""
     return Verdict(
         scheduler=last.scheduler,
         state=state,

@@ -178,7 +178,6 @@ _NO_POD: Final[Mapping[str, Any]] = {"phase": "Pending", "node": ""}
 
 
 def _why(batch: BatchView, failed: Sequence[PodView]) -> tuple[str, str]:
-    """Return reason and message of a failed batch Job, with those of its last pod."""
     reason, message = batch.reason, batch.message
     if reason == BACKOFF_EXCEEDED and failed:
         last = failed[-1]
@@ -241,7 +240,6 @@ def on_its_place(job: Job, framework: Framework, pod: PodView) -> PodView:
 
 
 def _by_name(job: Job, framework: Framework, name: str) -> tuple[str, int | None] | None:
-    """Return role and index label of the place of that name, None if no place has such a one."""
     start = f"{names.flat(job.name)}-"
     if not name.startswith(start):
         return None
@@ -307,7 +305,6 @@ def _one_per_place(
 
 
 def _index(replica: Replica, pod: PodView, first: int) -> int | None:
-    """Return a pod's index in its role."""
     if not replica.numbered:
         return 0
     return None if pod.index is None else pod.index - first
@@ -343,7 +340,6 @@ def _members(
 
 
 def _removed(job: Job, kept: Mapping[tuple[str, int], PodView]) -> Mapping[str, int]:
-    """Return role -> completed indexes that have no succeeded pod any more."""
     found = {}
     for replica in job.replicas:
         pods = (kept.get((replica.role, index)) for index in _completed_of(job, replica))
@@ -445,7 +441,6 @@ def is_replaced(job: Job, framework: Framework, replica: Replica, pod: PodView) 
 
 
 def _is_permanent(framework: Framework, replica: Replica, pod: PodView) -> bool:
-    """Return whether the exit code of a failed pod forbids another try."""
     if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
         return False
     code = pod.exit_code(container_name(framework, replica))

@@ -78,7 +78,6 @@ def _unknown(framework: Framework, type_: str) -> Replica:
 
 
 def _possible(policy: RunPolicy) -> RunPolicy:
-    """Return a run policy without what makes no sense."""
     known = policy.clean_pod_policy in set(names.CleanPodPolicy)
     scheduling = policy.scheduling
     return replace(

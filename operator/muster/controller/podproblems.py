@@ -49,7 +49,6 @@ def next_change(scope: Scope) -> float | None:
 
 
 def _of(scope: Scope, member: Member) -> Iterator[str]:
-    """Yield the message for a pod that has a problem, at most one."""
     pod = member.pod
     if member.fate is PodFate.LOST and refused(pod):
         yield replacement.rejection(pod)
@@ -124,7 +123,6 @@ def _ended_alone(scope: Scope, member: Member) -> Iterator[str]:
 
 
 def _was_rejected(_scope: Scope, member: Member) -> Iterator[str]:
-    """Yield the last rejection before a pod that does not run yet."""
     if member.pod.phase == "Pending" and member.pod.rejection:
         yield member.pod.rejection
 

@@ -111,7 +111,6 @@ def conflict(scope: Scope) -> str:
 
 
 def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
-    """Say whether the job may become the owner of an object that has none."""
     if isinstance(view, GroupView) and not podgroup.is_patched(scope, view):
         return False
     if view.kind in _NEVER_ADOPTED or view.kind in scope.backend.companions:
@@ -120,7 +119,6 @@ def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
 
 
 def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
-    """Yield what has a name of the job's but is not the job's, beside pods."""
     seen = scope.observed
     views = (*seen.configs, *seen.services, *seen.companions, *seen.batches)
     if dependents.autoscaler(scope) is not None:

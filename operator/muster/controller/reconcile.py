@@ -217,7 +217,6 @@ def _running(scope: Scope) -> Iterator[Action]:
 
 
 def _problems(scope: Scope) -> str:
-    """Return what the author of the job must mend, in a sentence, or nothing."""
     return "; ".join(map(str, scope.job.problems))
 
 
@@ -260,7 +259,6 @@ def _children(scope: Scope) -> Iterator[Action]:
 
 
 def _surplus(scope: Scope) -> Iterator[Action]:
-    """Yield the deletion of the pods that the job does not want."""
     deletes = list(pods.teardown(scope, pods.surplus(scope), lonely_services=False))
     yield from deletes
     yield from events.of_writes(deletes)
@@ -287,7 +285,6 @@ def first_verdict_within(job: Job, now: float) -> float:
 
 
 def _awaits_verdict(scope: Scope) -> bool:
-    """Say whether a new job waits for the allocator's first verdict."""
     if scope.job.status.conditions or scope.roster.own or scope.context.missing or scope.lacking:
         return False
     young = first_verdict_within(scope.job, scope.now) > 0
@@ -331,13 +328,11 @@ def _successor_due(scope: Scope) -> float | None:
 
 
 def _latched(scope: Scope, after: JobStatus) -> JobStatus:
-    """Return the status with the choice of rules in it, where the kind has a choice."""
     latch = scope.framework.life.latch
     return replace(after, extra={**after.extra, **latch}) if latch else after
 
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:
-    """Return when to see whether what stands in the job's way is gone."""
     if not (blocked or pods.awaits_others(scope)):
         return None
     seldom = blocked or is_old(scope.observed)

@@ -162,7 +162,6 @@ def _sorted(observed: Observed, framework: Framework) -> Observed:
 
 
 def _unreplaced(job: Job, framework: Framework, roster: JobPods) -> Mapping[str, int]:
-    """Return role -> pods that failed and get no replacement."""
     failed = {
         member.replica.pod_name(job.name, member.index): member.pod
         for member in roster.members

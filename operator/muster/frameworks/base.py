@@ -452,7 +452,6 @@ class Framework:
 
 
 def _service(framework: Framework) -> Companion:
-    """Return the headless service that names all pods of a job which has one for all."""
 
     def content(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
         spec = {

@@ -132,7 +132,6 @@ def _overwritten(framework: Framework, job: Job, domain: str) -> Iterator[str]:
 
 
 def _held(framework: Framework, roles: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what is said of templates whose pods would not go when they are deleted."""
     for type_, role in roles.items():
         if mapping(role["template"].get("metadata")).get("finalizers"):
             yield _FINALIZERS.format(framework.spec_field, type_)
@@ -190,7 +189,6 @@ def _too_many_replicas(framework: Framework, job: Job, limit: int) -> Iterator[P
 
 
 def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the roles whose template can be trusted, in canonical order."""
     found: dict[str, Mapping[str, Any]] = {}
     for key, role in roles.items():
         type_ = canonical(framework, key)
@@ -238,7 +236,6 @@ def _scheduling(raw: Mapping[str, Any], by_role: Mapping[str, int]) -> Schedulin
 
 
 def _service(framework: Framework, meta: Mapping[str, Any]) -> str:
-    """Return the name of the one service of a job that has one for all its pods."""
     asked = mapping(meta.get("annotations")).get(names.SERVICE) == names.SERVICE_OF_JOB
     one = framework.pods.one_service or (asked and framework.pods.services)
     return names.flat(text(meta.get("name"))) if one else ""
@@ -340,7 +337,6 @@ def _containers(role: object) -> list[dict[str, Any]]:
 
 
 def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
-    """Yield what the containers of a role lack, if there are any."""
     path = f"spec.{framework.spec_field}[{type_}].template"
     containers = _containers(role)
     yield from _too_many(path, role)
@@ -402,7 +398,6 @@ def _beyond(path: str, found: int, most: int, what: str) -> Iterator[Problem]:
 
 
 def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the parts that are not of the type that Kubernetes gives them."""
     meta, spec = template.get("metadata"), template["spec"]
     yield from _typed(path, template, {"metadata": dict})
     yield from _typed(f"{path}.metadata", mapping(meta), _METADATA)
@@ -455,7 +450,6 @@ def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
 
 
 def _annotations(framework: Framework, job: Job) -> Iterator[Problem]:
-    """Yield what is wrong with what annotations ask."""
     path = f"spec.{framework.spec_field}[{{}}].template.metadata"
     parts = [("metadata", job.annotations)]
     parts += [(path.format(r.type), r.annotations) for r in job.replicas]
@@ -498,7 +492,6 @@ def _host_names(framework: Framework, job: Job, domain: str) -> Iterator[Problem
 
 
 def _least_problems(job: Job) -> Iterator[str]:
-    """Yield what is wrong with the minimum of each role."""
     try:
         asked = leasts.read(job.annotations)
     except ValueError as error:

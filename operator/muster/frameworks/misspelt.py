@@ -31,7 +31,6 @@ def notices(job: Job) -> Iterator[Notice]:
 def _of(
     written: Mapping[str, object], known: Mapping[str, tuple[str, ...]], where: str
 ) -> Iterator[str]:
-    """Yield a message for each annotation that has no effect there."""
     for name in sorted(written):
         if not name.startswith(names.OWN_PREFIX):
             continue

@@ -57,7 +57,6 @@ def _rules(_job: Job, _domain: str, pods: Sequence[PodView]) -> Json:
 
 
 def _account(job: Job) -> str:
-    """Return the name of the account that the launcher's template asks for, if it does."""
     role = job.replica(LAUNCHER)
     return text(role.template["spec"].get("serviceAccountName")) if role else ""
 
@@ -115,7 +114,6 @@ def _template(job: Job, replica: Replica, _domain: str) -> Json:
 
 
 def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[Json]:
-    """Return what brings kubectl to the launcher."""
     if replica.type != LAUNCHER:
         return ()
     amounts = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}

@@ -101,7 +101,6 @@ def _if_set(policy: Mapping[str, Any]) -> Iterator[Json]:
 
 
 def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[Json]:
-    """Return what lets workers wait until the master's name resolves."""
     if replica.type != WORKER or job.replica(MASTER) is None:
         return ()
     own = base.framework_container(PYTORCH, replica.template)

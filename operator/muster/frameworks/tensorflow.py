@@ -133,7 +133,6 @@ def _deciding(job: Job) -> Sequence[Replica]:
 
 
 def _progress(job: Job, seen: base.Progress) -> Iterator[base.Outcome]:
-    """Yield the progress of the deciding roles."""
     for replica in _deciding(job):
         count, alone = seen.counts[replica.type], replica.type not in _MASTERS
         done = count.succeeded >= replica.replicas

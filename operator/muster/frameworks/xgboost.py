@@ -35,7 +35,6 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
 
 
 def _workers(job: Job) -> tuple[Json, ...]:
-    """Return the variables that list the workers, if there are any."""
     if job.total <= 1:
         return ()
     source = {"name": _config_name(job), "key": names.XGBOOST_WORKERS_KEY}

@@ -38,7 +38,6 @@ def _template_ref(job: Job, _facts: GangFacts) -> Json:
 
 
 def _api(version: str, reference: Field, whole: Json | str, *, follows: bool) -> GroupApi:
-    """Return a version; `whole` is its word for a gang that is only preempted whole."""
     fields = (
         reference,
         Field("schedulingPolicy", _policy, "minAvailable", follows=follows),

@@ -22,7 +22,6 @@ def _mark(job: Job, replica: Replica) -> Link:
 
 
 def _queue(job: Job, facts: GangFacts) -> str:
-    """Return the job's queue: that of its policy, of its annotation, or the operator's default."""
     return job.run_policy.scheduling.queue or facts.volcano_queue or facts.default_queue
 
 
@@ -48,7 +47,6 @@ def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
 
 
 def _closed(queue: str, counts: base.Tally) -> base.Reading | None:
-    """Read that a group waits for a queue that takes nobody in."""
     # None: nobody here may read its queues, so that nothing can be said of them.
     if counts.queues is None or counts.queues.get(queue) == "Open":
         return None

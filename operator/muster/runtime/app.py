@@ -215,7 +215,6 @@ class Operator:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _page(self) -> Dashboard | None:
-        """Return what answers for the page, None if it is not served."""
         loop, settings = self.loop, self.settings
         if loop is None or settings.dashboard_bind == "0":
             return None
@@ -363,7 +362,6 @@ class Operator:
         return after
 
     def _publish(self, key: str) -> None:
-        """Have it written where the gang of a job stands."""
         self.reconciler.hurry(key)
         self.queue.add(key, at_once=True)
 
@@ -449,7 +447,6 @@ class Operator:
 
 
 def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) -> Endpoint | None:
-    """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
     given = PairFiles(Path(settings.admission_cert), Path(settings.admission_key))
@@ -524,7 +521,6 @@ async def _work(settings: Settings, waiting: Waiting, front: Front, leases: Kube
 
 
 async def _connect(settings: Settings, width: int) -> Kube:
-    """Return a connection with so many concurrent writes. Raises ConfigurationError."""
     return await connect(
         settings.kubeconfig, settings.master, settings.context or None, width=width
     )

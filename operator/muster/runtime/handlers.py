@@ -172,7 +172,6 @@ class _Life:
             yield Resource(names.GROUP, row.version, row.plural).path(namespace)
 
     def _versions(self) -> Iterator[str]:
-        """Yield the URLs at which the server says what it serves of the followed versions."""
         for version in {row.version for row in self.frameworks}:
             yield f"{self.kube.host}/apis/{names.GROUP}/{version}"
 
@@ -226,7 +225,6 @@ def _copy(document: Json) -> Json:
 
 
 async def _cancel_all() -> None:
-    """End all other tasks of this loop."""
     # Kopf's own way to end waits for them in several places, one behind the other, and each of
     # these takes a cancellation for itself.
     for _ in range(ENDING):

@@ -265,7 +265,6 @@ class Reconciler:
         return _Turn(job, version, status, observed.placements or {}, actions)
 
     def _forget(self, key: str) -> None:
-        """Drop what is kept of a job that is gone."""
         self._uids.pop(key, None)
         for of_autoscaler in (False, True):
             self._retries.pop((key, of_autoscaler), None)
@@ -350,7 +349,6 @@ class Reconciler:
                 self._record(turn.job, list(events.of_writes(turn.done)))
 
     def _told(self, turn: _Turn) -> float:
-        """Say what was refused; return the pause after it."""
         key = turn.job.key
         self._record(turn.job, turn.refused)
         pause = AFTER_REFUSAL.pause(self._count(key, CHANGES))
@@ -468,7 +466,6 @@ class Reconciler:
         return await self._rejection(document) in _BY_POLICY
 
     async def _rejection(self, pod: Json) -> int | None:
-        """Return the HTTP status code with which a dry run rejects the pod, else None."""
         try:
             path = PODS.path(pod["metadata"]["namespace"])
             await self._kube.dry_run(path, pod, PriorityLevel.PLACEMENT)
@@ -697,7 +694,6 @@ class Reconciler:
         return _version(found) == _version(job)
 
     async def _read_anew(self, job: Job) -> None:
-        """Read the job, of which the watch has not shown the latest version."""
         try:
             self._store.put(await self._kube.get(self._path(job)))
         except ApiError as error:

@@ -150,7 +150,6 @@ class AwayNodes:
         return self._nodes.get(name) is _GONE
 
     def _drop(self, inhabited: Callable[[str], Collection[object]]) -> None:
-        """Forget what is gone with all its pods."""
         self._nodes = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
 
     def __iter__(self) -> Iterator[str]:

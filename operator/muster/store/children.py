@@ -62,7 +62,6 @@ class Children:
         return {**own, **{p.place: replace(p, owner=me) for p in made}} if made else own
 
     def _made(self, job: Owner) -> Iterator[PodView]:
-        """Yield the pods that batch Jobs have made for the job."""
         for maker in self.makers(job):
             yield from self._pods_of.get(maker, {}).values()
 

@@ -189,7 +189,6 @@ class Informers:
 
 
 def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:
-    """Yield kind, where it is, and whether only objects with our label are followed."""
     yield "PriorityClass", resources.PRIORITY_CLASSES, False
     yield "Pod", resources.PODS, not store.backend.embedded
     scaled = any(framework.autoscaler for framework in store.frameworks.values())
@@ -287,14 +286,12 @@ class GroupInformers:
             self._informers = []
 
     def _queues(self) -> Iterator[Informer]:
-        """Yield the informer of the scheduler's queues, if it has such and they are served."""
         queues = self._backend.queues
         if queues is not None and (queues.api_version, queues.kind) in self._kinds:
             resource = Resource(queues.group, queues.version, queues.plural, namespaced=False)
             yield Informer(self._kube, resource, self._groups.use_queues())
 
     async def _find(self) -> GroupApi | None:
-        """Return the API that can hold the groups, None if the server has none."""
         while True:
             try:
                 self._kinds = await self._served()

@@ -81,7 +81,6 @@ class _JobEntry:
         return _apart(read) == _apart(before.job.status)
 
     def _ask(self) -> tuple[Framework, Json]:
-        """Return what the job asks for, and by which rules it is read."""
         # All else of the metadata may say something, as annotations and the deletion do.
         metadata = {**self.document["metadata"], "resourceVersion": ""}
         asked = {**self.document, "metadata": metadata, "status": None}
@@ -339,7 +338,6 @@ class Jobs:
         return not self._limit(entry) or self._has_pods(entry.owner)
 
     def _limit(self, entry: _JobEntry) -> str:
-        """Return the limit that the job's document would exceed, empty if none."""
         space, limits = entry.owner.namespace, self._limits
         if self._sizes[space] + entry.size > limits.per_namespace:
             most = quantity.format("memory", limits.per_namespace)

@@ -194,7 +194,6 @@ class GoneNodes:
             del self._asking[name]
 
     async def _settle(self, name: str) -> None:
-        """Ask until it is answered, or the watch shows the node again."""
         answered = False
         while not answered:
             await asyncio.sleep(QUARANTINE)

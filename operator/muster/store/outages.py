@@ -185,7 +185,6 @@ def zone_of(labels: Mapping[str, str]) -> Zone:
 
 
 def _counted(view: NodeView, now: float) -> _Counted | None:
-    """Return how the node is counted; None: not at all."""
     if names.EXCLUDE_DISRUPTION_LABEL in view.labels:
         return None
     since = math.inf if view.unreachable_since is None else view.unreachable_since

@@ -204,7 +204,6 @@ def child(kind: str, document: Json) -> ObjectView:
 
 
 def _content(kind: str, document: Json) -> Json:
-    """Return the fields that Muster writes; of a Secret nothing but its keys."""
     if kind == "Secret":
         return {"data": dict.fromkeys(document.get("data") or (), "")}
     if names.REPLICA_INDEX in (document["metadata"].get("labels") or {}):
@@ -267,7 +266,6 @@ def _is_true(conditions: Iterable[Json], kind: str) -> bool:
 
 
 def _doubt(conditions: Iterable[Json]) -> tuple[str, str]:
-    """Return reason and message of the newest condition that is not True, if there is one."""
     doubts = [c for c in conditions if c.get("status") != "True"]
     if not doubts:
         return "", ""
@@ -291,7 +289,6 @@ def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
 
 
 def _unready(document: Json, containers: Iterable[Json], first: Iterable[Json]) -> Unready | None:
-    """Return why a pod on a node is not Ready."""
     metadata, status = document["metadata"], document.get("status") or {}
     phase, conditions = status.get("phase") or "Pending", status.get("conditions") or ()
     on_node = (document.get("spec") or {}).get("nodeName")
@@ -308,7 +305,6 @@ def _unready(document: Json, containers: Iterable[Json], first: Iterable[Json]) 
 def _unready_containers(
     containers: Iterable[Json], first: Iterable[Json]
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and state of the containers that keep a pod from being Ready."""
     for status in first:
         state = status.get("state") or {}
         if "running" in state and not status.get("started"):

@@ -259,7 +259,6 @@ class Store:
         return {kind: self._collect(kind, *row) for kind, row in table.items()}
 
     def _of_cluster(self) -> dict[str, Collection[Any]]:
-        """Return what a scheduling cycle reads beside the jobs and their objects."""
         spaces, stored = self.namespaces, self._storage_changed
         table: dict[str, tuple[Any, ...]] = {
             "Node": (nodes.parse_node, cautious.node, self._node_changed),
