@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6494,
-    "api": 3913,
-    "cluster": 6407,
+    "allocator": 6378,
+    "api": 3906,
+    "cluster": 6378,
     "commands": 6178,
-    "controller": 4264,
+    "controller": 4228,
     "dashboard": 631,
-    "frameworks": 3098,
-    "gang": 1526,
+    "frameworks": 3082,
+    "gang": 1517,
     "kube": 3634,
     "local": 3726,
     "muster": 1127,
-    "runtime": 2341,
+    "runtime": 2296,
     "scheduler": 11079,
-    "store": 3303,
-    "tests": 74821,
+    "store": 3274,
+    "tests": 74824,
     "tools": 2587,
 }
 

@@ -200,7 +200,7 @@ def test_the_last_word_about_a_pod_is_written_last():
     async def story():
         server, store = Slow(), Store(gang.EMBEDDED, ())
         store.put(shown("1"))
-        pod = store.pod("team", "pod")
+        pod = store.children.pod("team", "pod")
         made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
         async with server.flow.enter(PriorityLevel.GROUP):
             for message, node in (("full", ""), ("still", ""), ("makes room", "n1")):
@@ -239,7 +239,7 @@ def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
 
     async def story():
         made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
-        made.mark(store.pod("team", "pod"), "full", "", record=False)
+        made.mark(store.children.pod("team", "pod"), "full", "", record=False)
         await over.wait()
         while made._marks:  # noqa: ASYNC110 -- it is nearly over
             await asyncio.sleep(0.001)
@@ -267,11 +267,11 @@ def test_a_pod_that_was_bound_meanwhile_is_not_called_unschedulable(change, monk
 
     async def story():
         made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
-        made.mark(store.pod("team", "pod"), "full", "", record=False)
+        made.mark(store.children.pod("team", "pod"), "full", "", record=False)
         server.stored = shown("2", node="n1" if change == "bound" else "")
         while made._marks:  # noqa: ASYNC110 -- it is nearly over
             await asyncio.sleep(0.001)
-        made.mark(store.pod("team", "pod"), "full again", "", record=False)
+        made.mark(store.children.pod("team", "pod"), "full again", "", record=False)
         while made._marks:  # noqa: ASYNC110 -- it is nearly over
             await asyncio.sleep(0.001)
 

@@ -1259,7 +1259,7 @@ def test_a_pod_that_arrives_costs_no_more_in_a_large_gang():
         arrives = call_count.calls(lambda: story.pod(names[1], **document))
         assert len(story.memory.assumed) == workers - 2
         story.pod(names[2], **{**document, "node": ""}, phase="Pending")
-        pod = story.store.pod("team", names[2])
+        pod = story.store.children.pod("team", names[2])
         fails = call_count.calls(lambda: story.following.gangs.not_bound(pod, story.now))
         assert len(story.memory.assumed) == workers - 3
         return arrives, fails

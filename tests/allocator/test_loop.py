@@ -364,7 +364,8 @@ def test_nobody_is_evicted_before_it_is_written():
         s.put({**document, "status": status})
         await s.until(lambda: s.state(LOW) == "Released")
         assert [
-            pod.deleting for pod in s.store.own_pods(s.store.jobs.get("TFJob/team/low")).values()
+            pod.deleting
+            for pod in s.store.children.own_pods(s.store.jobs.get("TFJob/team/low")).values()
         ] == [False] * 4
 
     play(story)
@@ -778,7 +779,7 @@ def test_nothing_that_the_loop_began_outlives_it():
         await asyncio.gather(running, return_exceptions=True)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         asked = list(server.asked)
-        made.loop._binder.bind(made.store.pod("team", "alone"), "n1")
+        made.loop._binder.bind(made.store.children.pod("team", "alone"), "n1")
         await asyncio.gather(
             *asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True
         )

@@ -541,7 +541,7 @@ class Story(Shown):
     def op_not_bound(self, place, _pod, _variant):
         """Let a binding fail."""
         for it in self.both:
-            pod = it.store.pod("team", place)
+            pod = it.store.children.pod("team", place)
             memory = it.memory
             if pod is None or memory is None or place not in memory.facts.wanted:
                 continue

@@ -61,7 +61,7 @@ class Story:
     @property
     def fate(self):
         """Whether the pod is lost and makes place, by what its node says."""
-        pod = self.store.pod("team", "w")
+        pod = self.store.children.pod("team", "w")
         lost = self.store.away.look(None, {"w": pod}, 0.0)[0].get("w", pod)
         assert binder.grace(self.store, pod) == (0 if lost.fenced else None)
         return lost.lost, lost.fenced

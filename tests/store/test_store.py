@@ -93,11 +93,11 @@ class Story:
 
     def own(self):
         """Return the uids of the job's own pods by place."""
-        return {name: pod.uid for name, pod in self.store.own_pods(self.job).items()}
+        return {name: pod.uid for name, pod in self.store.children.own_pods(self.job).items()}
 
     def seen(self):
         """Return the owners of all pods that a pass over the job sees."""
-        return [pod.owner.uid for pod in self.store.pods(self.job, [W0])]
+        return [pod.owner.uid for pod in self.store.children.pods(self.job, [W0])]
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_pod_of_the_job(story):
     """By its owner and by its name; it asks for a pass, and for a node."""
     story.pod()
     assert (story.own(), story.seen()) == ({W0: f"uid-{W0}"}, ["job-uid"])
-    assert story.store.pod("team", W0).uid == f"uid-{W0}"
+    assert story.store.children.pod("team", W0).uid == f"uid-{W0}"
     assert story.asked() == ({KEY}, True)
     assert story.store.jobs.revision(KEY) == 1
 
@@ -137,7 +137,7 @@ def test_a_name_that_goes_from_one_owner_to_another(story):
     story.pod(owner="stranger")
     story.pod(uid="second")
     assert (story.own(), story.seen()) == ({W0: "second"}, ["job-uid"])
-    assert story.store.own_pods(replace(story.job, uid="stranger")) == {}
+    assert story.store.children.own_pods(replace(story.job, uid="stranger")) == {}
     story.asked()
     story.pod(uid="second", owner="stranger")
     assert (story.own(), story.seen()) == ({}, ["stranger"])
@@ -160,8 +160,10 @@ def test_pods_that_a_batch_job_makes(story):
         creationTimestamp="2024-01-02T00:00:00Z",
     )
     assert story.asked()[0] == {KEY}
-    assert [pod.owner.uid for pod in story.store.pods(story.job, [])] == [maker, maker]
-    assert {pod.owner for pod in story.store.own_pods(story.job).values()} == {make_owner()}
+    assert [pod.owner.uid for pod in story.store.children.pods(story.job, [])] == [maker, maker]
+    assert {pod.owner for pod in story.store.children.own_pods(story.job).values()} == {
+        make_owner()
+    }
     assert [pod.owner for pod in story.arrived] == [make_owner()]
     before = story.store.jobs.revision(KEY)
     story.store.gone("Job", "team", "mnist-launcher", maker)
@@ -208,7 +210,7 @@ def sights(story):
     """Return all that a pass and a cycle would see of the job."""
     store, job = story.store, story.job
     seen = observe.observe(store, Strangers(None), job, FRAMEWORKS["TFJob"], 0.0)
-    return seen, dict(store.own_pods(job)), store.jobs.revision(KEY)
+    return seen, dict(store.children.own_pods(job)), store.jobs.revision(KEY)
 
 
 def test_a_stranger_under_the_name_of_what_no_watch_shows():
@@ -382,11 +384,11 @@ def test_a_group_of_foreign_pods(story):
     story.put({**pod, "spec": spec}, uid="uid-b", name="b")
     key = "PodGroup/team/g"
     assert [member.name for member, _ in store.foreign.members(key)] == ["b"]
-    assert store.group_of(key) is None
+    assert store.podgroups.find(key) is None
     before = store.foreign.revision(key)
     story.asked()
     story.object("PodGroup", "g", owner="", spec={"minMember": 2})
-    assert store.group_of(key).spec == {"minMember": 2}
+    assert store.podgroups.find(key).spec == {"minMember": 2}
     assert store.foreign.revision(key) > before
     assert story.asked() == (set(), True)
 
@@ -478,9 +480,9 @@ def test_queues_priorities_and_budgets(story):
     story.pod(node="n1")
     budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
     story.put(budget | {"spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}})
-    assert store.budgets.forbid("team", store.own_pods(story.job).values())
+    assert store.budgets.forbid("team", store.children.own_pods(story.job).values())
     store.gone("PodDisruptionBudget", "team", "b", "uid-b")
-    assert not store.budgets.forbid("team", store.own_pods(story.job).values())
+    assert not store.budgets.forbid("team", store.children.own_pods(story.job).values())
 
 
 def test_without_an_allocator_only_what_is_of_jobs_is_kept():
@@ -500,8 +502,8 @@ def test_what_is_in_other_namespaces():
         story.pod(namespace="other")
         story.put({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "other"}})
         assert story.store.collections["ConfigMap"].objects == {}
-    assert volcano.store.pod("other", W0) is None
-    assert embedded.store.pod("other", W0) is not None
+    assert volcano.store.children.pod("other", W0) is None
+    assert embedded.store.children.pod("other", W0) is not None
     assert names.BATCH_JOB in embedded.store.collections
 
 

@@ -405,8 +405,8 @@ def test_a_pod_that_cannot_be_read_fills_its_node(story):
     pod = odd_pod(cpu=NONE)
     story.put(pod)
     assert not story.victim().placements
-    assert story.store.pod("odd", "odd").node == "n2"
-    assert story.store.pod("odd", "odd").tolerates.unreachable == math.inf
+    assert story.store.children.pod("odd", "odd").node == "n2"
+    assert story.store.children.pod("odd", "odd").tolerates.unreachable == math.inf
     story.put(pod | {"status": {"phase": "Succeeded"}})
     assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n2"}
 
@@ -444,7 +444,7 @@ def test_a_budget_that_cannot_be_read_forbids_everything(story):
     selector = {"matchExpressions": [{"operator": "Exists"}]}
     story.put(unreadable("PodDisruptionBudget", "odd", spec={"selector": selector}))
     story.put(odd_pod(cpu="1"))
-    pod = story.store.pod("odd", "odd")
+    pod = story.store.children.pod("odd", "odd")
     assert story.store.budgets.forbid("odd", [pod])
     assert not story.store.budgets.forbid("team", [pod])
 

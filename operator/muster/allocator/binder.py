@@ -191,7 +191,7 @@ class Binder:
             del self._marks[pod.uid]
 
     def _waits(self, pod: PodView) -> bool:
-        now = self._store.pod(pod.namespace, pod.name)
+        now = self._store.children.pod(pod.namespace, pod.name)
         if now is None or now.uid != pod.uid:
             return False
         return not (now.node or now.deleting or now.terminal)

@@ -144,7 +144,7 @@ class PodTrials:
         Service that was accepted speaks for those of all jobs of its namespace.
         """
         job, key = ask.job, (ask.job.namespace, SERVICE)
-        started = standing.was_admitted(job) or self._store.own_pods(job)
+        started = standing.was_admitted(job) or self._store.children.own_pods(job)
         serves = frameworks.of(job).pods.services and not job.service
         if started or not serves or self._store.dry_runs.get(key, now):
             return None

@@ -78,10 +78,6 @@ class LoopSettings:
     pending_pods_budget: int = 500
 
 
-def _nobody(_snapshot: Snapshot) -> None:
-    return
-
-
 class Loop:
     """Runs scheduling cycles when something changed. All methods belong to the event loop."""
 
@@ -138,7 +134,7 @@ class Loop:
         self._waiting = 0
         self.seen: Seen | None = None
         """By the last cycle, for who looks on."""
-        self.onlooker: Callable[[Snapshot], None] = _nobody
+        self.onlooker: Callable[[Snapshot], None] = lambda _snapshot: None
         """Called with what each cycle saw."""
         self.cycles = 0
         self.failures, self.failing_since = 0, 0.0

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from muster import frameworks
 from muster.allocator import verdict
@@ -69,40 +69,6 @@ class LookStamp(NamedTuple):
         return alike and self.pods == before.pods + 1
 
 
-class Members(Protocol):
-    """One kind of gangs. While nothing of a gang has changed, its facts are the same object."""
-
-    def begin(self, settings: GangSettings) -> None:
-        """Take in by which settings facts are gathered from now on."""
-
-    def gangs(self) -> Iterable[str]:
-        """Return the keys of all gangs that there are, `<kind>/<namespace>/<name>`."""
-
-    def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
-        """Return what is known of a gang, None if there is none.
-
-        `nodes` are those that pods of it were given: whether they are still there is a fact.
-        """
-
-    def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp | None:
-        """Return what differs where anything has changed by which facts of a gang are gathered.
-
-        None if nobody takes note of that. `promised`: it has nodes for pods that have not come.
-        """
-
-    def lasts(self, key: str, now: float) -> bool:
-        """Say whether the facts are still the same if the stamp is: time alone may change them."""
-
-    def identity(self, key: str) -> tuple[str, Verdict]:
-        """Return the uid of a gang and a verdict that says nothing, whatever else is known."""
-
-    def key_of(self, pod: PodView) -> str:
-        """Return the key of the gang that the pod belongs to, empty if there is none."""
-
-    def place_of(self, pod: PodView) -> str:
-        """Return the place that the pod takes in its gang."""
-
-
 class _Latest(Generic[_T]):
     """Something of each gang, made anew when what it is made of is not equal any more."""
 
@@ -151,7 +117,10 @@ class _Now(NamedTuple):
 
 
 class _Kind:
-    """What both kinds have in common."""
+    """What both kinds have in common.
+
+    While nothing of a gang has changed, its facts are the same object.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -333,7 +302,10 @@ class JobMembers(_Kind):
         return found
 
     def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp:
-        """Return what differs where anything has changed by which a job's gang is known."""
+        """Return what differs where anything has changed by which a job's gang is known.
+
+        `promised`: it has nodes for pods that have not come.
+        """
         store, space = self._store, namespace_of(key)
         others = (
             store.jobs.news(key),
@@ -379,14 +351,17 @@ class JobMembers(_Kind):
         return pod.place
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
-        """Return what is known of the gang of a job."""
+        """Return what is known of the gang of a job; `nodes` are those that its pods were given.
+
+        Whether they are still there is a fact.
+        """
         if key in self._doubts:
             raise self._doubts[key]
         job = self._store.jobs.get(key)
         if job is None:
             return None
         of = Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
-        lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
+        lost, loses_at = self._lost(key, job, lambda: self._store.children.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
         started = self._has_started(job)
         blocks = refusal is not None and refusal.blocks_pods(started=started)
@@ -408,14 +383,14 @@ class JobMembers(_Kind):
         )
 
     def _has_started(self, job: Job) -> bool:
-        return standing.was_admitted(job) or bool(self._store.own_pods(job))
+        return standing.was_admitted(job) or bool(self._store.children.own_pods(job))
 
     def _names_in_use(self, job: Job) -> bool:
         """Return whether pods of a previous job have names that a gang needs to start."""
         if self._has_started(job):
             return False
         needed = standing.first_names(job, standing.needed(gangs.minimum(job)))
-        return any(self._store.pod(job.namespace, name) for name in needed)
+        return any(self._store.children.pod(job.namespace, name) for name in needed)
 
     def _answers(
         self, job: Job, of: Version, now: float, *, may_ask: bool
@@ -432,7 +407,8 @@ class JobMembers(_Kind):
             if not self._lacking(job):
                 return known
         may_ask = may_ask and not _has_conflict(job)
-        for replica, key in self._keys_of(job, of):
+        keys = self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
+        for replica, key in keys:
             role = replica.role
             answer = self._store.dry_runs.get(key, now, known.get(role))
             # A refusal shows no pod: the gang counts by what was shown of it before, if anything
@@ -461,12 +437,9 @@ class JobMembers(_Kind):
 
     def _own_pods(self, job: Job) -> Mapping[str, PodView]:
         framework = frameworks.of(job)
-        pods = jobpods.with_completed(job, framework, self._store.own_pods(job))
+        pods = jobpods.with_completed(job, framework, self._store.children.own_pods(job))
         replaced = replacement.all_due(job, framework, pods)
         return {n: pod for n, pod in pods.items() if n not in replaced} if replaced else pods
-
-    def _keys_of(self, job: Job, of: Version) -> Keys:
-        return self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
 
     def _template(self, job: Job, of: Version, answers: Mapping[str, Answer]) -> Template:
         rules = self._settings.rules
@@ -521,7 +494,7 @@ class JobMembers(_Kind):
         there = self._store.children.of(job, "Service", ()) if template.service else ()
         return job_facts(
             job,
-            {**self._store.own_pods(job), **lost},
+            {**self._store.children.own_pods(job), **lost},
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),
@@ -728,25 +701,24 @@ class PodGroupMembers(_Kind):
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
         """Return what is known of a gang of other people's pods."""
-        group = self._store.group_of(key)
+        group = self._store.podgroups.find(key)
         if group is not None and self._store.is_of_job(group):
             return None  # its job knows better
         members = self._store.foreign.members
         lost, loses_at = self._lost(
             key, None, lambda: {pod.name: pod for pod, _ in members(key)}, now
         )
-        foreign = self._names_foreign_queue(group)
+        # A group of another scheduler may name a queue that Muster does not have.
+        foreign = (
+            group is not None
+            and group.api_version != names.SCHEDULING_API
+            and group.spec.get("queue") not in self._store.queues
+        )
         source = (self._store.foreign.revision(key), self._epoch, lost, group, foreign)
         entry = self._entry(key, source, lambda: self._read(key, group, lost, foreign=foreign))
         namespace = namespace_of(key)
         suspects = self._store.suspects.nodes(namespace, now)
         return self._as_of_now(entry, namespace, nodes, _Now(0.0, loses_at, suspects))
-
-    def _names_foreign_queue(self, group: GroupView | None) -> bool:
-        """Return whether a group of another scheduler names a queue that Muster does not have."""
-        if group is None or group.api_version == names.SCHEDULING_API:
-            return False
-        return group.spec.get("queue") not in self._store.queues
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView], *, foreign: bool
@@ -853,3 +825,6 @@ def _expires(members: Sequence[Member], terms: Terms, expired: str) -> tuple[boo
         return (terms.on_hold_expired in GIVES_UP,) * 2
     gives_up = expired in GIVES_UP
     return gives_up, gives_up or terms.timeout is not None
+
+
+Members = JobMembers | PodGroupMembers

@@ -180,7 +180,7 @@ class GroupStatus:
                 self._news.set()
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
-        group = self._store.group_of(key)
+        group = self._store.podgroups.find(key)
         if group is None or group.deleting or group.api_version not in podgroup.WRITTEN:
             return
         if self._store.is_of_job(group):

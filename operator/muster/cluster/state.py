@@ -448,6 +448,7 @@ class ClusterColumns:
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
         waited_in, divisions = self._queues(queues, known)
+        _, index, _ = self._nodes.order()
         return Snapshot(
             now=now,
             resources=tuple(self._vocabulary.names),
@@ -457,20 +458,21 @@ class ClusterColumns:
             queues=waited_in,
             divisions=divisions,
             tenancy=self._tenancy(known),
-            nominations=tuple(self._nominations()),
+            nominations=tuple(
+                Nomination(
+                    use.nominated or 0,
+                    index[use.node],
+                    self._vocabulary.request(use.requests),
+                )
+                for _, use in sorted(self._nominated.items())
+                if use.node in index
+            ),
             quotas=self.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
             device_resources=self.device_resources,
             moves=moves,
             deferred=deferred,
             topologies=self._lying > 0,
         )
-
-    def _nominations(self) -> Iterator[Nomination]:
-        _, index, _ = self._nodes.order()
-        for _, use in sorted(self._nominated.items()):
-            if use.node in index:
-                amount = self._vocabulary.request(use.requests)
-                yield Nomination(use.nominated or 0, index[use.node], amount)
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
         # Who holds what is asked only to make room for somebody.

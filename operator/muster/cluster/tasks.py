@@ -87,12 +87,6 @@ def gated(template: Json) -> bool:
     return bool((template.get("spec") or {}).get("schedulingGates"))
 
 
-def selector(template: Json) -> Mapping[str, str]:
-    """Return the node selector of a pod template."""
-    found: Mapping[str, str] = (template.get("spec") or {}).get("nodeSelector") or {}
-    return found
-
-
 def roles(
     sets: Iterable[TaskSet], pods: Pods, plan: Plan
 ) -> tuple[tuple[RoleInput, ...], Mapping[str, int]]:

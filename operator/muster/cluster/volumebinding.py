@@ -290,7 +290,12 @@ class Volumes:
         if shapes and self.limits.views:
             volumes = {id_: list(map(self._attached, s.claims)) for id_, s in shapes.items()}
             own = {id_: list(map(self._maker, s.scratch)) for id_, s in shapes.items()}
-            self._drivers = self.limits.drivers(volumes, own, self._seats(), index)
+            seats = (
+                Seat(self._attached(key), node, pod in self.going)
+                for key, users in self.users.items()
+                for pod, node in users.items()
+            )
+            self._drivers = self.limits.drivers(volumes, own, seats, index)
 
     def constrain(
         self, id_: int, frozen: Shape, shape: PodShape, nodes: Sequence[NodeView], reach: Reach
@@ -461,12 +466,6 @@ class Volumes:
         """Return the driver of a volume that is made for a pod; empty if that is not known."""
         of = self._class_of(own)
         return "" if of is None else of.driver
-
-    def _seats(self) -> Iterator[Seat]:
-        for key, users in self.users.items():
-            volume = self._attached(key)
-            for pod, node in users.items():
-                yield Seat(volume, node, pod in self.going)
 
     def _full(self, shape: PodShape, node: NodeView) -> bool:
         """Say whether the node does not take the shape's volumes beside those it has."""

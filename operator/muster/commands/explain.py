@@ -52,7 +52,7 @@ def of_job(job: Job, pods: Iterable[PodView] = (), group: GroupView | None = Non
 def of_group(store: Store, key: str) -> Standing:
     """Return how a gang of pods stands that belong to no job, by its PodGroup or its pods."""
     pods = [pod for pod, _ in store.foreign.members(key)]
-    group = store.group_of(key)
+    group = store.podgroups.find(key)
     if group is not None:
         verdict = podgroup.verdict(group)
     elif waiting := [pod for pod in pods if not pod.node]:
@@ -188,7 +188,7 @@ class _Reader:
         if job is None:
             found = of_group(self.store, key)
         else:
-            found = of_job(job, self.store.own_pods(job).values(), self.store.group(job))
+            found = of_job(job, self.store.children.own_pods(job).values(), self.store.group(job))
         return replace(found, reported=self._reported.get(key))
 
     def standings(self, *, selected: bool) -> list[Standing]:

@@ -62,7 +62,7 @@ def holdings(store: Store) -> Iterator[Holding]:
     for (_, name), node in sorted(store.collections["Node"].objects.items()):
         by: dict[str, Counter[str]] = defaultdict(Counter)
         for use in store.columns.on(name):
-            pod = store.pod(use.namespace, use.name)
+            pod = store.children.pod(use.namespace, use.name)
             if pod is not None and use.nominated is None:
                 amounts = dict(node.allocatable) if use.whole else dict(use.requests)
                 by[holder(store, pod)].update(amounts)

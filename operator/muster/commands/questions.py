@@ -174,7 +174,7 @@ def matching(known: Iterable[str], what: Reference, namespace: str) -> list[str]
 def key_of_pod(store: Store, what: Reference, namespace: str) -> str:
     """Return the key of the job or gang to which a pod or batch Job belongs."""
     if not what.kind or live.is_kind(what.kind, "Pod"):
-        pod = store.pod(namespace, what.name)
+        pod = store.children.pod(namespace, what.name)
         if pod is not None:
             return holdings.holder(store, pod)
     for key in store.foreign if not what.kind or live.is_kind(what.kind, "Job") else ():

@@ -446,7 +446,11 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
         if before.is_true(names.Condition.RUNNING) and before.gang is not None:
             text = f"job {scope.job.name} is restarting: {before.gang.message}"
             yield condition(names.Condition.RESTARTING, Reason.PREEMPTED, text, scope.now)
-    elif _was_released(before):
+    elif (
+        before.is_true(names.Condition.RUNNING)
+        and not any(replica.active for replica in counted.values())
+        and waits(before)
+    ):
         text = f"job {scope.job.name} is restarting because its gang was released."
         yield _restarting(scope, text)
     elif runs and _shows_running(scope, counted):
@@ -509,11 +513,6 @@ def _gone_unseen(scope: Scope) -> str:
     ran = (type_ for type_, counted in job.status.replicas.items() if counted.active)
     made = {role.type for role in job.replicas if role.batch} - there
     return next((type_ for type_ in ran if type_ in made), "")
-
-
-def _was_released(status: JobStatus) -> bool:
-    none_left = not any(replica.active for replica in status.replicas.values())
-    return status.is_true(names.Condition.RUNNING) and none_left and waits(status)
 
 
 def _restarting(scope: Scope, message: str) -> Condition:

@@ -42,11 +42,6 @@ def is_lent(scope: Scope, group: GroupView) -> bool:
     return group.kind == "PodGroup" and not (group.owner or labelled or group.deleting)
 
 
-def is_patched(scope: Scope, group: GroupView) -> bool:
-    """Say whether the backend changes such a group where it is, and makes none anew."""
-    return scope.backend.api(group.api_version).update is Update.PATCH
-
-
 def writes(scope: Scope) -> Iterator[Action]:
     """Yield what brings the group object to what it should be."""
     group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.group_facts)

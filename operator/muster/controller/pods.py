@@ -22,6 +22,7 @@ from muster.controller.jobpods import Member, PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import PodBuilder
+from muster.gang import Update
 from muster.gang.base import owner
 
 
@@ -111,7 +112,9 @@ def conflict(scope: Scope) -> str:
 
 
 def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
-    if isinstance(view, GroupView) and not podgroup.is_patched(scope, view):
+    # Of groups only those that the backend changes where they are, and does not make anew.
+    update = scope.backend.api(view.api_version).update if isinstance(view, GroupView) else None
+    if update not in (None, Update.PATCH):
         return False
     if view.kind in _NEVER_ADOPTED or view.kind in scope.backend.companions:
         return False
@@ -333,16 +336,11 @@ def may_create(scope: Scope) -> bool:
     possible = scope.hindrance is None and podgroup.ready_for_pods(scope)
     # Lost members start together with the peers that are replaced.
     restarts = bool(scope.roster.having(PodFate.PEER_LOST)) or bool(scope.rerun)
-    waits = restarts or bool(gangstatus.names_in_use(scope)) or _misled(scope)
+    # New pods would read what is somebody else's, for its name is the job's: the hosts of a
+    # deleted job of its name, say, or its keys.
+    misled = not all(map(scope.owns, (*scope.observed.configs, *scope.observed.companions)))
+    waits = restarts or bool(gangstatus.names_in_use(scope)) or misled
     return rested and possible and not waits
-
-
-def _misled(scope: Scope) -> bool:
-    """Say whether new pods would read what is somebody else's, for its name is the job's.
-
-    The hosts of a deleted job of its name, say, or its keys.
-    """
-    return not all(map(scope.owns, (*scope.observed.configs, *scope.observed.companions)))
 
 
 def taken_down(scope: Scope) -> bool:

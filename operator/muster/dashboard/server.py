@@ -348,7 +348,7 @@ class Dashboard:
         gang = next((g for g in seen.snapshot.gangs if g.key == key), None) if seen else None
         job = store.jobs.get(key)
         if job is not None:
-            pods = list(store.own_pods(job).values())
+            pods = list(store.children.own_pods(job).values())
         else:
             pods = [pod for pod, _ in store.foreign.members(key)] if key in store.foreign else []
         nodes, discreet = seen.snapshot.nodes if seen else None, self._discretion(group)
@@ -432,7 +432,7 @@ class Dashboard:
         await self._allowed(request, key)
         store = self._source.store
         job = store.jobs.get(key)
-        pods = {} if job is None else {p.name: p for p in store.own_pods(job).values()}
+        pods = {} if job is None else {p.name: p for p in store.children.own_pods(job).values()}
         return job, pods.get(name)
 
     async def _read(self, request: web.Request, path: str, asked: Mapping[str, str]) -> str:

@@ -84,7 +84,13 @@ def load(
         ),
     )
     own: Iterable[Notice] = ()
-    excess = tuple(_too_many_replicas(framework, job, max_replicas))
+    excess: tuple[Problem, ...] = ()
+    asked = sum(max(replica.replicas, 0) for replica in job.replicas)
+    if asked > max_replicas:
+        detail = (
+            f"Invalid value: {asked}: must be less than or equal to {max_replicas} pods in all"
+        )
+        excess = (Problem(f"spec.{framework.spec_field}", detail),)
     try:
         found = tuple(_problems(framework, spec, job, domain, excess))
         if home and job.namespace == home:
@@ -178,14 +184,6 @@ def _problems(
     if readable and not own and not excess:
         yield from framework.spec.validate(job, domain)
         yield from sizes.too_large(framework, spec, job, domain)
-
-
-def _too_many_replicas(framework: Framework, job: Job, limit: int) -> Iterator[Problem]:
-    """Yield the problem of a job that asks for more pods than a job may have."""
-    asked = sum(max(replica.replicas, 0) for replica in job.replicas)
-    if asked > limit:
-        detail = f"Invalid value: {asked}: must be less than or equal to {limit} pods in all"
-        yield Problem(f"spec.{framework.spec_field}", detail)
 
 
 def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

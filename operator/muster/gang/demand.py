@@ -187,8 +187,8 @@ def priority(job: Job, facts: GangFacts) -> Iterator[Notice]:
 
 def lowered_notices(job: Job, facts: GangFacts) -> Iterator[Notice]:
     """Say that minAvailable leaves out the pods that are created later."""
-    if standing.lowered(job, facts):
-        asked, holds = job.run_policy.scheduling.min_available, standing.minimum(job, facts)
+    asked, holds = job.run_policy.scheduling.min_available, standing.minimum(job, facts)
+    if asked is not None and job.total - facts.later < asked <= job.total:
         text = (
             f"minAvailable {asked} counts pods that are created only when the others are ready; "
             f"it is {holds} until then"

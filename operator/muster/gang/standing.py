@@ -71,12 +71,6 @@ def leasts(job: Job, unreplaced: Mapping[str, int]) -> Mapping[str, int]:
     return {role: min(least, lowered_to.get(role, least)) for role, least in asked.items()}
 
 
-def lowered(job: Job, facts: GangFacts) -> bool:
-    """Say whether minAvailable counts pods that are created only after the others run."""
-    asked = job.run_policy.scheduling.min_available
-    return asked is not None and job.total - facts.later < asked <= job.total
-
-
 def minimum_from_one(job: Job, facts: GangFacts) -> int:
     """Return `minimum`, for APIs that do not take 0."""
     return needed(minimum(job, facts))

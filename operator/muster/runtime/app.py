@@ -210,8 +210,9 @@ class Operator:
 
     async def _beat(self) -> None:
         while True:
-            health = Health(self._unready(), self._unwell(), self.reconciler.unstored)
-            self.front.beat(health)
+            unwell = health.unwell(self.loop, self.informers, time.monotonic())
+            beat = Health(self._unready(), unwell, self.reconciler.unstored)
+            self.front.beat(beat)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _page(self) -> Dashboard | None:
@@ -441,9 +442,6 @@ class Operator:
             return f"the API of the gang scheduler is not served: {self.backend.cure}"
         problem = self.problem or self.losses.problem or self.unfollowed
         return problem or health.unready(self.loop, self.informers, time.monotonic())
-
-    def _unwell(self) -> str:
-        return health.unwell(self.loop, self.informers, time.monotonic())
 
 
 def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) -> Endpoint | None:

@@ -16,16 +16,16 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from muster import frameworks
 from muster.allocator import binder
+from muster.allocator.loop import Loop
 from muster.api import edge, names, owner
 from muster.api.backoff import AFTER_REFUSAL, QUOTA, REJECTED, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.reasons import DeletionReason
-from muster.api.status import Verdict
 from muster.cluster import gangs
 from muster.controller import events, gangstatus, reconcile
 from muster.controller.model import (
@@ -84,19 +84,6 @@ CHANGES: Final[_Named] = ("", "")
 _NEVER: Final[tuple[_Named | None, int]] = (None, 0)
 
 
-class Allocator(Protocol):
-    """What a pass needs to know of the embedded allocator."""
-
-    def placements(self, job: Job) -> Mapping[str, str]:
-        """Return pod name -> node ("" = unbound) for the pods that may be created now."""
-
-    def verdict(self, job: Job) -> Verdict | None:
-        """Return the latest verdict on the gang."""
-
-    def creating(self, job: Job, name: str, node: str) -> AbstractContextManager[bool]:
-        """Keep the room of a pod while it is being created; False: it is not its node any more."""
-
-
 @dataclass(slots=True)
 class _UnderWay:
     """What makes a reconcile under way urgent, and the placements that it observed."""
@@ -135,7 +122,7 @@ class Reconciler:
         context: Callable[[str], Context],
         recorder: EventRecorder,
         metrics: Metrics,
-        allocator: Allocator | None,
+        allocator: Loop | None,
     ) -> None:
         self._kube, self._store, self._backend = kube, store, backend
         self._context = context
@@ -284,7 +271,7 @@ class Reconciler:
             return None
         if self._allocator.placements(job) or self._allocator.verdict(job) is not None:
             return None
-        if self._store.pods(job, job.pod_names(job.replicas)):
+        if self._store.children.pods(job, job.pod_names(job.replicas)):
             return None
         # The rejection of a dry run is reported at once.
         if self._store.jobs.refusal(job, time.time()) is not None:
@@ -547,7 +534,11 @@ class Reconciler:
     async def _delete(self, turn: _Turn, action: Delete) -> bool:
         resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
-        pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
+        pod = (
+            self._store.children.pod(action.namespace, action.name)
+            if action.kind == "Pod"
+            else None
+        )
         grace = None if pod is None else binder.grace(self._store, pod)
         if action.force:
             grace = 0

@@ -79,7 +79,9 @@ class Endpoint:
         try:
             # Not while that loop is at a handshake, from another thread.
             self.admission.within = within
-            listening = asyncio.run_coroutine_threadsafe(self._listen(), loop)
+            routes, context = [web.post("/{path:.*}", self._serve)], self.admission.context
+            starting = serving.start(self._address, routes, context, LARGEST)
+            listening = asyncio.run_coroutine_threadsafe(starting, loop)
             try:
                 await asyncio.shield(asyncio.wrap_future(listening))
                 await asyncio.Event().wait()
@@ -90,10 +92,6 @@ class Endpoint:
             loop.call_soon_threadsafe(loop.stop)
             await asyncio.to_thread(thread.join)
             loop.close()
-
-    async def _listen(self) -> serving.Server:
-        routes = [web.post("/{path:.*}", self._serve)]
-        return await serving.start(self._address, routes, self.admission.context, LARGEST)
 
     async def _serve(self, request: web.Request) -> web.Response:
         if self._asking >= MOST:

@@ -44,7 +44,7 @@ def observe(
     roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
     batches = children(names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
     scalers = (names.flat(job.name),) if framework.autoscaler else ()
-    there = {pod.uid: pod for pod in store.pods(job, pods)}
+    there = {pod.uid: pod for pod in store.children.pods(job, pods)}
     lost, loses_at = store.away.look(job, there, now)
     return Observed(
         job=job,

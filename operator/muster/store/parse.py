@@ -22,7 +22,7 @@ from muster.api.model import (
 )
 from muster.api.owner import Owner
 from muster.api.tolerations import NodeTolerations
-from muster.cluster import cautious, podgroups, pods, tasks
+from muster.cluster import cautious, podgroups, pods
 from muster.cluster.podgroups import Ask, Member
 from muster.cluster.pods import PodUse
 from muster.gang import GangBackend
@@ -215,6 +215,7 @@ def _content(kind: str, document: Json) -> Json:
 def batch(document: Json) -> BatchView:
     """Return the view of a batch Job."""
     metadata, spec = document["metadata"], document.get("spec") or {}
+    template: Json = (spec.get("template") or {}).get("spec") or {}
     status = document.get("status") or {}
     ends = (c for c in status.get("conditions") or () if c.get("status") == "True")
     end: Json = next((c for c in ends if c.get("type") in ("Complete", "Failed")), {})
@@ -231,8 +232,8 @@ def batch(document: Json) -> BatchView:
         message=end.get("message") or "",
         completed=epoch(status["completionTime"]) if status.get("completionTime") else None,
         ttl=spec.get("ttlSecondsAfterFinished"),
-        selector=tasks.selector(spec.get("template") or {}),
-        scheduler=edge.text(((spec.get("template") or {}).get("spec") or {}).get("schedulerName")),
+        selector=template.get("nodeSelector") or {},
+        scheduler=edge.text(template.get("schedulerName")),
         template_hash=edge.text((metadata.get("annotations") or {}).get(names.TEMPLATE_HASH)),
     )
 

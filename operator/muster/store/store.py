@@ -153,31 +153,15 @@ class Store:
 
     # What belongs to a job.
 
-    def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
-        """Return the pods that the job controls, and others that have a name it wants."""
-        return self.children.pods(job, wanted)
-
-    def pod(self, namespace: str, name: str) -> PodView | None:
-        """Return the pod of that name, whoever it belongs to."""
-        return self.children.pod(namespace, name)
-
     def version(self, pod: PodView) -> str:
         """Return the resourceVersion in which that very pod is known; empty if it is not."""
         return self.collections["Pod"].version(pod.namespace, pod.name, pod.uid)
-
-    def own_pods(self, job: Job) -> Mapping[str, PodView]:
-        """Return the pods that the job controls, by the name of their place."""
-        return self.children.own_pods(job)
 
     def group(self, job: Job) -> GroupView | None:
         """Return the group object that has the job's name, whoever owns it."""
         return self.groups.get(job.namespace, names.flat(job.name))
 
     # What belongs to no job.
-
-    def group_of(self, key: str) -> GroupView | None:
-        """Return the object of a gang of foreign pods, or None."""
-        return self.podgroups.find(key)
 
     def is_of_job(self, group: GroupView) -> bool:
         """Say whether the group belongs to a job that is handled here."""
