@@ -195,15 +195,6 @@ class _Reader:
         listing = live.listed(self._kube, resource, "")
         return await self._known(field, f"list {_called(resource)}", listing, [])
 
-    async def _jobs_here_at_least(self) -> list[tuple[Job, Json]]:
-        """Return all jobs, or those of one's own namespace where others are not shown."""
-        try:
-            return await live.jobs(self._kube, "")
-        except ApiError as error:
-            if error.code != 403:
-                raise
-        return await live.jobs(self._kube, self._kube.namespace)
-
     async def _deployments(self) -> tuple[Deployment, ...]:
         asked = f"list {_called(DEPLOYMENTS)}"
         found = await self._listed("elsewhere", DEPLOYMENTS)
@@ -315,7 +306,8 @@ class _Reader:
     async def _jobs(self) -> tuple[Job, ...]:
         """Return the jobs that are not over."""
         asked = f"list the jobs of {names.GROUP}"
-        found = await self._known("jobs", asked, self._jobs_here_at_least(), [])
+        reading = live.permitted_jobs(self._kube, "")
+        found, _ = await self._known("jobs", asked, reading, ([], ""))
         kinds = {row.kind for row in self._settings.frameworks}
         jobs = (job for job, _ in found if job.kind in kinds)
         return tuple(job for job in jobs if not job.status.finished)

@@ -122,6 +122,21 @@ async def jobs(
     return sorted(read, key=lambda pair: (pair[0].namespace, pair[0].kind, pair[0].name))
 
 
+async def permitted_jobs(
+    kube: Kube, namespace: str, **params: str
+) -> tuple[list[tuple[Job, Json]], str]:
+    """Return the jobs of a namespace, empty for all, and the namespace that they are of.
+
+    Where a user may not list all, that is the user's own. Raises ApiError and connection errors.
+    """
+    try:
+        return await jobs(kube, namespace, **params), namespace
+    except ApiError as error:
+        if error.code != 403 or namespace:
+            raise
+    return await jobs(kube, kube.namespace, **params), kube.namespace
+
+
 def _read(framework: Framework, document: Json) -> tuple[Job, Json]:
     # Items of a list do not carry what is the same for all.
     whole = {"apiVersion": framework.api_version, "kind": framework.kind, **document}

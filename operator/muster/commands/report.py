@@ -172,14 +172,12 @@ class _Reader:
 
     async def _jobs(self) -> list[tuple[Job, Json]]:
         params = {"labelSelector": self._selector} if self._selector else {}
-        try:
-            return await live.jobs(self._kube, self._namespace, **params)
-        except ApiError as error:
-            if error.code != 403 or self._namespace:
-                raise
-        self._namespace = here = self._kube.namespace
-        self.unread.append(f"of namespace {here} alone: this account may not list others")
-        return await live.jobs(self._kube, here, **params)
+        jobs, here = await live.permitted_jobs(self._kube, self._namespace, **params)
+        if here != self._namespace:
+            self._namespace = here
+            told = f"of namespace {here} alone: this account may not list others"
+            self.unread.append(told)
+        return jobs
 
     async def _known(self, resource: Resource, **params: str) -> list[Json]:
         """Return what may be read; without it more is unknown, which is told once."""
