@@ -47,7 +47,7 @@ def test_down_runs_the_recorded_sweep(files: layout.Layout, tmp_path: Path) -> N
     """A cluster that was only half started is swept as well."""
     outside = tmp_path / "outside"
     outside.touch()
-    handle.Extra(sweep=("rm", str(outside))).save(files)
+    handle.record(files.extra, handle.Extra(sweep=("rm", str(outside))))
     assert cluster.find("x") is None
     assert cluster.down("x")
     assert not outside.exists()
@@ -57,7 +57,7 @@ def test_down_runs_the_recorded_sweep(files: layout.Layout, tmp_path: Path) -> N
 def test_down_with_a_failed_sweep_keeps_the_files(files: layout.Layout, tmp_path: Path) -> None:
     """The error has the output of the command, and the next down runs it again."""
     outside = tmp_path / "outside"
-    handle.Extra(sweep=("rm", str(outside))).save(files)
+    handle.record(files.extra, handle.Extra(sweep=("rm", str(outside))))
     with pytest.raises(cluster.ClusterError, match="No such file"):
         cluster.down("x")
     assert files.extra.exists()
@@ -76,7 +76,7 @@ def test_a_found_cluster_has_what_was_added(files: layout.Layout) -> None:
         flags=("--more",),
         sweep=("sweep",),
     )
-    extra.save(files)
+    handle.record(files.extra, extra)
     handle.Cluster(files, options.Options(name="x"), 1, {}, extra=extra).save()
     found = cluster.find("x")
     assert found

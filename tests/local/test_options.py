@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
-from muster.local import options
+from muster.local import handle, options
 
 
 def test_a_shape_names_resources_and_gets_what_every_node_has() -> None:
@@ -92,7 +90,7 @@ def test_the_number_of_nodes_is_bounded(text: str) -> None:
         options.parse_count(text)
 
 
-def test_options_survive_being_recorded() -> None:
+def test_options_survive_being_recorded(tmp_path: Path) -> None:
     """What was asked for is read back the same from JSON."""
     asked = options.Options(
         name="x",
@@ -101,8 +99,9 @@ def test_options_survive_being_recorded() -> None:
         kubeconfig=Path("/tmp/k"),
         kwok=False,
     )
-    record = json.loads(json.dumps(dataclasses.asdict(asked), default=str))
-    assert options.restore(record) == asked
+    started = handle.Started(asked, 1, {"etcd": ["/bin/etcd"]})
+    handle.record(tmp_path / "cluster.json", started)
+    assert handle.recorded(tmp_path / "cluster.json", handle.Started) == started
 
 
 def test_a_cluster_that_was_there_gets_no_nodes_but_those_asked_for() -> None:

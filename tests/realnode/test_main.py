@@ -28,7 +28,7 @@ def brought_up(nodes: int) -> handle.Cluster:
     users = {f"kubelet-{i}": (f"system:node:real-{i}", "system:nodes") for i in range(nodes)}
     made = cluster.Cluster(layout.Layout("x"), options.Options(name="x"), 1, {})
     made.files.make()
-    handle.Extra(users=users).save(made.files)
+    handle.record(made.files.extra, handle.Extra(users=users))
     made.save()
     return made
 

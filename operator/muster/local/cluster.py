@@ -9,7 +9,6 @@ import errno
 import functools
 import ipaddress
 import itertools
-import json
 import os
 import secrets
 import shlex
@@ -36,6 +35,7 @@ from muster.local.handle import (
     NO_EXTRA,
     Cluster,
     ClusterError,
+    Existing,
     Extra,
     PortTakenError,
 )
@@ -168,7 +168,7 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
     done = _stopwatch(say)
     files.make()
     if extra != NO_EXTRA:
-        extra.save(files)
+        handle.record(files.extra, extra)
     if wanted.tied:
         _start_guard(files)
     _prepare(files, wanted, commands)
@@ -202,7 +202,7 @@ def _use(files: Layout, asked: Options, file: Path, extra: Extra, say: Say) -> C
     files.make()
     for path in (files.kubeconfig, files.kubeconfig_of(handle.KWOK)):
         kubeconfig.write(path, text)
-    there.save(files)
+    handle.record(files.existing, there)
     if wanted.tied:
         _start_guard(files)
     _prepare(files, wanted, commands)
@@ -301,20 +301,21 @@ def _guard(name: str, pid: str, birth: str) -> None:
 def _load(files: Layout) -> Cluster | None:
     """Read the cluster recorded in `files`; None if none was brought up whole."""
     try:
-        record = json.loads(files.record.read_text())
-        asked = options.restore(record["options"])
-        there = handle.recorded_existing(files)
-        extra = handle.recorded_extra(files)
-        return Cluster(files, asked, record["port"], record["commands"], there, extra)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        started = handle.recorded(files.record, handle.Started)
+    except ValueError:  # of another version
         return None
+    if started is None:
+        return None
+    there = handle.recorded(files.existing, Existing)
+    extra = handle.recorded(files.extra, Extra) or NO_EXTRA
+    return Cluster(files, started.options, started.port, started.commands, there, extra)
 
 
 def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
-    there = handle.recorded_existing(files)
+    there = handle.recorded(files.existing, Existing)
     # Before anything ends: if that cluster cannot be reached, all stays for the next try.
     reached = contents.reach(there, files, say) if there and not forget else None
     records = (path.stem for path in (files.home / "run").glob("*.pid"))
@@ -322,7 +323,8 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     guard = found.pop(_GUARD, None)
     # Without grace: etcd's data goes, too.
     processes.stop(found.values(), grace=0)
-    if sweep := handle.recorded_extra(files).sweep:
+    added = handle.recorded(files.extra, Extra)
+    if added and (sweep := added.sweep):
         # What added components leave outside of the folder.
         done = subprocess.run(sweep, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -7,8 +7,6 @@ Apart from `cluster`, which brings one up by what `contents` does: that asks it.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
 import os
 import subprocess
 import time
@@ -17,9 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from muster.kube import loops
 from muster.local import layout, nodes, processes
+from muster.local.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from muster.kube.client import Kube
     from muster.local.layout import Layout
-    from muster.local.options import Options
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -53,6 +52,7 @@ USERS: dict[str, tuple[str, ...]] = {
 }
 """Who asks the API server -> its name there, and its groups."""
 
+T = TypeVar("T")
 _ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
 _PODS = "10.128.0.0/9"
 _NATIVE_GANGS = "scheduling.k8s.io/v1beta1", ("GenericWorkload",)
@@ -96,22 +96,8 @@ class Extra:
         """The number of nodes that register themselves."""
         return sum(_NODES in groups for _, *groups in self.users.values())
 
-    def save(self, files: Layout) -> None:
-        """Record it, so that its sweep is known before a component starts."""
-        fresh = files.extra.with_suffix(".new")
-        fresh.write_text(json.dumps(dataclasses.asdict(self)))
-        fresh.replace(files.extra)
-
 
 NO_EXTRA = Extra()
-
-
-def recorded_extra(files: Layout) -> Extra:
-    """Return what was added to the cluster of these files."""
-    try:
-        return TypeAdapter(Extra).validate_json(files.extra.read_bytes())
-    except FileNotFoundError:
-        return NO_EXTRA
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +114,27 @@ class Existing:
     mark: str
     nodes: int
 
-    def save(self, files: Layout) -> None:
-        """Record it; what is put there afterwards can be found and taken away again."""
-        fresh = files.existing.with_suffix(".new")
-        fresh.write_text(json.dumps(dataclasses.asdict(self)))
-        fresh.replace(files.existing)
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What was started of a cluster."""
+
+    options: Options
+    port: int
+    commands: dict[str, list[str]]
 
 
-def recorded_existing(files: Layout) -> Existing | None:
-    """Read the record; None if the cluster of these files is one of its own, or none."""
+def record(path: Path, value: object) -> None:
+    """Write a record, which is there as a whole or not at all."""
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(to_json(value))
+    fresh.replace(path)
+
+
+def recorded(path: Path, kind: type[T]) -> T | None:
+    """Return what `record` wrote, None if it wrote nothing. Raises ValueError for another kind."""
     try:
-        return Existing(**json.loads(files.existing.read_text()))
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
 
@@ -284,7 +280,6 @@ def _kwok(layout: Layout, options: Options) -> list[str]:
 
 START_SECONDS = 90.0
 _TAIL = 8  # lines
-T = TypeVar("T")
 
 
 class ClusterError(Exception):
@@ -449,12 +444,7 @@ class Cluster:
 
     def save(self) -> None:
         """Record the cluster as one that was brought up whole."""
-        wanted = dataclasses.asdict(self.options)
-        record = {"options": wanted, "port": self.port, "commands": self.commands}
-        text = json.dumps(record, default=str)  # paths
-        fresh = self.files.record.with_suffix(".new")
-        fresh.write_text(text)
-        fresh.replace(self.files.record)
+        record(self.files.record, Started(self.options, self.port, self.commands))
 
 
 def ask(kubeconfig: Path, question: Callable[[Kube], Awaitable[T]]) -> T:

@@ -87,8 +87,6 @@ class Life:
     """One job from its first sight on: `whole` when all pods that it wants had a node."""
 
     job: str
-    pods: int
-    gpus: int
     came: float
     whole: float | None
     end: float | None
@@ -166,8 +164,6 @@ def _life(seen: Sequence[JobSight], stays_of: Sequence[Stay]) -> Life:
     ends = [sight.at for sight in seen if sight.status.state in ENDED]
     return Life(
         job=last.name,
-        pods=last.pods,
-        gpus=sum({stay.pod: stay.gpus for stay in stays_of}.values()),
         came=seen[0].at,
         whole=max(starts[: last.pods]) if 0 < last.pods <= len(starts) else None,
         end=ends[0] if ends else None,

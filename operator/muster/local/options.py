@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 KUBERNETES_VERSION = "1.37.1"
 OLDER_VERSION = "1.36.3"
 """Can be built, too, and is what Muster is tested against where the two differ."""
@@ -154,8 +152,3 @@ def parse_run_seconds(text: str) -> str:
     if not re.fullmatch(r"\d+(\.\d+)?", text):
         raise OptionError(f"{text!r} is no number of seconds and not {FOREVER!r}")
     return text
-
-
-def restore(record: object) -> Options:
-    """Read options as `dataclasses.asdict` and JSON left them; ValueError if of another kind."""
-    return TypeAdapter(Options).validate_python(record)
