@@ -78,8 +78,7 @@ async def snapshot(settings: Settings, source: str) -> Answer:
     if source != LIVE:
         url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
         return Answer(json_text(await client.fetch(url)))
-    async with connected(settings) as kube:
-        _, seen, unknown = await _live(settings, kube)
+    _, seen, unknown, _ = await _observed(settings, Asked())
     text = json_text(recording.dump(seen, seen.decide()))
     return Answer(text, complaint="; ".join(filter(None, (FROM_OUTSIDE, unknown))))
 
@@ -113,12 +112,7 @@ async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> An
 
     Asked of all gangs, say where these would stand beside the jobs.
     """
-    unknown = ""
-    if asked.cluster == LIVE:
-        async with connected(settings) as kube:
-            _, seen, unknown = await _live(settings, kube)
-    else:
-        seen, _ = recording.load(read(asked.cluster))
+    _, seen, unknown, _ = await _observed(settings, asked)
     documents = [document for file in files for document in render.documents(file)]
     seen, keys = with_offers(seen, documents, asked.namespace)
     decisions = seen.decide()
@@ -133,14 +127,9 @@ async def what_if(settings: Settings, what: Reference | None, asked: Asked) -> A
 
     Without a reference: one line for each gang.
     """
-    if asked.cluster != LIVE:
-        seen, _ = recording.load(read(asked.cluster))
-        return _supposed(seen, None, what, asked, asked.namespace or "default")
-    async with connected(settings) as kube:
-        store, seen, unknown = await _live(settings, kube)
-        place = asked.namespace or kube.namespace
-        answer = _supposed(seen, store, what, asked, place)
-        return replace(answer, complaint="; ".join(filter(None, (answer.complaint, unknown))))
+    store, seen, unknown, place = await _observed(settings, asked)
+    answer = _supposed(seen, store, what, asked, place)
+    return replace(answer, complaint="; ".join(filter(None, (answer.complaint, unknown))))
 
 
 def _supposed(
@@ -269,12 +258,19 @@ async def connected(settings: Settings, attempts: int = client.ATTEMPTS) -> Asyn
         await kube.close()
 
 
-async def _live(settings: Settings, kube: Kube) -> tuple[Store, Recording, str]:
-    """Return what is known of the cluster, what a cycle would see, and what is unknown."""
-    chosen, settings, unknown = await published.read(kube, settings)
-    rules = GangRules.of(settings, {})
-    seen = await observe(kube, rules, settings.member_hold, chosen, await published.now(kube))
-    return *seen, unknown
+async def _observed(settings: Settings, asked: Asked) -> tuple[Store | None, Recording, str, str]:
+    """Return what is known of the cluster, what a cycle would see, what is unknown, and where.
+
+    Of a file only what a cycle would see is known.
+    """
+    if asked.cluster != LIVE:
+        seen, _ = recording.load(read(asked.cluster))
+        return None, seen, "", asked.namespace or "default"
+    async with connected(settings) as kube:
+        chosen, settings, unknown = await published.read(kube, settings)
+        rules, now = GangRules.of(settings, {}), await published.now(kube)
+        store, seen = await observe(kube, rules, settings.member_hold, chosen, now)
+        return store, seen, unknown, asked.namespace or kube.namespace
 
 
 def read(file: str) -> str:
