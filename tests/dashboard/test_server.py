@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from muster.dashboard import server as dashboard
-from muster.dashboard.server import Dashboard, Guard
+from muster.dashboard.server import Dashboard
 from muster.kube.client import ApiError
 from support.apiserver.memory import tfjob
 from support.builders import sample_clusters
@@ -30,9 +30,9 @@ def _quick(monkeypatch):
 
 
 @asynccontextmanager
-async def served(hall, guard=None):
+async def served(hall, server=None):
     """Serve the page; give a function that asks for a path."""
-    runner = await dashboard.serve("127.0.0.1:0", Dashboard(hall.source, guard))
+    runner = await dashboard.serve("127.0.0.1:0", Dashboard(hall.source, server))
     base = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         async with aiohttp.ClientSession() as session:
@@ -157,7 +157,7 @@ def test_a_process_that_is_not_at_work_says_so():
     asyncio.run(story())
 
 
-def test_without_a_guard_it_answers_to_its_own_name_alone():
+def test_page_without_authentication_answers_to_local_names_alone():
     """A page of the web could call this machine by a name of its own, and read along."""
 
     async def story():
@@ -199,7 +199,7 @@ def test_who_may_look_sees_what_he_may_see():
     server = Server(admin={"*"}, tenant={"ranking"}, stranger=None)
 
     async def story():
-        async with served(Hall(), Guard(server)) as ask:
+        async with served(Hall(), server) as ask:
             for token, status in (("", 401), ("wrong", 401), ("stranger", 403)):
                 for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
                     async with ask(path, token) as answer:
@@ -233,7 +233,7 @@ def test_a_right_that_is_taken_away_ends_the_page(monkeypatch):
     server = Server(admin={"*"})
 
     async def story():
-        async with served(Hall(), Guard(server)) as ask:
+        async with served(Hall(), server) as ask:
             async with ask("/api/view", "admin") as answer:
                 version = (await answer.json())["version"]
             async with ask(f"/api/events?from={version}", "admin") as stream:
@@ -253,7 +253,7 @@ def test_where_nobody_knows_nothing_is_shown():
     server.broken = True
 
     async def story():
-        async with served(Hall(), Guard(server)) as ask, ask("/api/view", "admin") as answer:
+        async with served(Hall(), server) as ask, ask("/api/view", "admin") as answer:
             assert answer.status == 503
 
     asyncio.run(story())
@@ -296,7 +296,7 @@ def test_fifth_stream_of_a_viewer_ends_its_oldest():
 
     async def story():
         hall = Hall()
-        async with served(hall, Guard(server)) as ask:
+        async with served(hall, server) as ask:
             other = await follow(ask, "admin")
             own = [await follow(ask, "tenant") for _ in range(dashboard.MOST_OF_VIEWER + 2)]
             assert [await is_replaced(stream) for stream in own[:2]] == [True, True]
@@ -313,8 +313,8 @@ def test_streams_of_a_shared_token_are_counted_by_address(token):
     """Without authentication or with one token for all, addresses tell viewers apart."""
 
     async def story():
-        hall, guard = Hall(), Guard(Server(shared={"*"})) if token else None
-        async with served(hall, guard) as ask, AsyncExitStack() as stack:
+        hall, server = Hall(), Server(shared={"*"}) if token else None
+        async with served(hall, server) as ask, AsyncExitStack() as stack:
             connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
             away = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
             first = await follow(ask, token)
@@ -335,7 +335,7 @@ def test_viewer_with_many_addresses_leaves_streams_to_other_viewers(monkeypatch)
     server = Server(tenant={"ranking"}, admin={"*"})
 
     async def story():
-        async with served(Hall(), Guard(server)) as ask:
+        async with served(Hall(), server) as ask:
             own = [await follow(ask, "tenant") for _ in range(3)]
             other = await follow(ask, "admin")
             assert await is_replaced(own[0])
@@ -351,7 +351,7 @@ def test_beyond_this_machine_it_is_encrypted():
     """A token is no plain text on a network."""
 
     async def story():
-        runner = await dashboard.serve("0.0.0.0:0", Dashboard(Hall().source, Guard(Server())))
+        runner = await dashboard.serve("0.0.0.0:0", Dashboard(Hall().source, Server()))
         try:
             url = f"https://127.0.0.1:{runner.addresses[0][1]}/"
             async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
@@ -375,7 +375,7 @@ def test_what_was_decided_names_nobody_either():
     server = Server(tenant={"ranking"}, admin={"*"})
 
     async def story():
-        async with served(Hall(why=lambda _: [entry]), Guard(server)) as ask:
+        async with served(Hall(why=lambda _: [entry]), server) as ask:
             async with ask(f"/api/why?key={mine}", "admin") as answer:
                 assert await answer.json() == [entry]
             async with ask(f"/api/why?key={mine}", "tenant") as answer:
@@ -407,7 +407,7 @@ def test_conditions_name_nobody_either():
     hall.store.jobs.show("TFJob", document, gone=False)
 
     async def story():
-        async with served(hall, Guard(server)) as ask:
+        async with served(hall, server) as ask:
             told = {}
             for token in ("admin", "tenant"):
                 async with ask("/api/gang?key=TFJob/vision/mine", token) as answer:
@@ -456,7 +456,7 @@ def test_more_rights_than_are_kept_apart_put_nobody_out(monkeypatch):
 
     async def story():
         hall = Hall()
-        async with served(hall, Guard(server)) as ask:
+        async with served(hall, server) as ask:
             async with ask("/api/view", "a") as answer:
                 version = (await answer.json())["version"]
             async with ask(f"/api/events?from={version}", "a") as stream:
@@ -518,7 +518,7 @@ def test_who_held_what_before_is_told():
     async def story():
         hall = Hall()
         hall.goes_on(SEEN)
-        async with served(hall, Guard(server)) as ask:
+        async with served(hall, server) as ask:
             while (told := await past(ask, "admin"))["since"] is None:
                 pass
             assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
@@ -589,7 +589,7 @@ def test_what_is_read_is_read_by_the_rights_of_who_looks():
     async def story():
         hall = Hall(read=read)
         hall.brings()
-        async with served(hall, Guard(server)) as ask:
+        async with served(hall, server) as ask:
             key = "key=TFJob/vision/mine"
             async with ask(f"/api/happened?{key}", "good") as answer:
                 assert await answer.json() == [
@@ -654,7 +654,7 @@ def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
         hall, mine = Hall(read=read), {"vision"}
         hall.brings(**{"kueue.x-k8s.io/queue-name": "team-queue"})
         path, key = "/api/workload?key=TFJob/vision/mine", "TFJob/vision/mine"
-        async with served(hall, Guard(Server(good=mine, blind=mine, other={"ranking"}))) as ask:
+        async with served(hall, Server(good=mine, blind=mine, other={"ranking"})) as ask:
             async with ask("/api/view", "good") as answer:
                 job = (await answer.json())["view"]["jobs"][key]
             assert (job["dispatched"], job["localQueue"]) == (

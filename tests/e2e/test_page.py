@@ -19,7 +19,7 @@ import yaml
 
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
-from muster.dashboard.server import Dashboard, Guard, Source
+from muster.dashboard.server import Dashboard, Source
 from muster.scheduler import policy
 from support.builders import sample_clusters
 from support.builders.sample_clusters import Server
@@ -118,13 +118,13 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Story]
 async def shown(
     page: browser.Page,
     seen: list[sample_clusters.Seen],
-    guard: Guard | None = None,
+    server: Server | None = None,
     source: Source | None = None,
 ) -> AsyncIterator[str]:
     """Serve the last of what is seen, or a source of one's own; give where."""
     store = empty_store(("muster",))
     source = source or Source(lambda: seen[-1], lambda: policy.DEFAULT, store)
-    runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, guard))
+    runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, server))
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
     finally:
@@ -335,7 +335,7 @@ def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> Non
 
     async def story(page: browser.Page) -> None:
         seen = [sample_clusters.small(time.time())[1]]
-        async with shown(page, seen, Guard(Server(good={"vision"}))) as base:
+        async with shown(page, seen, Server(good={"vision"})) as base:
             await page.ask("Page.navigate", url=f"{base}#/waiting")
             await log_in(page, "good")
             await page.until("document.querySelectorAll('#waiting .stranger').length === 4")
@@ -355,10 +355,10 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
 
     async def story(page: browser.Page) -> None:
         seen = [sample_clusters.small(time.time())[1]]
-        guard = Guard(Server(good={"ranking"}))
+        server = Server(good={"ranking"})
 
         async with (
-            shown(page, seen, guard) as base,
+            shown(page, seen, server) as base,
             reverse_proxy.before(base, "/gpus/of/all/", token) as outside,
         ):
             await page.ask("Page.navigate", url=outside)
@@ -386,8 +386,8 @@ def test_a_log_is_read(watch: Callable[[Story], None], tmp_path: Path) -> None:
     hall.brings()
 
     async def story(page: browser.Page) -> None:
-        guard = Guard(Server(good={"vision"}))
-        async with shown(page, [], guard, hall.source) as base:
+        server = Server(good={"vision"})
+        async with shown(page, [], server, hall.source) as base:
             await page.ask("Page.navigate", url=f"{base}#/job/TFJob%2Fvision%2Fmine")
             await log_in(page, "good")
             pod, log = (f"document.querySelector('#sheet {of}')" for of in ("td button", ".log"))

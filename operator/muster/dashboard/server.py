@@ -122,26 +122,6 @@ class Source:
     """What is to be known of all that is shown."""
 
 
-class Guard:
-    """Says who may look, and into which namespaces."""
-
-    def __init__(self, kube: Kube) -> None:
-        self._kube, self._few = kube, asyncio.Semaphore(ASKED_AT_ONCE)
-        self._bearers: Bearers[Viewer] = Bearers(kube, PATH, self._admit)
-
-    async def viewer(self, authorization: str) -> Viewer:
-        """Return who sends this header. Raises HTTPException for who may not look."""
-        found = await self._bearers.find(authorization)
-        if isinstance(found, HTTPStatus):
-            raise _refusal(found)
-        return found
-
-    def _admit(self, user: Json, before: Viewer | HTTPStatus | None) -> Viewer:
-        if isinstance(before, Viewer):
-            return before.anew(user)
-        return Viewer(self._kube, user, self._few)
-
-
 @dataclass(slots=True)
 class _Group:
     """Those who may see the same."""
@@ -208,9 +188,10 @@ class _Stream:
 class Dashboard:
     """Answers for the page."""
 
-    def __init__(self, source: Source, guard: Guard | None = None) -> None:
-        """Begin. Without a guard everybody is shown everything."""
-        self._source, self._guard = source, guard
+    def __init__(self, source: Source, kube: Kube | None = None) -> None:
+        """Begin. `kube` authenticates who looks; without it everybody is shown everything."""
+        self._source = source
+        self._bearers = None if kube is None else _viewers(kube)
         self._whole: View = view.NOTHING
         self._of: tuple[object, ...] = ()
         """What the view was made of."""
@@ -257,7 +238,8 @@ class Dashboard:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send differences for as long as the page is open."""
         group = await self._group(request)
-        stream = self._opened(await self._username(request), request.remote or "")
+        viewer = await self._viewer(request)
+        stream = self._opened(viewer.username if viewer else "", request.remote or "")
         at = self._known(request)
         response = web.StreamResponse(headers={**HEADERS, "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
@@ -271,11 +253,14 @@ class Dashboard:
                 self._streams.remove(stream)
         return response
 
-    async def _username(self, request: web.Request) -> str:
-        if self._guard is None:
-            return ""
-        viewer = await self._guard.viewer(request.headers.get("Authorization", ""))
-        return viewer.username
+    async def _viewer(self, request: web.Request) -> Viewer | None:
+        """Return who asks, None if everybody is shown everything. Raises HTTPException."""
+        if self._bearers is None:
+            return None
+        found = await self._bearers.find(request.headers.get("Authorization", ""))
+        if isinstance(found, HTTPStatus):
+            raise _refusal(found)
+        return found
 
     def _opened(self, username: str, address: str) -> _Stream:
         """Return a new stream, which replaces an old one if there are too many.
@@ -462,15 +447,13 @@ class Dashboard:
 
         Raises HTTPException.
         """
-        if self._guard is None and _host(request) not in LOOPBACK:
+        if self._bearers is None and _host(request) not in LOOPBACK:
             # Else any page of the web that its author calls by another name could read this one.
             raise web.HTTPForbidden(text="call this page localhost\n")
         if request.headers.get("Sec-Fetch-Site", "none") not in OURS:
             # Else it could tell by what loads which jobs there are.
             raise web.HTTPForbidden(text="another page may not ask this one\n")
-        viewer = None
-        if self._guard is not None:
-            viewer = await self._guard.viewer(request.headers.get("Authorization", ""))
+        viewer = await self._viewer(request)
         await self._refresh()
         visible = None if viewer is None else await self._visible(viewer)
         group = self._groups.get(visible) or self._begun(visible)
@@ -589,6 +572,16 @@ class Dashboard:
     def _alias(self, key: str) -> str:
         """Return what a gang is called to those who may not know its name."""
         return f"~{hashlib.blake2b(key.encode(), key=self._secret, digest_size=6).hexdigest()}"
+
+
+def _viewers(kube: Kube) -> Bearers[Viewer]:
+    """Return what tells who may look, and into which namespaces."""
+    few = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    def admit(user: Json, before: Viewer | HTTPStatus | None) -> Viewer:
+        return before.anew(user) if isinstance(before, Viewer) else Viewer(kube, user, few)
+
+    return Bearers(kube, PATH, admit)
 
 
 def _host(request: web.Request) -> str:

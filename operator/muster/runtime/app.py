@@ -28,7 +28,7 @@ from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.dashboard import server
-from muster.dashboard.server import Dashboard, Guard, Source
+from muster.dashboard.server import Dashboard, Source
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access, leaderelection
 from muster.kube.admission import Admission
@@ -219,18 +219,17 @@ class Operator:
         loop, settings = self.loop, self.settings
         if loop is None or settings.dashboard_bind == "0":
             return None
-        guard = None if settings.dashboard_auth == "none" else Guard(self.kube)
-
+        kube = None if settings.dashboard_auth == "none" else self.kube
         source = Source(
             lambda: loop.seen,
             self.policy.get,
             self.store,
             loop.decision_log.entries,
             # Where nobody is asked who he is, nobody's rights are known.
-            read=self.kube.text_for if guard else None,
+            read=kube.text_for if kube else None,
         )
         loop.onlooker = source.past.saw
-        return Dashboard(source, guard)
+        return Dashboard(source, kube)
 
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
