@@ -50,8 +50,8 @@ async def report(
     """
     async with connected(settings) as kube:
         _, settings, unknown = await published.read(kube, settings)
-        reader = _Reader(kube, jobs, settings.default_queue, _counted(resource))
-        histories = await reader.read()
+        counted = _counted(resource)
+        histories, unread = await _read(kube, jobs, settings.default_queue, counted)
     now = time.time()
     rows = [accounting.row(history, now - since, now) for history in histories]
     rows = sorted((r for r in rows if r.total), key=lambda r: (r.namespace, r.kind, r.job))
@@ -63,7 +63,7 @@ async def report(
     if style == "text":
         none = "" if rows else f"no job asked for {what}\n"
         told = f"{what}-seconds of the last {since / 3600:g} h\n{none or told}"
-    return Answer(told, complaint="; ".join(filter(None, (unknown, *reader.unread))))
+    return Answer(told, complaint="; ".join(filter(None, (unknown, *unread))))
 
 
 NAMES: Final = ("kind", "namespace", "job", "queue")
@@ -141,53 +141,35 @@ def _amounts(row: Row) -> Json:
     return {"seconds": seconds, "total": round(row.total, 3)}
 
 
-class _Reader:
-    """Reads what is left of the jobs, in one namespace or in all."""
+async def _read(
+    kube: Kube, jobs: Reference, queue: str, counted: Callable[[Mapping[str, int]], float]
+) -> tuple[list[History], list[str]]:
+    """Return the jobs' histories, of one's own namespace if not of all, and what was not read.
 
-    def __init__(
-        self,
-        kube: Kube,
-        jobs: Reference,
-        queue: str,
-        counted: Callable[[Mapping[str, int]], float],
-    ) -> None:
-        self._kube, self._namespace, self._selector = kube, jobs.namespace, jobs.selector
-        self._queue, self._counted = queue, counted
-        self.unread: list[str] = []
-        """What could not be read, in sentences."""
+    Raises ApiError where not even those are shown.
+    """
+    params = {"labelSelector": jobs.selector} if jobs.selector else {}
+    found, namespace = await live.permitted_jobs(kube, jobs.namespace, **params)
+    unread = []
+    if namespace != jobs.namespace:
+        unread.append(f"of namespace {namespace} alone: this account may not list others")
 
-    async def read(self) -> list[History]:
-        """Return the jobs' histories, of one's own namespace if not of all.
-
-        Raises ApiError where not even those are shown.
-        """
-        jobs = await self._jobs()
-        pods = await self._known(resources.PODS, labelSelector=names.JOB_NAME)
-        events = []
-        for reason in (names.Event.SCHEDULED, names.Event.EVICT):
-            selector = f"involvedObject.kind=Pod,reason={reason}"
-            events += await self._known(resources.EVENTS, fieldSelector=selector)
-        remains = Remains(pods, events)
-        return [history(job, remains, self._queue, self._counted) for job, _ in jobs]
-
-    async def _jobs(self) -> list[tuple[Job, Json]]:
-        params = {"labelSelector": self._selector} if self._selector else {}
-        jobs, here = await live.permitted_jobs(self._kube, self._namespace, **params)
-        if here != self._namespace:
-            self._namespace = here
-            told = f"of namespace {here} alone: this account may not list others"
-            self.unread.append(told)
-        return jobs
-
-    async def _known(self, resource: Resource, **params: str) -> list[Json]:
-        """Return what may be read; without it more is unknown, which is told once."""
+    async def known(resource: Resource, **params: str) -> list[Json]:
         try:
-            return await live.listed(self._kube, resource, self._namespace, **params)
+            return await live.listed(kube, resource, namespace, **params)
         except ApiError as error:
             told = f"{resource.plural} were not read, so that more is unknown: {error.message}"
-            if told not in self.unread:
-                self.unread.append(told)
+            if told not in unread:
+                unread.append(told)
             return []
+
+    pods = await known(resources.PODS, labelSelector=names.JOB_NAME)
+    events = []
+    for reason in (names.Event.SCHEDULED, names.Event.EVICT):
+        selector = f"involvedObject.kind=Pod,reason={reason}"
+        events += await known(resources.EVENTS, fieldSelector=selector)
+    remains = Remains(pods, events)
+    return [history(job, remains, queue, counted) for job, _ in found], unread
 
 
 class Remains:
