@@ -71,10 +71,6 @@ def messages(job: Job) -> Iterator[str]:
         yield f"Restarts of its pods and containers: {status.restarts}."
     if status.observed_generation is not None and status.observed_generation < job.generation:
         yield "The operator has not reported on the last change of the spec."
-    yield from _decided(job)
-
-
-def _decided(job: Job) -> Iterator[str]:
     newest, verdict = job.status.newest, job.verdict
     if newest is None and not (job.status.state or kueue.is_dispatched(job)):
         yield "No operator has reported a status."
