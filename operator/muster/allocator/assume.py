@@ -8,9 +8,13 @@ them is applied to the columns, so that room cannot be taken that nobody remembe
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from muster.allocator.tracker import Assumed
 from muster.cluster.state import ClusterColumns
+
+MAX_TERMS: Final = 4096
+"""Maximum number of terms about other pods that are evaluated for the pods of one gang."""
 
 
 def apply(
@@ -24,13 +28,21 @@ def apply(
 ) -> bool:
     """Give back the room of pods that are not assumed any more, and take that of new ones.
 
-    `if_fits`: change nothing, and return False, if there is no room for one of the new pods.
+    `if_fits`: change nothing, and return False, if there is no room for one of the new pods, or
+    if pods that changed since the cycle concern more than MAX_TERMS terms of them.
     `places`: those alone at which the two may differ; None: any.
     """
     if before is after:
         return True
     if places is not None:
         before, after = ({p: it[p] for p in places if p in it} for it in (before, after))
+    affected = set[int]()
+    if if_fits:
+        new = [it.shape for place, it in after.items() if before.get(place) is not it]
+        shapes = {id(shape): shape for shape in new}
+        affected = {key for key, shape in shapes.items() if columns.is_affected(shape)}
+        if sum(len(shape.ties) for shape in new if id(shape) in affected) > MAX_TERMS:
+            return False
     held = dict(before)
     # Given back first: what is new may need just that room.
     for place, it in before.items():
@@ -40,7 +52,10 @@ def apply(
     for place, it in after.items():
         if before.get(place) is not it:
             # One by one: pods of this gang may be after the same room.
-            if if_fits and not columns.fits(it.node, it.shape):
+            terms = id(it.shape) in affected
+            if if_fits and not columns.fits(it.node, it.shape, terms=terms):
+                # Pods that were decided to be near these may not be placed either.
+                columns.recent = None
                 apply(columns, namespace, held, before)
                 return False
             columns.assume(namespace, place, it.node, it.shape)

@@ -290,6 +290,14 @@ class PodAffinity:
         """Return the terms of a shape that was resolved."""
         return self._terms.get(id_, ())
 
+    def concerns(self, shape: PodShape, use: PodUse) -> bool:
+        """Return whether required terms of the shape select the pod, or its terms the shape."""
+        matches, identity = self.counts.matches, Identity(use.namespace, use.labels)
+        own = (term for term in shape.ties if term.link is not Link.FOND)
+        return any(matches(term.who, identity) for term in own) or any(
+            matches(term.who, shape.identity) for term in use.apart
+        )
+
     def allow(self, node: str, shape: PodShape, pods: Iterable[PodUse]) -> bool:
         """Say whether the pods on the nodes let one of that shape go there at this moment."""
         if not shape.ties and not self.counts.holders:

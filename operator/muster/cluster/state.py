@@ -127,6 +127,8 @@ class Tenants:
         return [np.zeros(0, np.int64)], [np.zeros((0, width), np.int64)]
 
 
+MAX_RECENT: Final = 256
+"""Maximum number of changed pods with which the terms of each decided gang are compared."""
 FREEZES: Final = 1024
 """After so many, columns that nobody asks for any more are given back."""
 IDLE_SHAPES: Final = 64
@@ -185,6 +187,8 @@ class ClusterColumns:
         self._sent = itertools.count(1)
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
+        self.recent: list[PodUse] | None = []
+        """The pods that came or went since the last snapshot; None: too many, or other changes."""
         self._vocabulary = Vocabulary()
         self._first = tuple((name, 0) for name in resources)
         self._vocabulary.reserve(self._first)
@@ -220,6 +224,7 @@ class ClusterColumns:
         if before == after:
             return
         self.changes += 1
+        self.recent = None
         self._affinity.nodes_changed()
         self._reach = None
         self._frozen.clear()
@@ -242,14 +247,27 @@ class ClusterColumns:
         """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
         if before is not None and (after is None or before.key != after.key):
             self._remove(before.key)
+            self._record(before)
         if after is not None:
             # Where one of its name is expected, its room is taken already.
             expected = self.assumed.get((after.namespace, after.name)) == after.node
-            self.changes += not expected and after.key not in self._uses
+            if not expected and after.key not in self._uses:
+                self.changes += 1
+                self._record(after)
             self._put(after)
         for use in (before, after):
             if use is not None and self._flights:
                 self._settle(use.namespace, use.name)
+
+    def _record(self, use: PodUse) -> None:
+        if self.recent is not None:
+            self.recent.append(use)
+            if len(self.recent) > MAX_RECENT:
+                self.recent = None
+
+    def is_affected(self, shape: PodShape) -> bool:
+        """Return whether pods that changed since the last snapshot concern terms of the shape."""
+        return self.recent is None or any(self._affinity.concerns(shape, u) for u in self.recent)
 
     def lets_start(self, use: PodUse) -> bool:
         """Say whether a pod that comes to its node may let others start, that must be near it.
@@ -289,10 +307,10 @@ class ClusterColumns:
         """Return the pods that take room on a node, or would if it were there."""
         return self._residents.get(node, {}).values()
 
-    def fits(self, node: str, shape: PodShape) -> bool:
-        """Say whether the node is there and has room for a pod of that shape at this moment.
+    def fits(self, node: str, shape: PodShape, *, terms: bool = True) -> bool:
+        """Return whether the node is there and has room for a pod of that shape at this moment.
 
-        Ports, volumes and other pods that must be near or away are looked at as well.
+        Ports and volumes are evaluated as well, and `terms` about other pods.
         """
         if node not in self._nodes.slots:
             return False
@@ -312,7 +330,7 @@ class ClusterColumns:
             return False
         if not self.volumes.allow(shape, self._nodes.views[node]):
             return False
-        return self._affinity.allow(node, shape, self._uses.values())
+        return not terms or self._affinity.allow(node, shape, self._uses.values())
 
     def consumers(self) -> Iterable[Consumer]:
         """Return the claims that are to get their volume, as a pod has come to its node."""
@@ -412,7 +430,7 @@ class ClusterColumns:
         deferred: Deferred,
     ) -> Snapshot:
         """Return the present state for `assemble`, which describes the parameters."""
-        movable = moves is not None
+        movable, self.recent = moves is not None, []
         # First of all: a column that came later would not be in the vectors made before.
         self._freezes += 1
         if self._freezes % FREEZES == 0:
