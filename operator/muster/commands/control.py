@@ -41,8 +41,14 @@ async def restart(kube: Kube, namespace: str, what: Reference) -> AsyncGenerator
     try:
         await asyncio.shield(down)
         yield f"{name} is suspended until its pods are gone; to resume it yourself: {resume}\n"
-        async for told in _pods_left(kube, job):
-            yield told
+        last = ""
+        async for seen in live.follow(kube, job):
+            told = _progress(seen)
+            if told != last:
+                yield f"  {told}\n"
+            last = told
+            if _is_down(seen):
+                break
         await _write(kube, job, suspend=False)
     except asyncio.CancelledError:
         # What is under way could be carried out after what undoes it.
@@ -80,18 +86,6 @@ async def _write(kube: Kube, job: Job, *, suspend: bool) -> None:
     change = {"spec": {"runPolicy": {"suspend": suspend}}}
     if await kube.patch(path, Exactly(job.uid), change, PriorityLevel.PLACEMENT) is None:
         raise RefusedError(f"{named(job)} has been deleted")
-
-
-async def _pods_left(kube: Kube, job: Job) -> AsyncGenerator[str, None]:
-    """Yield the progress of a suspension until it has finished."""
-    last = ""
-    async for seen in live.follow(kube, job):
-        told = _progress(seen)
-        if told != last:
-            yield f"  {told}\n"
-            last = told
-        if _is_down(seen):
-            return
 
 
 def _is_down(job: Job) -> bool:

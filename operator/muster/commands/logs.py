@@ -197,27 +197,20 @@ async def _followed(
 ) -> AsyncGenerator[str, None]:
     reader = await _reader(kube, namespace, what, asked)
     try:
-        async with aclosing(_together(reader)) as lines:
-            async for line in lines:
-                yield line
+        async with asyncio.TaskGroup() as tasks:
+            follower, namespace = _Follower(reader, tasks), reader.job.namespace
+            pods = Collection(parse.pod, follower.changed, (namespace,))
+            informer = Informer(kube, PODS, pods, namespace=namespace, params=reader.only)
+            await informer.read()
+            working = [
+                tasks.create_task(informer.run()),
+                tasks.create_task(follower.until_over(informer)),
+            ]
+            try:
+                while (line := await follower.said.get()) is not None:
+                    yield line
+            finally:
+                for task in (*working, *follower.reading.values()):
+                    task.cancel()
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
-
-
-async def _together(reader: _Reader) -> AsyncGenerator[str, None]:
-    tasks, kube = asyncio.TaskGroup(), reader.kube
-    async with tasks:
-        follower = _Follower(reader, tasks)
-        pods = Collection(parse.pod, follower.changed, (reader.job.namespace,))
-        informer = Informer(kube, PODS, pods, namespace=reader.job.namespace, params=reader.only)
-        await informer.read()
-        working = [
-            tasks.create_task(informer.run()),
-            tasks.create_task(follower.until_over(informer)),
-        ]
-        try:
-            while (line := await follower.said.get()) is not None:
-                yield line
-        finally:
-            for task in (*working, *follower.reading.values()):
-                task.cancel()

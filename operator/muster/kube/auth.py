@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import ssl
 import time
 from asyncio import sslproto
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -134,9 +136,7 @@ async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str
 
 
 def _pod_namespace() -> str:
-    path = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-    try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- one line, once
-            return file.read().strip()
-    except OSError:
-        return "default"
+    with contextlib.suppress(OSError):
+        path = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+        return path.read_text(encoding="utf-8").strip()
+    return "default"
