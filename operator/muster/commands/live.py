@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
 from muster.api import names
@@ -159,27 +159,19 @@ async def follow(kube: Kube, job: Job) -> AsyncIterator[Job]:
             raise RefusedError(f"{named(job)} has been deleted")
         yield load(row, documents[0])
         since = {**only, "resourceVersion": documents[0]["metadata"]["resourceVersion"]}
-        async for document in _changes(kube, path, since):
-            yield load(row, document)
-
-
-async def _changes(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
-    """Yield what a watch shows of an object, until it ends or the object does.
-
-    Whatever ends it, the next look tells whether the server is there.
-    """
-    try:
-        async with contextlib.aclosing(kube.watch(path, params)) as events:
-            async for event in events:
-                if event["type"] in ("DELETED", "ERROR"):
-                    return
-                if event["type"] != OPENED["type"]:
-                    yield event["object"]
-    except BROKEN:
-        return
-    except ApiError as error:
-        if error.code != EXPIRED:
-            raise
+        # Whatever ends the watch, the next list tells whether the server is there.
+        try:
+            async with contextlib.aclosing(kube.watch(path, since)) as events:
+                async for event in events:
+                    if event["type"] in ("DELETED", "ERROR"):
+                        break
+                    if event["type"] != OPENED["type"]:
+                        yield load(row, event["object"])
+        except BROKEN:
+            continue
+        except ApiError as error:
+            if error.code != EXPIRED:
+                raise
 
 
 def named(job: Job) -> str:
