@@ -185,7 +185,16 @@ class WorkQueue:
         self._queue.take(tenant)
         self._free -= 1
         self._fill()
-        await self._pass(tenant, key)
+        slot = self._slots[key]
+        slot.queued, slot.running = False, True
+        slot.again = slot.at_once = slot.gone = False
+        started = asyncio.get_running_loop().time()
+        with self._late.place(tenant, LATE, self._release):
+            try:
+                after = await self._attempt(key, slot)
+            finally:
+                slot.running = False
+        self._finish(key, slot, started, after)
 
     def _is_turn_spent(self) -> bool:
         """Return whether this turn of the event loop has no time left to start a pass."""
@@ -198,18 +207,6 @@ class WorkQueue:
 
     def _end_turn(self) -> None:
         self._turn_began = None
-
-    async def _pass(self, tenant: str, key: str) -> None:
-        slot = self._slots[key]
-        slot.queued, slot.running = False, True
-        slot.again = slot.at_once = slot.gone = False
-        started = asyncio.get_running_loop().time()
-        with self._late.place(tenant, LATE, self._release):
-            try:
-                after = await self._attempt(key, slot)
-            finally:
-                slot.running = False
-        self._finish(key, slot, started, after)
 
     def _release(self) -> None:
         self._free += 1
