@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2295,
     "scheduler": 11079,
     "store": 3274,
-    "tests": 74944,
+    "tests": 74817,
     "tools": 2587,
 }
 

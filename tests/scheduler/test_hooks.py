@@ -41,14 +41,6 @@ def test_nobody_asked(shape):
     assert rules.score(shape)(stack).tolist() == [0, 0, 0]
 
 
-def test_order_is_by_tier_then_plugin():
-    """The key has the answers in the order in which plugins are listed."""
-    one = Hooks(job_order=lambda _: 3.0, queue_order=lambda _: 7.0)
-    rules = Rules([[one], [Hooks(job_order=lambda _: 1.0), Hooks(job_order=lambda _: 2.0)]])
-    assert rules.job_order(None) == (3.0, 1.0, 2.0)
-    assert rules.queue_order(None) == (7.0,)
-
-
 def test_first_refusal_is_told():
     """Of several refusals the first is told."""
     rules = Rules([[Hooks(valid=lambda _: None)], [Hooks(valid=lambda _: no("a"))],

@@ -23,11 +23,6 @@ def state(*roles, **fields):
     return session, session.gangs[0]
 
 
-def counts(gang):
-    """Return how many of each role would make the gang just whole."""
-    return {tasks.pod_set.role: count for tasks, count in gang.demand()}
-
-
 def test_tasks_that_return_come_later():
     """They have no node to be given now, but room may be promised to them."""
     role = make_role(waiting=(0, 2), returning=(1,), held=((3, "n1"),), cpu=1)
@@ -59,17 +54,6 @@ def test_only_some_of_the_pods_are_still_to_be_created():
 def test_best_effort(roles, says):
     """A gang is it while all that it still wants now asks for nothing but slots."""
     assert state(*roles)[1].best_effort is says
-
-
-def test_what_it_lacks_is_asked_in_the_order_of_tasks():
-    """Up to the minimum, and beyond it what it is looked at with for the time being."""
-    _, gang = state(CHIEF, make_role(replicas=4, cpu=1), min_member=3)
-    assert counts(gang) == {"chief": 1, "worker": 2}
-    assert gang.lacking()[CPU] == 4000
-    gang.more = 2
-    assert counts(gang) == {"chief": 1, "worker": 4}
-    gang.more = 9
-    assert (gang.need, counts(gang)) == (12, {"chief": 1, "worker": 4})
 
 
 def test_the_first_reason_counts():
