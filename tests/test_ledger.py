@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6393,
+    "allocator": 6405,
     "api": 3906,
     "cluster": 6404,
     "commands": 6136,
-    "controller": 4228,
+    "controller": 4230,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1517,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3707,
     "muster": 1127,
     "runtime": 2295,
-    "scheduler": 11079,
+    "scheduler": 11127,
     "store": 3274,
-    "tests": 74817,
+    "tests": 75126,
     "tools": 2587,
 }
 

@@ -11,6 +11,7 @@ from muster import gang
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.members import JobMembers
 from muster.allocator.tracker import ANNOUNCING, NOT_NOW, REPEAT, Evict
+from muster.allocator.verdict import RESTARTS
 from muster.api import edge
 from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.frameworks import FRAMEWORKS
@@ -42,11 +43,15 @@ class Story:
         for i, name in enumerate(NAMES):
             self.show("", {"kind": "Node", **make_node(name=f"n{i}")})
             self.show_pod(name, node=f"n{i}")
-        self.following = Following(self.store, JobMembers, KEY, "muster", START)
-        self.look()
+        self.follow()
         self.moves = Moves()
         callbacks = Metrics().cycles, lambda *_: None
         self.evictions = Evictions(self.following.gangs, self.store.budgets, *callbacks)
+
+    def follow(self):
+        """Begin to follow the gang, as a process that starts now."""
+        self.following = Following(self.store, JobMembers, KEY, "muster", START)
+        self.look()
 
     def show(self, uid, document):
         """Show an object as a new version."""
@@ -60,9 +65,10 @@ class Story:
         }
         self.store.put({**document, "metadata": {**given, **document["metadata"]}})
 
-    def show_job(self, state, **metadata):
+    def show_job(self, state, *, message="", **metadata):
         """Show the job with that state of its gang."""
-        status = {"gang": {"state": state, "reason": "", "scheduler": "muster"}}
+        told = {"reason": "NotEnoughTasks", "since": edge.format_time(START), "message": message}
+        status = {"gang": {"state": state, "scheduler": "muster", **(told if message else {})}}
         self.document["metadata"] |= metadata
         self.show("job-uid", {**self.document, "status": status})
 
@@ -200,6 +206,17 @@ def test_gang_that_is_partly_on_a_silent_node_does_not_restart():
     assert story.look(300) == math.inf
 
 
+def test_gang_with_members_that_succeeded_restarts_once_these_are_removed():
+    """They run again with the others, so that they need nodes as well."""
+    story = Story()
+    succeeded(story)
+    story.lose(NAMES[2])
+    assert story.look() == 10
+    assert story.look(60) == 70
+    story.lose(NAMES[3])
+    assert story.look() == 10
+
+
 def lost(**job):
     """Return the story of a gang that lost two members and restarts."""
     story = Story(**job)
@@ -229,7 +246,7 @@ def test_gang_says_that_it_restarts():
     story.look()
     verdict = story.following.memory.verdict
     assert (verdict.state, verdict.reason) == ("Released", "NotEnoughTasks")
-    assert verdict.message == "it lost members, and restarts where all its pods fit"
+    assert verdict.message == RESTARTS
 
 
 def test_pods_are_deleted_only_once_the_status_says_so():
@@ -284,3 +301,21 @@ def test_disruption_budget_does_not_stop_a_restart():
     story.look()
     story.look(10)
     assert story.restart()
+
+
+def test_nodes_of_a_gang_that_restarts_are_kept_by_the_next_process():
+    """As far as its pods are still there; then it comes before the gangs that wait."""
+    story = Story()
+    for name in NAMES[2:]:
+        story.lose(name)
+    story.show_job("Released", message=RESTARTS)
+    story.follow()
+    assert story.following.memory.nominated == {NAMES[0]: "n0", NAMES[1]: "n1"}
+    assert story.following.look().moving
+    assert story.following.memory.verdict.message == RESTARTS
+    for name in NAMES[:2]:
+        story.lose(name)
+    found = story.following.look()
+    assert (found.refusal, found.moving) == (None, True)
+    story.follow()
+    assert story.following.look().owed

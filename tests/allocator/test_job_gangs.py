@@ -1090,9 +1090,9 @@ class TestEvicted:
             s.gone(name)
         assert s.look().moving
         gang = s.look(2)
-        assert (gang.refusal, gang.moving) == (None, False)
+        assert (gang.refusal, gang.moving) == (None, True)
         assert role_of(gang).nominated == dict.fromkeys(range(3), "n2")
-        s.following.set(rests_until=s.now + 5)
+        refuse(s)
         assert (s.look().moving, s.memory.nominated) == (False, {})
 
     def test_moved_where_its_pods_are_refused(self):

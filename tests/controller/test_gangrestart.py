@@ -50,6 +50,14 @@ def test_peers_of_lost_member_stay_until_replacement_fits():
     assert deleted(world) == []
 
 
+def test_peers_of_lost_member_stay_while_it_is_only_shown():
+    """A pod that is created without a node, for autoscalers, does not fit yet."""
+    world = running()
+    lose(world)
+    world.extra["placements"] = {LOST: ""}
+    assert deleted(world) == []
+
+
 def test_peers_of_lost_member_restart_with_it():
     """All members are replaced once the lost member has a node, and no restart is counted."""
     world = running()

@@ -595,6 +595,7 @@ def job_facts(
         written=written,
         owed=written is not None and written.state == GangPhase.RESERVED,
         released=written is not None and written.state == GangPhase.RELEASED,
+        restarting=written is not None and written.message == verdict.RESTARTS,
         going=_going(pods, written, collective=framework.life.collective(job)),
         unplaced=None if here else verdict.foreign(job, blank),
         discreet=settings.hide_others,

@@ -153,6 +153,8 @@ class GangFacts:
     """What is written says that others make room for it."""
     released: bool = False
     """What is written says that its pods go, or there is nobody who would have to know it."""
+    restarting: bool = False
+    """What is written says that it restarts after a loss."""
     going: frozenset[str] = _NONE
     """Places of pods that an earlier process was taking away."""
     unplaced: Verdict | None = None
@@ -281,7 +283,7 @@ class GangMemory:
     """Place -> the node that is kept for it, since others are evicted for this gang, or since it
     is moved there."""
     moving: bool = False
-    """It makes room, and the nodes that are kept for it are those where it goes instead."""
+    """It made room, and its nominated nodes are those where it goes instead."""
     owed: bool = False
     """An earlier process was making room for it."""
     told: float | None = None
@@ -495,15 +497,19 @@ def begin(facts: GangFacts) -> GangMemory:
     # As in a release: of other people's pods those that wait for a node may stay.
     going = (p for p in facts.going if facts.remade or facts.pods[p].node)
     leaving = {place: Leaving(facts.pods[place].uid, RECORDED) for place in going}
+    nodes = {place: pod.node for place, pod in facts.pods.items() if pod.node}
     return GangMemory(
         uid=facts.uid,
         started=whole,
         lifecycle=RELEASED if leaving else Lifecycle(State.RUNNING if whole else State.WAITING),
         had=None if leaving else facts.had,
         leaving=leaving,
-        owed=facts.owed,
+        # Where its other pods were to go is not known any more.
+        nominated=nodes if facts.restarting else {},
+        moving=facts.restarting and bool(nodes),
+        owed=facts.owed or (facts.restarting and not nodes),
         told=None if facts.written is None else facts.written.eta,
-        previous={place: pod.node for place, pod in facts.pods.items() if pod.node},
+        previous=nodes,
     )
 
 
@@ -840,15 +846,15 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
     turn.wake(facts.blocked_until)
     barred = memory.released or (turn.now < end and not protected)
     rests = memory.released or turn.now < memory.rests_until
-    if memory.moving and not rests:
-        turn.remember(moving=False)
     if not barred:
         return False
     turn.forget(memory.assumed)
-    kept = memory.nominated if turn.memory.moving else {}
+    moving = memory.moving and rests
+    kept = memory.nominated if moving else {}
     # Why pods are refused, their job says itself.
     verdict = memory.verdict if rests else None
-    turn.remember(unbound=memory.unbound & facts.free, nominated=kept, verdict=verdict)
+    unbound = memory.unbound & facts.free
+    turn.remember(unbound=unbound, nominated=kept, moving=moving, verdict=verdict)
     return True
 
 
@@ -952,7 +958,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
         # A member on an unreachable node may still run: no other gang gets its room by a release.
         restartable=facts.asks.restartable and not facts.may_run,
         restarts_from=_restarts_from(turn),
-        moving=memory.moving,
+        moving=memory.moving and bool(memory.nominated),
         owed=memory.owed,
         told=memory.told,
         misled=turn.now < memory.misled_until,
@@ -973,12 +979,15 @@ def _restarts_from(turn: _Turn) -> float:
     # Pods on other places, or of another scheduler, would stay beside the new ones.
     stay = facts.ending or not facts.pods.keys() <= facts.wanted - facts.foreign
     seen = Evidence(restarts_whole=facts.restarts_whole and not (stay or _growth(memory, facts)))
-    left = [pod for pod in pods if not is_over(pod, again=facts.collective)]
+    left = [pod for pod in pods if not pod.terminal]
     permitted = all(is_permitted(DeletionReason.PEER_LOST, seen, pod) for pod in left)
     if not permitted or all(pod.phase != "Running" for pod in left):
         return math.inf
-    turn.wake(since + LOSSES)
-    return since + LOSSES
+    # Those that succeeded run again: they need nodes as well, once they are removed.
+    again = facts.collective and any(pod.phase == "Succeeded" for pod in pods)
+    at = LOSSES + (turn.now if again else since)
+    turn.wake(at)
+    return at
 
 
 def _since(facts: GangFacts, placed_at: float | None) -> float | None:
@@ -1257,7 +1266,8 @@ def accepted(
     if not outcome.assignments:
         _tell(turn, outcome.verdict.eta)
     if memory.owed or memory.nominated != outcome.nominations:
-        turn.remember(owed=False, nominated=outcome.nominations, due=0.0)
+        moving = memory.moving and bool(outcome.nominations)
+        turn.remember(owed=False, nominated=outcome.nominations, moving=moving, due=0.0)
     _publish(turn, outcome.verdict, pace)
     _mark(turn, outcome)
     return turn.end()

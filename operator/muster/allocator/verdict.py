@@ -138,7 +138,8 @@ def released(blank: Verdict, written: Verdict | None, cause: Cause) -> Verdict:
     elif cause == RECORDED and written is not None and written.reason == reason:
         text = written.message  # an earlier process knew for whom
     else:
-        reason, text = Reason.NOT_ENOUGH_TASKS, cause.text
+        restarts = cause == RECORDED and written is not None and written.message == RESTARTS
+        reason, text = Reason.NOT_ENOUGH_TASKS, RESTARTS if restarts else cause.text
     return replace(waits(blank, reason, text), state=GangPhase.RELEASED)
 
 

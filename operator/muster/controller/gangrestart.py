@@ -71,7 +71,9 @@ def _lost_members_fit(scope: Scope) -> bool:
     if placements is None:
         return True
     lost = {member.pod.name for member in roster.having(PodFate.LOST)}
-    free = sum(name in lost or name not in roster.names for name in placements)
+    # A pod without a node is created only for others to see.
+    placed = [name for name, node in placements.items() if node]
+    free = sum(name in lost or name not in roster.names for name in placed)
     return gangstatus.existing(scope) + free >= standing.needed(gangstatus.kept(scope))
 
 

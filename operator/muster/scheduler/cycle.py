@@ -20,7 +20,7 @@ from muster.scheduler import diagnosis
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.allocate import honour
 from muster.scheduler.actions.deadlock import break_deadlock
-from muster.scheduler.actions.protect import keep, protect, resume
+from muster.scheduler.actions.protect import keep, keep_moved, protect, resume
 from muster.scheduler.actions.reserve import head_since
 from muster.scheduler.actions.restart import restart
 from muster.scheduler.budget import DEFERRED
@@ -57,18 +57,20 @@ def schedule(
     if not any(gang.is_incomplete for gang in snapshot.gangs):
         return ()
     with closing(Session(snapshot, policy.openers(around))) as session:
-        # The order is that of rights: members of gangs that were whole, then room that others have
-        # already left, then what is still to be evicted for an earlier promise, then gangs that
-        # restart, then a time that was told or the head that waited for too long; what is left
-        # the policy gives away.
+        # The order is that of rights: gangs that are moved, members of gangs that were whole, then
+        # room that others have already left, then what is still to be evicted for an earlier
+        # promise, then gangs that restart, then a time that was told or the head that waited for
+        # too long; what is left the policy gives away.
+        keep_moved(session)
         protect(session)
         keep(session)
         resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
-        restart(session)
+        restart(session, search=True)
         honour(session)
         for action in policy.actions:
             with around("action", action):
                 ACTIONS[action].run(session, policy.arguments.get(action, {}))
+        restart(session, search=False)
         break_deadlock(session)
         return decisions(session)
 

@@ -354,7 +354,7 @@ class Gang:
     """From when it may restart as a whole, since it lost members that it needs; UNLIMITED: it did
     not lose any, or these are replaced alone."""
     moving: bool = False
-    """It is on its way to the nodes kept for it, which it keeps while a refusal holds, too."""
+    """It is moved or restarts, and keeps its nominated nodes until it is placed."""
     owed: bool = False
     """Room was promised to it, for which others may have been evicted, and nobody remembers where:
     it goes before all others."""

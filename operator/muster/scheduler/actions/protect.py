@@ -217,6 +217,15 @@ def sort_out(
 Evict = Callable[[Session, Parsed], None]
 
 
+def keep_moved(session: Session) -> None:
+    """Keep the nodes of gangs that are moved: no member of another gang is replaced there."""
+    moving = (gang for gang in session.gangs if gang.spec.moving and gang.spec.nominated)
+    for gang in sorted(moving, key=session.order):
+        with session.all_or_nothing(gang), session.budget.uncharged():
+            if session.rules.admissible(gang, gang.lacking()) is None:
+                take_nominated(session, gang)
+
+
 def keep(session: Session) -> None:
     """Place those whose room is free by now, whole, and hold the room of the others."""
     waiting = [
@@ -231,7 +240,8 @@ def keep(session: Session) -> None:
         with session.all_or_nothing(gang), session.budget.uncharged():
             # The limits may have changed since the promise; over them nobody gets in, whatever was
             # evicted.
-            if session.rules.admissible(gang, gang.lacking()) is None:
+            kept = gang.promised or gang.placements
+            if not kept and session.rules.admissible(gang, gang.lacking()) is None:
                 _return(session, gang)
     # Behind all of `keep`: what is free beside what is kept is known only when all of it is kept.
     for gang in waiting:
@@ -266,13 +276,7 @@ def _return(session: Session, gang: GangState) -> None:
         attempt(session, gang)
         return
     mark = session.mark()
-    for tasks in gang.tasks:
-        if tasks.pod_set.nominated:
-            # Refused only for a time, as one on its way to its new nodes: it keeps them and is
-            # placed later.
-            if gang.spec.refusal is None:
-                _put_back(session, gang, tasks)
-            _reserve(session, gang, tasks)
+    take_nominated(session, gang)
     if gang.need <= gang.promised:
         return
     # What is kept may be gone, or not be enough any more: other room is as good, but not in two
@@ -282,6 +286,17 @@ def _return(session: Session, gang: GangState) -> None:
     elif gang.spec.refusal is None:
         session.undo(mark)
         attempt(session, gang)
+
+
+def take_nominated(session: Session, gang: GangState) -> None:
+    """Place the tasks on their nominated nodes, or keep these for them."""
+    for tasks in gang.tasks:
+        if tasks.pod_set.nominated:
+            # Refused only for a time, as one on its way to its new nodes: it keeps them and is
+            # placed later.
+            if gang.spec.refusal is None:
+                _put_back(session, gang, tasks)
+            _reserve(session, gang, tasks)
 
 
 def _fill_up(session: Session, gang: GangState) -> None:

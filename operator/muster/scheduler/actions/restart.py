@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gangs that restart as a whole: where no replacement fits, all pods go to other nodes.
+"""Gangs that restart as a whole after a loss: a replacement never starts beside the pods that run.
 
 A restart is a move of the gang for itself: its own pods are evicted, and the nodes found are kept
 for their successors.
@@ -7,6 +7,7 @@ for their successors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,71 +15,101 @@ import numpy as np
 
 from muster.api.reasons import DeletionReason
 from muster.scheduler import diagnosis
+from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import Trial
 from muster.scheduler.decision import Move
 from muster.scheduler.model import UNLIMITED, Gang
 from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState
+from muster.scheduler.state import GangState, Given
 
 ACTION: Final = DeletionReason.PEER_LOST
 
 
-def restart(session: Session) -> None:
-    """Restart each gang that lost members if it then fits, its own pods counted as gone.
+def restart(session: Session, *, search: bool) -> None:
+    """Restart each gang that lost members and then fits, its own pods counted as gone.
 
-    It stays where replacements fit beside the pods that run, now or once other pods are gone.
+    All pods keep their nodes if this cycle placed all members that are missing. `search`: else
+    look for other nodes, unless replacements will fit once other pods are gone.
     """
-    for gang in sorted(filter(_lost_members, session.gangs), key=session.order):
-        if gang.spec.restarts_from > session.snapshot.now:
+    lost = [g for g in session.gangs if g.spec.restarts_from < UNLIMITED and not g.lost]
+    for gang in sorted(lost, key=session.order):
+        replaced = [] if gang.need else gang.placed()
+        due = gang.spec.restarts_from <= session.snapshot.now
+        elsewhere = due and search and _waits(gang)
+        if not (gang.placements or elsewhere):
             continue
-        if session.budget.may_search(gang.spec.key):
-            session.respect(gang.spec.priority)
-            with session.silence():
-                _restart(session, gang)
+        # What is kept for its missing members is free for the whole gang.
+        session.withdraw(gang)
+        with session.silence():
+            if replaced:
+                restarts = due and _start_again(session, gang, replaced)
+            else:
+                restarts = (
+                    elsewhere
+                    and _fits_nowhere_beside(session, gang)
+                    and _start_again(session, gang)
+                )
+        if gang.protected and not restarts:
+            protect.hold(session, gang)
 
 
-def _lost_members(gang: GangState) -> bool:
-    """Return whether members are missing, none of which is ending, promised a node or assumed."""
+def _waits(gang: GangState) -> bool:
+    """Return whether all missing members want nodes, and no pods make room for them."""
     spec = gang.spec
-    if spec.restarts_from == UNLIMITED or spec.refusal is not None or gang.lost:
+    kept = gang.evicts or spec.owed or spec.nominated
+    return spec.refusal is None and not kept and 0 < spec.min_member - spec.ready <= _wanted(spec)
+
+
+def _wanted(gang: Gang) -> int:
+    return sum(len(pod_set.waiting) for pod_set in gang.pod_sets)
+
+
+def _fits_nowhere_beside(session: Session, gang: GangState) -> bool:
+    """Return whether the missing members do not fit beside the others, as far as is known."""
+    if not session.budget.may_search(gang.spec.key):
         return False
-    assumed = any(UNLIMITED in pod_set.started for pod_set in spec.pod_sets)
-    return 0 < gang.need <= gang.left and not (spec.owed or spec.nominated or assumed)
+    session.respect(gang.spec.priority)
+    nobody = np.zeros(len(session.victims.gang), np.bool_)
+    return not (Trial(session, gang).fits(nobody) or session.budget.exhausted())
 
 
-def _restart(session: Session, gang: GangState) -> None:
-    mark, victims = session.mark(), session.victims
-    # The nodes that are kept for its missing members are free for it.
-    session.recall(gang)
-    own = victims.own(gang.spec)
-    stays = Trial(session, gang).fits(np.zeros_like(own))
-    if own.any() and not (stays or session.budget.exhausted()):
-        session.evict(gang, own, ACTION)
-        successor = session.new_state(_without_pods(gang.spec))
-        admitted = diagnosis.unfit(session, successor) is None
-        if admitted and session.rules.barrier(successor, successor.demand()) is None:
+def _start_again(session: Session, gang: GangState, replaced: Sequence[Given] = ()) -> bool:
+    """Evict the gang for itself if it then fits, with these replacements on the nodes it has."""
+    own, mark = session.victims.own(gang.spec), session.mark()
+    # An assumed pod may be on its way to its node.
+    if any(UNLIMITED in pod_set.started for pod_set in gang.spec.pod_sets) or not own.any():
+        return False
+    session.evict(gang, own, ACTION)
+    successor = session.new_state(_without_pods(session, gang.spec, replaced))
+    admitted = diagnosis.unfit(session, successor) is None
+    if admitted and session.rules.barrier(successor, successor.demand()) is None:
+        if replaced:
+            protect.take_nominated(session, successor)
+        else:
             attempt(session, successor)
-        if successor.need <= successor.promised:
-            session.wait(successor)
-            nodes = placements(session, successor, successor.kept())
-            gang.moves, gang.evicts = (Move(gang.spec.key, nodes),), True
-            session.withdraw(gang)
-            return
-    session.undo(mark)
+    if successor.need > successor.promised:
+        session.undo(mark)
+        return False
+    session.wait(successor)
+    nodes = placements(session, successor, successor.kept())
+    gang.moves, gang.evicts = (*gang.moves, Move(gang.spec.key, nodes)), True
+    return True
 
 
-def _without_pods(gang: Gang) -> Gang:
+def _without_pods(session: Session, gang: Gang, replaced: Sequence[Given]) -> Gang:
     """Return the gang as it waits to be admitted once its pods are gone."""
-    pod_sets = tuple(
-        replace(each, waiting=sorted([*each.waiting, *dict(each.held)]), held=(), started=())
-        for each in gang.pod_sets
-    )
+    names, pod_sets = session.snapshot.nodes.names, []
+    for each in gang.pod_sets:
+        held = dict(each.held)
+        found = {i: names[node] for tasks, i, node in replaced if tasks.pod_set is each}
+        waiting, nodes = sorted([*each.waiting, *held]), held | found if replaced else {}
+        pod_sets.append(replace(each, waiting=waiting, nominated=nodes, held=(), started=()))
     ready = sum(each.succeeded for each in gang.pod_sets)
     return replace(
         gang,
-        pod_sets=pod_sets,
+        pod_sets=tuple(pod_sets),
         ready=ready,
         missing=gang.missing + gang.ready - ready,
         allocated=np.zeros_like(gang.allocated),

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gangs with `restart: gang` that lose nodes, with a whole operator in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.apiserver.memory import of_kind
+from support.rehearsal import virtual_cluster
+from support.rehearsal.virtual_cluster import Process
+
+RESTART = {"muster.kubeflow.org/restart": "gang"}
+RACK = {"muster.kubeflow.org/topology-required": "rack"}
+
+
+def role(replicas, cpus):
+    """Return a role whose pods run until they are deleted."""
+    requests = {"requests": {"cpu": str(cpus)}}
+    told = {"run": "forever", "exits": "0"}
+    containers = [{"name": "tensorflow", "image": "i", "resources": requests}]
+    template = {"metadata": {"annotations": told}, "spec": {"containers": containers}}
+    return {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
+
+
+def create(server, name, *, annotations=RESTART, **roles):
+    """Create a job."""
+    job = of_kind("TFJob", annotations=annotations, **roles)
+    job["metadata"]["name"] = name
+    server.create("tfjobs", "team", job)
+
+
+def add_node(server, name, cpus, rack=""):
+    """Show a node."""
+    server.cpus[name] = cpus
+    ready = {"type": "Ready", "status": "True"}
+    amounts = {"cpu": str(cpus), "memory": "64Gi", "pods": "110"}
+    status = {"allocatable": amounts, "conditions": [ready]}
+    server.put("nodes", {"metadata": {"name": name, "labels": {"rack": rack}}, "status": status})
+
+
+def lose_node(server, name):
+    """Delete a node and its pods, as a cloud controller and the pod garbage collection do."""
+    server.drop(("nodes", "", name))
+    on = [
+        k
+        for k, o in server.objects.items()
+        if k[0] == "pods" and o["spec"].get("nodeName") == name
+    ]
+    for key in on:
+        server.drop(key)
+
+
+def running(server):
+    """Return name -> node of the running pods."""
+    return {
+        key[2]: found["spec"]["nodeName"]
+        for key, found in server.objects.items()
+        if key[0] == "pods" and found["status"]["phase"] == "Running"
+    }
+
+
+async def until(question):
+    """Return when the answer is yes; the time passes at once."""
+    async with asyncio.timeout(300):
+        while not question():  # noqa: ASYNC110 -- time passes at once
+            await asyncio.sleep(0.1)
+
+
+def play(story, seed=1):
+    """Let the story come to pass with an operator; return the server."""
+
+    async def played(server, _dice):
+        process = asyncio.create_task(Process(server).run())
+        await story(server)
+        assert not process.done(), process.result()
+        process.cancel()
+        await asyncio.gather(process, return_exceptions=True)
+        assert not server.wrong
+        return server
+
+    return virtual_cluster.play(played, seed, {})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gang_restarts_on_its_own_nodes_and_others(seed):
+    """The chief goes where a worker ran, and no other job gets that node in between.
+
+    Nothing happens in the first ten seconds, although the chief is shown to autoscalers.
+    """
+
+    async def story(server):
+        for name in ("large-1", "large-2"):
+            add_node(server, name, 8)
+        create(server, "mnist", Chief=role(1, 8), Worker=role(1, 4))
+        await until(lambda: len(running(server)) == 2)
+        await asyncio.sleep(5)
+        add_node(server, "small", 4)
+        lost = running(server)["mnist-chief-0"]
+        lose_node(server, lost)
+        create(server, "rival", Worker=role(1, 8))
+        await asyncio.sleep(9)
+        assert ("pods", "team", "mnist-chief-0") in server.objects
+        assert not server.taken
+        await until(lambda: len(running(server)) == 2)
+        left = {"large-1", "large-2"} - {lost}
+        assert running(server) == {"mnist-chief-0": left.pop(), "mnist-worker-0": "small"}
+
+    server = play(story, seed)
+    assert [name for name, *_ in server.taken] == ["mnist-worker-0"]
+    counts = server.objects["tfjobs", "team", "mnist"]["status"]["replicaStatuses"]
+    assert not any("restarts" in of_role for of_role in counts.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gang_restarts_in_another_rack_after_two_losses(seed):
+    """Its rack lost two nodes within ten seconds, which is one restart of the others."""
+
+    async def story(server):
+        for rack in "ab":
+            for number in range(4):
+                add_node(server, f"{rack}{number}", 1, rack)
+        create(server, "mnist", annotations=RESTART | RACK, Worker=role(4, 1))
+        await until(lambda: len(running(server)) == 4)
+        await asyncio.sleep(5)
+        (rack,) = {node[0] for node in running(server).values()}
+        lose_node(server, f"{rack}0")
+        await asyncio.sleep(6)
+        lose_node(server, f"{rack}1")
+        other = "ab".replace(rack, "")
+        nodes = {f"{other}{number}" for number in range(4)}
+        await until(lambda: set(running(server).values()) == nodes)
+
+    server = play(story, seed)
+    assert len(server.taken) == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_gangs_lose_a_node_each_and_one_restarts(seed):
+    """The spare node completes one of them, and no pod of the other is deleted or goes there."""
+
+    async def story(server):
+        for number in range(5):
+            add_node(server, f"n{number}", 1)
+        for name in ("one", "two"):
+            create(server, name, Worker=role(2, 1))
+        await until(lambda: len(running(server)) == 4)
+        await asyncio.sleep(5)
+        before = running(server)
+        for name in ("one", "two"):
+            lose_node(server, before[f"{name}-worker-0"])
+        await until(lambda: len(running(server)) == 3)
+        await asyncio.sleep(100)
+        (spare,) = {f"n{number}" for number in range(5)} - set(before.values())
+        assert running(server) in (
+            {"one-worker-0": spare} | {n: before[n] for n in ("one-worker-1", "two-worker-1")},
+            {"two-worker-0": spare} | {n: before[n] for n in ("one-worker-1", "two-worker-1")},
+        )
+
+    server = play(story, seed)
+    assert len(server.taken) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gang_restarts_when_an_autoscaler_adds_the_node(seed):
+    """The lost member is shown for minutes, and is not bound beside the member that runs."""
+
+    async def story(server):
+        for name in ("n0", "n1"):
+            add_node(server, name, 1)
+        create(server, "mnist", Worker=role(2, 1))
+        await until(lambda: len(running(server)) == 2)
+        await asyncio.sleep(5)
+        before = running(server)
+        lose_node(server, before["mnist-worker-0"])
+        await asyncio.sleep(300)
+        assert not server.taken
+        add_node(server, "n2", 1)
+        after = {"mnist-worker-0": "n2", "mnist-worker-1": before["mnist-worker-1"]}
+        await until(lambda: running(server) == after and server.taken)
+
+    server = play(story, seed)
+    assert [name for name, *_ in server.taken] == ["mnist-worker-1"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_next_leader_completes_a_restart(seed):
+    """Another job waits for the nodes of the gang, and its pods may be gone by then."""
+
+    async def story(server, dice):
+        process = asyncio.create_task(Process(server).run())
+        for number in range(3):
+            add_node(server, f"n{number}", 1)
+        create(server, "mnist", Worker=role(2, 1))
+        await until(lambda: len(running(server)) == 2)
+        await asyncio.sleep(5)
+        before = running(server)
+        lose_node(server, before["mnist-worker-0"])
+        create(server, "rival", Worker=role(2, 1))
+
+        def state():
+            job = server.objects["tfjobs", "team", "mnist"]
+            return job["status"].get("gang", {}).get("state")
+
+        await until(lambda: state() == "Released")
+        await asyncio.sleep(dice.choice((0.0, 0.05, 0.2, 0.7)))
+        process.cancel()
+        await asyncio.gather(process, return_exceptions=True)
+        process = asyncio.create_task(Process(server).run())
+        await until(lambda: len(running(server)) == 2)
+        await asyncio.sleep(30)
+        process.cancel()
+        await asyncio.gather(process, return_exceptions=True)
+        return running(server), server.wrong
+
+    found, wrong = virtual_cluster.play(story, seed, {})
+    assert found.keys() == {"mnist-worker-0", "mnist-worker-1"}
+    assert not wrong
