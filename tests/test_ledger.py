@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6405,
+    "allocator": 6404,
     "api": 3906,
-    "cluster": 6404,
+    "cluster": 6411,
     "commands": 6136,
     "controller": 4230,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2295,
     "scheduler": 11127,
     "store": 3274,
-    "tests": 75126,
+    "tests": 75141,
     "tools": 2587,
 }
 

@@ -18,11 +18,13 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def template(terms, kind="podAntiAffinity"):
     """Return a template with that many required terms about pods of one app in its zone."""
-    required = [
-        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x", "i": str(i)}}}
-        for i in range(terms)
-    ]
+    required = [term({"matchLabels": {"app": "x", "i": str(i)}}) for i in range(terms)]
     return make_template(labels={"job": "a"}, affinity={kind: {REQUIRED: required}})
+
+
+def term(selector):
+    """Return a required term about pods in its zone."""
+    return {"topologyKey": "zone", "labelSelector": selector}
 
 
 def columns():
@@ -85,7 +87,7 @@ def test_terms_are_evaluated_where_a_node_changed_or_many_pods_came():
     """What changed since the cycle is known for a limited number of pods."""
     for change in (
         lambda to: to.node_changed(None, parse_node(make_node(name="n3"))),
-        lambda to: [came(to, name=f"p{i}", uid=f"p{i}") for i in range(300)],
+        lambda to: [came(to, name=f"p{i}", uid=f"p{i}") for i in range(1100)],
     ):
         to, shape = columns(), shape_of(template(1), "team")
         to.pod_changed(None, parse_use(make_pod(namespace="team", labels={"app": "x", "i": "0"})))
@@ -96,19 +98,32 @@ def test_terms_are_evaluated_where_a_node_changed_or_many_pods_came():
         assert not give(to, shape, 1)
 
 
-def test_terms_are_evaluated_after_another_gang_did_not_fit():
-    """Pods near a gang that got no nodes may not be placed either."""
-    to, shape = columns(), shape_of(template(1), "team")
-    to.pod_changed(None, parse_use(make_pod(namespace="team", labels={"app": "x", "i": "0"})))
-    assemble(to, [], [], 0.0)
-    assert not give(to, shape_of(make_template(cpu=99), "team"), 1)
-    assert not give(to, shape, 1)
+def test_terms_about_pods_that_did_not_fit_are_evaluated_again():
+    """Pods that have to be near pods of another gang get no nodes if that gang gets none."""
+    to, near = columns(), shape_of(template(1, "podAffinity"), "team")
+    assert give(to, near, 1)
+    to.forget("team", "w0")
+    assert not give(to, shape_of(make_template(cpu=99, labels={"app": "x", "i": "0"}), "team"), 1)
+    assert not give(to, near, 1)
+
+
+def test_pods_with_anti_affinity_are_compared_with_the_domains_of_changed_pods_alone():
+    """Thousands of pods fit beside a pod in another zone, at a cost that no term adds to."""
+    to, shape = columns(), shape_of(template(64), "team")
+    came(to, node="n2", labels={"app": "x", "i": "0"})
+    assert give(to, shape, 200)
+    assert not assume.apply(to, "team", {}, {"v": Assumed("n2", shape, 0.0)}, if_fits=True)
+    to.pod_changed(parse_use(make_pod(node="n2", namespace="team")), None)
+    assert assume.apply(to, "team", {}, {"v": Assumed("n2", shape, 0.0)}, if_fits=True)
 
 
 def test_pods_with_too_many_terms_wait_for_the_next_cycle():
     """Beside a pod that the terms select, the evaluation for thousands of pods is not begun."""
-    to, shape = columns(), shape_of(template(64), "team")
-    came(to, node="n2", labels={"app": "x", "i": "0"})
+    label = {"key": "i", "operator": "NotIn"}
+    near = [term({"matchExpressions": [label | {"values": [str(i)]}]}) for i in range(64)]
+    many = make_template(affinity={"podAffinity": {REQUIRED: near}})
+    to, shape = columns(), shape_of(many, "team")
+    came(to)
     assert give(to, shape, 2)
     before = dict(to.assumed)
     after = {f"v{i}": Assumed("n1", shape, 0.0) for i in range(1000)}

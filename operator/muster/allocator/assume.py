@@ -36,13 +36,12 @@ def apply(
         return True
     if places is not None:
         before, after = ({p: it[p] for p in places if p in it} for it in (before, after))
-    affected = set[int]()
-    if if_fits:
-        new = [it.shape for place, it in after.items() if before.get(place) is not it]
-        shapes = {id(shape): shape for shape in new}
-        affected = {key for key, shape in shapes.items() if columns.is_affected(shape)}
-        if sum(len(shape.ties) for shape in new if id(shape) in affected) > MAX_TERMS:
-            return False
+    shapes = [it.shape for place, it in after.items() if before.get(place) is not it]
+    once = {id(shape): shape for shape in shapes if if_fits}
+    excluded = {key: columns.excluded(shape) for key, shape in once.items()}
+    unknown = (shape for shape in shapes if excluded.get(id(shape), ()) is None)
+    if sum(len(shape.ties) for shape in unknown) > MAX_TERMS:
+        return False
     held = dict(before)
     # Given back first: what is new may need just that room.
     for place, it in before.items():
@@ -52,10 +51,10 @@ def apply(
     for place, it in after.items():
         if before.get(place) is not it:
             # One by one: pods of this gang may be after the same room.
-            terms = id(it.shape) in affected
-            if if_fits and not columns.fits(it.node, it.shape, terms=terms):
-                # Pods that were decided to be near these may not be placed either.
-                columns.recent = None
+            if if_fits and not columns.fits(it.node, it.shape, excluded[id(it.shape)]):
+                # Pods that were decided to be near these have to be evaluated again.
+                for shape in once.values():
+                    columns.record(shape.use(namespace, place, it.node))
                 apply(columns, namespace, held, before)
                 return False
             columns.assume(namespace, place, it.node, it.shape)

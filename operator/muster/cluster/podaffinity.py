@@ -290,13 +290,12 @@ class PodAffinity:
         """Return the terms of a shape that was resolved."""
         return self._terms.get(id_, ())
 
-    def concerns(self, shape: PodShape, use: PodUse) -> bool:
-        """Return whether required terms of the shape select the pod, or its terms the shape."""
+    def concerning(self, shape: PodShape, use: PodUse) -> Iterator[PodAffinityTerm]:
+        """Yield required terms of the shape that select the pod, and the reverse."""
         matches, identity = self.counts.matches, Identity(use.namespace, use.labels)
-        own = (term for term in shape.ties if term.link is not Link.FOND)
-        return any(matches(term.who, identity) for term in own) or any(
-            matches(term.who, shape.identity) for term in use.apart
-        )
+        required = (term for term in shape.ties if term.link is not Link.FOND)
+        yield from (term for term in required if matches(term.who, identity))
+        yield from (term for term in use.apart if matches(term.who, shape.identity))
 
     def allow(self, node: str, shape: PodShape, pods: Iterable[PodUse]) -> bool:
         """Say whether the pods on the nodes let one of that shape go there at this moment."""
@@ -556,35 +555,25 @@ def _too_expensive(
     Gangs for which capacity is kept are charged first and never left out: otherwise other gangs
     would be placed there.
     """
-    bound = [
-        (gang, terms)
-        for gang, own in paired
-        if (
-            terms := {
-                pod_set.shape: shape
-                for pod_set, shape in own
-                if shape.ties and _is_wanted(gang, pod_set, movable=movable)
-            }
-        )
-    ]
-    if not bound:
-        return frozenset()
-    prices = _Prices([shape.identity for _, own in paired for _, shape in own], pods)
-    budget = Budget((gang.namespace for gang, _ in bound), deferred)
-    # Few terms first: gangs with many wait for what is left, or for a cycle of their own.
-    counted = sorted(
-        (not _is_kept(gang, now), _term_count(terms.values()), gang.key, i)
-        for i, (gang, terms) in enumerate(bound)
-    )
+    bound: dict[str, tuple[Gang, dict[int, PodShape]]] = {}
+    for gang, own in paired:
+        wanted = [pair for pair in own if _is_wanted(gang, pair[0], movable=movable)]
+        if terms := {pod_set.shape: shape for pod_set, shape in wanted if shape.ties}:
+            bound[gang.key] = gang, terms
     cut, paid = set[str](), set[int]()
-    for waits, _, key, i in counted:
-        new = [shape for id_, shape in bound[i][1].items() if id_ not in paid]
+    prices = _Prices([shape.identity for _, own in paired for _, shape in own if bound], pods)
+    budget = Budget((gang.namespace for gang, _ in bound.values()), deferred)
+    # Few terms first: gangs with many wait for what is left, or for a cycle of their own.
+    kept = {key for key, (gang, _) in bound.items() if _is_kept(gang, now)}
+    counts = {key: _term_count(terms.values()) for key, (_, terms) in bound.items()}
+    for key in sorted(bound, key=lambda key: (key not in kept, counts[key], key)):
+        new = [shape for id_, shape in bound[key][1].items() if id_ not in paid]
         # To find the price is linear in the terms, and charged as well.
         affords = budget.may_evaluate(key, MATCH * _term_count(new), at_least_one=False)
-        price = sum(map(prices.of, new)) if affords else 0
-        affords = affords and budget.may_evaluate(key, price, at_least_one=False)
-        if affords or not waits:
-            paid.update(bound[i][1])
+        if affords:
+            affords = budget.may_evaluate(key, sum(map(prices.of, new)), at_least_one=False)
+        if affords or key in kept:
+            paid.update(bound[key][1])
         else:
             cut.add(key)
     return cut

@@ -39,6 +39,7 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     IntArray,
+    Link,
     Nomination,
     PastMove,
     PodSet,
@@ -127,7 +128,7 @@ class Tenants:
         return [np.zeros(0, np.int64)], [np.zeros((0, width), np.int64)]
 
 
-MAX_RECENT: Final = 256
+MAX_RECENT: Final = 1024
 """Maximum number of changed pods with which the terms of each decided gang are compared."""
 FREEZES: Final = 1024
 """After so many, columns that nobody asks for any more are given back."""
@@ -187,7 +188,7 @@ class ClusterColumns:
         self._sent = itertools.count(1)
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
-        self.recent: list[PodUse] | None = []
+        self._recent: list[PodUse] | None = []
         """The pods that came or went since the last snapshot; None: too many, or other changes."""
         self._vocabulary = Vocabulary()
         self._first = tuple((name, 0) for name in resources)
@@ -224,7 +225,7 @@ class ClusterColumns:
         if before == after:
             return
         self.changes += 1
-        self.recent = None
+        self._recent = None
         self._affinity.nodes_changed()
         self._reach = None
         self._frozen.clear()
@@ -247,27 +248,39 @@ class ClusterColumns:
         """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
         if before is not None and (after is None or before.key != after.key):
             self._remove(before.key)
-            self._record(before)
+            self.record(before)
         if after is not None:
             # Where one of its name is expected, its room is taken already.
             expected = self.assumed.get((after.namespace, after.name)) == after.node
             if not expected and after.key not in self._uses:
                 self.changes += 1
-                self._record(after)
+                self.record(after)
             self._put(after)
         for use in (before, after):
             if use is not None and self._flights:
                 self._settle(use.namespace, use.name)
 
-    def _record(self, use: PodUse) -> None:
-        if self.recent is not None:
-            self.recent.append(use)
-            if len(self.recent) > MAX_RECENT:
-                self.recent = None
+    def record(self, use: PodUse) -> None:
+        """Record that the pod came, went, or did not get its node."""
+        if self._recent is not None:
+            self._recent.append(use)
+            if len(self._recent) > MAX_RECENT:
+                self._recent = None
 
-    def is_affected(self, shape: PodShape) -> bool:
-        """Return whether pods that changed since the last snapshot concern terms of the shape."""
-        return self.recent is None or any(self._affinity.concerns(shape, u) for u in self.recent)
+    def excluded(self, shape: PodShape) -> Collection[tuple[str, str]] | None:
+        """Return the topology domains that exclude the shape since the last snapshot.
+
+        A domain is a node label and its value. None: all terms have to be evaluated again.
+        """
+        found = set[tuple[str, str]]()
+        for use in self._recent or ():
+            view = self._nodes.views.get(use.node)
+            for term in self._affinity.concerning(shape, use):
+                if term.link is not Link.APART:
+                    return None
+                if use.key in self._uses and view is not None and term.key in view.labels:
+                    found.add((term.key, view.labels[term.key]))
+        return None if self._recent is None else found
 
     def lets_start(self, use: PodUse) -> bool:
         """Say whether a pod that comes to its node may let others start, that must be near it.
@@ -307,10 +320,13 @@ class ClusterColumns:
         """Return the pods that take room on a node, or would if it were there."""
         return self._residents.get(node, {}).values()
 
-    def fits(self, node: str, shape: PodShape, *, terms: bool = True) -> bool:
+    def fits(
+        self, node: str, shape: PodShape, excluded: Collection[tuple[str, str]] | None = None
+    ) -> bool:
         """Return whether the node is there and has room for a pod of that shape at this moment.
 
-        Ports and volumes are evaluated as well, and `terms` about other pods.
+        Ports and volumes are evaluated as well, and terms about other pods by the domains that
+        are `excluded`, or if it is None by all pods.
         """
         if node not in self._nodes.slots:
             return False
@@ -330,7 +346,9 @@ class ClusterColumns:
             return False
         if not self.volumes.allow(shape, self._nodes.views[node]):
             return False
-        return not terms or self._affinity.allow(node, shape, self._uses.values())
+        if excluded is not None:
+            return self._nodes.views[node].labels.items().isdisjoint(excluded)
+        return self._affinity.allow(node, shape, self._uses.values())
 
     def consumers(self) -> Iterable[Consumer]:
         """Return the claims that are to get their volume, as a pod has come to its node."""
@@ -430,7 +448,7 @@ class ClusterColumns:
         deferred: Deferred,
     ) -> Snapshot:
         """Return the present state for `assemble`, which describes the parameters."""
-        movable, self.recent = moves is not None, []
+        movable, self._recent = moves is not None, []
         # First of all: a column that came later would not be in the vectors made before.
         self._freezes += 1
         if self._freezes % FREEZES == 0:
