@@ -127,7 +127,7 @@ def test_what_there_is_no_time_left_for_is_of_the_guilty_namespace(
             raise ValueError("not understood")
         return [gang.key for gang in some]
 
-    outcome = asyncio.run(Search(attempt).run(gangs))
-    assert {key for key in outcome.result if key.startswith("good")} == {
+    result, _ = asyncio.run(Search(attempt).run(gangs))
+    assert {key for key in result if key.startswith("good")} == {
         gang.key for gang in gangs if gang.key.startswith("good")
     }

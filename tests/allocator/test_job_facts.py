@@ -635,7 +635,7 @@ class TestFailedMembers:
         facts, step = self.ring("Never")
         assert (facts.ready, facts.need, facts.asks.min_member) == (2, 2, 2)
         assert step.input.hold_until is None
-        assert step.memory.broken_since is None
+        assert step.memory.lifecycle.missing_since is None
         assert all(not (role.waiting or role.returning) for role in step.input.roles)
         assert W1 not in facts.wanted
         later = tracker.step(step.memory, facts, 1e6)

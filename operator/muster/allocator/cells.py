@@ -172,15 +172,6 @@ class Turns:
         return min((end for end in ends if end > now), default=math.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[_R]):
-    """What came out in the end."""
-
-    result: _R
-    culprits: Sequence[tuple[GangInput, Exception]]
-    """Those that were left out, and over what."""
-
-
 class Search(Generic[_R]):
     """Finds with which gangs `attempt` goes well."""
 
@@ -189,23 +180,23 @@ class Search(Generic[_R]):
         self._culprits: list[tuple[GangInput, Exception]] = []
         self._ends = 0.0
 
-    async def run(self, gangs: Sequence[GangInput]) -> Outcome[_R]:
-        """Return what is attempted with as many of the gangs as it goes well with.
+    async def run(
+        self, gangs: Sequence[GangInput]
+    ) -> tuple[_R, Sequence[tuple[GangInput, Exception]]]:
+        """Return what is attempted with as many of the gangs as it goes well with, and the others.
 
         Raises what it raises without any gang: then it is the fault of none of them.
         """
         try:
-            return Outcome(await self._attempt(gangs), ())
+            return await self._attempt(gangs), ()
         except Exception as error:  # noqa: BLE001 -- whatever it is, a gang may be the cause
             await self._attempt(())
             self._ends = time.monotonic() + SEARCH
             # Halves of whole namespaces: what there is no time left for lies beside a culprit.
             await self._sift(sorted(gangs, key=lambda gang: namespace_of(gang.key)), error)
-        return Outcome(await self._without_pairs(self._left(gangs)), self._culprits)
-
-    def _left(self, gangs: Sequence[GangInput]) -> list[GangInput]:
         out = {gang.key for gang, _ in self._culprits}
-        return [gang for gang in gangs if gang.key not in out]
+        left = [gang for gang in gangs if gang.key not in out]
+        return await self._without_pairs(left), self._culprits
 
     async def _fails(self, gangs: Sequence[GangInput]) -> Exception | None:
         try:

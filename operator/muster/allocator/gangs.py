@@ -243,7 +243,7 @@ class GangTracker:
         elif len(after.assumed) < len(memory.assumed):
             self._has_come(key, memory, after, now)
         # The hold ends with it; that, too, is found by a cycle.
-        return after.broken_since is not None and not after.assumed
+        return after.lifecycle.missing_since is not None and not after.assumed
 
     def _has_come(self, key: str, before: GangMemory, after: GangMemory, now: float) -> None:
         """Take in that one of several pods has come that a gang was given nodes for."""

@@ -344,10 +344,9 @@ class Loop:
             return seen, snapshot, decided, watch
 
         started = time.monotonic()
-        outcome = await Search(attempt).run(inputs)
-        seen, snapshot, decisions, watch = outcome.result
+        (seen, snapshot, decisions, watch), culprits = await Search(attempt).run(inputs)
         self.cycles += 1
-        for gang, error in outcome.culprits:
+        for gang, error in culprits:
             self._wake(self._quarantine.put(gang, now))
             self.gangs.refuse(gang.key, error, now)
         self.decision_log.decided(now, decisions)

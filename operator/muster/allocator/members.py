@@ -172,12 +172,6 @@ class _Kind:
     def _blank(self, group: str, minimum: int = 0) -> Verdict:
         return Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, group, minimum)
 
-    def _kept(self, keys: Iterable[str]) -> Sequence[str]:
-        """Return the keys of all gangs there are; what is kept of others is dropped."""
-        found = list(keys)
-        self._entries.keep(found)
-        return found
-
     def _entry(
         self, key: str, source: tuple[object, ...], read: Callable[[], GangFacts | None]
     ) -> _Entry:
@@ -289,7 +283,8 @@ class JobMembers(_Kind):
         """Return the keys of the jobs that are to run."""
         keys = self._store.jobs.all_keys()
         self._wants.keep(keys)
-        found = self._kept(key for key in keys if self._wants_pods(key))
+        found = [key for key in keys if self._wants_pods(key)]
+        self._entries.keep(found)
         self.asks.clear()
         self.untried.clear()
         for gone in self._doubts.keys() - found:
@@ -677,7 +672,9 @@ class PodGroupMembers(_Kind):
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of all gangs of which there are pods."""
-        return self._kept(self._store.foreign)
+        found = list(self._store.foreign)
+        self._entries.keep(found)
+        return found
 
     def stamp(self, key: str, now: float, *, promised: bool) -> None:
         """Return nothing: other people's pods and groups are looked at each time."""

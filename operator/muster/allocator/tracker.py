@@ -317,11 +317,6 @@ class GangMemory:
         return self.lifecycle.state is State.RELEASING
 
     @property
-    def broken_since(self) -> float | None:
-        """Start of the member hold; None while no member is missing."""
-        return self.lifecycle.missing_since
-
-    @property
     def nodes(self) -> Mapping[str, str]:
         """Place -> node, of the assumed pods."""
         return {place: it.node for place, it in self.assumed.items()}
@@ -1166,7 +1161,7 @@ def _is_one_of_many(memory: GangMemory, place: str, pod: PodView) -> bool:
     facts = memory.facts
     if facts is None or facts.charged or _growth(memory, facts):
         return False
-    starts = not memory.was_whole and memory.broken_since is None
+    starts = not memory.was_whole and memory.lifecycle.missing_since is None
     return starts and pod.node == memory.assumed[place].node and not pod.deleting
 
 

@@ -22,7 +22,7 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Condition
 from muster.api.status import Verdict as Reported
 from muster.gang import standing
-from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.decision import Decision
 from muster.scheduler.model import (
     CPU,
     PODS,
@@ -317,13 +317,10 @@ def _helps(decision: Decision) -> Iterator[str]:
         yield "no wait will do: the job or the cluster must change"
 
 
-def _waiting(verdict: Verdict) -> bool:
-    return verdict.state not in (GangPhase.PLACED, GangPhase.RUNNING)
-
-
 def open_questions(decisions: Iterable[Decision]) -> list[str]:
     """Return the keys of the gangs that may start later, nobody has said when."""
-    waiting = (d for d in decisions if _waiting(d.verdict) and d.verdict.ever_possible)
+    placed = (GangPhase.PLACED, GangPhase.RUNNING)
+    waiting = (d for d in decisions if d.verdict.state not in placed and d.verdict.ever_possible)
     return [d.gang for d in waiting if d.verdict.eta is None]
 
 

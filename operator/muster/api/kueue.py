@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.api import names, status
 from muster.api.edge import mapping, sequence, text
-from muster.api.model import Job, Json
+from muster.api.model import Job
 from muster.api.status import Condition
 
 GROUP: Final = "kueue.x-k8s.io"
@@ -71,12 +71,12 @@ class Workload:
 def newest(listing: object) -> Workload | None:
     """Return the newest Workload of a list, None for an empty one."""
     found = [each for each in sequence(mapping(listing).get("items")) if isinstance(each, dict)]
-    last = max(found, key=_created, default=None)
+    last = max(
+        found,
+        key=lambda each: text(mapping(each.get("metadata")).get("creationTimestamp")),
+        default=None,
+    )
     return None if last is None else _parsed(last)
-
-
-def _created(document: Json) -> str:
-    return text(mapping(document.get("metadata")).get("creationTimestamp"))
 
 
 def _parsed(document: Mapping[str, Any]) -> Workload:

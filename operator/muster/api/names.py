@@ -214,22 +214,14 @@ NEVER_PREEMPTS: Final = "Never"
 
 
 class Event(StrEnum):
-    """Event reasons that do not carry the kind."""
+    """Event reasons that do not carry the kind of the job.
 
-    SUCCESSFUL_CREATE_POD = "SuccessfulCreatePod"
-    FAILED_CREATE_POD = "FailedCreatePod"
-    SUCCESSFUL_DELETE_POD = "SuccessfulDeletePod"
-    FAILED_DELETE_POD = "FailedDeletePod"
-    SUCCESSFUL_CREATE_SERVICE = "SuccessfulCreateService"
-    FAILED_CREATE_SERVICE = "FailedCreateService"
-    SUCCESSFUL_DELETE_SERVICE = "SuccessfulDeleteService"
-    FAILED_DELETE_SERVICE = "FailedDeleteService"
+    Writes have others: Successful or Failed, then Create or Delete, then the kind of the object.
+    """
+
     SUCCESSFUL_DELETE_POD_GROUP = "SuccessfulDeletePodGroup"
-    FAILED_DELETE_POD_GROUP = "FailedDeletePodGroup"
     SUCCESSFUL_DELETE_PDB = "SuccessfulDeletePdb"
-    FAILED_DELETE_PDB = "FailedDeletePdb"
     SUCCESSFUL_DELETE_JOB = "SuccessfulDeleteJob"
-    FAILED_DELETE_JOB = "FailedDeleteJob"
     JOB_TERMINATED = "JobTerminated"
     EXITED_WITH_CODE = "ExitedWithCode"
     EXIT_CODE_UNKNOWN = "ExitCodeUnknown"

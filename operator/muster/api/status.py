@@ -63,10 +63,6 @@ class _Known:
         return core_schema.literal_schema(["True", "False", "Unknown"])
 
 
-def _seconds(value: object) -> float:
-    return parse_time(value) or 0.0
-
-
 def _time(seconds: float | None) -> str | None:
     return None if seconds is None else format_time(seconds)
 
@@ -88,7 +84,8 @@ Place = Annotated[int | None, _INT32, _Else(None), _UNLESS_NONE]
 Generation = Annotated[int | None, _INT64, _Else(None), _UNLESS_NONE]
 Item = Annotated[str, _STRICT, _OrLeftOut()]
 Texts = Annotated[tuple[Item, ...], _Else(()), _UNLESS_EMPTY]
-Stamp = Annotated[float, PlainValidator(_seconds), PlainSerializer(format_time), _DATE, _Else(0.0)]
+_SECONDS: Final = PlainValidator(lambda value: parse_time(value) or 0.0)
+Stamp = Annotated[float, _SECONDS, PlainSerializer(format_time), _DATE, _Else(0.0)]
 Moment = Annotated[
     float | None,
     PlainValidator(parse_time),

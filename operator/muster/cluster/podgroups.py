@@ -254,7 +254,9 @@ def task_sets(members: Sequence[Member], *, by_role: bool = False) -> tuple[Task
     sets: dict[tuple[str, PodShape, int, Labels, Topology | None], dict[int, str]] = {}
     for index, (pod, ask) in enumerate(members):
         role = role_of(pod) if by_role else ""
-        key = (role, ask.shape, ask.priority, _common(pod), ask.topology)
+        # By which terms of other pods can tell the pods of a gang apart.
+        labels = frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
+        key = (role, ask.shape, ask.priority, labels, ask.topology)
         sets.setdefault(key, {})[index] = pod.name
     return tuple(
         TaskSet(role, shape, priority, places, remade=False, topology=topology)
@@ -265,11 +267,6 @@ def task_sets(members: Sequence[Member], *, by_role: bool = False) -> tuple[Task
 def role_of(pod: PodView) -> str:
     """Return the role that a pod's labels name, in lower case."""
     return (pod.role or pod.labels.get(names.VOLCANO_TASK, "")).lower()
-
-
-def _common(pod: PodView) -> Labels:
-    """Return the labels by which terms of other pods can distinguish the pods of a gang."""
-    return frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
 
 
 def ready(members: Sequence[Member], leasts: Mapping[str, int]) -> int:

@@ -44,14 +44,8 @@ Volume = tuple[str, str]
 """(driver, the name of a volume that no other of the driver's has)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A pod on a node that uses a volume."""
-
-    volume: Volume
-    node: str
-    going: bool
-    """It is being deleted."""
+Seat = tuple[Volume, str, bool]
+"""A volume, the node of a pod that uses it, and whether that pod is being deleted."""
 
 
 @dataclass(slots=True)
@@ -124,10 +118,9 @@ class Limits:
                 if driver in self._most:
                     asked.setdefault(driver, {}).setdefault(shape, {})
         users = {driver: _Users({}, {}) for driver in asked}
-        for seat in seats if asked else ():
-            driver, volume = seat.volume
-            if driver in users and seat.node in index:
-                users[driver].count(volume, index[seat.node], going=seat.going)
+        for (driver, volume), node, going in seats if asked else ():
+            if driver in users and node in index:
+                users[driver].count(volume, index[node], going=going)
         made = {
             driver: Driver(
                 self._column(driver, index),
@@ -291,7 +284,7 @@ class Volumes:
             volumes = {id_: list(map(self._attached, s.claims)) for id_, s in shapes.items()}
             own = {id_: list(map(self._maker, s.scratch)) for id_, s in shapes.items()}
             seats = (
-                Seat(self._attached(key), node, pod in self.going)
+                (self._attached(key), node, pod in self.going)
                 for key, users in self.users.items()
                 for pod, node in users.items()
             )

@@ -21,7 +21,7 @@ from muster.api.edge import mapping, text
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE, Job, Json, ObjectView, Problem, Replica
 from muster.commands import output
-from muster.controller import reconcile, templates
+from muster.controller import reconcile
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
 from muster.frameworks import load, of
@@ -220,7 +220,7 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
         secrets={key: "" for part in framework.pods.companions for key in part.keys},
         autoscalers=_children(names.AUTOSCALER, kinds),
         group=parse.group(group["apiVersion"], group["kind"], group) if group else None,
-        placements={pod.name: "" for pod in templates.wanted_pods(job)},
+        placements=dict.fromkeys(job.pod_names(job.replicas), ""),
     )
 
 

@@ -21,6 +21,7 @@ from muster.controller.jobpods import JobPods, Member, PodFate, is_old
 from muster.controller.model import Action, Create
 from muster.controller.scope import Scope
 from muster.frameworks.base import End, Framework, Outcome, Progress, labels
+from muster.gang import standing
 
 Conditions = tuple[Condition, ...]
 _EXCLUDES: Final = {
@@ -257,7 +258,7 @@ def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
     refusal = scope.refusal
     if refusal is None or (refusal.kind == "Pod" and QUOTA in refusal.message):
         return after
-    starts = not (gangstatus.exists(scope) or gangstatus.has_run(scope))
+    starts = not (gangstatus.exists(scope) or standing.has_run(scope.job))
     blocked = names.JobState.BLOCKED if starts and scope.hindrance else after.state
     return replace(after, state=blocked, reason=refusal.message)
 

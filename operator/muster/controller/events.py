@@ -22,27 +22,6 @@ MOST_APART: Final = 32
 """Up to so many objects get an event each, beyond it one event stands for them all."""
 LONGEST: Final = 1024
 """Characters that the API server takes for an event's message."""
-_NORMAL: Final = "Normal"
-_WARNING: Final = "Warning"
-_CREATED: Final = {
-    "Pod": names.Event.SUCCESSFUL_CREATE_POD,
-    "Service": names.Event.SUCCESSFUL_CREATE_SERVICE,
-}
-_DELETED: Final = {
-    "Pod": names.Event.SUCCESSFUL_DELETE_POD,
-    "Service": names.Event.SUCCESSFUL_DELETE_SERVICE,
-}
-_REFUSED: Final = {
-    "Pod": names.Event.FAILED_CREATE_POD,
-    "Service": names.Event.FAILED_CREATE_SERVICE,
-}
-_KEPT: Final = {
-    "Pod": names.Event.FAILED_DELETE_POD,
-    "Service": names.Event.FAILED_DELETE_SERVICE,
-    "PodGroup": names.Event.FAILED_DELETE_POD_GROUP,
-    "PodDisruptionBudget": names.Event.FAILED_DELETE_PDB,
-    "Job": names.Event.FAILED_DELETE_JOB,
-}
 _ONCE_PER_JOB: Final = frozenset({names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME})
 _ALARMS: Final = frozenset({names.Condition.FAILED, names.Condition.RESTARTING})
 
@@ -51,12 +30,12 @@ def warning(
     reason: str, message: str, *, once: bool = False, about: str = "", transition: str = ""
 ) -> Emit:
     """Return a Warning, its message cut to what the server takes."""
-    return Emit(_WARNING, reason, _cut(message), once, about, transition=transition)
+    return Emit("Warning", reason, _cut(message), once, about, transition=transition)
 
 
 def normal(reason: str, message: str, *, once: bool = False, transition: str = "") -> Emit:
     """Return a Normal event, its message cut to what the server takes."""
-    return Emit(_NORMAL, reason, _cut(message), once, transition=transition)
+    return Emit("Normal", reason, _cut(message), once, transition=transition)
 
 
 def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
@@ -68,10 +47,10 @@ def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
             made[action.doc["kind"]].append(action.doc["metadata"]["name"])
         elif isinstance(action, Delete):
             gone[action.kind].append(action.name)
-    for verb, table, named in (("Created", _CREATED, made), ("Deleted", _DELETED, gone)):
-        for kind, reason in table.items():
-            for text in _together(f"{verb} {{}}{kind.lower()}{{}}: {{}}", named[kind]):
-                yield normal(reason, text)
+    for verb, named in (("Create", made), ("Delete", gone)):
+        for kind in ("Pod", "Service"):
+            for text in _together(f"{verb}d {{}}{kind.lower()}{{}}: {{}}", named[kind]):
+                yield normal(f"Successful{verb}{kind}", text)
 
 
 def _together(form: str, listed: Sequence[str]) -> Iterator[str]:
@@ -214,14 +193,14 @@ def of_refusal(scope: Scope) -> Iterator[Emit]:
     """Yield why the server did not take an object."""
     for refusal in (scope.refusal, scope.autoscaler_refusal):
         if refusal is not None:
-            reason = _REFUSED.get(refusal.kind, f"FailedCreate{refusal.kind}")
-            yield warning(reason, f"Error creating: {refusal.message}", once=True)
+            reason, text = f"FailedCreate{refusal.kind}", f"Error creating: {refusal.message}"
+            yield warning(reason, text, once=True)
 
 
 def of_failed_deletion(action: Delete, error: str) -> Emit:
     """Return the event that the server did not delete an object, once of that object."""
     kind = "Job" if action.kind.endswith("Job") else action.kind
-    reason = _KEPT.get(kind, f"FailedDelete{kind}")
+    reason = f"FailedDelete{'Pdb' if kind == 'PodDisruptionBudget' else kind}"
     return warning(reason, f"Error deleting: {error}", once=True, about=action.uid)
 
 

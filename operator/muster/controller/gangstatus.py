@@ -58,11 +58,6 @@ def names_in_use(scope: Scope) -> tuple[PodView, ...]:
     return tuple(sorted(found, key=lambda pod: (pod.created, pod.name)))
 
 
-def has_run(scope: Scope) -> bool:
-    """Say whether the gang ran as a whole before, so that missing members are replacements."""
-    return standing.has_run(scope.job)
-
-
 def is_admitted(scope: Scope) -> bool:
     """Return whether a pod of the job has, or had, a node."""
     there = (pod for pod in scope.roster.own if not pod.deleting)
@@ -105,7 +100,11 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
         return None
     # Those that come after the others are still to come: Running would be for all of them, and
     # would make later gaps count as lost members.
-    if found.state == GangPhase.RUNNING and at_first.facts.later and not has_run(scope):
+    if (
+        found.state == GangPhase.RUNNING
+        and at_first.facts.later
+        and not standing.has_run(scope.job)
+    ):
         found = replace(found, state=GangPhase.PLACED)
     return _dated(scope, _stranded(scope, found))
 
@@ -136,7 +135,7 @@ def blocked(scope: Scope, found: Verdict | None, why: str) -> Verdict | None:
     least, placed = standing.needed(scope.minimum), _placed(scope)
     if found is None or not scope.backend.embedded or found.state == GangPhase.RELEASED:
         return found
-    if placed >= least or has_run(scope):
+    if placed >= least or standing.has_run(scope.job):
         return found
     begun = placed and standing.was_admitted(scope.job)
     state = GangPhase.PLACED if begun else GangPhase.WAITING
@@ -172,7 +171,7 @@ def _at_first(scope: Scope) -> Scope:
     nothing by having fewer than it will need with them.
     """
     late = scope.framework.gang.later(scope.job)
-    if not late or has_run(scope):
+    if not late or standing.has_run(scope.job):
         return scope
     up = (m.replica.type for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running")
     return scope.before(late.difference(up))
@@ -221,7 +220,7 @@ def _in_use(pods: Sequence[PodView]) -> str:
 def _phase(scope: Scope, ready: int) -> GangPhase | None:
     """Return where a gang stands by what it had, None for one that was not let in."""
     least = standing.needed(kept(scope))
-    if has_run(scope):
+    if standing.has_run(scope.job):
         return GangPhase.RUNNING if ready >= least else GangPhase.DEGRADED
     there = standing.was_admitted(scope.job) and _placed(scope) >= least
     return GangPhase.PLACED if there else None
@@ -260,7 +259,7 @@ def _foreign(scope: Scope) -> Verdict | None:
 
 def _first_placed(scope: Scope) -> Verdict | None:
     """Return the verdict on a gang with its first nodes, of which its scheduler says nothing."""
-    if has_run(scope) or not is_admitted(scope):
+    if standing.has_run(scope.job) or not is_admitted(scope):
         return None
     least, placed = standing.needed(scope.minimum), _placed(scope)
     return Verdict(
@@ -299,7 +298,7 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         text = f"{ready}/{scope.job.total} running" + (f", {failed} failed" if failed else "")
         return _calm(whole, GangPhase.RUNNING, max(placed, ready), text)
     stays = last.state != GangPhase.RELEASED
-    if has_run(scope) and (standing.ran(last) or (ready and stays)):
+    if standing.has_run(scope.job) and (standing.ran(last) or (ready and stays)):
         return _partly(scope, last, total)
     if standing.ran(last):
         last = _begun(scope, last)

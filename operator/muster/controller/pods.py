@@ -22,7 +22,7 @@ from muster.controller.jobpods import Member, PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import PodBuilder
-from muster.gang import Update
+from muster.gang import Update, standing
 from muster.gang.base import owner
 
 
@@ -351,4 +351,4 @@ def taken_down(scope: Scope) -> bool:
 def _has_started(scope: Scope) -> bool:
     """Return whether the gang ran or exists, as far as a member that may run shows."""
     may_run = bool(scope.roster.having(PodFate.UNREACHABLE))
-    return may_run or gangstatus.exists(scope) or gangstatus.has_run(scope)
+    return may_run or gangstatus.exists(scope) or standing.has_run(scope.job)

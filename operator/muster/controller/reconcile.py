@@ -205,7 +205,7 @@ def _running(scope: Scope) -> Iterator[Action]:
     yield from _earliest(
         policies.deadline(scope.job, scope.framework, gangstatus.run_time(scope, after)),
         scope.retry,
-        _rest(scope),
+        _still_to_come(scope, policies.restart_due(scope.job)),
         _successor_due(scope),
         podproblems.next_change(scope),
         _still_to_come(scope, failures.forgotten_at(scope)),
@@ -306,11 +306,6 @@ def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Ite
         yield from events.of_transitions(before, after)
         yield from events.of_gang(before, after)
         yield from emits
-
-
-def _rest(scope: Scope) -> float | None:
-    """Return when a gang that failed again may be made anew, if that is still to come."""
-    return _still_to_come(scope, policies.restart_due(scope.job))
 
 
 def _still_to_come(scope: Scope, at: float | None) -> float | None:

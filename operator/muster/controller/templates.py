@@ -25,16 +25,6 @@ _POD_POLICY: Final = {names.RestartPolicy.EXIT_CODE: names.RestartPolicy.NEVER}
 
 
 @dataclass(frozen=True, slots=True)
-class WantedPod:
-    """One pod that the job's spec asks for, whether it exists or not."""
-
-    name: str
-    role: str
-    index: int
-    template: Json
-
-
-@dataclass(frozen=True, slots=True)
 class PodBuilder:
     """All that the pods and services of one role have in common."""
 
@@ -253,14 +243,6 @@ def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Js
 def config_names(job: Job, framework: Framework) -> tuple[str, ...]:
     """Return the names of the ConfigMaps that the job's pods refer to."""
     return tuple(framework.pods.configs(job, ""))
-
-
-def wanted_pods(job: Job) -> Iterator[WantedPod]:
-    """Yield the pods that the spec asks for, in canonical order."""
-    for replica in job.replicas:
-        for index in range(replica.replicas):
-            name = replica.pod_name(job.name, index)
-            yield WantedPod(name, replica.role, index, replica.template)
 
 
 COPIED_ON_RESUME: Final = ("nodeSelector", "tolerations", "schedulingGates")

@@ -56,23 +56,19 @@ _FORMS: Final = {"OpenMPI": "{host} slots={slots}"}
 """Implementation -> a line of the hostfile; others write `host:slots`."""
 
 
-def _host(job: Job, pod: str, domain: str) -> str:
-    return f"{pod}{base.beyond(job, domain)}"
-
-
 def _doubles(job: Job) -> bool:
     """Say whether the launcher's pod is a worker, too."""
     return job.options["runLauncherAsWorker"] is True
 
 
 def _config(job: Job, domain: str, pods: Sequence[PodView]) -> Json:
-    first = (mpi.launcher(job),) if _doubles(job) else ()
+    first, beyond = (mpi.launcher(job),) if _doubles(job) else (), base.beyond(job, domain)
     form = _FORMS.get(text(job.options[mpi.IMPLEMENTATION]), "{host}:{slots}")
     lines = (
-        form.format(host=_host(job, pod, domain), slots=mpi.slots(job))
+        form.format(host=f"{pod}{beyond}", slots=mpi.slots(job))
         for pod in (*first, *mpi.workers(job))
     )
-    up = (_host(job, pod, domain) for pod in (*first, *mpi.running(job, pods)))
+    up = (f"{pod}{beyond}" for pod in (*first, *mpi.running(job, pods)))
     hosts = "".join(f"{line}\n" for line in lines)
     data = {"hostfile": hosts, "discover_hosts.sh": mpi.script(up)}
     return {"data": {**data, _SSH_OPTIONS: _OPTIONS, _AWAIT: _AWAITING}}

@@ -24,14 +24,6 @@ _SCHEDULED = ("PodGroupInitiallyScheduled", "PodGroupScheduled")
 """Condition by which a group waits: of Kubernetes 1.37 and later, of 1.36."""
 
 
-def _policy(job: Job, facts: GangFacts) -> Json:
-    return {"gang": {"minCount": standing.minimum_from_one(job, facts)}}
-
-
-def _workload_ref(job: Job, _facts: GangFacts) -> Json:
-    return {"workloadName": names.flat(job.name), "templateName": _TEMPLATE}
-
-
 def _template_ref(job: Job, _facts: GangFacts) -> Json:
     names_ = {"workloadName": names.flat(job.name), "podGroupTemplateName": _TEMPLATE}
     return {"workload": names_}
@@ -40,7 +32,12 @@ def _template_ref(job: Job, _facts: GangFacts) -> Json:
 def _api(version: str, reference: Field, whole: Json | str, *, follows: bool) -> GroupApi:
     fields = (
         reference,
-        Field("schedulingPolicy", _policy, "minAvailable", follows=follows),
+        Field(
+            "schedulingPolicy",
+            lambda job, facts: {"gang": {"minCount": standing.minimum_from_one(job, facts)}},
+            "minAvailable",
+            follows=follows,
+        ),
         Field("disruptionMode", lambda _job, _facts: whole, without=_SINGLY),
         Field("priorityClassName", demand.priority_class, "priorityClass", without=_ITS_PODS),
     )
@@ -49,7 +46,10 @@ def _api(version: str, reference: Field, whole: Json | str, *, follows: bool) ->
     return GroupApi(_GROUP, version, kind, plural, fields, annotated=False, update=update)
 
 
-_REFERENCE = Field("workloadRef", _workload_ref)
+_REFERENCE = Field(
+    "workloadRef",
+    lambda job, _facts: {"workloadName": names.flat(job.name), "templateName": _TEMPLATE},
+)
 _REFERENCE_OF_OLD = Field("podGroupTemplateRef", _template_ref)
 APIS = (
     _api("v1beta1", _REFERENCE, {"all": {}}, follows=True),

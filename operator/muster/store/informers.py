@@ -15,10 +15,9 @@ from typing import Final
 from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
-from muster.kube import resources
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.informer import Informer
-from muster.kube.resources import Resource
+from muster.kube.resources import OF_KIND, Resource
 from muster.store.podgroups import Groups
 from muster.store.store import Store
 
@@ -32,26 +31,19 @@ RELIST_PAUSE = 1.0
 AUDIT_SECONDS = 300.0
 """How often the list of jobs is compared with the server, for deletions that no watch showed."""
 OURS: Final = {"labelSelector": names.OPERATOR_NAME}
-CHILDREN: Final = {
-    "Service": resources.SERVICES,
-    "ConfigMap": resources.CONFIG_MAPS,
-    names.AUTOSCALER: resources.AUTOSCALERS,
-}
+CHILDREN: Final = ("Service", "ConfigMap", names.AUTOSCALER)
 """Objects of jobs, of which only those with our label are followed."""
-_CLUSTER: Final = {
-    "Node": resources.NODES,
-    "Namespace": resources.NAMESPACES,
-    "PodDisruptionBudget": resources.BUDGETS,
-    "PersistentVolumeClaim": resources.CLAIMS,
-    "PersistentVolume": resources.VOLUMES,
-    "StorageClass": resources.CLASSES,
-    "Queue": resources.QUEUES,
-}
+_CLUSTER: Final = (
+    "Node",
+    "Namespace",
+    "PodDisruptionBudget",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "Queue",
+)
 """What a scheduling cycle reads, whoever the gangs belong to."""
-_QUOTAS: Final = {
-    "ResourceQuota": resources.RESOURCE_QUOTAS,
-    "LimitRange": resources.LIMIT_RANGES,
-}
+_QUOTAS: Final = ("ResourceQuota", "LimitRange")
 """What counts for pods that are still to be created, hence for jobs alone."""
 
 
@@ -62,8 +54,8 @@ class Informers:
         self._kube, self.store = kube, store
         self._informers = [
             informer
-            for kind, resource, ours in _followed(store)
-            for informer in self._each(kind, resource, OURS if ours else {})
+            for kind, ours in _followed(store)
+            for informer in self._each(kind, OF_KIND[kind], OURS if ours else {})
         ]
         self._jobs = [
             informer
@@ -103,7 +95,7 @@ class Informers:
         # Returned, not run: the account may be given the permission at any time, and who asks for
         # it must wait until these are synced before anything counts on what they show.
         ours = OURS if kind == names.BATCH_JOB else {}
-        made = self._granted[kind] = self._each(kind, resources.OF_KIND[kind], ours)
+        made = self._granted[kind] = self._each(kind, OF_KIND[kind], ours)
         return made
 
     async def run(self) -> None:
@@ -188,16 +180,16 @@ class Informers:
             raise broken
 
 
-def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:
-    yield "PriorityClass", resources.PRIORITY_CLASSES, False
-    yield "Pod", resources.PODS, not store.backend.embedded
+def _followed(store: Store) -> Iterator[tuple[str, bool]]:
+    """Yield the kinds, and whether only objects with our label are followed."""
+    embedded = store.backend.embedded
+    yield from (("PriorityClass", False), ("Pod", not embedded))
     scaled = any(framework.autoscaler for framework in store.frameworks.values())
-    for kind, resource in CHILDREN.items() if store.frameworks else ():
+    for kind in CHILDREN if store.frameworks else ():
         if scaled or kind != names.AUTOSCALER:
-            yield kind, resource, True
-    if store.backend.embedded:
-        for kind, resource in (_CLUSTER | (_QUOTAS if store.frameworks else {})).items():
-            yield kind, resource, False
+            yield kind, True
+    for kind in (*_CLUSTER, *(_QUOTAS if store.frameworks else ())) if embedded else ():
+        yield kind, False
 
 
 class GroupInformers:

@@ -40,7 +40,7 @@ def observe(
         for kind in store.backend.companions:
             yield from strangers.children(job, kind, (names.flat(job.name),))
 
-    pods = [wanted.name for wanted in templates.wanted_pods(job)]
+    pods = list(job.pod_names(job.replicas))
     roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
     batches = children(names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
     scalers = (names.flat(job.name),) if framework.autoscaler else ()

@@ -19,10 +19,9 @@ from muster.api import names, owner
 from muster.api.model import Job, Json
 from muster.frameworks.base import labels
 from muster.gang import Update
-from muster.kube import resources
 from muster.kube.client import BROKEN, ApiError, Exactly, Kube
 from muster.kube.flowcontrol import PriorityLevel
-from muster.kube.resources import Resource
+from muster.kube.resources import OF_KIND, Resource
 from muster.store import informers
 from muster.store.store import Store
 
@@ -76,13 +75,11 @@ class Takeover:
 
     def _followed(self) -> Iterator[tuple[str, Resource]]:
         """Yield what our watches follow only with our label, or not at all without it."""
-        kinds = {**informers.CHILDREN, names.BATCH_JOB: resources.BATCH_JOBS}
-        if not self._store.backend.embedded:
-            kinds["Pod"] = resources.PODS
-        for kind, resource in kinds.items():
+        pods = () if self._store.backend.embedded else ("Pod",)
+        for kind in (*informers.CHILDREN, names.BATCH_JOB, *pods):
             # What this account may not follow is not looked for either: nobody would show its end.
             if self._store.collections[kind].complete:
-                yield kind, resource
+                yield kind, OF_KIND[kind]
         api = self._store.groups.api
         if api is not None and api.update is Update.PATCH:
             yield api.kind, Resource(api.group, api.version, api.plural)
