@@ -16,20 +16,20 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6404,
-    "api": 3906,
-    "cluster": 6411,
+    "allocator": 6384,
+    "api": 3895,
+    "cluster": 6401,
     "commands": 6136,
-    "controller": 4230,
+    "controller": 4165,
     "dashboard": 624,
-    "frameworks": 3082,
+    "frameworks": 3078,
     "gang": 1517,
     "kube": 3631,
     "local": 3707,
     "muster": 1127,
-    "runtime": 2295,
+    "runtime": 2291,
     "scheduler": 11127,
-    "store": 3274,
+    "store": 3239,
     "tests": 75141,
     "tools": 2587,
 }

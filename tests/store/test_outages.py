@@ -242,7 +242,7 @@ def test_outage_of_a_zone_is_reported_by_its_name():
         "nodes of the cluster",
         "nodes without a zone label",
     ]
-    ongoing = {outage.where: outage.unreachable for outage in cluster.away.outages()}
+    ongoing = {outage.where: outage.unreachable for outage in cluster.away.outages}
     assert ongoing == dict(zip([it.where for it in cluster.reported], [3, 6, 3], strict=True))
 
 
@@ -289,8 +289,8 @@ def test_end_of_the_last_outage_is_known():
     """Members of gangs that went missing before it may return with its nodes."""
     cluster = Cluster(a=3, b=5)
     cluster.silence("a0", "a1", "a2")
-    assert cluster.away.outage_ended_at == -math.inf
+    assert cluster.away.outages.last_ended == -math.inf
     cluster.wait(30)
     cluster.set("a0")
     cluster.set("a1")
-    assert cluster.away.outage_ended_at == cluster.now
+    assert cluster.away.outages.last_ended == cluster.now

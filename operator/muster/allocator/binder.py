@@ -210,7 +210,8 @@ class Binder:
             status["nominatedNodeName"] = node or None
         # As it was seen without a node: it may have one before this is written, and would be
         # called unschedulable where it runs.
-        exactly = Exactly(pod.uid, self._store.version(pod))
+        pods = self._store.collections["Pod"]
+        exactly = Exactly(pod.uid, pods.version(pod.namespace, pod.name, pod.uid))
         # Conditions are merged by their type: those of the kubelet stay.
         return await self._note(pod, exactly, {"status": status}, "was not marked")
 

@@ -197,7 +197,7 @@ class _Kind:
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
-        ended_at = self._store.away.outage_ended_at
+        ended_at = self._store.away.outages.last_ended
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
         news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
         # Suspects may be many, but are the same object while they are the same: in a tuple that is
@@ -309,7 +309,7 @@ class JobMembers(_Kind):
             self._common,
             store.dry_runs.changes(space),
             store.suspects.nodes(space, now),
-            store.away.outage_ended_at,
+            store.away.outages.last_ended,
         )
         return LookStamp(store.jobs.revision(key), store.budgets.version(space) > 0, others)
 

@@ -6,7 +6,7 @@ The HorizontalPodAutoscaler of a job that asks for one is among it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from muster.api import edge, names
@@ -60,17 +60,8 @@ def _document(scope: Scope, part: Companion, content: Json) -> Json:
             "labels": {**labels(job, scope.framework), names.APP: names.flat(job.name)},
             "ownerReferences": [owner(job)],
         },
-        **_merged(part.fixed(job), content),
+        **edge.merged(content, part.fixed(job)),
     }
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
-    both = {
-        key: {**one[key], **value}
-        for key, value in other.items()
-        if isinstance(value, dict) and isinstance(one.get(key), dict)
-    }
-    return {**one, **other, **both}
 
 
 def _change(part: Companion, content: Json, stored: Json) -> Json:

@@ -30,7 +30,12 @@ def with_replaced_members(scope: Scope) -> Scope:
     Running peers of a lost member have the fate PEER_LOST. Nothing happens to them before the
     missing members have their nodes: they are deleted only if the whole gang can start again.
     """
-    scope = replace(scope, run_ended=_run_has_ended(scope))
+    if scope.framework.life.collective(scope.job):
+        gang = scope.job.status.gang
+        released = gang is not None and gang.state == GangPhase.RELEASED
+        ended = released or (scope.job.restarts_whole and _lost_members(scope))
+        # Members that succeeded have to run again.
+        scope = replace(scope, run_ended=ended)
     peers = [m for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running"]
     if not (peers and scope.job.restarts_whole and _lost_members_fit(scope)):
         return scope
@@ -38,15 +43,6 @@ def with_replaced_members(scope: Scope) -> Scope:
         replace(m, fate=PodFate.PEER_LOST) if m in peers else m for m in scope.roster.members
     )
     return replace(scope, roster=replace(scope.roster, members=members))
-
-
-def _run_has_ended(scope: Scope) -> bool:
-    """Return whether members of a collective that succeeded have to run again."""
-    if not scope.framework.life.collective(scope.job):
-        return False
-    gang = scope.job.status.gang
-    released = gang is not None and gang.state == GangPhase.RELEASED
-    return released or (scope.job.restarts_whole and _lost_members(scope))
 
 
 def _lost_members(scope: Scope) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from muster.api.model import GroupView, Job, ObjectView
@@ -119,19 +119,25 @@ def scope_of(
 ) -> Scope:
     """Return the scope of one pass."""
     observed = _sorted(observed, framework)
-    roster = job_pods(observed, framework)
+    roster, job = job_pods(observed, framework), observed.job
+    failed = {
+        member.replica.pod_name(job.name, member.index): member.pod
+        for member in roster.members
+        if member.pod.phase == "Failed"
+    }
+    lost = unreplaced(job, framework, failed)
     facts = GangFacts(
         operator_name=framework.operator.name,
         priorities=context.priorities,
         default_queue=context.default_queue,
-        volcano_queue=observed.job.annotations.get(framework.gang.volcano_queue, ""),
+        volcano_queue=job.annotations.get(framework.gang.volcano_queue, ""),
         max_schedule_timeout=context.max_schedule_timeout,
         queues=context.queues,
         api_version=context.group_api_version,
-        unreplaced=_unreplaced(observed.job, framework, roster),
+        unreplaced={role: len(left) for role, left in lost.items()},
     )
     # Only now: how many come later depends on which pods are there.
-    facts = _counting(facts, observed.job, framework, _later(observed.job, framework, roster))
+    facts = _counting(facts, job, framework, _later(job, framework, roster))
     return Scope(observed, framework, backend, context, roster, facts)
 
 
@@ -159,15 +165,6 @@ def _sorted(observed: Observed, framework: Framework) -> Observed:
         if wanted.get((view.kind, view.name), True) or view.owner == job.as_owner
     )
     return replace(observed, services=services, configs=configs, companions=companions)
-
-
-def _unreplaced(job: Job, framework: Framework, roster: JobPods) -> Mapping[str, int]:
-    failed = {
-        member.replica.pod_name(job.name, member.index): member.pod
-        for member in roster.members
-        if member.pod.phase == "Failed"
-    }
-    return {role: len(left) for role, left in unreplaced(job, framework, failed).items()}
 
 
 def _later(job: Job, framework: Framework, roster: JobPods) -> int:

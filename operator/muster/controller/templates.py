@@ -240,11 +240,6 @@ def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Js
         }
 
 
-def config_names(job: Job, framework: Framework) -> tuple[str, ...]:
-    """Return the names of the ConfigMaps that the job's pods refer to."""
-    return tuple(framework.pods.configs(job, ""))
-
-
 COPIED_ON_RESUME: Final = ("nodeSelector", "tolerations", "schedulingGates")
 """Of a suspended batch Job's pod spec only these may change."""
 

@@ -463,13 +463,6 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
     )
 
 
-def _raise_limit() -> None:
-    """Allow as many open connections as the system does: each watch needs one of its own."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def tune_interpreter() -> None:
     """Set the interpreter's garbage collection and thread switching for a long-running loop."""
     # The objects of the imports live as long as the process, so collections skip them.
@@ -484,7 +477,10 @@ def tune_interpreter() -> None:
 def main(settings: Settings) -> int:
     """Run the operator; return the exit code of the process."""
     logs.begin(settings.verbosity)
-    _raise_limit()
+    # As many open connections as the system allows: each watch needs one of its own.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if settings.ignored:
         log.info("accepted and ignored: %s", " ".join(settings.ignored))
     tune_interpreter()

@@ -25,7 +25,7 @@ class OutageReports:
 
     def begin(self) -> None:
         """Report the outages that have not ended, and from now on each change."""
-        for outage in self._away.outages():
+        for outage in self._away.outages:
             # The previous leader may have reported it.
             self._report(outage, once=True)
         self._away.outage_changed = self._report

@@ -63,7 +63,7 @@ class AwayNodes:
     ) -> None:
         self._lost_after = lost_after
         self._clock = clock
-        self._outages = Outages(lost_share)
+        self.outages = Outages(lost_share)
         self._nodes: dict[str, _Absence] = {}
         self.vanished: Callable[[str], None] = lambda _node: None
         """Called with a node with pods that a watch shows no more."""
@@ -74,15 +74,6 @@ class AwayNodes:
     def silent(self) -> int:
         """The number of unreachable nodes."""
         return sum(it.since > -math.inf for it in self._nodes.values())
-
-    @property
-    def outage_ended_at(self) -> float:
-        """When the last outage ended; `-inf` without one."""
-        return self._outages.last_ended
-
-    def outages(self) -> Iterator[Outage]:
-        """Yield the outages that have not ended."""
-        return iter(self._outages)
 
     def node_changed(
         self,
@@ -101,11 +92,11 @@ class AwayNodes:
             return found
         if self._absence_changed(before, after, inhabited):
             found.add(view.name)
-        areas = self._outages.node_changed(view.name, after, self._clock(), complete=complete)
+        areas = self.outages.node_changed(view.name, after, self._clock(), complete=complete)
         if areas:
             everywhere = CLUSTER in areas
             found |= {n for n, it in self._nodes.items() if everywhere or it.zone in areas}
-        for outage in map(self._outages.report, areas):
+        for outage in map(self.outages.report, areas):
             if outage is not None:
                 self.outage_changed(outage)
         return found
@@ -154,7 +145,7 @@ class AwayNodes:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of those whose pods may be lost."""
-        is_out = self._outages.is_out
+        is_out = self.outages.is_out
         return (name for name, it in self._nodes.items() if it.fenced or not is_out(it.zone))
 
     def look(
@@ -189,9 +180,9 @@ class AwayNodes:
         """Return when the pod is treated as lost; `inf` without a time limit."""
         if absence.fenced:
             return -math.inf
-        if self._outages.is_out(absence.zone):
+        if self.outages.is_out(absence.zone):
             return math.inf
-        ended = self._outages.ended_at(absence.zone)
+        ended = self.outages.ended_at(absence.zone)
         if pod.deleting:
             # The pod waits for a kubelet that is unreachable. The kubelets of an outage that has
             # ended are about to return.

@@ -305,21 +305,18 @@ class Jobs:
             if not entry.too_large and namespace in ("", entry.owner.namespace)
         ]
         while found:
-            youngest = max(found)
-            key = youngest[2]
+            created, arrival, key = youngest = max(found)
             if self._may_wait(key):
-                self._drop_document(key, youngest[:2])
+                entry = self._jobs[key]
+                self._sizes[entry.owner.namespace] -= entry.size
+                entry.content = _identity(entry.framework, entry.document)
+                entry.job, entry.too_large = None, True
+                self._too_large[key] = created, arrival
+                self._note(key)
+                self._enqueue(key)
                 return True
             found.remove(youngest)
         return False
-
-    def _drop_document(self, key: str, age: tuple[str, int]) -> None:
-        entry = self._jobs[key]
-        self._sizes[entry.owner.namespace] -= entry.size
-        entry.content = _identity(entry.framework, entry.document)
-        entry.job, entry.too_large, self._too_large[key] = None, True, age
-        self._note(key)
-        self._enqueue(key)
 
     def _may_wait(self, key: str) -> bool:
         """Return whether nothing of the job runs or ran, so that it can wait for free memory."""

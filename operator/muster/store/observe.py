@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from muster.api import names
 from muster.api.model import BatchView, Job, ObjectView
-from muster.controller import meaning, templates
+from muster.controller import meaning
 from muster.controller.model import Observed
 from muster.frameworks.base import Framework
 from muster.kube import resources
@@ -52,7 +52,7 @@ def observe(
         pods=(*{**there, **lost}.values(), *strangers.pods(job, pods)),
         loses_at=None if loses_at == math.inf else loses_at,
         services=children("Service", pods),
-        configs=children("ConfigMap", templates.config_names(job, framework)),
+        configs=children("ConfigMap", tuple(framework.pods.configs(job, ""))),
         batches=tuple(view for view in batches if isinstance(view, BatchView)),
         companions=tuple(companions()),
         autoscalers=children(names.AUTOSCALER, scalers),

@@ -178,8 +178,9 @@ class GoneNodes:
         news = asyncio.Queue[str]()
         self._store.away.vanished = news.put_nowait
         # Those that went before anybody listened: while a process before this one worked, say.
-        for name in self._store.doubted_nodes():
-            news.put_nowait(name)
+        for name in self._store.columns.inhabited():
+            if self._store.knows_node(name) is False:
+                news.put_nowait(name)
         async with asyncio.TaskGroup() as tasks:
             while True:
                 name = await news.get()

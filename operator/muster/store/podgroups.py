@@ -59,11 +59,6 @@ class ForeignPods:
         """Return the keys of the gangs that have pods of that controller."""
         return list(self._keys_by.get(owner, ()))
 
-    def member(self, key: str, name: str) -> PodView | None:
-        """Return the pod of that name in the gang, or None."""
-        found = self._members.get(key, {}).get(name)
-        return None if found is None else found[0]
-
     def revision(self, key: str) -> int:
         """Return a number that grows with every change of the gang."""
         return self._revisions.get(key, 0)

@@ -153,10 +153,6 @@ class Store:
 
     # What belongs to a job.
 
-    def version(self, pod: PodView) -> str:
-        """Return the resourceVersion in which that very pod is known; empty if it is not."""
-        return self.collections["Pod"].version(pod.namespace, pod.name, pod.uid)
-
     def group(self, job: Job) -> GroupView | None:
         """Return the group object that has the job's name, whoever owns it."""
         return self.groups.get(job.namespace, names.flat(job.name))
@@ -173,10 +169,6 @@ class Store:
         if nodes is None or not nodes.complete:
             return None
         return nodes.get("", name) is not None
-
-    def doubted_nodes(self) -> set[str]:
-        """Return the nodes that pods are on and no watch shows, gone for sure or not."""
-        return {name for name in self.columns.inhabited() if self.knows_node(name) is False}
 
     def relist_nodes(self, documents: Iterable[Json], version: int) -> bool:
         """Take in nodes of a list of that version, unless the watch has shown more by now."""
