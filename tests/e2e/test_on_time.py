@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replacements of pods that fail or are rejected, by the clock."""
+"""Replacements of pods that fail or are rejected, and the ends of jobs, by the clock."""
 
 from __future__ import annotations
 
 import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
+from muster.local.handle import Cluster
 from support.e2e.harness import (
     Api,
     Json,
     Operator,
     add_nodes,
+    condition,
+    connections,
     node_of,
     phase_of,
     tfjob,
+    watched,
 )
-from support.e2e.statuses import counted, seconds
+from support.e2e.statuses import Lag, counted, seconds
+
+JOBS, LAG_SECONDS = 600, 5.0
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.alone]
 
@@ -87,3 +98,53 @@ def test_node_that_rejects_pods_gets_two_of_them(api: Api, operator: Operator) -
     assert second >= first + 10
     messages = [event["message"] for event in api.wait_events("PodRejected", "guest")]
     assert any("Nodes rejected 2 pods of this replica in a row." in text for text in messages)
+
+
+@contextmanager
+def times(
+    cluster: Cluster, api: Api, kind: str, is_over: Callable[[Json], bool]
+) -> Iterator[dict[str, float]]:
+    """Give the time at which a watch shows of each object, by name, that it is over."""
+    found: dict[str, float] = {}
+    stopped, version = threading.Event(), api.revision(kind)
+
+    def watch() -> None:
+        since = version
+        while not stopped.is_set():
+            url = cluster.server + api.path(kind)
+            for event in watched(connections(cluster), url, since, 2):
+                since, name = (event["object"]["metadata"][k] for k in ("resourceVersion", "name"))
+                if is_over(event["object"]):
+                    found.setdefault(name, time.monotonic())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def test_ends_of_600_jobs_are_reported_while_others_are_placed(
+    local_cluster: Cluster, api: Api, operator: Operator
+) -> None:
+    """The status that ends a job waits for no placement of another job of its namespace."""
+    assert operator.running
+    add_nodes(api, *({"cpu": "10"} for _ in range(10)))
+    lag = Lag(api)
+    with (
+        times(local_cluster, api, "Pod", lambda it: phase_of(it) == "Succeeded") as pods,
+        times(
+            local_cluster, api, "TFJob", lambda it: condition(it, "Succeeded") == "True"
+        ) as jobs,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        began = time.monotonic()
+        list(pool.map(api.create, (tfjob(f"job-{i}", workers=2, run="1") for i in range(JOBS))))
+        api.wait("TFJob", lambda _: len(jobs) == JOBS, seconds=480, what="all jobs ended")
+    ends = (max(pods[f"{name}-worker-{i}"] for i in range(2)) for name in jobs)
+    late = sorted(jobs[name] - end for name, end in zip(jobs, ends, strict=True))
+    half, most = late[JOBS // 2], late[JOBS * 99 // 100]
+    print(f"{JOBS} jobs in {time.monotonic() - began:.0f} s: p50 {half:.2f} s, p99 {most:.2f} s")
+    assert most < LAG_SECONDS + lag.allowed()
