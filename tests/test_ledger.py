@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2291,
     "scheduler": 11127,
     "store": 3239,
-    "tests": 75141,
+    "tests": 75222,
     "tools": 2587,
 }
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from support.chaos.fault_player import SHORT_LEASE
-from support.e2e.harness import Api, Json, StartOperator, add_nodes, tfjob
+from support.e2e.harness import PATIENCE, Api, Json, Operator, StartOperator, add_nodes, tfjob
 from support.e2e.statuses import Lag, created_pods
 
 pytestmark = pytest.mark.e2e
@@ -41,8 +42,23 @@ def first_pod(api: Api, job: str) -> float:
     return time.monotonic()
 
 
+def wait_counters(operator: Operator, api: Api, **wanted: int) -> None:
+    """Wait until the counters of TFJobs in the namespace are these, and all others 0."""
+    labels = f'framework="tensorflow",job_namespace="{api.namespace}"'
+    form = rf"^training_operator_jobs_(\w+)_total{{{labels}}} (\d+)\.0$"
+    deadline, found = time.monotonic() + PATIENCE, dict[str, int]()
+    while found != wanted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)  # a counter has no event to wait for
+        samples = re.findall(form, operator.scrape(), re.MULTILINE)
+        found = {name: int(count) for name, count in samples if count != "0"}
+
+
 def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperator) -> None:
-    """Only the leader writes; a killed one is followed after its lease, a stopped one at once."""
+    """Only the leader writes; a killed one is followed after its lease, a stopped one at once.
+
+    Each counts the transitions that it writes.
+    """
     add_nodes(api, {"cpu": "16"})
     first = start_operator(*FLAGS, fresh=True)
     run_one(api, "alone")
@@ -83,3 +99,7 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     job = api.wait_condition("through", "Succeeded")
     assert job["status"]["replicaStatuses"]["Worker"]["succeeded"] == 2
     assert created_pods(third) == 2
+    # Of jobs that were created or ended under another leader only what comes later is counted.
+    # The job of the lag was created by this leader too.
+    api.delete("TFJob", "alone")
+    wait_counters(third, api, created=2, successful=2, deleted=1)
