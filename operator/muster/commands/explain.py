@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from muster.api import edge, kueue, names, status
+from muster.api import edge, kueue, status
 from muster.api.edge import mapping, sequence
 from muster.api.model import GroupView, Job, Json, PodView
 from muster.api.reasons import GangPhase
@@ -151,12 +151,10 @@ class _Reader:
         for job, read in await live.jobs(self.kube, self.namespace, **params):
             self.store.put(read)
             self._report(job.key, read)
-        for resource, kind, params in (
-            (resources.PODS, "Pod", {}),
-            (resources.BATCH_JOBS, names.BATCH_JOB, OURS),
-        ):
+        for resource, params in ((resources.PODS, {}), (resources.BATCH_JOBS, OURS)):
+            about = {"apiVersion": resource.api_version, "kind": resource.kind}
             for each in await self._known(resource, **params):
-                self.store.put({"apiVersion": resource.api_version, "kind": kind, **each})
+                self.store.put({**about, **each})
         for api in self.store.groups.backend.apis:
             resource = Resource(api.group, api.version, api.plural)
             found = await self._known(resource)

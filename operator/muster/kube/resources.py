@@ -15,6 +15,7 @@ class Resource:
     group: str
     version: str
     plural: str
+    kind: str = ""
     namespaced: bool = True
 
     @property
@@ -38,53 +39,37 @@ def namespace_of(path: str) -> str:
     return rest.partition("/")[0] if found else ""
 
 
-PODS = Resource("", "v1", "pods")
-SERVICES = Resource("", "v1", "services")
-CONFIG_MAPS = Resource("", "v1", "configmaps")
-NODES = Resource("", "v1", "nodes", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
-CLAIMS = Resource("", "v1", "persistentvolumeclaims")
-VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
-CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
-CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", namespaced=False)
-RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+SERVICES = Resource("", "v1", "services", "Service")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", names.CSI_NODE, namespaced=False)
+RUNTIME_CLASSES = Resource(
+    "node.k8s.io", "v1", "runtimeclasses", names.RUNTIME_CLASS, namespaced=False
+)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
-RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
-LIMIT_RANGES = Resource("", "v1", "limitranges")
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
-QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
-AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", names.SERVICE_ACCOUNT)
+QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", "Queue", namespaced=False)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", names.AUTOSCALER)
 EVENTS = Resource("", "v1", "events")
-BATCH_JOBS = Resource("batch", "v1", "jobs")
+BATCH_JOBS = Resource("batch", "v1", "jobs", names.BATCH_JOB)
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
-OF_KIND = {
-    "Pod": PODS,
-    "Service": SERVICES,
-    "ConfigMap": CONFIG_MAPS,
-    "Node": NODES,
-    "Namespace": NAMESPACES,
-    "PersistentVolumeClaim": CLAIMS,
-    "PersistentVolume": VOLUMES,
-    "StorageClass": CLASSES,
-    names.CSI_NODE: CSI_NODES,
-    names.RUNTIME_CLASS: RUNTIME_CLASSES,
-    "PriorityClass": PRIORITY_CLASSES,
-    "ResourceQuota": RESOURCE_QUOTAS,
-    "LimitRange": LIMIT_RANGES,
-    names.SERVICE_ACCOUNT: SERVICE_ACCOUNTS,
-    "Queue": QUEUES,
-    "PodDisruptionBudget": BUDGETS,
-    names.AUTOSCALER: AUTOSCALERS,
-    names.BATCH_JOB: BATCH_JOBS,
-}
+OF_KIND = {each.kind: each for each in (
+    PODS, SERVICES, CONFIG_MAPS, NODES, NAMESPACES, CLAIMS, VOLUMES, CLASSES, CSI_NODES,
+    RUNTIME_CLASSES, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES, SERVICE_ACCOUNTS, QUEUES,
+    BUDGETS, AUTOSCALERS, BATCH_JOBS,
+)}  # fmt: skip
 """What is followed, jobs and groups aside."""
-RESOURCES = {
-    ("v1", "Pod"): PODS,
-    ("v1", "Service"): SERVICES,
-    ("v1", "ConfigMap"): CONFIG_MAPS,
-    (names.AUTOSCALING_API, names.AUTOSCALER): AUTOSCALERS,
-    (names.BATCH_API, names.BATCH_JOB): BATCH_JOBS,
-}
+_CHILDREN = (PODS, SERVICES, CONFIG_MAPS, AUTOSCALERS, BATCH_JOBS)
+RESOURCES = {(each.api_version, each.kind): each for each in _CHILDREN}
 """By apiVersion and kind: the children that are written for jobs."""
