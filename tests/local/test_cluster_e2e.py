@@ -266,7 +266,7 @@ def there(state: Path, no_crds: Path, copy: Path) -> Iterator[Cluster]:
         nodes=2,
         shapes=(options.parse_shape("cpu=1,memory=1Gi"), options.parse_shape("cpu=2,memory=2Gi")),
         labels={"rack": "7"},
-        taints=(options.Taint("dedicated", "ml", "NoSchedule"),),
+        taints=({"key": "dedicated", "value": "ml", "effect": "NoSchedule"},),
         kubeconfig=copy,
         kwok=False,
         scheduler=False,

@@ -73,7 +73,7 @@ def test_every_flag_of_up_is_heard(asked: list[options.Options]) -> None:
             options.parse_shape("cpu=2,memory=2Gi,nvidia.com/gpu=1"),
         ),
         labels={"a": "b"},
-        taints=(options.Taint("t", "u", "NoSchedule"),),
+        taints=({"key": "t", "value": "u", "effect": "NoSchedule"},),
         kubeconfig=Path("/tmp/k"),
         kwok=False,
         scheduler=False,

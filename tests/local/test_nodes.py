@@ -57,7 +57,9 @@ def test_no_two_nodes_share_an_address_or_pod_range() -> None:
 def test_labels_and_taints_asked_for_are_on_every_node() -> None:
     """Beside the well-known ones."""
     node = document(
-        3, labels={"rack": "7"}, taints=(options.Taint("dedicated", "ml", "NoSchedule"),)
+        3,
+        labels={"rack": "7"},
+        taints=({"key": "dedicated", "value": "ml", "effect": "NoSchedule"},),
     )
     assert node["metadata"]["labels"]["rack"] == "7"
     assert node["spec"]["taints"] == [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
@@ -86,7 +88,7 @@ def test_a_node_with_the_not_ready_taint_is_not_ready() -> None:
 
 def test_among_real_nodes_a_simulated_one_keeps_off_all_who_do_not_ask_for_it() -> None:
     """By a taint, and by names, addresses and pod ranges that are nobody's; no load balancer."""
-    taint = options.Taint("dedicated", "ml", "NoSchedule")
+    taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
     node = document(1, mark="x-123abc", taints=(taint,), labels={nodes.MARK: "other"})
     meta = node["metadata"]
     assert meta["name"] == meta["labels"]["kubernetes.io/hostname"] == "simulated-x-123abc-2"

@@ -44,7 +44,7 @@ def test_labels_and_taints_are_told_apart_by_the_effect() -> None:
         ["rack=7", "gpu.example.com/kind=a100", "empty=", "dedicated=ml:NoSchedule"]
     )
     assert labels == {"rack": "7", "gpu.example.com/kind": "a100", "empty": ""}
-    assert taints == (options.Taint("dedicated", "ml", "NoSchedule"),)
+    assert taints == ({"key": "dedicated", "value": "ml", "effect": "NoSchedule"},)
 
 
 @pytest.mark.parametrize("text", ["rack", "rack=a b", "rack=7:Sometimes", "-x=1", "=1"])
@@ -95,7 +95,7 @@ def test_options_survive_being_recorded(tmp_path: Path) -> None:
     asked = options.Options(
         name="x",
         labels={"a": "b"},
-        taints=(options.Taint("k", "v", "NoExecute"),),
+        taints=({"key": "k", "value": "v", "effect": "NoExecute"},),
         kubeconfig=Path("/tmp/k"),
         kwok=False,
     )

@@ -119,7 +119,9 @@ def test_a_cluster_with_real_nodes_has_simulated_ones_only_when_asked(
 ) -> None:
     """Simulated nodes have a taint, so that pods run on the real ones."""
     real.up(options.Options(name="x"))
-    real.up(options.Options(name="x", nodes=1, taints=(options.Taint("a", "b", "c"),)), 2)
+    real.up(
+        options.Options(name="x", nodes=1, taints=({"key": "a", "value": "b", "effect": "c"},)), 2
+    )
     (alone, one), (mixed, two) = asked
     assert (alone.count, alone.kwok, one.nodes) == (0, False, 1)
     assert (mixed.count, mixed.kwok, two.nodes) == (1, True, 2)

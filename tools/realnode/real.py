@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, NoReturn
 from muster.kube.certificates import PairFiles, self_signed
 from muster.local import binaries, cluster, layout, nodes
 from muster.local.handle import DOMAIN, SERVICES, ClusterError, Extra
-from muster.local.options import Taint
 from realnode import cgroups, images
 from realnode.dockerfile import Config
 
@@ -127,7 +126,7 @@ def up(asked: Options, count: int = 1, say: Callable[[str], None] = lambda _: No
         asked,
         nodes=asked.nodes or 0,
         kwok=asked.kwok and bool(asked.nodes),
-        taints=(Taint(**nodes.KEEP_OFF), *asked.taints),
+        taints=(nodes.KEEP_OFF, *asked.taints),
     )
     return cluster.up(wanted, say, extra(files, count))
 

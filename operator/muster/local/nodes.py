@@ -97,12 +97,7 @@ def document(index: int, options: Options, version: str, now: str) -> Json:
     Without kwok it is Ready from the start, at `now` (RFC 3339). In a cluster that was there
     before, pods, load balancers and the addresses of other nodes are kept off.
     """
-    taints = [
-        {"key": taint.key, "value": taint.value, "effect": taint.effect}
-        for taint in options.taints
-    ]
-    if options.mark:
-        taints = [KEEP_OFF, *taints]
+    taints = [*([KEEP_OFF] if options.mark else []), *options.taints]
     spec: Json = {"taints": taints} if taints else {}
     if not options.mark:
         pods = ipaddress.IPv4Address(_FIRST_PODS + index * 256)

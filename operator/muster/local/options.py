@@ -38,15 +38,6 @@ class OptionError(argparse.ArgumentTypeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint that every simulated node carries."""
-
-    key: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True)
 class Options:
     """A cluster as asked for. `shapes` are cycled through: node i has shape i modulo their number.
 
@@ -66,7 +57,7 @@ class Options:
     nodes: int | None = None
     shapes: tuple[Mapping[str, str], ...] = DEFAULT_SHAPES
     labels: Mapping[str, str] | None = None
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[Mapping[str, str], ...] = ()
     kubeconfig: Path | None = None
     crds: Path | None = None
     data: Path | None = None
@@ -119,17 +110,17 @@ def parse_shape(text: str) -> Mapping[str, str]:
     return shape
 
 
-def parse_labels(texts: list[str]) -> tuple[Mapping[str, str], tuple[Taint, ...]]:
+def parse_labels(texts: list[str]) -> tuple[Mapping[str, str], tuple[Mapping[str, str], ...]]:
     """`k=v` gives a label, `k=v:NoSchedule` a taint (a label's value can hold no colon)."""
     labels: dict[str, str] = {}
-    taints: list[Taint] = []
+    taints: list[Mapping[str, str]] = []
     for text in texts:
         match = _LABEL.fullmatch(text)
         if not match:
             raise OptionError(f"{text!r} is no label KEY=VALUE and no taint KEY=VALUE:NoSchedule")
         key, value, effect = match["key"], match["value"], match["effect"]
         if effect:
-            taints.append(Taint(key, value, effect))
+            taints.append({"key": key, "value": value, "effect": effect})
         else:
             labels[key] = value
     return labels, tuple(taints)
