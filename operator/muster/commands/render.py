@@ -63,7 +63,15 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
             notices = load(framework, whole, settings.cluster_domain).notices
             ignored += (f"{name}: {each.message}" for each in notices if each.type == "Warning")
             if not found:
-                given = settings.backend, context_of(settings), settings.shared_above
+                # The settings that shape what a job becomes, as far as they need no cluster.
+                context = Context(
+                    cluster_domain=settings.cluster_domain,
+                    waiting=settings.waiting(),
+                    placement=settings.placement,
+                    default_queue=settings.default_queue,
+                    scheduler_names=settings.scheduler_names,
+                )
+                given = settings.backend, context, settings.shared_above
                 made += objects(framework, whole, *given)
     if not made and not wrong:
         raise UnreadableError(
@@ -128,20 +136,6 @@ def objects(
             break
         made |= fresh
     return [_defaulted(framework, document, job, backend, context), *made.values()]
-
-
-def context_of(settings: Settings) -> Context:
-    """Return the settings that shape what a job becomes, as far as they need no cluster.
-
-    Raises TemplateError.
-    """
-    return Context(
-        cluster_domain=settings.cluster_domain,
-        waiting=settings.waiting(),
-        placement=settings.placement,
-        default_queue=settings.default_queue,
-        scheduler_names=settings.scheduler_names,
-    )
 
 
 def documents(file: str) -> Iterator[Json]:
