@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2291,
     "scheduler": 11127,
     "store": 3239,
-    "tests": 75226,
+    "tests": 75230,
     "tools": 2586,
 }
 

@@ -67,8 +67,12 @@ class Story:
 
     def show_job(self, state, *, message="", **metadata):
         """Show the job with that state of its gang."""
-        told = {"reason": "NotEnoughTasks", "since": edge.format_time(START), "message": message}
-        status = {"gang": {"state": state, "scheduler": "muster", **(told if message else {})}}
+        details = {
+            "reason": "NotEnoughTasks",
+            "since": edge.format_time(START),
+            "message": message,
+        }
+        status = {"gang": {"state": state, "scheduler": "muster", **(details if message else {})}}
         self.document["metadata"] |= metadata
         self.show("job-uid", {**self.document, "status": status})
 

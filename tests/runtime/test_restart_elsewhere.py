@@ -18,9 +18,9 @@ RACK = {"muster.kubeflow.org/topology-required": "rack"}
 def role(replicas, cpus):
     """Return a role whose pods run until they are deleted."""
     requests = {"requests": {"cpu": str(cpus)}}
-    told = {"run": "forever", "exits": "0"}
+    run = {"run": "forever", "exits": "0"}
     containers = [{"name": "tensorflow", "image": "i", "resources": requests}]
-    template = {"metadata": {"annotations": told}, "spec": {"containers": containers}}
+    template = {"metadata": {"annotations": run}, "spec": {"containers": containers}}
     return {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
 
 

@@ -30,7 +30,7 @@ ACTION: Final = DeletionReason.PEER_LOST
 def restart(session: Session, *, search: bool) -> None:
     """Restart each gang that lost members and then fits, its own pods counted as gone.
 
-    All pods keep their nodes if this cycle placed all members that are missing. `search`: else
+    All pods keep their nodes if this cycle placed all members that are missing. `search`:
     look for other nodes, unless replacements will fit once other pods are gone.
     """
     lost = [g for g in session.gangs if g.spec.restarts_from < UNLIMITED and not g.lost]
@@ -51,7 +51,7 @@ def restart(session: Session, *, search: bool) -> None:
                     and _fits_nowhere_beside(session, gang)
                     and _start_again(session, gang)
                 )
-        if gang.protected and not restarts:
+        if not restarts and (gang.protected or (replaced and not due)):
             protect.hold(session, gang)
 
 
@@ -71,8 +71,8 @@ def _fits_nowhere_beside(session: Session, gang: GangState) -> bool:
     if not session.budget.may_search(gang.spec.key):
         return False
     session.respect(gang.spec.priority)
-    nobody = np.zeros(len(session.victims.gang), np.bool_)
-    return not (Trial(session, gang).fits(nobody) or session.budget.exhausted())
+    nothing = np.zeros(len(session.victims.gang), np.bool_)
+    return not (Trial(session, gang).fits(nothing) or session.budget.exhausted())
 
 
 def _start_again(session: Session, gang: GangState, replaced: Sequence[Given] = ()) -> bool:
