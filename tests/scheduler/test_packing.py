@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
 
 from muster.scheduler import packing
-from muster.scheduler.packing import Puzzle, solve
+from muster.scheduler.packing import PackingProblem, solve
 
 PLENTY = 10**6
 
 
-def puzzle(free, requests, wanted, *, limits=None, meets=None, spare=0):
-    """Return a puzzle; unless said otherwise a node takes as many as fit, of all kinds."""
+def problem(free, requests, wanted, *, limits=None, apart=None, spare=0):
+    """Return a problem; by default a node takes as many as fit, of all kinds."""
     kinds = len(requests)
     most = np.full((len(free), kinds), 999) if limits is None else np.array(limits)
-    apart = np.zeros((kinds, kinds), np.bool_) if meets is None else np.array(meets)
-    return Puzzle(np.array(free), np.array(requests), np.array(wanted), most, apart, spare)
+    pairs = np.zeros((kinds, kinds), np.bool_) if apart is None else np.array(apart)
+    return PackingProblem(np.array(free), np.array(requests), np.array(wanted), most, pairs, spare)
 
 
 def check(given, counts):
@@ -30,22 +29,22 @@ def check(given, counts):
     assert counts.sum() >= given.wanted.sum() - given.spare
     assert (counts.sum(axis=0) <= given.wanted).all()
     for one, other in itertools.product(range(len(given.wanted)), repeat=2):
-        assert not (given.meets[one, other] & (counts[:, one] > 0) & (counts[:, other] > 0)).any()
+        assert not (given.apart[one, other] & (counts[:, one] > 0) & (counts[:, other] > 0)).any()
 
 
 @pytest.mark.parametrize(
     ("given", "possible"),
     [
-        (puzzle([[5], [4]], [[3], [2]], [2, 1]), True),
-        (puzzle([[5], [4]], [[3], [2]], [2, 2]), False),
-        (puzzle([[5], [4]], [[3], [2]], [2, 2], spare=1), True),
-        (puzzle([[9]], [[1], [1]], [2, 2], limits=[[1, 9]]), False),
-        (puzzle([[9]], [[1], [1]], [1, 1], meets=[[False, True], [True, False]]), False),
-        (puzzle([[9], [9]], [[1], [1]], [1, 1], meets=[[False, True], [True, False]]), True),
-        (puzzle([[7, 1], [2, 3], [3, 2]], [[2, 0], [1, 1], [1, 2]], [4, 2, 2]), True),
-        (puzzle([[7, 1], [3, 3], [2, 2]], [[2, 0], [1, 1], [1, 2]], [4, 2, 2]), False),
-        (puzzle([[6]] * 40, [[2], [3]], [60, 40]), True),
-        (puzzle([[6]] * 40, [[2], [4]], [41, 40]), False),
+        (problem([[5], [4]], [[3], [2]], [2, 1]), True),
+        (problem([[5], [4]], [[3], [2]], [2, 2]), False),
+        (problem([[5], [4]], [[3], [2]], [2, 2], spare=1), True),
+        (problem([[9]], [[1], [1]], [2, 2], limits=[[1, 9]]), False),
+        (problem([[9]], [[1], [1]], [1, 1], apart=[[False, True], [True, False]]), False),
+        (problem([[9], [9]], [[1], [1]], [1, 1], apart=[[False, True], [True, False]]), True),
+        (problem([[7, 1], [2, 3], [3, 2]], [[2, 0], [1, 1], [1, 2]], [4, 2, 2]), True),
+        (problem([[7, 1], [3, 3], [2, 2]], [[2, 0], [1, 1], [1, 2]], [4, 2, 2]), False),
+        (problem([[6]] * 40, [[2], [3]], [60, 40]), True),
+        (problem([[6]] * 40, [[2], [4]], [41, 40]), False),
     ],
 )
 def test_places_all_or_nothing(given, possible):
@@ -63,14 +62,14 @@ def test_against_all_ways():
     for _ in range(300):
         free, requests = dice.integers(0, 7, (3, 2)), dice.integers(0, 4, (3, 2))
         requests[~requests.any(axis=1), 0] = 1
-        meets = dice.random((3, 3)) < 0.1
-        np.fill_diagonal(meets, val=False)
-        given = puzzle(
+        apart = dice.random((3, 3)) < 0.1
+        np.fill_diagonal(apart, val=False)
+        given = problem(
             free,
             requests,
             dice.integers(1, 4, 3),
             limits=dice.integers(0, 4, (3, 3)),
-            meets=meets | meets.T,
+            apart=apart | apart.T,
             spare=int(dice.integers(0, 2)),
         )
         found = solve(given, PLENTY).counts
@@ -88,7 +87,7 @@ def possible_at_all(given):
             np.array(fill)
             for fill in itertools.product(*(range(n + 1) for n in limits))
             if (np.array(fill) @ given.requests <= free).all()
-            and not (given.meets & (np.outer(fill, fill) > 0)).any()
+            and not (given.apart & (np.outer(fill, fill) > 0)).any()
         ]
         for free, limits in zip(given.free, given.limits.tolist(), strict=True)
     ]
@@ -103,7 +102,7 @@ def test_does_no_more_than_it_may():
     dice = np.random.default_rng(3)
     requests = np.array([[2, 7], [3, 5], [5, 4], [7, 1]])
     held = dice.integers(0, 4, (30, 4))
-    given = puzzle(held @ requests, requests, held.sum(axis=0))
+    given = problem(held @ requests, requests, held.sum(axis=0))
     little = solve(given, 30 * packing.STAGE)
     assert little.counts is None
     assert little.work <= 31 * packing.STAGE + packing.GRID
@@ -115,31 +114,7 @@ def test_does_no_more_than_it_may():
 
 def test_a_node_with_more_ways_than_are_looked_at():
     """Some of them are, evenly spread."""
-    given = puzzle([[1000]] * 2, [[1], [2], [3], [5]], [100, 100, 100, 200])
+    given = problem([[1000]] * 2, [[1], [2], [3], [5]], [100, 100, 100, 200])
     found = solve(given, 10 * PLENTY)
     assert found.counts is not None
     check(given, found.counts)
-
-
-def forget():
-    """Let nothing be remembered of other puzzles."""
-    for remembers in (packing.solve, packing._searched, packing._patterns):
-        remembers.cache_clear()
-
-
-def test_little_is_kept_of_how_a_node_can_be_filled():
-    """Of a thousand nodes it is remembered: some kB each, of which most would be zeros."""
-    asks = np.arange(3, 15)[:, None] * [1, 1]
-    forget()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        for free in range(20):
-            solve(puzzle([[60 + free, 60]], asks, [1] * 12), PLENTY)
-        for remembers in (packing.solve, packing._searched):
-            remembers.cache_clear()
-        kept = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert packing._patterns.cache_info().currsize >= 20
-    assert kept < 20 * 12_000

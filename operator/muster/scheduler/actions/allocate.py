@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler import diagnosis, slices
-from muster.scheduler.actions import reserve, search
+from muster.scheduler import diagnosis, packing, slices
+from muster.scheduler.actions import reserve
 from muster.scheduler.budget import ATTEMPT, CYCLE, DEFERRED
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Slicing
@@ -285,7 +285,7 @@ def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obsta
         session.room.within = outer
         if failed is None or gang.promised:
             return failed
-    return None if search.place(session, gang) else failure
+    return None if packing.place(session, gang) else failure
 
 
 def _in_slices(
