@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3693,
     "muster": 1127,
     "runtime": 2291,
-    "scheduler": 11127,
+    "scheduler": 10961,
     "store": 3239,
-    "tests": 75230,
+    "tests": 75205,
     "tools": 2586,
 }
 

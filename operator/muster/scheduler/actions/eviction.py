@@ -128,7 +128,8 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     if known or not session.budget.may_search(gang.spec.key):
         return False
     open_ = grounds.among(session, gang)
-    session.budget.spend(len(open_))
+    # The passes over all units are boolean: measured, all of them cost a quarter of a unit each.
+    session.budget.spend(len(open_) // 4)
     # Its own tasks, which are nothing to it, may have to go for one that is alike.
     own = grounds.forfeit and gang.spec.ready > 0
     if not open_.any():
@@ -386,6 +387,7 @@ class Trial:
         self._tied = any(shape.tied or shape.ports for shape in shapes)
         self._exact = not (several or self._tied or confined)
         self._lasting = session.lasting(gang.tasks[0])
+        self._fits = [session.fit(tasks, future=True) for tasks, _ in self._demand]
         requests = np.array([shape.request for shape in shapes])
         self._columns = np.flatnonzero(requests.any(axis=0)).tolist()
         self._requests = requests[:, self._columns]
@@ -421,8 +423,10 @@ class Trial:
         self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
         self._free = self._free_on(self._nodes)
         with self._gone():
-            here = self._given(self._nodes, self._free_on(self._nodes))
-            self._others = self._given(ALL, self._free_on(ALL)).sum(axis=0) - here.sum(axis=0)
+            # What all nodes give changes only where ports or other pods matter.
+            if self._tied or not len(self._unit):
+                self._total = self._given(ALL).sum(axis=0)
+            self._others = self._total - self._given(self._nodes).sum(axis=0)
 
     @contextmanager
     def _gone(self) -> Iterator[None]:
@@ -436,14 +440,19 @@ class Trial:
     def _free_on(self, nodes: Some) -> IntArray:
         return self._session.room.free(nodes, future=True, lasting=self._lasting)
 
-    def _given(self, nodes: Some, free: IntArray) -> IntArray:
-        """Return (M, K) the most tasks of each role and amounts of each resource on the nodes."""
-        fits = [self._session.fit(tasks, future=True) for tasks, _ in self._demand]
-        capacity = np.stack(
-            [fit.capacity if nodes is ALL else fit.hold(nodes, free) for fit in fits], axis=1
-        )
+    def _given(self, nodes: Some, free: IntArray | None = None) -> IntArray:
+        """Return (M, K) the most tasks of each role and amounts of each resource on the nodes.
+
+        `free`: (M, R) if other resources than at present are free.
+        """
+        if free is None:
+            several = [fit.refresh().capacity[nodes] for fit in self._fits]
+        else:
+            several = [fit.hold(nodes, free) for fit in self._fits]
+        capacity = np.stack(several, axis=1) if len(several) > 1 else several[0][:, None]
         if not self._by_resource:
             return capacity
+        free = self._free_on(nodes) if free is None else free
         used = np.minimum(np.maximum(free[:, self._columns], 0), capacity @ self._requests)
         return np.hstack((capacity, used))
 
@@ -529,7 +538,8 @@ class Trial:
         with self._gone():
             held = self._given(self._nodes, self._free)
             given = self._given(self._nodes[place], free)
-        gained = given - np.where(first[:, None], held[place], np.roll(given, 1, axis=0))
+        gained = np.diff(given, axis=0, prepend=0)
+        gained[first] = given[first] - held[place[first]]
         sums = np.cumsum(_sums(turns[rows], gained, len(order)), axis=0)
         enough = self._suffices(sums + held.sum(axis=0) + self._others)
         return int(enough.argmax()) + 1 if enough.any() else 0
@@ -559,7 +569,7 @@ class Trial:
     def _lack(self) -> FloatArray:
         """Return (N,) what part of a task's request each node lacks."""
         ((tasks, _),), free = self._demand, self._free_on(ALL)
-        shape, capacity = tasks.shape.request, self._session.fit(tasks, future=True).capacity
+        shape, capacity = tasks.shape.request, self._given(ALL)[:, 0]
         lack = np.zeros(len(free))
         for column in self._columns:
             more = shape[column] * (capacity + 1) - free[:, column]

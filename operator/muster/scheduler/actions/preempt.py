@@ -47,13 +47,16 @@ def _lesser(session: Session, gang: GangState) -> BoolArray:
     Extras never evict anybody, so that two gangs of one priority cannot do so in turn.
     """
     victims, spec = session.victims, gang.spec
-    lower = victims.priority < spec.priority
-    equal = (victims.priority == spec.priority) & ~victims.whole
-    if spec.queue not in victims.queues:
-        return np.zeros(len(victims.gang), np.bool_)
-    mine = victims.queue == victims.queues.index(spec.queue)
-    marks: BoolArray = mine & (lower | equal) & others(session, gang)
-    return marks
+
+    def below() -> BoolArray:
+        lower = victims.priority < spec.priority
+        equal = (victims.priority == spec.priority) & ~victims.whole
+        name = np.array([queue == spec.queue for queue in victims.queues], np.bool_)
+        marks: BoolArray = (lower | equal) & name[victims.queue.astype(np.int64)]
+        return marks
+
+    found = session.remember(("below", spec.queue, spec.priority), below)
+    return found & others(session, gang)
 
 
 def _overdue(session: Session, gang: GangState) -> BoolArray:
