@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2291,
     "scheduler": 10961,
     "store": 3239,
-    "tests": 75205,
+    "tests": 75170,
     "tools": 2586,
 }
 
