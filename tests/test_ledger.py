@@ -16,20 +16,20 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6384,
+    "allocator": 6372,
     "api": 3895,
-    "cluster": 6401,
+    "cluster": 6397,
     "commands": 6128,
-    "controller": 4165,
+    "controller": 4156,
     "dashboard": 624,
-    "frameworks": 3078,
+    "frameworks": 3073,
     "gang": 1517,
     "kube": 3616,
     "local": 3693,
     "muster": 1127,
     "runtime": 2291,
     "scheduler": 10961,
-    "store": 3239,
+    "store": 3236,
     "tests": 75170,
     "tools": 2586,
 }

@@ -233,9 +233,9 @@ def test_preemption_and_what_went_wrong(story):
     cycles.preempts(preempting)
     cycles.not_bound()
     cycles.failed()
-    cycles.bound()
+    cycles.binds.labels("bound").inc()
     cycles.placed([0.001])
-    cycles.carried_out(0.02)
+    cycles.whole.observe(20)
     shown = story.shown
     assert shown["volcano_pod_preemption_victims"] == 2
     assert shown["volcano_total_preemption_attempts"] == 2

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from muster.allocator.background import Background
-from muster.allocator.metrics import CycleMetrics
+from muster.allocator.metrics import BOUND, CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
 from muster.api.backoff import AFTER_REFUSAL
@@ -165,7 +165,7 @@ class Binder:
             self._failed(pod)
         else:
             if given:
-                self._metrics.bound()
+                self._metrics.binds.labels(BOUND).inc()
             else:
                 self._failed(pod)
 

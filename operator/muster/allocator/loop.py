@@ -109,7 +109,7 @@ class Loop:
             Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
         effects = Effects(binder, self._metrics, self._wake)
-        causes = Causes(self._metrics.unreadable)
+        causes = Causes(lambda name: self._metrics.unreadable.labels(name).inc())
         self.gangs = GangTracker(store.columns, kinds, effects, causes)
         self._quarantine, self._turns, self._deferrals = Quarantine(), Turns(), Deferrals()
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
@@ -195,7 +195,7 @@ class Loop:
                 self.busy_since = 0.0
             self.failures, self.problem = 0, ""
             took = time.monotonic() - started
-            self._metrics.carried_out(took)
+            self._metrics.whole.observe(took * 1e3)
             period = self._settings().schedule_period
             # Hundreds that wait for what is not there leave the process to others.
             share = BUSY_SHARE if gave else IDLE_SHARE
@@ -312,7 +312,13 @@ class Loop:
             for d in decisions
             if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
         ]
-        self._wake(self._turns.had([d.gang for d in vain if _takes_room(d)], now))
+        # Others did not get what these were to have.
+        kept = [
+            d.gang
+            for d in vain
+            if d.placements or d.evictions or d.verdict.state is GangPhase.RESERVED
+        ]
+        self._wake(self._turns.had(kept, now))
         # Who would have made room for one of these stays where he is.
         left = {d.gang for d in vain} | {it.gang for d in vain for it in d.evictions}
         return tuple(d for d in decisions if d.gang not in left)
@@ -506,9 +512,3 @@ def _end_of_grace(snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
     waits = any(d.verdict.state is GangPhase.WAITING for d in decisions)
     ends = map(snapshot.spared_until, snapshot.gangs if waits and snapshot.sparing else ())
     return min((end for end in ends if end > snapshot.now), default=math.inf)
-
-
-def _takes_room(decision: Decision) -> bool:
-    """Say whether others did not get what the gang was to have."""
-    reserved = decision.verdict.state is GangPhase.RESERVED
-    return reserved or bool(decision.placements or decision.evictions)

@@ -86,7 +86,7 @@ class CycleMetrics(Collector):
         evicting = [name for name, action in ACTIONS.items() if action.evicts or action.moves]
         for name in (*evicting, RELEASE.reason):
             self.evictions.labels(name)
-        self._unreadable = self._counter(
+        self.unreadable = self._counter(
             "muster_gangs_unreadable",
             "Looks at a gang that failed, as it is not understood.",
             "reason",
@@ -104,7 +104,7 @@ class CycleMetrics(Collector):
 
     def _make_old(self) -> None:
         prefix, suffix = "volcano_", "_scheduling_latency"
-        self._whole = self._histogram(
+        self.whole = self._histogram(
             f"{prefix}e2e{suffix}_milliseconds",
             "One cycle, from looking at the cluster to handing on what was decided.",
             LATENCIES,
@@ -161,26 +161,14 @@ class CycleMetrics(Collector):
         self._attempts.labels(SCHEDULED).inc(placed)
         self._attempts.labels(UNSCHEDULABLE).inc(failed)
 
-    def carried_out(self, seconds: float) -> None:
-        """Take note of how long a cycle took with all that belongs to it."""
-        self._whole.observe(seconds * 1e3)
-
     def failed(self) -> None:
         """Take note of a cycle, or of a binding, that failed."""
         self._attempts.labels(ERROR).inc()
-
-    def unreadable(self, reason: str) -> None:
-        """Take note of a gang that could not be looked at, by the name of the error."""
-        self._unreadable.labels(reason).inc()
 
     def placed(self, waited: Iterable[float]) -> None:
         """Take note of pods that were given nodes so many seconds after they were wanted."""
         for seconds in waited:
             self._tasks.observe(max(0.0, seconds) * 1e6)
-
-    def bound(self) -> None:
-        """Take note of a pod that was bound."""
-        self.binds.labels(BOUND).inc()
 
     def not_bound(self) -> None:
         """Take note of a pod that could not be bound."""

@@ -231,7 +231,7 @@ class Vocabulary:
         self.names = list(BASE_RESOURCES)
         self.huge: set[Requests] = set()
         """Those of the requests that are too large to be added up in 64 bits."""
-        self._columns = {name: column for column, name in enumerate(self.names)}
+        self.columns = {name: column for column, name in enumerate(self.names)}
         self._offered = Counter[str]()
         """The names that nodes offer, with the number of these nodes."""
         self._devices: tuple[str, ...] | None = ()
@@ -284,7 +284,7 @@ class Vocabulary:
     def learn(self, amounts: Requests) -> None:
         """Add a column for each name that a gang requests; names beyond the limit share one."""
         for name, _ in amounts:
-            if name in self._columns or name in self._shared:
+            if name in self.columns or name in self._shared:
                 continue
             if name not in self._offered:
                 if len(self._invented) >= MOST_INVENTED:
@@ -299,11 +299,11 @@ class Vocabulary:
         self.mixed = self.mixed or name in self._unread
 
     def _add(self, name: str) -> None:
-        if name in self._columns:
+        if name in self.columns:
             return
         self.mixed = self.mixed or name in self._unread or name in self._shared
         self._shared.discard(name)
-        self._columns[name] = len(self.names)
+        self.columns[name] = len(self.names)
         self.names.append(name)
         self._vectors.clear()
 
@@ -313,7 +313,7 @@ class Vocabulary:
         if known is None:
             known = np.zeros(len(self.names), np.int64)
             for name, amount in amounts:
-                column = self._columns.get(name)
+                column = self.columns.get(name)
                 if column is not None:
                     known[column] = amount
                 elif name not in self._shared:
@@ -321,16 +321,12 @@ class Vocabulary:
                 elif amount:
                     # An amount of any size: no node offers it, so that one is as far out of reach
                     # as a million.
-                    known[self._columns[SHARED]] += SLOT
+                    known[self.columns[SHARED]] += SLOT
             if known.max() >= HUGE:
                 self.huge.add(amounts)
             known.flags.writeable = False
             self._vectors[amounts] = known
         return known
-
-    def column(self, name: str) -> int:
-        """Return the column of a resource that was learnt."""
-        return self._columns[name]
 
     def request(self, amounts: Requests) -> IntArray:
         """Return (R,) what a pod with these requests takes, its slot included."""

@@ -751,7 +751,7 @@ class ClusterColumns:
     def _limits(self, amounts: Mapping[str, int]) -> FloatArray:
         limits: FloatArray = np.full(self._width, UNLIMITED)
         for name, amount in amounts.items():
-            limits[self._vocabulary.column(name)] = amount
+            limits[self._vocabulary.columns[name]] = amount
         return limits
 
     def _shape(self, id_: int, source: PodShape) -> Shape:

@@ -28,7 +28,11 @@ def explained(job: Job, after: JobStatus) -> JobStatus:
     if not job.is_multikueue_copy or job.status.finished or not after.conditions:
         return after
     *others, newest = map(_plain, after.conditions)
-    message = f"{newest.message}{_details(after)}"
+    first, gang, message = after.first_failure, after.gang, newest.message
+    if after.finished and first is not None:
+        message += f" {first} {first.message}".rstrip()
+    elif gang is not None and gang.message and waits(after):
+        message += f"{_WAITING}{gang.message}"
     if len(message) > MAX_MESSAGE_CHARS:
         message = f"{message[: MAX_MESSAGE_CHARS - 3]}..."
     return replace(after, conditions=(*others, replace(newest, message=message)))
@@ -39,12 +43,3 @@ def _plain(condition: Condition) -> Condition:
     if condition.type in ENDS:
         return condition
     return replace(condition, message=condition.message.partition(_WAITING)[0])
-
-
-def _details(after: JobStatus) -> str:
-    first = after.first_failure
-    if after.finished and first is not None:
-        return f" {first} {first.message}".rstrip()
-    if after.gang is not None and after.gang.message and waits(after):
-        return f"{_WAITING}{after.gang.message}"
-    return ""

@@ -21,13 +21,6 @@ POD_GROUP_IMMUTABLE: Final = "PodGroupImmutable"
 _DELETED: Final = names.Event.SUCCESSFUL_DELETE_POD_GROUP
 
 
-def ready_for_pods(scope: Scope) -> bool:
-    """Say whether the backend lets pods be created, as far as its API and its group show."""
-    if scope.backend.apis and (scope.context.missing or of_another(scope)):
-        return False
-    return scope.backend.may_create_pods(scope.observed.group)
-
-
 def of_another(scope: Scope) -> GroupView | None:
     """Return the group under the job's name that is neither the job's nor to be used by it."""
     group = scope.observed.group

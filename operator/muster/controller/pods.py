@@ -333,7 +333,10 @@ def end_of_configs(scope: Scope) -> Iterator[Delete]:
 def may_create(scope: Scope) -> bool:
     """Say whether new pods may appear, as far as server, gang scheduler and back-off allow."""
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
-    possible = scope.hindrance is None and podgroup.ready_for_pods(scope)
+    # As far as the backend's API and its group show.
+    unserved = scope.backend.apis and (scope.context.missing or podgroup.of_another(scope))
+    ready = not unserved and scope.backend.may_create_pods(scope.observed.group)
+    possible = scope.hindrance is None and ready
     # Lost members start together with the peers that are replaced.
     restarts = bool(scope.roster.having(PodFate.PEER_LOST)) or bool(scope.rerun)
     # New pods would read what is somebody else's, for its name is the job's: the hosts of a

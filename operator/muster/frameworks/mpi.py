@@ -219,13 +219,6 @@ def added(template: Json, *, spec: Json, container: Json, labels: Json | None = 
     return {**template, "metadata": meta, "spec": {**_joined(own, spec), "containers": containers}}
 
 
-def first_with(template: Json, fields: Json) -> Json:
-    """Return a template with these fields set in its first container."""
-    first, *others = template["spec"]["containers"]
-    containers = [{**first, **fields}, *others]
-    return {**template, "spec": {**template["spec"], "containers": containers}}
-
-
 def _joined(one: Json, more: Json) -> Json:
     lists = {k: [*(one.get(k) or ()), *v] for k, v in more.items() if isinstance(v, list)}
     return {**one, **more, **lists}

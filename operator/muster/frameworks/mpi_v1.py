@@ -102,7 +102,9 @@ def _template(job: Job, replica: Replica, _domain: str) -> Json:
         template = mpi.added(
             replica.template, spec={"volumes": [volume]}, container={"volumeMounts": mounts}
         )
-        return mpi.first_with(template, idle)
+        first, *others = template["spec"]["containers"]
+        containers = [{**first, **idle}, *others]
+        return {**template, "spec": {**template["spec"], "containers": containers}}
     items = ((_SCRIPT, 0o555), ("hostfile", 0o444), ("discover_hosts.sh", 0o555))
     volumes = [{"name": _KUBECTL, "emptyDir": {}}, mpi.config_volume(name, items)]
     account = _account(job) or f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"

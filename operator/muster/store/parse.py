@@ -167,13 +167,6 @@ def space(document: Json) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
     return metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
 
 
-def unread_space(
-    document: Json, _why: Unreadable
-) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
-    """Return the same of one whose labels nobody can read."""
-    return document["metadata"]["name"], {}, {}
-
-
 def account(document: Json, _why: object = None) -> Owner:
     """Return which ServiceAccount it is: nothing else of it matters."""
     metadata = document["metadata"]

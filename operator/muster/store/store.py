@@ -238,7 +238,11 @@ class Store:
         spaces, stored = self.namespaces, self._storage_changed
         table: dict[str, tuple[Any, ...]] = {
             "Node": (nodes.parse_node, cautious.node, self._node_changed),
-            "Namespace": (parse.space, parse.unread_space, self._space_changed),
+            "Namespace": (
+                parse.space,
+                lambda document, _why: (document["metadata"]["name"], {}, {}),
+                self._space_changed,
+            ),
             "PodDisruptionBudget": (pdb.parse, cautious.budget, self.budgets.changed, spaces),
             "PersistentVolumeClaim": (storage.parse_claim, cautious.claim, stored, spaces),
             "PersistentVolume": (storage.parse_volume, cautious.volume, stored),
