@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3073,
     "gang": 1517,
-    "kube": 3616,
+    "kube": 3622,
     "local": 3693,
     "muster": 1127,
-    "runtime": 2291,
+    "runtime": 2301,
     "scheduler": 10961,
     "store": 3236,
-    "tests": 75170,
+    "tests": 75214,
     "tools": 2586,
 }
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from muster.kube import client
 from muster.kube.client import ApiError, Exactly, FencedError, Kube, UnwantedError
-from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from support.apiserver.stub import served
 
 PATH = "/api/v1/namespaces/team/pods"
@@ -154,6 +154,23 @@ def test_what_may_have_been_made_is_made_again_only_where_it_is_wanted():
     _, asked = play([busy, *lost], story)
     assert len(asked) == 3
     assert asks == [0, 1]
+
+
+def test_creation_that_is_unwanted_when_it_has_its_turn_is_not_sent():
+    """The client asks only then: the creation may have waited for minutes."""
+    left = [True, False]
+
+    async def story(kube):
+        kube.flow_control = FlowControl(1)
+        made = (
+            kube.create(PATH, {}, PriorityLevel.PLACEMENT, None, lambda: left.pop(0)) for _ in "ab"
+        )
+        return await asyncio.gather(*made, return_exceptions=True)
+
+    (first, second), asked = play([late(0.05)], story)
+    assert first["metadata"]["uid"] == "u"
+    assert isinstance(second, UnwantedError)
+    assert (len(asked), left) == (1, [])
 
 
 @pytest.mark.parametrize(

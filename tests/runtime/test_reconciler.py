@@ -54,9 +54,15 @@ class Server:
             self.meanwhile()
         return body
 
-    async def create(self, path, body, _urgency, wanted):
-        """Create; where answers get `lost`, once and, if it is wanted, once more."""
+    async def create(self, path, body, _urgency, wanted, still):
+        """Create; where answers get `lost`, once and, if it is wanted, once more.
+
+        What is named `late` waits for its turn.
+        """
         name = f"{path}/{body['metadata']['name']}"
+        await asyncio.sleep(0.02 if "late" in name else 0)
+        if not still():
+            raise UnwantedError(name)
         await self._write("create", name, body)
         if self.loses:
             if not await wanted():
@@ -308,6 +314,27 @@ def test_a_pod_whose_answer_was_lost_is_not_made_again_for_a_job_that_is_gone(st
     assert story.go(create("one"))[1] == [("create", "pods/one")] * 2
     story.server.meanwhile = lambda: story.show(4, uid="v", generation=2)
     assert story.go(create("one"))[1] == [("create", "pods/one")]
+
+
+@pytest.mark.parametrize("change", ["deleted", "terminating", "applied again", "suspended"])
+def test_creations_that_wait_while_their_job_ends_are_not_sent(story, change):
+    """Thousands of pods and services may wait for their turn."""
+
+    def ends():
+        if change == "deleted":
+            story.store.gone("TFJob", "team", "mnist", "u")
+        elif change == "terminating":
+            story.show(2, deletionTimestamp="2026-01-01T00:00:00Z")
+        elif change == "applied again":
+            story.show(2, uid="v")
+        else:
+            document = tfjob(policy={"suspend": True})
+            document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
+            story.store.put(document)
+
+    story.server.meanwhile = ends
+    _, writes = story.go(create("one"), create("late"), create("late", "Service"))
+    assert writes == [("create", "pods/one")]
 
 
 def test_pod_of_index_that_is_completed_by_now_is_not_created(monkeypatch):

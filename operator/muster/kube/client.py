@@ -159,6 +159,8 @@ class _Request:
     params: Mapping[str, str] | None = None
     wanted: Callable[[], Awaitable[bool]] | None = None
     """Says whether it is to be tried again once it may have been carried out; None: it is."""
+    still: Callable[[], bool] | None = None
+    """Returns whether to send the request after it waited for its turn; None: always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,15 +293,17 @@ class Kube:
         body: Json,
         urgency: PriorityLevel,
         wanted: Callable[[], Awaitable[bool]] | None = None,
+        still: Callable[[], bool] | None = None,
     ) -> Json:
         """Create the object and return it as stored. Raises ApiError, FencedError, UnwantedError.
 
         What is created was made from a document that the server has validated before. Where the
         answer to a try is lost, the object may have been made and be gone again: `wanted` says
-        whether there shall be another.
+        whether there shall be another. `still` returns, once the request has its turn, whether to
+        send it.
         """
         return await self._write(
-            _Request("POST", path, body, urgency, params=UNCHECKED, wanted=wanted)
+            _Request("POST", path, body, urgency, params=UNCHECKED, wanted=wanted, still=still)
         )
 
     async def dry_run(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
@@ -466,6 +470,8 @@ class Kube:
             self._large.enter(*turn) if large else contextlib.nullcontext(),
             self.flow_control.enter(*turn),
         ):
+            if request.still is not None and not request.still():
+                raise UnwantedError(f"not wanted any more: {request.method} {request.path}")
             return await self._exchange(request)
 
     async def _exchange(self, request: _Request) -> Json:

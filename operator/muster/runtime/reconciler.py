@@ -412,7 +412,7 @@ class Reconciler:
                     refused.set()
                     return
                 stored = await self._kube.create(
-                    path, document, urgency, partial(self._stays, job)
+                    path, document, urgency, partial(self._stays, job), partial(self._lives, job)
                 )
                 # Inside: where the block ends the pod has to be known, or its room counts as come
                 # free.
@@ -669,6 +669,16 @@ class Reconciler:
             or (had_pods and isinstance(action, Create) and action.doc["kind"] == "Pod")
             for action in batch
         )
+
+    def _lives(self, job: Job) -> bool:
+        """Return whether the job exists and was neither deleted nor suspended since it was read.
+
+        Thousands of creations may wait for their turn.
+        """
+        found = self._store.jobs.get(job.key)
+        if found is None or found.uid != job.uid or found.deleting:
+            return False
+        return found.run_policy.suspend == job.run_policy.suspend
 
     async def _stays(self, job: Job) -> bool:
         """Ask the server whether the job is there, asks for what it did, and is not to go.
