@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from muster.scheduler.model import (
 )
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
-
-if TYPE_CHECKING:
-    from muster.scheduler.session import Session
 
 Demand = Sequence[tuple[PodSetState, int]]
 """How many tasks of each pod set."""
@@ -375,16 +372,6 @@ Parsed = Mapping[str, Any]
 """Argument name -> value; those left out are absent."""
 _TRUE: Final = frozenset({"1", "t", "true"})
 _FALSE: Final = frozenset({"0", "f", "false"})
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A row of the table of plugins."""
-
-    answer: Callable[[Session, Parsed], Hooks]
-    arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
-    """Name -> parser, which raises ValueError saying what to write. A name that ends in a dot
-    stands for all that begin with it."""
 
 
 def weight(text: str) -> float:

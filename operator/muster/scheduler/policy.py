@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 from muster.scheduler.actions import ACTIONS, Action
-from muster.scheduler.hooks import Hooks, Plugin
-from muster.scheduler.plugins import PLUGINS, fairshare
+from muster.scheduler.hooks import Hooks
+from muster.scheduler.plugins import PLUGINS, Plugin, fairshare
 from muster.scheduler.session import Around, Opener, Session, unwatched
 
 SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -7,10 +7,11 @@ not know each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from muster.scheduler.hooks import Plugin
+from muster.scheduler.hooks import Hooks, Parsed
 from muster.scheduler.plugins import (
     binpack,
     conformance,
@@ -26,6 +27,18 @@ from muster.scheduler.plugins import (
     slowdown,
     topology,
 )
+from muster.scheduler.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A row of the table of plugins."""
+
+    answer: Callable[[Session, Parsed], Hooks]
+    arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    """Name -> parser, which raises ValueError with what to write. A name that ends in a dot
+    stands for all that begin with it."""
+
 
 PLUGINS: Final[Mapping[str, Plugin]] = {
     "binpack": Plugin(binpack.answer, binpack.ARGUMENTS),
