@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3693,
     "muster": 1127,
     "runtime": 2301,
-    "scheduler": 10961,
+    "scheduler": 10957,
     "store": 3236,
-    "tests": 75214,
+    "tests": 75293,
     "tools": 2586,
 }
 

@@ -18,6 +18,7 @@ from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput
 from muster.local import binaries
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import make_gang, make_queue
 from support.chaos.random_clusters import FEATURES, question
@@ -73,7 +74,7 @@ def ours(asked):
     snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     session = Session(snapshot, policy.DEFAULT.openers())
     tasks = session.gangs[0].tasks[0]
-    free = session.fit(tasks).capacity > 0
+    free = session.fit(Ask(session.gangs[0]), tasks).capacity > 0
     free &= tasks.shape.refusal is None
     allowed = session.room.affinity.open(tasks.pod_set.shape)
     marks = free if allowed is None else free & allowed

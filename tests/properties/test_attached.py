@@ -10,6 +10,7 @@ from muster.cluster import storage
 from muster.cluster.assemble import assemble
 from muster.cluster.state import ClusterColumns
 from muster.scheduler import cycle, policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_columns,
@@ -141,7 +142,7 @@ def test_undo_leaves_nothing_behind(cluster):
 
     def fits():
         return [
-            session.fit(tasks, future=future).capacity.tolist()
+            session.fit(Ask(gang), tasks, future=future).capacity.tolist()
             for gang in session.gangs
             for tasks in gang.tasks
             for future in (False, True)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from muster.cluster.assemble import assemble
 from muster.scheduler import budget, policy
 from muster.scheduler.actions.eviction import Trial, mark
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders import preemption
 from support.builders.preemption import worlds
@@ -195,8 +196,8 @@ def test_units_that_may_stay_for_several_roles_are_spare(dice):
     gangs.append(make_gang(key="team/x", priority=1, roles=roles))
     seen = assemble(columns, gangs, [make_queue()], 1000.0)
     session = Session(seen, policy.DEFAULT.openers())
-    session.singly, (gang,) = True, session.gangs
-    victims, trial = session.victims, Trial(session, gang)
+    ask = Ask(session.gangs[0], singly=True)
+    victims, trial = session.victims_for(ask), Trial(session, ask)
     units = np.flatnonzero([dice.random() < 0.8 for _ in victims.gang])
     chosen = mark(victims, units)
     if not trial.fits(chosen):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from muster.cluster.assemble import assemble
 from muster.cluster.pods import parse_use
 from muster.scheduler import cycle, policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_columns,
@@ -118,10 +119,10 @@ def test_batch_is_pod_by_pod(cluster, count):
     snapshot = assemble(columns, gangs, [make_queue()], 0.0)
     together = Session(snapshot, policy.DEFAULT.openers())
     apart = Session(snapshot, policy.DEFAULT.openers())
-    batch = together.fit(together.gangs[0].tasks[0]).choose(count)
+    batch = together.fit(Ask(together.gangs[0]), together.gangs[0].tasks[0]).choose(count)
     gang, order = apart.gangs[0], []
     for _ in range(count):
-        picks = apart.fit(gang.tasks[0]).choose(1)
+        picks = apart.fit(Ask(gang), gang.tasks[0]).choose(1)
         if not picks.order:
             break
         apart.place(gang, gang.tasks[0], picks)
@@ -140,7 +141,7 @@ def test_undo_leaves_nothing_behind(cluster):
         for gang in session.gangs:
             for tasks in gang.tasks:
                 allowed = session.room.affinity.open(tasks.pod_set.shape)
-                ranks = session.fit(tasks).rank.tolist()
+                ranks = session.fit(Ask(gang), tasks).rank.tolist()
                 found[id(tasks)] = (ranks, None if allowed is None else allowed.tolist())
         return found
 

@@ -16,6 +16,7 @@ from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use
 from muster.cluster.state import ClusterColumns
 from muster.scheduler import cycle, division, policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_columns,
@@ -255,11 +256,11 @@ def test_batch_is_pod_by_pod(parts, rules, count):
     """Choosing nodes for many equal tasks at once gives what one at a time gives."""
     snapshot = make_snapshot(**parts)
     together, apart = Session(snapshot, rules.openers()), Session(snapshot, rules.openers())
-    batch = together.fit(together.gangs[0].tasks[0]).choose(count)
+    batch = together.fit(Ask(together.gangs[0]), together.gangs[0].tasks[0]).choose(count)
     gang = apart.gangs[0]
     order = []
     for _ in range(count):
-        picks = apart.fit(gang.tasks[0]).choose(1)
+        picks = apart.fit(Ask(gang), gang.tasks[0]).choose(1)
         if not picks.order:
             break
         apart.place(gang, gang.tasks[0], picks)
@@ -273,10 +274,12 @@ def test_undo_leaves_nothing_behind(parts, rules):
     """After placing and taking back, room, jobs and fits are as they were."""
     session = Session(make_snapshot(**parts), rules.openers())
     idle, load = session.room.idle.copy(), session.room.load.copy()
-    ranks = {id(t): session.fit(t).rank.copy() for gang in session.gangs for t in gang.tasks}
+    ranks = {
+        id(t): session.fit(Ask(gang), t).rank.copy() for gang in session.gangs for t in gang.tasks
+    }
     for gang in session.gangs:
         for tasks in gang.tasks:
-            picks = session.fit(tasks).choose(tasks.left)
+            picks = session.fit(Ask(gang), tasks).choose(tasks.left)
             if picks.order:
                 session.place(gang, tasks, picks)
                 session.promise(gang, tasks, picks)
@@ -288,7 +291,7 @@ def test_undo_leaves_nothing_behind(parts, rules):
         assert (gang.ready, gang.promised, gang.placements) == (gang.spec.ready, 0, [])
         assert (gang.allocated == gang.spec.allocated).all()
         for tasks in gang.tasks:
-            assert (session.fit(tasks).rank == ranks[id(tasks)]).all()
+            assert (session.fit(Ask(gang), tasks).rank == ranks[id(tasks)]).all()
 
 
 @given(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 
@@ -15,5 +16,5 @@ def test_a_task_without_a_request_fits_where_that_resource_is_overdrawn():
     snapshot = make_snapshot(nodes=[make_node(cpu=8)], pods=pods, gangs=[make_gang(roles=roles)])
     session = Session(snapshot, policy.DEFAULT.openers())
     free, busy = session.gangs[0].tasks
-    assert session.fit(free).capacity.tolist() == [32]
-    assert session.fit(busy).capacity.tolist() == [0]
+    assert session.fit(Ask(session.gangs[0]), free).capacity.tolist() == [32]
+    assert session.fit(Ask(session.gangs[0]), busy).capacity.tolist() == [0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
 from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
@@ -21,7 +22,7 @@ def session():
 
 def place(session, gang, count):
     """Give the next tasks of the gang their nodes."""
-    session.place(gang, gang.tasks[0], session.fit(gang.tasks[0]).choose(count))
+    session.place(gang, gang.tasks[0], session.fit(Ask(gang), gang.tasks[0]).choose(count))
 
 
 def test_an_error_takes_back(session):
@@ -44,7 +45,7 @@ def test_promises_are_given_up_once(session):
     tasks = gang.tasks[0]
 
     def promise(count):
-        session.promise(gang, tasks, session.fit(tasks, future=True).choose(count))
+        session.promise(gang, tasks, session.fit(Ask(gang), tasks, future=True).choose(count))
 
     def promised():
         return gang.promised, gang.allocated[CPU], session.room.promised[0, CPU]

@@ -7,6 +7,7 @@ import pytest
 
 from muster.api.reasons import Reason
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.model import CPU, Refusal
 from muster.scheduler.session import Session
 from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
@@ -29,8 +30,8 @@ def test_tasks_that_return_come_later():
     session, gang = state(role)
     (tasks,) = gang.tasks
     assert (tasks.left, tasks.coming, gang.ready, gang.need) == (2, 3, 1, 3)
-    session.place(gang, tasks, session.fit(tasks).choose(1))
-    session.promise(gang, tasks, session.fit(tasks).choose(1))
+    session.place(gang, tasks, session.fit(Ask(gang), tasks).choose(1))
+    session.promise(gang, tasks, session.fit(Ask(gang), tasks).choose(1))
     assert (tasks.left, tasks.coming, gang.ready, gang.need) == (1, 1, 2, 2)
 
 
@@ -71,9 +72,9 @@ def test_promises_go_on_where_placements_end():
     role = make_role(waiting=(0, 1, 2), returning=(5,), cpu=4)
     session, gang = state(role)
     (tasks,) = gang.tasks
-    session.place(gang, tasks, session.fit(tasks).choose(1))
+    session.place(gang, tasks, session.fit(Ask(gang), tasks).choose(1))
     for count in (1, 2):
-        session.promise(gang, tasks, session.fit(tasks).choose(count))
+        session.promise(gang, tasks, session.fit(Ask(gang), tasks).choose(count))
     assert [index for _, index, _ in gang.placed()] == [0]
     assert [index for _, index, _ in gang.kept()] == [0, 1, 2, 5]
     assert gang.kept()[0] == gang.placed()[0]
@@ -84,7 +85,7 @@ def test_nominated_is_what_others_are_evicted_for():
     """Room that comes free by itself is named to nobody."""
     session, gang = state(make_role(replicas=2, cpu=4))
     (tasks,) = gang.tasks
-    session.promise(gang, tasks, session.fit(tasks).choose(2))
+    session.promise(gang, tasks, session.fit(Ask(gang), tasks).choose(2))
     assert gang.nominations() == []
     gang.evicts = True
     assert gang.nominations() == [(tasks, 0, 0), (tasks, 1, 1)]

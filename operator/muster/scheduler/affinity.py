@@ -393,16 +393,6 @@ class AffinityState:
                 links[tally.term.link is Link.NEAR].update(tally.term.adds)
         return frozenset(links[False]), frozenset(links[True])
 
-    def spoilers(self, shape: int) -> frozenset[int]:
-        """Return the shapes that may take from the next task, by coming first, where it may go.
-
-        Those that are spread with it, and those that it must be near while none of them is there.
-        """
-        terms = [tally.term for tally in self._tallies.get(shape, ())]
-        spread = [term for term in terms if term.link is Link.EVEN]
-        found = (*spread, *self.loose(shape, future=True))
-        return frozenset[int]().union(*(term.adds for term in found))
-
     def reach(self, shape: int, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
         """Yield (other shape, (N,) where such a task might keep the shape from (M,) nodes)."""
         tallies = self._tallies.get(shape, ())

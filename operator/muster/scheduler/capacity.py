@@ -218,8 +218,6 @@ class Capacity:
         wants = {key: shape.wants for key, shape in known.items()}
         drivers = {id(one): one for shape in known.values() for one in shape.drivers}
         self.affinity: Final = AffinityState(terms, wants, drivers.values())
-        self.within: Mapping[int, BoolArray] = {}
-        """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         # May be negative: pods of others may have been put there beyond what the node has. It is
         # kept so that what frees goes first to that debt.
         self.idle = nodes.allocatable - nodes.used
@@ -255,12 +253,8 @@ class Capacity:
         self.load[nodes] = self.load.take(nodes, axis=0) + column * shape.load
         self.touch(nodes)
 
-    def promise(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
-        """Keep room that is free now or will be; negative counts take back."""
-        self.keep(nodes, counts[:, None] * shape.request)
-
     def keep(self, nodes: IntArray, amounts: IntArray) -> None:
-        """Do so with (M, R) amounts on distinct nodes."""
+        """Promise (M, R) amounts on distinct nodes, free now or later; negative takes back."""
         self.promised[nodes] += amounts
         self.promises = True
         self.touch(nodes)
@@ -271,10 +265,6 @@ class Capacity:
         Fits of such tasks that were made before do not know of it.
         """
         self.kept, self.leaving, self.until = kept, leaving, until
-
-    def lend(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
-        """Count on it that tasks just taken are gone when the reservation begins."""
-        self.leaving[nodes] += counts[:, None] * shape.request
 
     def vacate(self, nodes: IntArray, amounts: IntArray) -> None:
         """Count (M, R) amounts on distinct nodes as about to come free; negative takes back."""
@@ -434,11 +424,14 @@ class Fit:
             self._order(np.arange(len(self._ranks)), self.capacity)
         return self._ranks
 
-    def choose(self, wanted: int, *, ahead: bool = False) -> Picks:
+    def choose(
+        self, wanted: int, within: BoolArray | None = None, *, ahead: bool = False
+    ) -> Picks:
         """Return nodes for up to `wanted` tasks, as if each were given its best node in turn.
 
-        Equal ranks: the node that comes first by name. Shorter when the room ends. `ahead`: who
-        is beside whom must be right now, and still be once all that is going has gone.
+        Equal ranks: the node that comes first by name. Shorter when the room ends. `within`: (N,)
+        the only nodes that count. `ahead`: who is beside whom must be right now, and still be once
+        all that is going has gone.
         """
         if not (self._ranked or self.shape.tied or self.capacity.any()):
             return Picks([], np.array([], np.int64), np.array([], np.int64))
@@ -449,8 +442,7 @@ class Fit:
             most = 1
             self._pay(wanted)
         elif self.shape.affinity or self.shape.wants:
-            return self._one_by_one(wanted, ahead=ahead)
-        within = self._room.within.get(self._id)
+            return self._one_by_one(wanted, within, ahead=ahead)
         if within is None:
             heads = self._best.first(wanted)
         else:
@@ -469,10 +461,9 @@ class Fit:
     def _pay(self, tasks: int) -> None:
         self._room.budget.spend(TERM * (tasks + 1) * self._room.affinity.weight(self._id))
 
-    def _one_by_one(self, wanted: int, *, ahead: bool) -> Picks:
+    def _one_by_one(self, wanted: int, within: BoolArray | None, *, ahead: bool) -> Picks:
         """Choose where each task changes what the next one may do."""
         affinity, rank, left = self._room.affinity, self.rank.copy(), self.capacity.copy()
-        within = self._room.within.get(self._id)
         if within is not None:
             left[~within] = 0
         depth = np.zeros(len(left), np.int64)

@@ -64,7 +64,7 @@ def schedule(
         keep_moved(session)
         protect(session)
         keep(session)
-        resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
+        resume(session, [evict for name in policy.actions if (evict := ACTIONS[name].evicts)])
         restart(session, search=True)
         honour(session)
         for action in policy.actions:

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from muster.api.reasons import QueuePhase, Reason
 from muster.scheduler.affinity import TOO_MANY
+from muster.scheduler.ask import Ask, Obstacles
 from muster.scheduler.capacity import ALL, Some, slots
+from muster.scheduler.hooks import Demand
 from muster.scheduler.model import (
     BASE_RESOURCES,
     PODS,
@@ -24,9 +25,8 @@ from muster.scheduler.model import (
     Link,
     Queue,
     Refusal,
-    alike,
 )
-from muster.scheduler.session import Session
+from muster.scheduler.session import Empty, Parts, Session, Told, cached
 from muster.scheduler.state import GangState, PodSetState, QueueState
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
@@ -44,82 +44,47 @@ _BY_DRA: Final = (
 _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacles:
-    """What keeps one task from every node, at one moment."""
-
-    lacking: Mapping[str, int]
-    """Resource -> nodes that have too little of it free."""
-    texts: Mapping[str, int]
-    """Reason of a node that does not suit -> nodes."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Reason in words -> nodes, most frequent first."""
-        counts = dict(self.texts)
-        for resource, count in self.lacking.items():
-            text = "too many pods" if resource == "pods" else f"insufficient {resource}"
-            counts[text] = count
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-    def sentence(self, nodes: int) -> str:
-        """Return `0/<nodes> nodes are available, …`, most frequent reason first."""
-        ordered = self.counts.items()
-        return ", ".join(
-            [f"0/{nodes} nodes are available", *(f"{count} {text}" for text, count in ordered)]
-        )
-
-
 _UNTOLD: Final = Obstacles({}, {})
 
 
-@dataclass(frozen=True, slots=True)
-class _Empty:
-    """How a shape would fit if nothing ran."""
-
-    matching: int
-    """Nodes that suit its constraints."""
-    large: int
-    """Those of them that can hold one task."""
-    capacity: int
-    """Tasks that all of them can hold."""
-
-
-def obstacles(session: Session, tasks: PodSetState) -> Obstacles:
+def obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     """Return what keeps the next task from every node once those that fit are placed."""
-    if session.silent:
+    if not ask.explains:
         return _UNTOLD
-    key = ("obstacles", session.room.state, tasks.pod_set.shape)
-    return session.remember(key, lambda: _obstacles(session, tasks))
+    key = (session.room.state, tasks.pod_set.shape)
+    # The reservation is reported as a reason of its own, not as a shortage.
+    free = replace(ask, unreserved=True)
+    return cached(session.caches.obstacles, key, lambda: _obstacles(session, free, tasks))
 
 
-def explain(session: Session, gang: GangState, tasks: PodSetState, found: Obstacles) -> None:
+def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) -> None:
     """Refuse the gang because of these tasks, which did not all fit."""
+    gang, ask = ask.gang, replace(ask, unreserved=True)
     demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
     # Of gangs that are alike the same is said, as long as nothing has changed.
-    key = ("told", session.room.state, tasks.pod_set.shape, tasks.left, _parts(demand))
-    kept = session.memory.get(key)
+    key = (session.room.state, tasks.pod_set.shape, tasks.left, _parts(demand))
+    kept = session.caches.told.get(key)
     # What is in the way may have been seen behind tasks that were taken back.
     if kept is None or kept[0] is not found:
-        kept = session.memory[key] = found, _told(session, demand, tasks, found)
+        kept = session.caches.told[key] = found, _told(session, ask, demand, tasks, found)
     gang.refuse(*kept[1])
 
 
 def _told(
-    session: Session, demand: list[tuple[PodSetState, int]], tasks: PodSetState, found: Obstacles
-) -> tuple[Refusal, str, Mapping[str, int]]:
+    session: Session, ask: Ask, demand: Demand, tasks: PodSetState, found: Obstacles
+) -> Told:
     """Return why these tasks did not all fit: the refusal, that in short, and what they lack."""
     short = shortage(session, demand)
     reason = _hopeless(session, demand)
     if reason is None:
         reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
     count = next((count for pod_set, count in demand if pod_set is tasks), 0) or tasks.left
-    missing = count - int(session.fit(tasks, kept=True).capacity.sum())
+    missing = count - int(session.fit(ask, tasks).capacity.sum())
     if reason.ever_possible and missing > 0:
         # Sums are too small where what is free lies in parts that hold no member.
-        parts = {r: _missing_for(session, tasks, missing, r) for r in found.lacking}
+        parts = {r: _missing_for(session, ask, tasks, missing, r) for r in found.lacking}
         most = {r: max(short.get(r, 0), parts.get(r, 0)) for r in (*short, *parts)}
         short = {r: value for r, value in most.items() if value}
     if not short:
@@ -127,7 +92,7 @@ def _told(
     sentence = found.sentence(len(session.snapshot.nodes.names))
     if reason is Reason.NO_MATCHING_NODE and (unknown := _unknown_labels(session, tasks)):
         sentence = f"{sentence}; {unknown}"
-    summary = _summary(session, tasks, count, reason, found)
+    summary = _summary(session, ask, tasks, count, reason, found)
     if reason is Reason.NO_NODE_LARGE_ENOUGH and _is_from_devices(session, tasks, found):
         reason = Reason.DEVICES_ALLOCATED_BY_DRA
         sentence, summary = f"{sentence}: {_BY_DRA}", f"{summary}: {_BY_DRA}"
@@ -155,15 +120,14 @@ def amount(resource: str, value: int) -> str:
     return f"{scaled:.1f}".removesuffix(".0") + _SUFFIXES[size]
 
 
-def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
+def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     codes, texts = session.barred(tasks.pod_set.shape)
     counts = np.bincount(codes, minlength=len(texts) + 1)[1:].tolist()
     barred = {text: count for text, count in zip(texts, counts, strict=True) if count}
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
     columns = np.flatnonzero(request).tolist()
-    # With what is kept for the reservation: that is told as a reason of its own, not as a lack.
-    capacity = session.fit(tasks, kept=True).capacity[suits]
+    capacity = session.fit(ask, tasks).capacity[suits]
     tied = session.room.affinity.barred(tasks.pod_set.shape)
     if tied is not None:
         capacity = np.where(tied[0][suits] > 0, 0, capacity)
@@ -178,7 +142,7 @@ def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
         blocked = blocked[tied[0][blocked] == 0]
     volumes = session.room.affinity.attached.room(tasks.pod_set.shape)
     if volumes is not None:
-        full = session.fit(tasks, kept=True).capacity[blocked] >= volumes[blocked]
+        full = session.fit(ask, tasks).capacity[blocked] >= volumes[blocked]
         _count(barred, TOO_MANY, int(np.count_nonzero(full)))
         blocked = blocked[~full]
     _count(barred, PORTS_TAKEN if tasks.shape.ports else OVER, len(blocked))
@@ -196,7 +160,7 @@ def _count(counts: dict[str, int], text: str, more: int) -> None:
         counts[text] = counts.get(text, 0) + more
 
 
-def _suiting(session: Session, demand: list[tuple[PodSetState, int]]) -> BoolArray:
+def _suiting(session: Session, demand: Demand) -> BoolArray:
     """Return (N,) the nodes that suit any of the tasks."""
     suits = np.zeros(len(session.snapshot.nodes.names), np.bool_)
     for tasks, _ in demand:
@@ -204,39 +168,20 @@ def _suiting(session: Session, demand: list[tuple[PodSetState, int]]) -> BoolArr
     return suits
 
 
-def shortage(session: Session, demand: list[tuple[PodSetState, int]]) -> dict[str, int]:
+def shortage(session: Session, demand: Demand) -> dict[str, int]:
     """Return resource -> how much more the nodes that suit would need to have free in all."""
-    shapes = tuple((tasks.pod_set.shape, count) for tasks, count in demand)
-
-    def short() -> dict[str, int]:
-        return _excess(session, demand, _free(session, _suiting(session, demand)))
-
-    return session.remember(("shortage", session.room.state, shapes), short)
-
-
-def _free(session: Session, suits: BoolArray) -> FloatArray:
-    """Return (R,) what is free on (N,) nodes together."""
+    suits, room = _suiting(session, demand), session.room
 
     def free() -> FloatArray:
         # What a node holds beyond what it has must not make up for what is free on another.
-        room = np.maximum(session.room.free(suits), 0)
-        total: FloatArray = room.sum(axis=0, dtype=np.float64)
+        total: FloatArray = np.maximum(room.free(suits), 0).sum(axis=0, dtype=np.float64)
         return total
 
-    return session.remember(("free", session.room.state, suits.tobytes()), free)
+    key = (room.state, suits.tobytes())
+    return _excess(session, demand, cached(session.caches.free, key, free))
 
 
-def _whole(session: Session, suits: BoolArray) -> FloatArray:
-    """Return (R,) what (N,) nodes have together."""
-    allocatable = session.snapshot.nodes.allocatable
-    return session.remember(
-        ("whole", suits.tobytes()), lambda: allocatable[suits].sum(axis=0, dtype=np.float64)
-    )
-
-
-def _excess(
-    session: Session, demand: list[tuple[PodSetState, int]], limit: FloatArray
-) -> dict[str, int]:
+def _excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, int]:
     wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(limit)))
     lack = np.where(wanted > 0, wanted - limit, 0)
     return {
@@ -246,17 +191,18 @@ def _excess(
     }
 
 
-def _hopeless(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
+def _hopeless(session: Session, demand: Demand) -> Reason | None:
     """Return why the tasks would not fit if nothing ran, or None if they might."""
-    return session.remember(("hopeless", _parts(demand)), lambda: _hopelessness(session, demand))
+    key = _parts(demand)
+    return cached(session.caches.hopeless, key, lambda: _hopelessness(session, demand))
 
 
-def _parts(demand: list[tuple[PodSetState, int]]) -> tuple[tuple[int, int, int, int], ...]:
+def _parts(demand: Demand) -> Parts:
     """Return all of the tasks that tells whether, and why, they do not fit."""
     return tuple([(t.pod_set.shape, n, t.coming, len(t.pod_set.held)) for t, n in demand])
 
 
-def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
+def _hopelessness(session: Session, demand: Demand) -> Reason | None:
     missing = 0
     reason = None
     # What the gang holds already does not become free for the rest of it.
@@ -276,7 +222,8 @@ def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Re
         return reason
     if any(tasks.coming + len(tasks.pod_set.held) > count for tasks, count in demand):
         return None  # other tasks of the gang could make up its minimum
-    total = _whole(session, _suiting(session, demand))
+    allocatable = session.snapshot.nodes.allocatable[_suiting(session, demand)]
+    total = allocatable.sum(axis=0, dtype=np.float64)
     return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
 
 
@@ -372,16 +319,16 @@ def stuck(session: Session, gang: GangState) -> bool:
     return above or _hopeless(session, demand) is not None
 
 
-def _empty(session: Session, tasks: PodSetState) -> _Empty:
+def _empty(session: Session, tasks: PodSetState) -> Empty:
     shape = tasks.pod_set.shape
 
-    def empty() -> _Empty:
+    def empty() -> Empty:
         suits = session.barred(shape)[0] == 0
         rows: IntArray = session.snapshot.nodes.allocatable
         kinds: Some = ALL
         # To tell which nodes are equal costs as much as to look at all of them for a few shapes.
         if len(session.snapshot.shapes) > FEW:
-            rows, kinds = session.remember("kinds", lambda: alike(rows))
+            rows, kinds = session.node_kinds
         capacity = slots(rows, tasks.shape.request)[kinds][suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
@@ -389,9 +336,9 @@ def _empty(session: Session, tasks: PodSetState) -> _Empty:
         if volumes is not None:
             capacity = np.minimum(capacity, volumes[suits])
         most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])
-        return _Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
+        return Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
 
-    return session.remember(("empty", shape), empty)
+    return cached(session.caches.empty, shape, empty)
 
 
 def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
@@ -404,7 +351,7 @@ def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
 
 
 def _summary(
-    session: Session, tasks: PodSetState, count: int, reason: Reason, found: Obstacles
+    session: Session, ask: Ask, tasks: PodSetState, count: int, reason: Reason, found: Obstacles
 ) -> str:
     if reason is Reason.NO_MATCHING_NODE or not found.lacking:
         texts = sorted(found.texts.items(), key=lambda item: (-item[1], item[0]))
@@ -416,7 +363,7 @@ def _summary(
     suits = session.barred(tasks.pod_set.shape)[0] == 0
     each = amount(resource, _asked(session, tasks, resource))
     if reason.ever_possible:
-        return _members_that_fit(session, tasks, count, found)
+        return _members_that_fit(session, ask, tasks, count, found)
     if reason is Reason.NO_NODE_LARGE_ENOUGH:
         largest = session.snapshot.nodes.allocatable[:, column][suits].max()
         most = f"largest node {amount(resource, int(largest))}"
@@ -431,7 +378,7 @@ def _unknown_labels(session: Session, tasks: PodSetState) -> str:
     """Return which labels that the tasks select no node has, and the values that nodes have."""
     parts = []
     for label, accepted in sorted(tasks.shape.selected.items()):
-        values = session.remember(("values", label), partial(_values, session, label))
+        values = _values(session, label)
         if not accepted.isdisjoint(values) or not session.snapshot.nodes.labels:
             continue
         listed = ", ".join(values[:VALUES]) or "none"
@@ -442,15 +389,18 @@ def _unknown_labels(session: Session, tasks: PodSetState) -> str:
 
 
 def _values(session: Session, label: str) -> Sequence[str]:
-    found = {labels.get(label) for labels in session.snapshot.nodes.labels}
-    return sorted(value for value in found if value is not None)
+    def values() -> Sequence[str]:
+        found = {labels.get(label) for labels in session.snapshot.nodes.labels}
+        return sorted(value for value in found if value is not None)
+
+    return cached(session.caches.label_values, label, values)
 
 
-def _missing_for(session: Session, tasks: PodSetState, count: int, resource: str) -> int:
+def _missing_for(session: Session, ask: Ask, tasks: PodSetState, count: int, resource: str) -> int:
     """Return how much of the resource must become free for so many more of the tasks."""
     suits = np.flatnonzero(session.barred(tasks.pod_set.shape)[0] == 0)
     column, request = session.snapshot.resources.index(resource), tasks.shape.request
-    fitting = session.fit(tasks, kept=True).capacity[suits]
+    fitting = session.fit(ask, tasks).capacity[suits]
     larger = slots(session.snapshot.nodes.allocatable[suits], request) > fitting
     each = int(request[column])
     free = np.maximum(session.room.free(suits)[:, column], 0)
@@ -459,11 +409,13 @@ def _missing_for(session: Session, tasks: PodSetState, count: int, resource: str
     return int(first.sum()) + (count - len(first)) * each
 
 
-def _members_that_fit(session: Session, tasks: PodSetState, count: int, found: Obstacles) -> str:
+def _members_that_fit(
+    session: Session, ask: Ask, tasks: PodSetState, count: int, found: Obstacles
+) -> str:
     """Return how many of the tasks fit, and which nodes would hold the others."""
     role = tasks.pod_set.role or "pod"
     roles = role if count == 1 or role.endswith("s") else f"{role}s"
-    fitting = min(int(session.fit(tasks, kept=True).capacity.sum()), count)
+    fitting = min(int(session.fit(ask, tasks).capacity.sum()), count)
     fits = f"{fitting} of {count} {roles} {'fits' if fitting == 1 or count == 1 else 'fit'}"
     missing = count - fitting
     if not missing:

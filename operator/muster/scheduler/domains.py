@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import ALL, slots
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, FloatArray, IntArray
@@ -67,15 +68,15 @@ class Room:
     """(N, R), not to be changed."""
 
     @classmethod
-    def now(cls, session: Session, gang: GangState) -> Room:
+    def now(cls, session: Session, ask: Ask) -> Room:
         """Return what is free, soon ending pods apart from it where any are."""
-        future = session.room.releasing
+        future = session.counts_ending(ask)
         # A fit follows each try, and when that is undone only once it is asked again; what is
         # free is as before by then.
         return cls(
             {
-                tasks.pod_set.shape: session.fit(tasks, future=future).capacity.copy()
-                for tasks in gang.tasks
+                tasks.pod_set.shape: session.fit(ask, tasks, future=future).capacity.copy()
+                for tasks in ask.gang.tasks
             },
             session.room.free(ALL, future=future),
         )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import Scorer, Stack
 from muster.scheduler.model import (
     BoolArray,
@@ -157,7 +158,7 @@ class Hooks:
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
     """How well nodes suit the shape, weighted."""
-    regions: Callable[[GangState], Iterable[Sequence[Region]] | None] | None = None
+    regions: Callable[[Ask], Iterable[Sequence[Region]] | None] | None = None
     """Where to try the gang, best first, no region for everywhere; as a whole None: no opinion.
     What comes later may be asked for when what came first was tried, to no avail."""
     numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None] | None = None
@@ -327,9 +328,9 @@ class Rules:
 
         return total
 
-    def regions(self, gang: GangState) -> Iterator[Within]:
+    def regions(self, ask: Ask) -> Iterator[Within]:
         """Yield where to try the gang, best first; what leaves a role no node is left out."""
-        answers = (answer(gang) for answer in self._asked["regions"])
+        answers = (answer(ask) for answer in self._asked["regions"])
         lists = [regions for regions in answers if regions is not None]
         if not lists:
             yield {}
@@ -339,7 +340,7 @@ class Rules:
         for chosen in several:
             within: dict[int, BoolArray] = {}
             for region in itertools.chain(*chosen):
-                for tasks in gang.tasks:
+                for tasks in ask.gang.tasks:
                     key = tasks.pod_set.shape
                     if region.shapes is None or key in region.shapes:
                         within[key] = within.get(key, region.nodes) & region.nodes

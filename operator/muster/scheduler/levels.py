@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from muster.api.reasons import Reason
 from muster.scheduler.domains import Domains
 from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
-from muster.scheduler.session import Session
+from muster.scheduler.session import Session, cached
 from muster.scheduler.state import GangState, PodSetState
 
 LISTED: Final = 8
@@ -101,6 +102,7 @@ class Levels:
         """What holds for gangs that say nothing."""
         self._parties: dict[int, tuple[GangState, Sequence[Party]]] = {}
         """By the id of the state, which is kept as well so that it is nobody else's."""
+        self._read: dict[str, Level] = {}
         self._tried: dict[Topology, Sequence[Level]] = {}
         if self.default is None and labels:
             # The widest one that is named: a merely preferred level keeps nothing out, so all of
@@ -188,13 +190,12 @@ class Levels:
         return Slicing(pod_sets, asked.slice_size, level.label, domain, size, around)
 
     def _level(self, label: str) -> Level:
-        return self._session.remember(("level", label), lambda: _read(self._session, label))
+        return cached(self._read, label, lambda: _read(self._session, label))
 
-    @property
+    @cached_property
     def _carried(self) -> Sequence[str]:
         """The labels of nodes."""
-        labels = self._session.snapshot.nodes.labels
-        return self._session.remember("labels", lambda: sorted(set().union(*labels)))
+        return sorted(set().union(*self._session.snapshot.nodes.labels))
 
 
 def _is_exempt(pod_set: PodSet) -> bool:

@@ -24,12 +24,13 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler import diagnosis
+from muster.scheduler.ask import Ask
 from muster.scheduler.budget import CYCLE, PATTERN, SPLIT
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import CEILING, BoolArray, FloatArray, IntArray, Link
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.state import PodSetState
 
 PART: Final = 4
 """One search may cost this part of what is left: a reservation tries a gang many times."""
@@ -48,8 +49,9 @@ MAX_NAMES: Final = 2**62
 _ROUNDING: Final = 1e-9
 
 
-def place(session: Session, gang: GangState) -> bool:
+def place(session: Session, ask: Ask) -> bool:
     """Place what the gang lacks if a way is found, else nothing. Return whether it is placed."""
+    gang = ask.gang
     # The roles in their order are tried first, before others stand in for them.
     demand = [(tasks, count) for tasks, count in gang.demand() if count]
     left = [(tasks, tasks.left) for tasks in gang.tasks if tasks.left]
@@ -58,36 +60,36 @@ def place(session: Session, gang: GangState) -> bool:
     spare = sum(count for _, count in left) - gang.need
     if len(left) < 2 or not gang.need or spare < 0:
         return False
-    if any(tasks.shape.tied for tasks, _ in left) and _try_splits(session, gang, left):
+    if any(tasks.shape.tied for tasks, _ in left) and _try_splits(session, ask, left):
         return True
     given = all(count <= tasks.left for tasks, count in demand)
     # The problem without spare tasks is smaller, and its solution is what was asked for.
-    if given and _pack(session, gang, demand, 0):
+    if given and _pack(session, ask, demand, 0):
         return True
-    return spare > 0 and _pack(session, gang, left, spare)
+    return spare > 0 and _pack(session, ask, left, spare)
 
 
-def _try_splits(session: Session, gang: GangState, left: Demand) -> bool:
+def _try_splits(session: Session, ask: Ask, left: Demand) -> bool:
     """Place as many of the tasks as are needed, role by role."""
-    for mix in _splits(gang.need, [count for _, count in left]):
+    for mix in _splits(ask.gang.need, [count for _, count in left]):
         if session.budget.exhausted():
             break
         session.budget.spend(SPLIT)
         demand = [(tasks, count) for (tasks, _), count in zip(left, mix, strict=True) if count]
-        allowed = session.rules.barrier(gang, demand) is None
-        if allowed and _spread(session, gang, demand):
+        allowed = session.rules.barrier(ask.gang, demand) is None
+        if allowed and _spread(session, ask, demand):
             return True
     return False
 
 
-def _spread(session: Session, gang: GangState, demand: Demand) -> bool:
+def _spread(session: Session, ask: Ask, demand: Demand) -> bool:
     """Place the first role in every way that leaves nodes for each of the others, then those."""
     if not demand:
         return True
     (tasks, count), *others = demand
-    capacity = _capacity(session, tasks)
+    capacity = _capacity(session, ask, tasks)
     nodes = np.flatnonzero(capacity)
-    if len(nodes) > NODES or any(_capacity(session, t).sum() < c for t, c in others):
+    if len(nodes) > NODES or any(_capacity(session, ask, t).sum() < c for t, c in others):
         return False
     for split in _splits(count, capacity[nodes].tolist()):
         if session.budget.exhausted():
@@ -96,11 +98,11 @@ def _spread(session: Session, gang: GangState, demand: Demand) -> bool:
         counts = np.array(split, np.int64)
         used = counts > 0
         order = np.repeat(nodes, counts).tolist()
-        if -1 in session.welcome(tasks, order, future=session.ahead):
+        if -1 in session.welcome(tasks, order, future=ask.ahead):
             continue
         mark = session.mark()
-        session.place(gang, tasks, Picks(order, nodes[used], counts[used]))
-        if _spread(session, gang, others):
+        session.place(ask.gang, tasks, Picks(order, nodes[used], counts[used]))
+        if _spread(session, ask, others):
             return True
         session.undo(mark)
     return False
@@ -119,10 +121,10 @@ def _splits(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _capacity(session: Session, tasks: PodSetState) -> IntArray:
-    """Return (N,) how many tasks fit where the gang may be placed at present."""
-    capacity = session.fit(tasks).capacity
-    within = session.room.within.get(tasks.pod_set.shape)
+def _capacity(session: Session, ask: Ask, tasks: PodSetState) -> IntArray:
+    """Return (N,) how many tasks fit on each node that the ask allows."""
+    capacity = session.fit(ask, tasks).capacity
+    within = ask.within.get(tasks.pod_set.shape)
     return capacity if within is None else capacity * within
 
 
@@ -154,14 +156,14 @@ class Found:
     """Patterns that were evaluated, each in each state."""
 
 
-def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool:
+def _pack(session: Session, ask: Ask, demand: Demand, spare: int) -> bool:
     """Place all of these roles together, except for so many tasks of any that are spare."""
     # While victims are chosen each choice is tried, and there are many.
     if session.room.evicting or any(_is_particular(tasks) for tasks, _ in demand):
         return False
-    if not spare and diagnosis.shortage(session, gang.demand()):
+    if not spare and diagnosis.shortage(session, ask.gang.demand()):
         return False
-    rooms = [_capacity(session, tasks) for tasks, _ in demand]
+    rooms = [_capacity(session, ask, tasks) for tasks, _ in demand]
     counts = [count for _, count in demand]
     most = (min(int(room.sum()), count) for room, count in zip(rooms, counts, strict=True))
     if sum(most) < sum(counts) - spare:
@@ -174,7 +176,7 @@ def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool
         alone = tasks.shape.tied or tasks.shape.ports
         kinds.setdefault(tasks if alone else equal, []).append((tasks, count))
     several = [*kinds.values()]
-    problem = _problem(session, several, nodes, spare)
+    problem = _problem(session, ask, several, nodes, spare)
     least = len(nodes) * STAGE * PATTERN
     if problem is None or PART * least > CYCLE or not session.budget.affords(PART * least):
         return False
@@ -183,7 +185,7 @@ def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool
     session.budget.spend(found.work * PATTERN)
     if found.counts is None and found.work >= work:
         session.budget.cut_off()
-    return found.counts is not None and _carry_out(session, gang, several, nodes, found.counts)
+    return found.counts is not None and _carry_out(session, ask, several, nodes, found.counts)
 
 
 def _is_particular(tasks: PodSetState) -> bool:
@@ -193,7 +195,7 @@ def _is_particular(tasks: PodSetState) -> bool:
 
 
 def _problem(
-    session: Session, kinds: Sequence[Demand], nodes: IntArray, spare: int
+    session: Session, ask: Ask, kinds: Sequence[Demand], nodes: IntArray, spare: int
 ) -> PackingProblem | None:
     """Return the problem; None: a rule keeps tasks apart in domains of several nodes."""
     several = [demand[0][0] for demand in kinds]
@@ -207,12 +209,12 @@ def _problem(
                 if len(np.unique(domains)) < len(domains):
                     return None
                 apart[i, j] = apart[j, i] = True
-    limits = np.array([_capacity(session, tasks)[nodes] for tasks in several]).T
+    limits = np.array([_capacity(session, ask, tasks)[nodes] for tasks in several]).T
     # A node may have one of a kind that keeps apart from its own.
     limits[:, apart.diagonal()] = np.minimum(limits[:, apart.diagonal()], 1)
     np.fill_diagonal(apart, val=False)
     return PackingProblem(
-        free=session.room.free(nodes, future=session.ahead, lasting=session.lasting(several[0])),
+        free=session.room.free(nodes, future=ask.ahead, lasting=session.lasting(ask, several[0])),
         requests=np.array([tasks.shape.request for tasks in several]),
         wanted=np.array([sum(count for _, count in demand) for demand in kinds]),
         limits=limits,
@@ -222,7 +224,7 @@ def _problem(
 
 
 def _carry_out(
-    session: Session, gang: GangState, kinds: Sequence[Demand], nodes: IntArray, counts: IntArray
+    session: Session, ask: Ask, kinds: Sequence[Demand], nodes: IntArray, counts: IntArray
 ) -> bool:
     """Place (N, K) tasks on these nodes, if all rules allow it."""
     mark = session.mark()
@@ -235,13 +237,13 @@ def _carry_out(
             used, each = np.unique(own, return_counts=True)
             # The problem has neither limits of queues nor what tasks placed a moment ago mean to
             # these. So all of it is checked once more.
-            room = session.fit(tasks).capacity[used]
-            lawful = -1 not in session.welcome(tasks, own.tolist(), future=session.ahead)
-            lawful &= session.rules.barrier(gang, [(tasks, len(own))]) is None
+            room = session.fit(ask, tasks).capacity[used]
+            lawful = -1 not in session.welcome(tasks, own.tolist(), future=ask.ahead)
+            lawful &= session.rules.barrier(ask.gang, [(tasks, len(own))]) is None
             if (room < each).any() or not lawful:
                 session.undo(mark)
                 return False
-            session.place(gang, tasks, Picks(own.tolist(), used, each))
+            session.place(ask.gang, tasks, Picks(own.tolist(), used, each))
     return True
 
 

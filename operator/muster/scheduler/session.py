@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from muster.api.reasons import DeletionReason
+from muster.api.reasons import DeletionReason, Reason
+from muster.scheduler.ask import Ask, Obstacles
 from muster.scheduler.budget import ATTEMPT, DEFERRED, Budget
 from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack
 from muster.scheduler.decision import Eviction
-from muster.scheduler.hooks import Barred, Hooks, Order, Rules, Within
+from muster.scheduler.hooks import Barred, Hooks, Order, Rules
 from muster.scheduler.model import (
     PODS,
     UNLIMITED,
@@ -26,14 +27,22 @@ from muster.scheduler.model import (
     HostPort,
     IntArray,
     PodSet,
+    Refusal,
     Shape,
     Snapshot,
     addresses,
+    alike,
 )
 from muster.scheduler.state import GangState, PodSetState, QueueState
-from muster.scheduler.victims import Victims
+from muster.scheduler.victims import Price, Victims
+from muster.scheduler.ways import Ways
 
-T = TypeVar("T")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Parts = tuple[tuple[int, int, int, int], ...]
+"""Of each role: its shape, and its missing, coming and held tasks."""
+Told = tuple[Refusal, str, Mapping[str, int]]
+"""A refusal, its summary, and what is short."""
 JobOrder = tuple[Order, float, str, str]
 """Sort key of a gang: the plugins' answers, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
@@ -96,6 +105,47 @@ class Leaving:
     """What they give back of each quota."""
 
 
+def cached(store: dict[Key, Value], key: Key, compute: Callable[[], Value]) -> Value:
+    """Return the value of the key, which is computed the first time."""
+    if key not in store:
+        store[key] = compute()
+    return store[key]
+
+
+class Empty(NamedTuple):
+    """If nothing runs: nodes that suit a shape, those large enough, and tasks that all hold."""
+
+    matching: int
+    large: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """The caches of a cycle. A state is that of `Capacity`; equal gangs share one hashable key."""
+
+    obstacles: dict[tuple[int, int], Obstacles] = field(default_factory=dict)
+    """By state and shape."""
+    told: dict[tuple[int, int, int, Parts], tuple[Obstacles, Told]] = field(default_factory=dict)
+    """By state, shape, its tasks without a node, and the demand."""
+    free: dict[tuple[int, bytes], FloatArray] = field(default_factory=dict)
+    """(R,), by state and marks of nodes."""
+    hopeless: dict[Parts, Reason | None] = field(default_factory=dict)
+    empty: dict[int, Empty] = field(default_factory=dict)
+    """By shape."""
+    label_values: dict[str, Sequence[str]] = field(default_factory=dict)
+    reservations: dict[bool, set[Hashable]] = field(default_factory=dict)
+    """The gangs for which a time was searched, by whether a quota is short."""
+    fruitless: set[Hashable] = field(default_factory=set)
+    """The gangs for which no victims were found."""
+    prices: dict[Hashable, dict[int, Price]] = field(default_factory=dict)
+    """Gangs -> order of victims -> its last price."""
+    below: dict[tuple[str, float], BoolArray] = field(default_factory=dict)
+    """(U,) the units that gangs may preempt, by queue and priority."""
+    ways: dict[Hashable, Ways] = field(default_factory=dict)
+    """Gangs -> orders of victims."""
+
+
 FITS: Final = 256
 """How many shapes the room for which is known are kept at a time."""
 
@@ -112,8 +162,12 @@ class Session:
         snapshot: Snapshot,
         tiers: Sequence[Sequence[Opener]],
         budget: Budget | None = None,
+        scorer: Scorer | None = None,
     ) -> None:
-        """Open a cycle. `budget`: that of the cycle, where the session is a trial in it."""
+        """Open a cycle. `budget`: that of the cycle, where the session is a trial in it.
+
+        `scorer`: scores nodes instead of the plugins.
+        """
         self.snapshot: Final = snapshot
         waiting = [gang for gang in snapshot.gangs if gang.is_incomplete]
         spaces = (gang.namespace for gang in waiting if gang.refusal is None)
@@ -130,25 +184,14 @@ class Session:
         self.queues: Final = _queues(snapshot)
         self.started: Final[list[GangState]] = []
         """Gangs that were given nodes, in that order."""
-        self.memory: Final[dict[Hashable, Any]] = {}
-        """What has been worked out in this cycle and may be asked again."""
+        self.caches: Final = Caches()
+        self.protected: Final[list[GangState]] = []
+        """Gangs whose missing members come first."""
         self.charged: Final[Counter[str]] = Counter()
         """What pods that follow from this cycle take of each quota."""
         self.holder: GangState | None = None
         """The gang for which room is reserved."""
-        self.scorer: Scorer | None = None
-        """Takes the place of the plugins' scores."""
-        self.singly = False
-        """Any tasks of a gang may be those that it has above its minimum, for the time being."""
-        self.allowed: BoolArray | None = None
-        """(N,): the nodes in which plugins look for regions at present; None: all."""
-        self.ahead = False
-        """It is about a time when all that is ending has gone."""
-        self.silent = False
-        """Nobody asks what is in the way of a gang for the time being."""
-        self.tight = False
-        """The fullest node is best for the time being, whatever the plugins say."""
-        self._tiers = tiers
+        self._tiers, self._scorer = tiers, scorer
         # One log for placements, promises and evictions: what was evicted for a try goes back with
         # it, and tries nest, as an inner mark lies behind the outer one.
         self._steps: list[_Step | _Wait | _Eviction] = []
@@ -160,8 +203,6 @@ class Session:
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
         self.gangs: Final = [self.new_state(gang) for gang in waiting]
         """The gangs that are not whole."""
-        self.asking: Sequence[GangState] = self.gangs
-        """Those of them for which others may be evicted at present."""
         self._respected = UNLIMITED
         """Gangs of no higher priority leave other schedulers the room that these keep."""
         # At first all of them are kept: who never says its priority, as members on their way home,
@@ -175,19 +216,39 @@ class Session:
         # The plugins refer to the session, and it to them, as its victims do to their other
         # numbering: with each cycle they would stay until garbage is looked for, with columns of
         # all nodes for each shape, and of all tasks.
-        if "_held" in vars(self):
-            vars(self._held).clear()
+        if "victims" in vars(self):
+            vars(self.victims).clear()
         vars(self).clear()
 
-    @property
+    @cached_property
     def victims(self) -> Victims:
         """All tasks that have a node."""
-        return self._held.singly if self.singly else self._held
-
-    @cached_property
-    def _held(self) -> Victims:
         snapshot = self.snapshot
         return Victims(snapshot.gangs, self._pod_sets, snapshot.nodes, self.total, snapshot.now)
+
+    @cached_property
+    def spared(self) -> BoolArray | None:
+        """(G,): gangs of `victims` of which nothing may be evicted now; None: there are none."""
+        snapshot, gangs = self.snapshot, self.victims.gangs
+        if not snapshot.sparing:
+            return None
+        spared = (snapshot.spared_until(gang) > snapshot.now for gang in gangs)
+        return np.fromiter(spared, np.bool_, len(gangs))
+
+    @cached_property
+    def overdue(self) -> BoolArray:
+        """(G,): gangs of `victims` that ran longer than their estimate and can restart."""
+        now, gangs = self.snapshot.now, self.victims.gangs
+        return np.array([one.movable and one.overran(now) for one in gangs], np.bool_)
+
+    @cached_property
+    def node_kinds(self) -> tuple[IntArray, IntArray]:
+        """What the nodes have, each different row once, and (N,) the row of each node."""
+        return alike(self.snapshot.nodes.allocatable)
+
+    def victims_for(self, ask: Ask) -> Victims:
+        """Return all tasks that have a node, in the units of the ask."""
+        return self.victims.singly if ask.singly else self.victims
 
     def state_of(self, gang: Gang) -> GangState:
         """Return the gang's state in this cycle, also of one that is whole."""
@@ -222,34 +283,21 @@ class Session:
         spec = gang.spec
         return self.rules.job_order(gang), spec.created, spec.uid, spec.key
 
-    def remember(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Return what was worked out under that key in this cycle, or work it out."""
-        if key not in self.memory:
-            self.memory[key] = work()
-        found: T = self.memory[key]
-        return found
-
     def barred(self, shape_id: int) -> Barred:
         """Return which nodes do not suit a shape, and why."""
         if shape_id not in self._barred:
             self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
         return self._barred[shape_id]
 
-    def fit(
-        self, tasks: PodSetState, *, future: bool = False, tight: bool = False, kept: bool = False
-    ) -> Fit:
-        """Return how the tasks fit on the nodes at this moment.
-
-        `future`: room that pods are about to leave counts. `tight`: the fullest node is best,
-        whatever the plugins say. `kept`: room that is kept for a reservation counts.
-        """
-        key = self._fit_key(tasks, future=future, tight=tight, kept=kept)
+    def fit(self, ask: Ask, tasks: PodSetState, *, future: bool = False) -> Fit:
+        """Return how the tasks fit on the nodes at this moment, or after all that is ending."""
+        key = self._fit_key(ask, tasks, future=future)
         _, future, tight, lasting = key
         # To work out a fit is as dear as all nodes; to refresh it, as those that were touched.
         fit = self._fits.get(key)
         if fit is None:
             codes, _ = self.barred(tasks.pod_set.shape)
-            scorer = self.scorer or self.rules.score(tasks.shape)
+            scorer = self._scorer or self.rules.score(tasks.shape)
             if tight:
                 scorer = _fullest(tasks.shape)
             fit = Fit(
@@ -262,67 +310,74 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
-    def regions(self, gang: GangState) -> Iterator[Within]:
-        """Yield where to try the gang, best first: at first without the nodes that it avoids."""
-        if gang.spec.shuns:
-            self.allowed = allowed = ~self.avoided(gang)
-            shapes = {tasks.pod_set.shape for tasks in gang.tasks}
-            try:
-                for within in self.rules.regions(gang):
-                    left = {shape: within.get(shape, allowed) & allowed for shape in shapes}
-                    if all(nodes.any() for nodes in left.values()):
-                        yield left
-            finally:
-                self.allowed = None
-        yield from self.rules.regions(gang)
+    def pick(
+        self,
+        ask: Ask,
+        tasks: PodSetState,
+        wanted: int,
+        *,
+        future: bool = False,
+        ahead: bool = False,
+    ) -> Picks:
+        """Return nodes for up to `wanted` more tasks; `ahead` as in `Fit.choose`."""
+        within = ask.within.get(tasks.pod_set.shape)
+        return self.fit(ask, tasks, future=future).choose(wanted, within, ahead=ahead)
+
+    def counts_ending(self, ask: Ask) -> bool:
+        """Return whether pods are ending whose resources the gang may be promised."""
+        return ask.ending and self.room.releasing
+
+    def regions(self, ask: Ask) -> Iterator[Ask]:
+        """Yield the ask in each region, best first; nodes that the gang avoids come last."""
+        if ask.gang.spec.shuns:
+            allowed = ~self.avoided(ask.gang)
+            shapes = {tasks.pod_set.shape for tasks in ask.gang.tasks}
+            for within in self.rules.regions(replace(ask, allowed=allowed)):
+                left = {shape: within.get(shape, allowed) & allowed for shape in shapes}
+                if all(nodes.any() for nodes in left.values()):
+                    yield replace(ask, within=left)
+        for within in self.rules.regions(ask):
+            yield replace(ask, within=within)
 
     def avoided(self, gang: GangState) -> BoolArray:
         """Return (N,) the nodes that the gang avoids."""
-        return self.remember(("avoided", gang.spec.key), lambda: self._avoided(gang.spec.shuns))
-
-    def _avoided(self, names: Collection[str]) -> BoolArray:
         index = self.snapshot.nodes.index
         marks = np.zeros(len(index), np.bool_)
-        marks[[index[name] for name in names if name in index]] = True
+        marks[[index[name] for name in gang.spec.shuns if name in index]] = True
         return marks
 
-    def is_fitted(self, tasks: PodSetState, *, future: bool) -> bool:
+    def is_fitted(self, ask: Ask, tasks: PodSetState, *, future: bool) -> bool:
         """Return whether `fit` has evaluated all nodes for the tasks in this cycle."""
-        return self._fit_key(tasks, future=future, tight=False, kept=False) in self._fits
+        return self._fit_key(ask, tasks, future=future) in self._fits
 
     def _fit_key(
-        self, tasks: PodSetState, *, future: bool, tight: bool, kept: bool
+        self, ask: Ask, tasks: PodSetState, *, future: bool
     ) -> tuple[int, bool, bool, bool]:
-        lasting = not kept and self.lasting(tasks)
-        return tasks.pod_set.shape, future or self.ahead, tight or self.tight, lasting
+        return tasks.pod_set.shape, future or ask.ahead, ask.tight, self.lasting(ask, tasks)
 
     def choose(
-        self, gang: GangState, tasks: PodSetState, wanted: int, shunned: BoolArray | None = None
+        self, ask: Ask, tasks: PodSetState, wanted: int, shunned: BoolArray | None = None
     ) -> Picks:
         """Return nodes for up to `wanted` more tasks of a gang, in the first region with room.
 
         Not on the (N,) nodes that are shunned.
         """
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
-        shape = tasks.pod_set.shape
-        for at, within in enumerate(self.regions(gang)):
+        for at, here in enumerate(self.regions(ask)):
             if at and self.budget.exhausted():
                 break
-            self.room.within = within
-            if shunned is not None:
-                # The region still counts: to shun nodes must not widen what the gang is confined
-                # to.
-                self.room.within = {**within, shape: within.get(shape, ~shunned) & ~shunned}
-            picks = self.fit(tasks).choose(wanted)
+            # The region still counts: to shun nodes must not widen what the gang is confined to.
+            allowed = here if shunned is None else here.inside({tasks.pod_set.shape: ~shunned})
+            picks = self.pick(allowed, tasks, wanted)
             if picks.order:
                 break
             self.budget.spend(ATTEMPT)
-        self.room.within = {}
         return picks
 
-    def lasting(self, tasks: PodSetState) -> bool:
-        """Say whether the tasks may not have what is kept for the reservation."""
-        return self.room.until is not None and tasks.ends > self.room.until
+    def lasting(self, ask: Ask, tasks: PodSetState) -> bool:
+        """Return whether the tasks may not have what is kept for the reservation."""
+        until = self.room.until
+        return until is not None and tasks.ends > until and not ask.unreserved
 
     def welcome(
         self, tasks: PodSetState, homes: Sequence[int], *, future: bool = False
@@ -346,11 +401,17 @@ class Session:
             affinity.add(shape, np.array([node]), -one)
         return left
 
+    def shares(self, tasks: PodSetState) -> list[float]:
+        """Return the part of the cluster that one task takes, per resource."""
+        total = np.maximum(self.total[PODS + 1 :], 1)
+        shares: list[float] = (tasks.shape.request[PODS + 1 :] / total).tolist()
+        return shares
+
     def place(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Give the next tasks of the pod set their nodes."""
         gang.placements.append((tasks, tasks.taken, picks.order))
         # Noted with the step, as the reservation may have been released when the step is undone.
-        lent = self.room.until is not None and not self.lasting(tasks)
+        lent = self.room.until is not None and tasks.ends <= self.room.until
         self._apply(_Step(gang, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
 
     def promise(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
@@ -388,7 +449,9 @@ class Session:
             if isinstance(step, _Step) and not step.promise:
                 yield step.gang, step.tasks, step.picks.nodes, step.picks.counts
 
-    def imagine(self, gang: GangState, used: IntArray, leaving: Leaving) -> Session:
+    def imagine(
+        self, gang: GangState, used: IntArray, leaving: Leaving, scorer: Scorer
+    ) -> Session:
         """Return a session in which only this gang waits, and (N, R) is used of the nodes.
 
         Of what keeps it from nodes those parts have gone that are `leaving`, and all that is
@@ -407,8 +470,7 @@ class Session:
         }
         # What others keep is part of what is used.
         seen = replace(self.snapshot, nodes=nodes, gangs=(alone,), quotas=quotas, nominations=())
-        made = Session(seen, self._tiers, self.budget)
-        made.ahead = made.room.releasing = True
+        made = Session(seen, self._tiers, self.budget, scorer)
         # Room is in `used` already; ports and neighbours are counted apart from it, so the new
         # session has to hear of each step.
         for step in self._steps:
@@ -428,12 +490,13 @@ class Session:
             if change:
                 self.room.keep(np.array([one.node]), change * one.amount)
 
-    def evict(self, gang: GangState, chosen: BoolArray, action: DeletionReason | None) -> None:
-        """Take the (U,) chosen units of `victims` away, so that the gang gets room.
+    def evict(self, ask: Ask, chosen: BoolArray, action: DeletionReason | None) -> None:
+        """Take the (U,) chosen units of `victims_for` away, so that the gang gets room.
 
         Without an action it is a simulation, which its caller undoes.
         """
-        step = _Eviction(gang, self.victims.tasks(chosen), action, self.room.state)
+        tasks = self.victims_for(ask).tasks(chosen)
+        step = _Eviction(ask.gang, tasks, action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)
 
@@ -461,15 +524,6 @@ class Session:
             # Behind an exception, too: a cycle that goes on must not find half a gang.
             if not whole:
                 self.undo(mark)
-
-    @contextmanager
-    def silence(self) -> Iterator[None]:
-        """Let nobody be told inside what is in the way of a gang."""
-        self.silent = True
-        try:
-            yield
-        finally:
-            self.silent = False
 
     def mark(self) -> int:
         """Return a point to which `undo` can go back."""
@@ -524,13 +578,14 @@ class Session:
         count = sign * len(picks.order)
         counts = picks.counts if sign > 0 else -picks.counts
         if step.promise:
-            self.room.promise(picks.nodes, counts, shape)
+            self.room.keep(picks.nodes, counts[:, None] * shape.request)
             tasks.promised += count
             gang.promised += count
         else:
             self.room.take(picks.nodes, counts, shape)
             if step.lent:
-                self.room.lend(picks.nodes, counts, shape)
+                # They are gone when the reservation begins.
+                self.room.leaving[picks.nodes] += counts[:, None] * shape.request
             self._charge(tasks, len(picks.order), sign)
             tasks.taken += count
             gang.ready += count
@@ -553,7 +608,7 @@ class Session:
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
         # Steps name tasks, not units: these are the same in both numberings.
-        victims, tasks = self._held, step.tasks
+        victims, tasks = self.victims, step.tasks
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
         for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
@@ -568,7 +623,7 @@ class Session:
                 gang.queue.take(-sign * amount)
 
     def _named(self, step: _Eviction, action: DeletionReason) -> Iterator[Eviction]:
-        victims = self._held
+        victims = self.victims
         owners = victims.gang[victims.unit[step.tasks]].tolist()
         for (pod_set, place), owner in zip(victims.places(step.tasks), owners, strict=True):
             index, node = pod_set.held[place]
@@ -593,7 +648,7 @@ class Session:
         steps = [step.tasks for step in self._steps if isinstance(step, _Eviction)]
         if not steps:
             return {}
-        victims, tasks = self._held, np.concatenate(steps)
+        victims, tasks = self.victims, np.concatenate(steps)
         owners = victims.gang[victims.unit[tasks]]
         every = np.ones(len(victims.pod_sets), np.bool_)
         return {
@@ -619,9 +674,9 @@ class Session:
         """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
         marks = (
             self.room.affinity.is_counted(pod_set.shape) or self.met(pod_set.ports)
-            for pod_set in self._held.pod_sets
+            for pod_set in self.victims.pod_sets
         )
-        return np.fromiter(marks, np.bool_, len(self._held.pod_sets))
+        return np.fromiter(marks, np.bool_, len(self.victims.pod_sets))
 
     def part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""

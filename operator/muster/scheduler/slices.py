@@ -11,42 +11,43 @@ from itertools import groupby
 
 import numpy as np
 
+from muster.scheduler.ask import Ask
 from muster.scheduler.budget import ATTEMPT
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand, Slicing
-from muster.scheduler.model import PODS, BoolArray, IntArray
+from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
 
-def place(session: Session, gang: GangState, slicing: Slicing) -> bool:
+def place(session: Session, ask: Ask, slicing: Slicing) -> bool:
     """Place what the gang lacks of these roles, slice by slice; say whether that could be done.
 
     Once a slice is only promised its nodes, so are all that follow: the order of the tasks is that
     of the ranks, for both together.
     """
-    soon, last = False, -1
+    gang, soon, last = ask.gang, False, -1
     held = dict(_held(session, gang, slicing))
     for at, (number, wants) in enumerate(_slices(gang, slicing)):
         if at and session.budget.exhausted():
             return False
         session.budget.spend(ATTEMPT)
-        options = _domains(session, slicing, wants, held.get(number), last, soon=soon)
-        done = _put(session, gang, slicing, wants, options, soon=soon)
+        options = _domains(session, ask, slicing, wants, held.get(number), last, soon=soon)
+        done = _put(session, ask, slicing, wants, options, soon=soon)
         # Slices that fit now stay placed; from the first that does not on all are promised.
-        if done < 0 and session.room.releasing and not soon:
+        if done < 0 and session.counts_ending(ask) and not soon:
             soon = True
-            options = _domains(session, slicing, wants, held.get(number), last, soon=True)
-            done = _put(session, gang, slicing, wants, options, soon=True)
+            options = _domains(session, ask, slicing, wants, held.get(number), last, soon=True)
+            done = _put(session, ask, slicing, wants, options, soon=True)
         if done < 0:
             return False
         last = done
     return True
 
 
-def elsewhere(session: Session, gang: GangState, tasks: PodSetState) -> BoolArray | None:
+def elsewhere(session: Session, ask: Ask, tasks: PodSetState) -> BoolArray | None:
     """Return (N,) where the next of the tasks must not go; None: no slices forbid it anything."""
-    slicing = of(session, gang, tasks)
+    gang, slicing = ask.gang, of(session, ask.gang, tasks)
     if slicing is None or not tasks.left:
         return None
     session.budget.spend(ATTEMPT)
@@ -55,7 +56,7 @@ def elsewhere(session: Session, gang: GangState, tasks: PodSetState) -> BoolArra
     if domains is None:
         mates = [(t, _count(slicing, t, number)) for t in gang.tasks if slicing.has(t.pod_set)]
         wants = [(t, count) for t, count in mates if count]
-        domains = frozenset(_domains(session, slicing, wants, None, -1, soon=False))
+        domains = frozenset(_domains(session, ask, slicing, wants, None, -1, soon=False))
     return ~np.isin(slicing.domain, list(domains))
 
 
@@ -116,6 +117,7 @@ def _held(
 
 def _domains(
     session: Session,
+    ask: Ask,
     slicing: Slicing,
     wants: Demand,
     fixed: frozenset[int] | None,
@@ -126,8 +128,8 @@ def _domains(
     """Return the domains that may have room for a slice: near the last one, the tightest first."""
     room = np.full(slicing.size, np.iinfo(np.int64).max)
     for tasks, count in wants:
-        within = session.room.within.get(tasks.pod_set.shape, True)
-        capacity = session.fit(tasks, future=soon).capacity * within * (slicing.domain >= 0)
+        within = ask.within.get(tasks.pod_set.shape, True)
+        capacity = session.fit(ask, tasks, future=soon).capacity * within * (slicing.domain >= 0)
         sums = np.bincount(slicing.domain + 1, capacity, slicing.size + 1)[1:].astype(np.int64)
         room = np.minimum(room, np.where(sums >= count, sums, 0))
     possible = np.flatnonzero(room).tolist()
@@ -143,7 +145,7 @@ def _domains(
 
 def _put(
     session: Session,
-    gang: GangState,
+    ask: Ask,
     slicing: Slicing,
     wants: Demand,
     options: Sequence[int],
@@ -151,32 +153,24 @@ def _put(
     soon: bool,
 ) -> int:
     """Place a slice in the first of these domains that has room; return which, -1 if none has."""
-    outer = session.room.within
-    if session.tight:
-        wants = sorted(wants, key=lambda want: -_share(session, want[0]))
+    ahead = session.counts_ending(ask)
+    if ask.tight:
+        wants = sorted(wants, key=lambda want: -max(session.shares(want[0])))
     for at, domain in enumerate(options):
         if at and session.budget.exhausted():
             break
         session.budget.spend(ATTEMPT if at else 0)
         mark, inside, done = session.mark(), slicing.domain == domain, True
         for tasks, count in wants:
-            shape = tasks.pod_set.shape
-            session.room.within = {**outer, shape: inside & outer.get(shape, True)}
-            picks = session.fit(tasks, future=soon).choose(count, ahead=session.room.releasing)
+            here = ask.inside({tasks.pod_set.shape: inside})
+            picks = session.pick(here, tasks, count, future=soon, ahead=ahead)
             done = len(picks.order) == count
             if not done:
                 break
             # The ranks of one node follow each other.
             picks = Picks(sorted(picks.order), picks.nodes, picks.counts)
-            (session.promise if soon else session.place)(gang, tasks, picks)
-        session.room.within = outer
+            (session.promise if soon else session.place)(ask.gang, tasks, picks)
         if done:
             return domain
         session.undo(mark)
     return -1
-
-
-def _share(session: Session, tasks: PodSetState) -> float:
-    """Return what part of the cluster one task takes of what it takes most of."""
-    total = np.maximum(session.total[PODS + 1 :], 1)
-    return float((tasks.shape.request[PODS + 1 :] / total).max())

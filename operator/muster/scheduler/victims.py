@@ -21,6 +21,8 @@ from muster.scheduler.model import FREED, BoolArray, FloatArray, Gang, IntArray,
 
 KINDS: Final = 64
 """Of more kinds of tasks no lists are kept."""
+Price = tuple[int, float, int, float]
+"""What the loss of units is compared by; less is better."""
 PodSets = Callable[[Gang], Sequence[PodSet]]
 """The pod sets of a gang in task order."""
 

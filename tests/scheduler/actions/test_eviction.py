@@ -9,6 +9,7 @@ import pytest
 from muster.scheduler import policy
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.preempt import preempt
+from muster.scheduler.ask import Ask
 from muster.scheduler.budget import VICTIM
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
@@ -40,7 +41,7 @@ def choose(cpus, *gangs, allowed=lambda order: order):
     pods = [make_pod(name="running", node="n1", cpu=f"{total}m")]
     snapshot = make_snapshot(nodes=[full], pods=pods, gangs=[*gangs, waiting])
     session = Session(snapshot, policy.DEFAULT.openers())
-    victims, trial = session.victims, eviction.Trial(session, session.gangs[0])
+    victims, trial = session.victims, eviction.Trial(session, Ask(session.gangs[0]))
     every, before = np.ones(len(victims.gang), np.bool_), session.budget.left
     ways = Ways(victims, victims.amount[:, CPU])
     chosen = eviction.choose(ways, every, trial, allowed, {})
@@ -98,7 +99,7 @@ def starving(gangs, **asked):
     pods = [make_pod(name=f"pod-{i}", cpu=1) for i in range(held)]
     snapshot = make_snapshot(nodes=[make_node(cpu=4)], pods=pods, gangs=gangs, queues=queues)
     session = Session(snapshot, policy.DEFAULT.openers())
-    return [gang.spec.key for gang in eviction.starving(session, **asked)]
+    return [gang.spec.key for gang in eviction.starving(session, session.gangs, **asked)]
 
 
 def test_who_is_asked_for():
@@ -140,6 +141,6 @@ def test_ways_are_kept_of_few_kinds(monkeypatch, holds, kept):
         make_snapshot(nodes=[make_node(cpu=8)], pods=pods, gangs=[*low, *high]),
         policy.DEFAULT.openers(),
     )
-    preempt(session)
-    assert len(session.memory["ways"]) == kept
+    preempt(session, session.gangs)
+    assert len(session.caches.ways) == kept
     assert [g.spec.key for g in session.gangs if g.promised] == [g.key for g in high]

@@ -32,7 +32,7 @@ def evicted(*gangs, cpu=4, rules=POLICY):
     pods = [make_pod(name=f"pod-{i}", cpu=1) for i in range(held)]
     snapshot = make_snapshot(nodes=[make_node(cpu=cpu)], pods=pods, gangs=gangs, queues=QUEUES)
     session = Session(snapshot, rules.openers())
-    preempt(session)
+    preempt(session, session.gangs)
     found = {}
     for gang in session.gangs:
         for one in session.evictions().get(gang.spec.key, ()):
@@ -66,5 +66,5 @@ def test_extras_are_judged_by_their_own_role():
     pods += [make_pod(name=f"b-{i}", node="n1", cpu=1) for i in range(3)]
     snapshot = make_snapshot(nodes=nodes, pods=pods, gangs=[gang], queues=[make_queue()])
     session = Session(snapshot, POLICY.openers())
-    preempt(session)
+    preempt(session, session.gangs)
     assert session.evictions() == {}

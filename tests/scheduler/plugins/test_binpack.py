@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import NOWHERE
 from muster.scheduler.session import Session
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
@@ -24,7 +25,7 @@ def ranks(*, arguments=SEED, role=None, **parts):
     """Return the rank of each node for the next task of the role."""
     gang = make_gang(roles=[role or make_role(replicas=1, gpu=1)])
     session = open_session(arguments=arguments, gangs=[gang], **parts)
-    return session.fit(session.gangs[0].tasks[0]).rank.tolist()
+    return session.fit(Ask(session.gangs[0]), session.gangs[0].tasks[0]).rank.tolist()
 
 
 TWO = [make_node(name="n1", cpu=8, gpu=4), make_node(name="n2", cpu=8, gpu=4)]
@@ -38,8 +39,8 @@ def test_seed_scenario_step_by_step():
     steps = []
     for tasks in gang.tasks:
         while tasks.left:
-            steps.append(session.fit(tasks).rank.tolist())
-            session.place(gang, tasks, session.fit(tasks).choose(1))
+            steps.append(session.fit(Ask(gang), tasks).rank.tolist())
+            session.place(gang, tasks, session.fit(Ask(gang), tasks).choose(1))
     assert steps == [
         [6.25, 6.25],
         [18.75, 12.5],

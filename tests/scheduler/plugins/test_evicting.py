@@ -8,6 +8,7 @@ import pytest
 
 from muster.api.reasons import DeletionReason
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.hooks import NO, VETO, YES, Claim, Hooks, Rules
 from muster.scheduler.session import Session
 from support.builders.scheduler import make_gang, make_node, make_queue, make_role, make_snapshot
@@ -63,7 +64,7 @@ def test_gang_counts_what_has_gone():
     (gang,) = session.gangs
     victims = session.victims
     assert (victims.surplus.tolist(), victims.whole.tolist()) == ([2], [True, False, False])
-    session.evict(gang, np.array([False, True, True]), DeletionReason.PREEMPT)
+    session.evict(Ask(gang), np.array([False, True, True]), DeletionReason.PREEMPT)
     assert victims.surplus.tolist() == [0]
     rules = Rules([[Hooks(preemptable=session.rules._asked["preemptable"][1])]])
     left = rules.evictable("preemptable", gang, victims, np.array([0, 1, 2]))

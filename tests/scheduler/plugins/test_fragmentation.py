@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.plugins.fragmentation import workload
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
@@ -27,7 +28,7 @@ def rules(weight="1"):
 def ranks(*, nodes, gangs, weight="1"):
     """Return the rank of each node for the next task of the first gang."""
     session = Session(make_snapshot(nodes=nodes, gangs=gangs), rules(weight).openers())
-    return session.fit(session.gangs[0].tasks[0]).rank.tolist()
+    return session.fit(Ask(session.gangs[0]), session.gangs[0].tasks[0]).rank.tolist()
 
 
 def gang(key, *, replicas=1, **amounts):

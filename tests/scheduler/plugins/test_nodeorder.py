@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.scheduler import policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 
@@ -23,7 +24,10 @@ def rank(*, arguments, nodes=NODES, pods=(), **fields):
     rules = policy.parse({"tiers": [{"plugins": plugins}]})
     gang = make_gang(roles=[make_role(replicas=1, **fields)])
     session = Session(make_snapshot(nodes=nodes, pods=pods, gangs=[gang]), rules.openers())
-    return [round(value, 6) for value in session.fit(session.gangs[0].tasks[0]).rank.tolist()]
+    return [
+        round(value, 6)
+        for value in session.fit(Ask(session.gangs[0]), session.gangs[0].tasks[0]).rank.tolist()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from muster.cluster.quota import views_of
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput, lying
 from muster.scheduler import cycle, policy
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 
 
@@ -165,7 +166,7 @@ def place_and_undo(session: Session) -> None:
     """Place the tasks of all gangs, as many as there is room for, and take all of it back."""
     for gang in session.gangs:
         for tasks in gang.tasks:
-            picks = session.fit(tasks).choose(tasks.left)
+            picks = session.fit(Ask(gang), tasks).choose(tasks.left)
             if picks.order:
                 session.place(gang, tasks, picks)
     session.undo(0)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.actions.reclaim import reclaim
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,18 @@ class Action:
     run: Callable[[Session, Parsed], None]
     arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     """Name -> parser, as those of a plugin."""
-    evicts: bool = False
-    """It takes room away from others."""
+    evicts: Callable[[Session, Sequence[GangState]], None] | None = None
+    """Evicts others for these gangs; None: the action evicts none."""
     moves: bool = False
     """It needs to know what could be moved, and what was."""
 
 
-def _plain(run: Callable[[Session], None], *, evicts: bool = False) -> Action:
-    return Action(lambda session, _arguments: run(session), evicts=evicts)
+def _plain(run: Callable[[Session], None]) -> Action:
+    return Action(lambda session, _arguments: run(session))
+
+
+def _evicting(evict: Callable[[Session, Sequence[GangState]], None]) -> Action:
+    return Action(lambda session, _arguments: evict(session, session.gangs), evicts=evict)
 
 
 def _enqueue(_session: Session) -> None:
@@ -41,6 +46,6 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "backfill": _plain(backfill),
     "defragment": Action(defragment, ARGUMENTS, moves=True),
     "enqueue": _plain(_enqueue),
-    "preempt": _plain(preempt, evicts=True),
-    "reclaim": _plain(reclaim, evicts=True),
+    "preempt": _evicting(preempt),
+    "reclaim": _evicting(reclaim),
 }

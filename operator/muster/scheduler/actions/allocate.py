@@ -6,6 +6,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,10 +15,10 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis, packing, slices
 from muster.scheduler.actions import reserve
+from muster.scheduler.ask import Ask, Failure
 from muster.scheduler.budget import ATTEMPT, CYCLE, DEFERRED
-from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Slicing
-from muster.scheduler.model import PODS, BoolArray, Refusal
+from muster.scheduler.model import BoolArray, Refusal
 from muster.scheduler.session import JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -74,7 +76,7 @@ def _keep_time(session: Session) -> bool:
     with session.budget.uncharged(CYCLE):
         starts = not waits and _start(session, gang)
     if not starts:
-        reserve.renew(session, gang, attempt, when)
+        reserve.renew(session, Ask(gang), start_now, when)
     return True
 
 
@@ -171,41 +173,39 @@ def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Place the gang's minimum, or extra tasks of it; say whether it wants another turn."""
     session.respect(gang.spec.priority)
     if session.rules.ready(gang):
-        return _extend(session, gang, alone=alone)
+        return _extend(session, Ask(gang), alone=alone)
     return _start(session, gang) and gang.left > 0 and session.rules.ready(gang)
 
 
 def _start(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
-    demand = gang.demand()
-    if not _admitted(session, gang, demand):
-        reserve.reserve(session, gang, attempt)
+    demand, ask = gang.demand(), Ask(gang)
+    refusal = session.rules.barrier(gang, demand)
+    if refusal is not None:
+        _turn_down(session, ask, refusal)
         return False
-    if not _may_evaluate(session, gang):
+    if not _may_evaluate(session, ask):
         session.budget.cut.add(gang.spec.key)
         gang.refuse(DEFERRED)
         return False
     # Sums come first: they decide most gangs for the price of a look at one column.
-    short = _short(session, gang, demand)
-    if short is not None:
-        _turn_down(session, gang, short, diagnosis.obstacles(session, short))
+    tasks = short(session, ask, demand)
+    if tasks is not None:
+        _turn_down(session, ask, (tasks, diagnosis.obstacles(session, ask, tasks)))
         return False
     if not _may_search(session, gang):
         gang.refuse(DEFERRED)
         return False
-    failure = attempt(session, gang)
+    failure = attempt(session, ask)
     if session.rules.ready(gang):
         session.started.append(gang)
         reserve.release(session, gang)
         for queue in gang.queue.lineage if gang.queue and not gang.spec.admitted else ():
             queue.last_start = (session.snapshot.now, len(session.started))
         return True
-    if failure is not None:
-        _turn_down(session, gang, *failure)
-    elif not gang.promised:
+    if failure is not None or not gang.promised:
         # Without a rule that it must lie in one region there were too many to look at all.
-        gang.refuse(session.rules.cramped(gang) or DEFERRED)
-        reserve.reserve(session, gang, attempt)
+        _turn_down(session, ask, failure or session.rules.cramped(gang) or DEFERRED)
     if gang.promised:
         reserve.release(session, gang)
     return bool(gang.promised)
@@ -219,103 +219,87 @@ def _may_search(session: Session, gang: GangState) -> bool:
     return not (expensive and session.budget.defers())
 
 
-def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
+def attempt(session: Session, ask: Ask) -> Failure | None:
     """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why.
 
     Nothing is returned, too, of a gang that did not fit into any region.
     """
     # First without what is ending: the one way that does not need it may be the last one.
-    if session.room.releasing and start_now(session, gang):
+    if session.counts_ending(ask) and start_now(session, ask):
         return None
-    return _attempt(session, gang)
+    return _attempt(session, ask)
 
 
-def start_now(session: Session, gang: GangState) -> bool:
-    """Place what the gang lacks on what is free at this moment; say whether that could be done."""
-    possible = sum(min(int(session.fit(t).capacity.sum()), t.left) for t in gang.tasks if t.left)
+def start_now(session: Session, ask: Ask) -> bool:
+    """Place what the gang lacks on what is free at this moment. Return whether it starts."""
+    gang, fit = ask.gang, session.fit
+    possible = sum(min(int(fit(ask, t).capacity.sum()), t.left) for t in gang.tasks if t.left)
     if possible < gang.need:
         return False
-    # With this off nothing is promised: what is ending counts neither as room nor as a way to be
-    # whole.
-    session.room.releasing, before = False, session.room.releasing
-    try:
-        _attempt(session, gang)
-    finally:
-        session.room.releasing = before
+    _attempt(session, replace(ask, ending=False))
     return session.rules.ready(gang)
 
 
-def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
+def _attempt(session: Session, ask: Ask) -> Failure | None:
     """Place what the gang lacks in the first region that will do."""
-    failure = None
-    for at, within in enumerate(session.regions(gang)):
+    failure, gang = None, ask.gang
+    for at, here in enumerate(session.regions(ask)):
         if at and session.budget.exhausted():
             break
-        session.room.within = within
-        failed = _attempt_here(session, gang)
-        session.room.within = {}
-        if failed is None or gang.promised:
+        failed = _attempt_here(session, here)
+        if failed is None or isinstance(failed, Refusal) or gang.promised:
             return failed
         # Only what failed everywhere says what the cluster lacks; a failure inside of one region
         # is about that region.
-        if not within and session.rules.slices(gang) is None:
+        if not here.within and session.rules.slices(gang) is None:
             failure = failed
         session.budget.spend(ATTEMPT)
     return failure
 
 
-def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
+def _attempt_here(session: Session, ask: Ask) -> Failure | None:
     """Try to place what the gang lacks, at last with a domain for each role that keeps to one."""
-    slicings = session.rules.slices(gang)
+    gang, slicings = ask.gang, session.rules.slices(ask.gang)
     if slicings is not None:
-        return _in_slices(session, gang, slicings)
-    failure = _try_all(session, gang)
-    if failure is None or gang.promised:
+        return _in_slices(session, ask, slicings)
+    failure = _try_all(session, ask)
+    if failure is None or isinstance(failure, Refusal) or gang.promised:
         return failure
-    outer = session.room.within
-    for domains in homes(session, gang):
+    for domains in homes(session, ask):
         if session.budget.exhausted():
             return failure
         session.budget.spend(ATTEMPT)
-        session.room.within = {
-            **outer,
-            **{shape: nodes & outer.get(shape, True) for shape, nodes in domains.items()},
-        }
-        failed = _try_all(session, gang)
-        session.room.within = outer
-        if failed is None or gang.promised:
+        failed = _try_all(session, ask.inside(domains))
+        if failed is None or isinstance(failed, Refusal) or gang.promised:
             return failed
-    return None if packing.place(session, gang) else failure
+    return None if packing.place(session, ask) else failure
 
 
-def _in_slices(
-    session: Session, gang: GangState, slicings: Sequence[Slicing]
-) -> tuple[PodSetState, Obstacles] | None:
+def _in_slices(session: Session, ask: Ask, slicings: Sequence[Slicing]) -> Failure | None:
     """Try to place what the gang lacks slice by slice, other roles behind these or before.
 
     Largest tasks first at last, which of several roles finds what the given order does not.
     """
+    gang, refused = ask.gang, None
     others = [t for t in gang.tasks if not any(one.has(t.pod_set) for one in slicings)]
-    before = session.tight
     for at, (last, tight) in enumerate(SLICED if len(gang.tasks) > 1 else SLICED[:1]):
         if at and session.budget.exhausted():
             break
-        session.tight = before or tight
+        here = replace(ask, tight=ask.tight or tight)
         with session.all_or_nothing(gang):
-            if not last:
-                _fill(session, gang, others, tight=tight)
-            if all(slices.place(session, gang, one) for one in slicings) and last:
-                _fill(session, gang, others, tight=tight)
-        session.tight = before
+            failed = None if last else _fill(session, here, others, tight=tight)
+            if all(slices.place(session, here, one) for one in slicings) and last:
+                failed = _fill(session, here, others, tight=tight)
         if session.rules.ready(gang) or gang.promised:
             return None
+        refused = refused or (failed if isinstance(failed, Refusal) else None)
     tasks = gang.tasks[0]
-    return tasks, diagnosis.obstacles(session, tasks)
+    return refused or (tasks, diagnosis.obstacles(session, ask, tasks))
 
 
-def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
+def _try_all(session: Session, ask: Ask) -> Failure | None:
     """Try one way after the other to place what the gang lacks."""
-    failure = None
+    failure, gang = None, ask.gang
     # Cheapest and most faithful first: the given order with the policy's scores, and only then
     # ways that ignore these.
     for at, (order, tight) in enumerate(STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]):
@@ -323,7 +307,7 @@ def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
             break
         session.budget.spend(ATTEMPT if at else 0)
         with session.all_or_nothing(gang):
-            failed = _fill(session, gang, order(session, gang), tight=tight)
+            failed = _fill(session, ask, order(session, gang), tight=tight)
         if session.rules.ready(gang):
             return None
         failure = failure or failed
@@ -336,53 +320,58 @@ def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
     return failure
 
 
-def _turn_down(session: Session, gang: GangState, tasks: PodSetState, found: Obstacles) -> None:
-    """Say why the tasks did not all fit, and keep room for the first gang that time can help."""
-    holder = session.holder
-    if (
+def _turn_down(session: Session, ask: Ask, failure: Failure) -> None:
+    """Refuse the gang, and keep room for the first gang that time can help."""
+    gang, holder = ask.gang, session.holder
+    if isinstance(failure, Refusal):
+        gang.refuse(failure)
+    elif (
         holder is not None
-        and any(map(session.lasting, gang.tasks))
-        and _fits_but_for(session, gang)
+        and any(session.lasting(ask, tasks) for tasks in gang.tasks)
+        and _fits_but_for(session, ask)
     ):
         sentence = f"the free room is kept for {holder.spec.key}, which comes first"
         gang.refuse(
             Refusal(Reason.WAITING_FOR_RESERVATION, sentence, blocked_by=(holder.spec.key,))
         )
-        return
-    diagnosis.explain(session, gang, tasks, found)
-    reserve.reserve(session, gang, attempt)
+    else:
+        diagnosis.explain(session, ask, *failure)
+    reserve.reserve(session, ask, start_now)
 
 
-def _fits_but_for(session: Session, gang: GangState) -> bool:
-    """Say whether only the reservation is in the way of the gang, or of its extra tasks."""
+def _fits_but_for(session: Session, ask: Ask) -> bool:
+    """Return whether only the reservation blocks the gang, or its extra tasks."""
+    gang, free = ask.gang, replace(ask, unreserved=True)
     if gang.need:
-        return _short(session, gang, gang.demand(), kept=True) is None
-    return any(session.fit(tasks, kept=True).capacity.any() for tasks in _open(gang))
+        return short(session, free, gang.demand()) is None
+    return any(session.fit(free, tasks).capacity.any() for tasks in _open(gang))
 
 
-def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
+def _extend(session: Session, ask: Ask, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
-    tasks = _open(gang)[0]
+    gang, tasks = ask.gang, _open(ask.gang)[0]
     count = tasks.left if alone else 1
     # What is too much all at once may be allowed in part.
     if count > 1 and session.rules.barrier(gang, [(tasks, count)]) is not None:
         count = 1
-    if not _admitted(session, gang, [(tasks, count)]):
+    refusal = session.rules.barrier(gang, [(tasks, count)])
+    if refusal is not None:
+        gang.refuse(refusal)
         # Another role may ask for nothing that is used up.
         tasks.closed = True
         return bool(_open(gang))
     if not _may_search(session, gang):
         gang.refuse(DEFERRED)
         return False
-    shunned = slices.elsewhere(session, gang, tasks)
+    shunned = slices.elsewhere(session, ask, tasks)
     count = count if shunned is None else 1
-    picks = session.choose(gang, tasks, count, shunned)
+    picks = session.choose(ask, tasks, count, shunned)
     if picks.order:
         if not gang.placements:
             session.started.append(gang)
         session.place(gang, tasks, picks)
     if len(picks.order) < count:
-        _turn_down(session, gang, tasks, diagnosis.obstacles(session, tasks))
+        _turn_down(session, ask, (tasks, diagnosis.obstacles(session, ask, tasks)))
         # Room never comes back within this action, so that this role need not be asked again.
         tasks.closed = True
     return bool(_open(gang))
@@ -394,86 +383,78 @@ def _open(gang: GangState) -> list[PodSetState]:
 
 
 def _fill(
-    session: Session, gang: GangState, order: Sequence[PodSetState], *, tight: bool
-) -> tuple[PodSetState, Obstacles] | None:
+    session: Session, ask: Ask, order: Sequence[PodSetState], *, tight: bool
+) -> Failure | None:
     """Place as many tasks as the gang lacks; return the first that did not all fit, and why."""
-    failed = None
+    gang, failed, refused = ask.gang, None, None
+    ahead, now = session.counts_ending(ask), replace(ask, tight=ask.tight or tight)
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
     for tasks in [*order, *order] if tied else order:
         wanted = min(gang.wanted(tasks), tasks.left)
         # Other tasks than those the gang was admitted with may come to stand in for them.
-        if not wanted or not _admitted(session, gang, [(tasks, wanted)]):
+        limit = session.rules.barrier(gang, [(tasks, wanted)]) if wanted else None
+        refused = refused or limit
+        if not wanted or limit is not None:
             continue
         # Where others of the gang get what is ending, all of it comes only when that has gone.
-        picks = session.fit(tasks, tight=tight).choose(wanted, ahead=session.room.releasing)
+        picks = session.pick(now, tasks, wanted, ahead=ahead)
         if picks.order:
             session.place(gang, tasks, picks)
         if len(picks.order) < wanted and failed is None:
-            failed = (tasks, diagnosis.obstacles(session, tasks))
+            failed = (tasks, diagnosis.obstacles(session, ask, tasks))
     # Behind all that can be had at once: a promise takes from what is ending before it takes from
     # what is free.
     for tasks in [*order, *order] if tied else order:
         wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
-        if wanted <= 0 or not _admitted(session, gang, [(tasks, wanted)]):
+        limit = session.rules.barrier(gang, [(tasks, wanted)]) if wanted > 0 else None
+        refused = refused or limit
+        if wanted <= 0 or limit is not None:
             continue
-        picks = session.fit(tasks, future=session.room.releasing).choose(wanted)
+        picks = session.pick(ask, tasks, wanted, future=ahead)
         if picks.order:
             session.promise(gang, tasks, picks)
-    return failed
+    return failed or refused
 
 
-def _admitted(session: Session, gang: GangState, demand: Demand) -> bool:
-    refusal = session.rules.barrier(gang, demand)
-    if refusal is not None:
-        gang.refuse(refusal)
-    return refusal is None
-
-
-def _short(
-    session: Session, gang: GangState, demand: Demand, *, kept: bool = False
-) -> PodSetState | None:
+def short(session: Session, ask: Ask, demand: Demand) -> PodSetState | None:
     """Return tasks for which there is too little room even without the rest of the gang.
 
-    `demand`: what would make it just whole. `kept`: what is kept for a reservation counts as room.
+    `demand`: what would make it just whole.
     """
     possible = 0
     first = None
     for tasks, count in demand:
-        fit = session.fit(tasks, future=session.room.releasing, kept=kept)
+        fit = session.fit(ask, tasks, future=session.counts_ending(ask))
         capacity = int(fit.capacity.sum())
         possible += min(capacity, tasks.coming)
         if capacity < count and first is None:
             first = tasks
-    return first if possible < gang.need else None
+    return first if possible < ask.gang.need else None
 
 
-def _may_evaluate(session: Session, gang: GangState) -> bool:
+def _may_evaluate(session: Session, ask: Ask) -> bool:
     """Return whether the nodes for the gang may be evaluated, and charge the passes over them.
 
     A shape that was evaluated before in this cycle costs nothing.
     """
-    future = session.room.releasing
-    new = sum(not session.is_fitted(tasks, future=future) for tasks in gang.tasks)
+    future = session.counts_ending(ask)
+    new = sum(not session.is_fitted(ask, tasks, future=future) for tasks in ask.gang.tasks)
     units = new * len(session.snapshot.nodes.names)
-    return session.budget.may_evaluate(gang.spec.key, units)
-
-
-def is_short(session: Session, gang: GangState) -> bool:
-    """Return whether there is too little room for what the gang lacks, each role by itself."""
-    return _short(session, gang, gang.demand()) is not None
+    return session.budget.may_evaluate(ask.gang.spec.key, units)
 
 
 def _overused(session: Session, gang: GangState) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
-    evaluated = _may_evaluate(session, gang)
-    short = _short(session, gang, gang.demand()) if evaluated else None
+    ask = Ask(gang)
+    evaluated = _may_evaluate(session, ask)
+    missing = short(session, ask, gang.demand()) if evaluated else None
     if evaluated and session.rules.ready(gang):
         extras = [tasks for tasks in gang.tasks if tasks.left]
-        full = all(not session.fit(tasks).capacity.any() for tasks in extras)
-        short = extras[0] if full else None
-    if short is not None:
-        _turn_down(session, gang, short, diagnosis.obstacles(session, short))
+        full = all(not session.fit(ask, tasks).capacity.any() for tasks in extras)
+        missing = extras[0] if full else None
+    if missing is not None:
+        _turn_down(session, ask, (missing, diagnosis.obstacles(session, ask, missing)))
         return
     sentence = f'queue "{gang.spec.queue}" holds its share of the cluster'
     gang.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence, blocked_by=(f"queue/{gang.spec.queue}",)))
@@ -484,22 +465,15 @@ def _given(_session: Session, gang: GangState) -> Sequence[PodSetState]:
 
 
 def _largest_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
-    return sorted(gang.tasks, key=lambda tasks: max(_shares(session, tasks)), reverse=True)
+    return sorted(gang.tasks, key=lambda tasks: max(session.shares(tasks)), reverse=True)
 
 
 def _most_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
-    return sorted(gang.tasks, key=lambda tasks: sum(_shares(session, tasks)), reverse=True)
+    return sorted(gang.tasks, key=lambda tasks: sum(session.shares(tasks)), reverse=True)
 
 
 def _smallest_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
     return _largest_first(session, gang)[::-1]
-
-
-def _shares(session: Session, tasks: PodSetState) -> list[float]:
-    """Return what part of the cluster one task takes, per resource."""
-    total = np.maximum(session.total[PODS + 1 :], 1)
-    shares: list[float] = (tasks.shape.request[PODS + 1 :] / total).tolist()
-    return shares
 
 
 STRATEGIES: Final[Sequence[tuple[Callable[[Session, GangState], Sequence[PodSetState]], bool]]] = (
@@ -519,40 +493,35 @@ TRIES: Final = 16
 """How many combinations of domains are tried for one gang."""
 
 
-def homes(session: Session, gang: GangState) -> Iterator[Mapping[int, BoolArray]]:
+def homes(session: Session, ask: Ask) -> Iterator[Mapping[int, BoolArray]]:
     """Yield, shape by shape, (N,) the nodes of a domain that has room for all of its tasks.
 
     The first task of such a role decides where the others go, and its node may be the best for
     it alone. Nothing is yielded of a gang whose roles are free to go anywhere.
     """
-    found = [options for tasks in gang.tasks if (options := _options(session, gang, tasks))]
+    found = [options for tasks in ask.gang.tasks if (options := _options(session, ask, tasks))]
     if found:
         combinations = itertools.islice(itertools.product(*found), TRIES)
         yield from (dict(combination) for combination in combinations)
 
 
-def _options(session: Session, gang: GangState, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
+def _options(session: Session, ask: Ask, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
     """Return the domains in which the role fits whole, the smallest room first."""
-    shape, wanted = tasks.pod_set.shape, min(gang.wanted(tasks), tasks.left)
-    future = session.room.releasing
+    shape, wanted = tasks.pod_set.shape, min(ask.gang.wanted(tasks), tasks.left)
+    future = ask.ahead or session.counts_ending(ask)
     loose = session.room.affinity.loose(shape, future=future)
     if wanted < 1:
         return []
+    fit = partial(session.fit, ask, tasks, future=future)
     if not loose:
-        return _stores(session, tasks, wanted)
-    domain = loose[0].domain
-    capacity = session.fit(tasks, future=future).capacity
+        # Each of these regions offers the volumes that the role claims.
+        choices = session.room.affinity.stock.choices(shape)
+        return [(shape, nodes) for nodes in choices if fit().capacity[nodes].sum() >= wanted]
+    domain, capacity = loose[0].domain, fit().capacity
     held = np.bincount(domain[domain >= 0], weights=capacity[domain >= 0])
     # Best fit: the domain that is left with least is the one that others can do with least.
     fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= wanted]
     return [(shape, domain == d) for d in fitting]
-
-
-def _stores(session: Session, tasks: PodSetState, wanted: int) -> list[tuple[int, BoolArray]]:
-    """Return where the volumes can be had at each of which the role fits whole."""
-    shape, choices = tasks.pod_set.shape, session.room.affinity.stock.choices(tasks.pod_set.shape)
-    capacity = session.fit(tasks, future=session.room.releasing).capacity
-    return [(shape, reach) for reach in choices if capacity[reach].sum() >= wanted]
 
 
 def backfill(session: Session) -> None:

@@ -15,6 +15,7 @@ from muster.api.reasons import DeletionReason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import Trial, others, seal
+from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -32,7 +33,8 @@ def break_deadlock(session: Session) -> None:
     if len(degraded) < 2:
         return
     degraded.sort(key=lambda gang: -gang.spec.priority)
-    for victim in sorted(degraded, key=lambda gang: _lost_work(session, gang)):
+    lost, own = session.victims.lost, session.victims.own
+    for victim in sorted(degraded, key=lambda gang: float(lost[own(gang.spec)].sum())):
         if not victim.spec.restartable or victim.spec.critical or victim.spec.guarded:
             continue
         for gang in degraded:
@@ -53,30 +55,24 @@ def _is_stuck(session: Session, gang: GangState) -> bool:
     return not (gang.promised or gang.lost or diagnosis.unfit(session, gang))
 
 
-def _lost_work(session: Session, gang: GangState) -> float:
-    victims = session.victims
-    return float(victims.lost[victims.own(gang.spec)].sum())
-
-
 def _release(session: Session, victim: GangState, gang: GangState) -> bool:
     """Evict the victim for the gang if the gang then fits. Return whether it did."""
-    chosen = session.victims.own(victim.spec) & others(session, gang)
+    ask = Ask(gang, explains=False)
+    chosen = session.victims.own(victim.spec) & others(session, ask)
     lawful = session.rules.lawful("preemptable", gang, session.victims, np.flatnonzero(chosen))
     if not chosen.any() or len(lawful) < np.count_nonzero(chosen):
         return False
     if not session.budget.may_search(gang.spec.key):
         return False
     session.respect(gang.spec.priority)
-    with session.silence():
-        if not Trial(session, gang).fits(chosen):
-            return False
-        mark = session.mark()
-        session.evict(gang, chosen, ACTION)
-        if session.rules.barrier(gang, gang.demand()) is None:
-            attempt(session, gang)
+    if not Trial(session, ask).fits(chosen):
+        return False
+    mark = session.mark()
+    session.evict(ask, chosen, ACTION)
+    if session.rules.barrier(gang, gang.demand()) is None:
+        attempt(session, ask)
     if gang.need > gang.promised:
         session.undo(mark)
         return False
-    seal(session, gang, chosen)
-    gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
+    seal(session, ask, chosen)
     return True

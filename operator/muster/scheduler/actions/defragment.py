@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy as np
 from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.allocate import attempt
+from muster.scheduler.actions.reserve import release
+from muster.scheduler.ask import Ask
 from muster.scheduler.budget import VICTIM
 from muster.scheduler.decision import Move
 from muster.scheduler.hooks import Parsed
@@ -54,14 +57,14 @@ def defragment(session: Session, arguments: Parsed) -> None:
     past, limit = session.snapshot.moves, arguments.get("defragment.movesPerHour", MOVES_PER_HOUR)
     if past is None:
         return
-    session.singly = False  # the minimum of a gang moves as a whole
     recent = [move for move in past if move.at > session.snapshot.now - HOUR]
     left = max(limit - len(recent), 0) if arguments.get("defragment.mode") != "propose" else 0
     # Otherwise two gangs could displace each other in turn.
+    can_move = cache(partial(_can_move, session))
     pinned = {key for move in recent for key in (move.gang, move.claimant)}
-    fragmented = filter(_is_fragmented, eviction.starving(session, fair=True))
+    fragmented = filter(_is_fragmented, eviction.starving(session, session.gangs, fair=True))
     for gang in fragmented:
-        if _help(session, gang, pinned, left or limit, proposes=not left):
+        if _help(session, gang, can_move, pinned, left or limit, proposes=not left):
             left -= len(gang.moves)
             pinned |= {gang.spec.key, *(move.gang for move in gang.moves)}
 
@@ -77,23 +80,25 @@ def _is_independent(shape: Shape) -> bool:
 
 
 def _help(
-    session: Session, gang: GangState, pinned: Collection[str], most: int, *, proposes: bool
+    session: Session,
+    gang: GangState,
+    can_move: Callable[[Gang], bool],
+    pinned: Collection[str],
+    most: int,
+    *,
+    proposes: bool,
 ) -> bool:
     """Move at most `most` gangs, or propose it; return whether gangs move."""
     # The reservation of this gang must not exclude it from the nodes that a move frees.
-    before = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
-    mark, until, holder = session.mark(), session.room.until, session.holder
-    if holder is gang:
-        session.room.until = session.holder = None
-    may = session.budget.may_search(gang.spec.key)
-    chosen = _search(session, gang, _movable(session, gang, pinned), most) if may else None
+    ask, mark = Ask(gang, unreserved=session.holder is gang), session.mark()
+    chosen = None
+    if session.budget.may_search(gang.spec.key):
+        chosen = _search(session, ask, _movable(session, ask, can_move, pinned), most)
     if chosen is not None and not proposes:
-        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
-        eviction.seal(session, gang, chosen)
+        release(session, gang)
+        eviction.seal(session, ask, chosen)
         return True
     session.undo(mark)
-    session.room.until, session.holder = until, holder
-    gang.refusal, gang.summary, gang.shortage, gang.blocked_by = before
     if chosen is not None and gang.refusal is not None:
         text = f"moving {', '.join(move.gang for move in gang.moves)} would make room"
         gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {text}")
@@ -101,18 +106,19 @@ def _help(
     return False
 
 
-def _movable(session: Session, gang: GangState, pinned: Collection[str]) -> BoolArray:
+def _movable(
+    session: Session, ask: Ask, can_move: Callable[[Gang], bool], pinned: Collection[str]
+) -> BoolArray:
     """Return (U,) the units that may move for the gang."""
     victims = session.victims
     # The snapshot does not have the nodes that this cycle gave to a gang.
     busy = {id(other.spec) for other in session.gangs if other.placements or other.promised}
-    able = np.array([id(g) not in busy and g.key not in pinned for g in victims.gangs], np.bool_)
-    can = session.remember(ACTION, lambda: [_can_move(session, gang) for gang in victims.gangs])
-    able &= np.array(can, np.bool_)
+    others = (id(g) not in busy and g.key not in pinned and can_move(g) for g in victims.gangs)
+    able = np.fromiter(others, np.bool_, len(victims.gangs))
     able[victims.gang[victims.node_lost | victims.evicted]] = False
     # A move never overrides a disruption budget: it only serves the use of nodes.
-    stays = victims.critical | victims.guarded | (victims.priority > gang.spec.priority)
-    movable: BoolArray = victims.spread(able) & eviction.others(session, gang) & ~stays
+    stays = victims.critical | victims.guarded | (victims.priority > ask.gang.spec.priority)
+    movable: BoolArray = victims.spread(able) & eviction.others(session, ask) & ~stays
     return movable
 
 
@@ -125,11 +131,11 @@ def _can_move(session: Session, gang: Gang) -> bool:
     return not changes and all(shape is not None and _is_independent(shape) for shape in shapes)
 
 
-def _search(session: Session, gang: GangState, open_: BoolArray, most: int) -> BoolArray | None:
+def _search(session: Session, ask: Ask, open_: BoolArray, most: int) -> BoolArray | None:
     """Move the cheapest (U,) victims that fit elsewhere; None: nothing was moved."""
     victims = session.victims
-    trial = eviction.Trial(session, gang)
-    ways = Ways(victims, eviction.usefulness(session, gang))
+    trial = eviction.Trial(session, ask)
+    ways = Ways(victims, eviction.usefulness(session, ask))
     open_ = open_ & (ways.freed > 0)
     if not open_.any() or trial.fits(np.zeros_like(open_)):
         return None
@@ -139,7 +145,7 @@ def _search(session: Session, gang: GangState, open_: BoolArray, most: int) -> B
         if chosen is None:
             return None
         owners = sorted(np.unique(victims.gang[chosen]), key=lambda at: victims.gangs[at].key)
-        misfits = owners[:1] if len(owners) > most else _relocate(session, gang, chosen, owners)
+        misfits = owners[:1] if len(owners) > most else _relocate(session, ask, chosen, owners)
         if not misfits:
             return chosen
         open_ &= ~np.isin(victims.gang, misfits)
@@ -147,19 +153,17 @@ def _search(session: Session, gang: GangState, open_: BoolArray, most: int) -> B
 
 
 def _relocate(
-    session: Session, gang: GangState, chosen: BoolArray, owners: Sequence[int]
+    session: Session, ask: Ask, chosen: BoolArray, owners: Sequence[int]
 ) -> Sequence[int]:
     """Evict the (U,) units, place the gang and their owners, or undo it; return the misfits."""
-    mark, misfits = session.mark(), owners
+    gang, mark, misfits = ask.gang, session.mark(), owners
     for tight in (False, True):
-        session.evict(gang, chosen, ACTION)
+        session.evict(ask, chosen, ACTION)
         moved = {owner: _displaced(session, owner, chosen) for owner in owners}
         # The large gangs first: they fit on fewer nodes.
         order = sorted(moved.values(), key=lambda one: (-float(one.lacking().sum()), one.spec.key))
-        session.tight = tight
         for each in (gang, *order):
-            attempt(session, each)
-        session.tight = False
+            attempt(session, replace(ask, gang=each, tight=tight))
         misfits = [owner for owner, each in moved.items() if each.need > each.promised]
         if not misfits and gang.need <= gang.promised:
             for each in order:  # they start only after their old pods are gone

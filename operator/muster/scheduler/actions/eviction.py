@@ -18,7 +18,8 @@ import numpy as np
 from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
-from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, is_short
+from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, short
+from muster.scheduler.ask import Ask
 from muster.scheduler.budget import ATTEMPT, VICTIM
 from muster.scheduler.capacity import ALL, Some
 from muster.scheduler.model import (
@@ -32,10 +33,10 @@ from muster.scheduler.model import (
 )
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
-from muster.scheduler.victims import Victims
+from muster.scheduler.victims import Price, Victims
 from muster.scheduler.ways import FEW, LONG, Nearness, Ways
 
-Among = Callable[[Session, GangState], BoolArray]
+Among = Callable[[Session, Ask], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
 
 
@@ -62,8 +63,10 @@ ACTION: Final = {
 """The action that asks each hook."""
 
 
-def starving(session: Session, *, fair: bool = False, extras: bool = False) -> Iterator[GangState]:
-    """Yield the gangs that wait for their minimum, best queue and best gang first.
+def starving(
+    session: Session, gangs: Iterable[GangState], *, fair: bool = False, extras: bool = False
+) -> Iterator[GangState]:
+    """Yield those of the gangs that wait for their minimum, best queue and best gang first.
 
     Before them those that have lost members, unless somebody who ranks higher waits in their
     queue: he would only evict them in their turn.
@@ -71,7 +74,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
     found: list[GangState] = []
-    for gang in session.asking:
+    for gang in gangs:
         # What is kept for a lost member may be room that nobody is about to leave.
         taken = (gang.promised and not gang.protected) or gang.lost or gang.spec.polite
         # As long as its own pods are there, be it that their node is silent, no room lets a gang
@@ -120,43 +123,38 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     Gangs that are alike are looked at once, as long as nothing has changed.
     """
     session.respect(gang.spec.priority)
+    # Any of the tasks of a gang may be those above its minimum, so that what frees the right node
+    # can go.
+    ask = Ask(gang, singly=True, explains=False)
     rank = (grounds, gang.spec.queue, gang.spec.priority, gang.protected)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
-    known = rank in session.memory or key in session.memory
-    if known or not session.budget.may_search(gang.spec.key):
+    known = session.caches.fruitless
+    if rank in known or key in known or not session.budget.may_search(gang.spec.key):
         return False
-    open_ = grounds.among(session, gang)
+    open_ = grounds.among(session, ask)
     # The passes over all units are boolean: measured, all of them cost a quarter of a unit each.
     session.budget.spend(len(open_) // 4)
     # Its own tasks, which are nothing to it, may have to go for one that is alike.
     own = grounds.forfeit and gang.spec.ready > 0
     if not open_.any():
         if not own:
-            session.memory[rank] = True
+            known.add(rank)
         return False
-    # A try refuses the gang anew, in a cluster where others have gone; what is told is what is
-    # true of the one there is.
-    reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
-    with session.silence():
-        mark, kept = session.mark(), _kept(session, gang)
+    mark, kept = session.mark(), _kept(session, gang)
+    for each in kept:
+        session.recall(each)
+    if _make_room(session, ask, open_, rank):
         for each in kept:
-            session.recall(each)
-        found = _make_room(session, gang, open_, rank)
-        if not found:
-            session.undo(mark)
-        for each in kept if found else ():
             if each.need > each.promised and not each.lost:
                 protect.hold(session, each)
-    if found:
-        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
-    else:
-        # Those of another namespace may find what it did not.
-        if not (own or session.budget.exhausted()):
-            session.memory[key] = True
-        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = reason
-    return found
+        return True
+    session.undo(mark)
+    # Those of another namespace may find what it did not.
+    if not (own or session.budget.exhausted()):
+        known.add(key)
+    return False
 
 
 def _kept(session: Session, gang: GangState) -> Sequence[GangState]:
@@ -166,8 +164,7 @@ def _kept(session: Session, gang: GangState) -> Sequence[GangState]:
     """
     if not gang.protected:
         return ()
-    held = session.remember("protected", lambda: [g for g in session.gangs if g.protected])
-    return [g for g in held if g.promised and (g is gang or _precedes(gang, g))]
+    return [g for g in session.protected if g.promised and (g is gang or _precedes(gang, g))]
 
 
 def _precedes(gang: GangState, other: GangState) -> bool:
@@ -176,20 +173,20 @@ def _precedes(gang: GangState, other: GangState) -> bool:
     return gang.protected and spec.queue == behind.queue and spec.priority > behind.priority
 
 
-def _make_room(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) -> bool:
+def _make_room(session: Session, ask: Ask, open_: BoolArray, rank: _Rank) -> bool:
     """Evict what has to go of the (U,) open units; say whether the gang gets in.
 
     Else the caller undoes it.
     """
-    victims = session.victims
-    ways, prices = _ways(session, gang, rank)
+    gang, victims = ask.gang, session.victims_for(ask)
+    ways, prices = _ways(session, ask, rank)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
     singly = victims.spread(victims.surplus > 0)
     open_ = open_ & (ways.freed > 0) & (victims.whole | singly)
     # A look at what would come free costs less than one at all that is free.
     if not open_.any():
         return False
-    trial = Trial(session, gang)
+    trial = Trial(session, ask)
     if trial.fits(np.zeros(len(open_), np.bool_)):
         return False
 
@@ -207,42 +204,42 @@ def _make_room(session: Session, gang: GangState, open_: BoolArray, rank: _Rank)
         return not reclaims or len(rules.lawful(grounds.hook, gang, victims, units)) == len(units)
 
     chosen = choose(ways, open_, trial, allowed, prices, is_fair)
-    if chosen is None and (open_ & (friends := _friends(session, gang))).any():
+    if chosen is None and (open_ & (friends := _friends(session, ask))).any():
         # With too many gone there is nobody left to be near to.
         chosen = choose(ways, open_ & ~friends, trial, allowed, prices, is_fair)
-    if chosen is not None and (reclaims or _is_fair(session, gang, chosen)):
-        session.evict(gang, chosen, ACTION[grounds.hook])
-        attempt(session, gang)
+    if chosen is not None and (reclaims or _is_fair(session, ask, chosen)):
+        session.evict(ask, chosen, ACTION[grounds.hook])
+        attempt(session, ask)
         if gang.need <= gang.promised:
-            seal(session, gang, chosen)
+            seal(session, ask, chosen)
             return True
     return False
 
 
-def _ways(session: Session, gang: GangState, rank: _Rank) -> tuple[Ways, Prices]:
+def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
     """Return the orders to look at units for the gang, and what they led to before.
 
     Gangs that are alike share both; those share the orders to which each task is as useful.
     """
-    victims = session.victims
+    gang, victims = ask.gang, session.victims_for(ask)
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
-        return Ways(victims, usefulness(session, gang)), {}
-    parts, suits = _parts(session, gang), _suits(session, gang)
+        return Ways(victims, usefulness(session, ask)), {}
+    parts, suits = _parts(session, ask), _suits(session, gang)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    prices: Prices = session.remember(("prices", rank, demand, _lacks_slots(session, gang)), dict)
-    key = (rank, parts.tobytes(), suits.tobytes())
-    kept: dict[object, Ways] = session.remember("ways", dict)
+    prices = session.caches.prices.setdefault((rank, demand, _lacks_slots(session, gang)), {})
+    key, kept = (rank, parts.tobytes(), suits.tobytes()), session.caches.ways
     if key not in kept:
         # As with `Session.fit`, columns for all of very many kinds would fill the memory.
         if len(kept) == KEPT:
             del kept[next(iter(kept))]
-        kept[key] = Ways(victims, usefulness(session, gang), even=True)
+        kept[key] = Ways(victims, usefulness(session, ask), even=True)
     return kept[key], prices
 
 
-def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
+def _is_fair(session: Session, ask: Ask, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
-    victims, queue, units = session.victims, gang.queue, np.flatnonzero(chosen)
+    gang, victims = ask.gang, session.victims_for(ask)
+    queue, units = gang.queue, np.flatnonzero(chosen)
     of = victims.queue[units]
     freed = {
         victims.queues[i]: victims.amount[units[of == i]].sum(axis=0)
@@ -259,49 +256,39 @@ def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     return all(other is None or session.rules.overused(other) for other in queues)
 
 
-def others(session: Session, gang: GangState) -> BoolArray:
+def others(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what is there of other gangs.
 
     Those aside that their queue spares, and those whose members are being replaced: these give
     way only to who is mended before them.
     """
-    victims = session.victims
+    gang, victims = ask.gang, session.victims_for(ask)
     marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
-    spared = session.remember("spared", lambda: _spared(session))
-    if spared is not None:
-        marks &= ~victims.spread(spared)
-    for other in session.remember("protected", lambda: [g for g in session.gangs if g.protected]):
+    if session.spared is not None:
+        marks &= ~victims.spread(session.spared)
+    for other in session.protected:
         if other.need and not _precedes(gang, other):
             marks &= ~victims.own(other.spec)
     return marks
-
-
-def _spared(session: Session) -> BoolArray | None:
-    """Return (G,) of which gangs nothing may be evicted now; None: that is so of none."""
-    snapshot, gangs = session.snapshot, session.victims.gangs
-    if not snapshot.sparing:
-        return None
-    spared = (snapshot.spared_until(gang) > snapshot.now for gang in gangs)
-    return np.fromiter(spared, np.bool_, len(gangs))
 
 
 KEPT: Final = 32
 """How many ways are kept at a time."""
 
 
-def usefulness(session: Session, gang: GangState) -> FloatArray:
+def usefulness(session: Session, ask: Ask) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
-    victims, suits = session.victims, _suits(session, gang)
-    each = _parts(session, gang)[victims.pod_set] * suits[victims.node]
+    victims, suits = session.victims_for(ask), _suits(session, ask.gang)
+    each = _parts(session, ask)[victims.pod_set] * suits[victims.node]
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
     # As useful as all of the need: without them the gang fits nowhere, however much room there is.
-    parts[_in_the_way(session, gang, suits)] += 1
+    parts[_in_the_way(session, ask, suits)] += 1
     return parts
 
 
-def _parts(session: Session, gang: GangState) -> FloatArray:
+def _parts(session: Session, ask: Ask) -> FloatArray:
     """Return (L,) what part of the gang's need one task of each pod set holds."""
-    lacking, full = gang.lacking(), _lacks_slots(session, gang)
+    lacking, full = ask.gang.lacking(), _lacks_slots(session, ask.gang)
     # Slots are nearly always there: counted as a need they would make of many small pods the most
     # useful victims.
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
@@ -321,15 +308,12 @@ def _suits(session: Session, gang: GangState) -> BoolArray:
 
 def _lacks_slots(session: Session, gang: GangState) -> bool:
     """Say whether any of the nodes that suit has no slot for a pod left."""
-    spent = session.remember(
-        ("slots", session.room.state), lambda: session.room.free(ALL)[:, PODS] < SLOT
-    )
-    return bool((spent & _suits(session, gang)[:-1]).any())
+    return bool((session.room.free(_suits(session, gang)[:-1])[:, PODS] < SLOT).any())
 
 
-def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray:
+def _in_the_way(session: Session, ask: Ask, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
-    victims = session.victims
+    gang, victims = ask.gang, session.victims_for(ask)
     rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
     wanted = {tasks.pod_set.shape for tasks in gang.tasks if tasks.shape.ports}
     if not wanted and not any(map(len, rivals)):
@@ -345,10 +329,11 @@ def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray
     return np.unique(victims.unit[tasks])
 
 
-def _friends(session: Session, gang: GangState) -> BoolArray:
+def _friends(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
-    victims, marks = session.victims, np.zeros(len(session.victims.gang), np.bool_)
-    friends = [session.room.affinity.rivals(tasks.pod_set.shape)[1] for tasks in gang.tasks]
+    victims = session.victims_for(ask)
+    marks = np.zeros(len(victims.gang), np.bool_)
+    friends = [session.room.affinity.rivals(t.pod_set.shape)[1] for t in ask.gang.tasks]
     pod_sets = [
         i for i, pod_set in enumerate(victims.pod_sets) if any(pod_set.shape in f for f in friends)
     ]
@@ -356,14 +341,15 @@ def _friends(session: Session, gang: GangState) -> BoolArray:
     return marks
 
 
-def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
+def seal(session: Session, ask: Ask, chosen: BoolArray) -> None:
     """Let it stand that the (U,) chosen units go for the gang."""
+    gang, victims = ask.gang, session.victims_for(ask)
     # What was in the way may have been a limit of the queue alone: then there is nothing to wait
     # for.
     if session.rules.ready(gang) and gang.placements and gang not in session.started:
         session.started.append(gang)
     gang.evicts, gang.reserved, gang.room, gang.eta = True, False, {}, None
-    victims = session.victims
+    gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
         # Pods that it was given in this cycle would start only to go with the rest.
@@ -378,16 +364,17 @@ class Trial:
     pods matter, they exclude most sets, and the others are tried on the session.
     """
 
-    def __init__(self, session: Session, gang: GangState) -> None:
+    def __init__(self, session: Session, ask: Ask) -> None:
         """Charge the trials to the budget of the session."""
         self.budget: Final = session.budget
-        self._session, self._gang, self._demand = session, gang, gang.demand()
+        gang, self._victims = ask.gang, session.victims_for(ask)
+        self._session, self._ask, self._demand = session, ask, gang.demand()
         shapes = [tasks.shape for tasks, _ in self._demand]
         several, confined = len(shapes) > 1, session.rules.cramped(gang) is not None
         self._tied = any(shape.tied or shape.ports for shape in shapes)
         self._exact = not (several or self._tied or confined)
-        self._lasting = session.lasting(gang.tasks[0])
-        self._fits = [session.fit(tasks, future=True) for tasks, _ in self._demand]
+        self._lasting = session.lasting(ask, gang.tasks[0])
+        self._fits = [session.fit(ask, tasks, future=True) for tasks, _ in self._demand]
         requests = np.array([shape.request for shape in shapes])
         self._columns = np.flatnonzero(requests.any(axis=0)).tolist()
         self._requests = requests[:, self._columns]
@@ -404,7 +391,7 @@ class Trial:
         # Evictions never make a gang exceed limits that it keeps already.
         limited = self._exact and session.rules.admissible(gang, self._lacking) is not None
         self._limited = limited
-        self._evaluate(np.zeros(len(session.victims.gang), np.bool_))
+        self._evaluate(np.zeros(len(self._victims.gang), np.bool_))
         self._is_narrow = False
 
     def narrowed(self, chosen: BoolArray) -> Trial:
@@ -415,7 +402,7 @@ class Trial:
 
     def _evaluate(self, some: BoolArray) -> None:
         """Sum what the nodes without these (U,) units give, which stays the same."""
-        victims, self._some, self._is_narrow = self._session.victims, some, True
+        victims, self._some, self._is_narrow = self._victims, some, True
         members = victims.tasks(some)
         members = members[victims.node[members] >= 0]
         self._unit = victims.unit[members]
@@ -433,7 +420,7 @@ class Trial:
         """Evict all units inside where ports or other pods matter, which can only add nodes."""
         mark = self._session.mark()
         if self._tied and len(self._unit):
-            self._session.evict(self._gang, self._some, None)
+            self._session.evict(self._ask, self._some, None)
         yield
         self._session.undo(mark)
 
@@ -489,19 +476,20 @@ class Trial:
 
     def _rehearse(self, chosen: BoolArray) -> bool:
         """Return whether the gang can be placed without the units, which is undone."""
-        session, gang, mark = self._session, self._gang, self._session.mark()
+        session, ask, gang = self._session, self._ask, self._ask.gang
+        mark = session.mark()
         if chosen.any():
-            session.evict(gang, chosen, None)
-        if not (self._tied and is_short(session, gang)):
+            session.evict(ask, chosen, None)
+        if not (self._tied and short(session, ask, gang.demand())):
             self.budget.spend(ATTEMPT)
-            attempt(session, gang)
+            attempt(session, ask)
         placed = gang.need <= gang.promised
         session.undo(mark)
         return placed
 
     def enough(self, order: IntArray) -> IntArray | None:
         """Return the fewest of the first units that are enough; None: even all are not."""
-        victims, few, many = self._session.victims, self._least(order), len(order)
+        victims, few, many = self._victims, self._least(order), len(order)
         if not 0 < few <= many:
             return None
         if (self._exact and not self._limited) or self.fits(mark(victims, order[:few])):
@@ -520,7 +508,7 @@ class Trial:
 
     def _least(self, order: IntArray) -> int:
         """Return how many of the first units the sums require, by one sum over them all."""
-        turns = _turns(self._session.victims, order, self._unit)
+        turns = _turns(self._victims, order, self._unit)
         rows = np.flatnonzero(turns < len(order))
         # By node, and on each in the order in which they go: then the running sum of a node's rows
         # is what is free there after each of them.
@@ -546,7 +534,7 @@ class Trial:
 
     def spare(self, units: IntArray) -> IntArray:
         """Return the positions of those of these units that might stay, one alone."""
-        victims, width = self._session.victims, len(self._nodes)
+        victims, width = self._victims, len(self._nodes)
         rows = np.flatnonzero(mark(victims, units)[self._unit])
         owner, place = _owners(victims, units, self._unit[rows]), self._place[rows]
         pairs, pair = np.unique(owner * width + place, return_inverse=True)
@@ -580,15 +568,15 @@ class Trial:
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Return whether the queue's limits allow the gang once these are gone."""
-        session, victims, queue = self._session, self._session.victims, self._gang.spec.queue
+        session, victims, gang = self._session, self._victims, self._ask.gang
         mark, lacking = session.mark(), self._lacking
         # Where limits depend on each other, what other queues release may matter to this one.
         if session.snapshot.intertwined:
-            session.evict(self._gang, chosen, None)
-        elif queue in victims.queues:
-            own = chosen & (victims.queue == victims.queues.index(queue))
+            session.evict(self._ask, chosen, None)
+        elif gang.spec.queue in victims.queues:
+            own = chosen & (victims.queue == victims.queues.index(gang.spec.queue))
             lacking = lacking - victims.amount[own].sum(axis=0)
-        refusal = session.rules.admissible(self._gang, lacking)
+        refusal = session.rules.admissible(gang, lacking)
         session.undo(mark)
         return refusal is None
 
@@ -629,7 +617,6 @@ def _owners(victims: Victims, going: IntArray, units: IntArray) -> IntArray:
     return owners
 
 
-Price = tuple[int, float, int, float]
 Prices = dict[int, Price]
 Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""

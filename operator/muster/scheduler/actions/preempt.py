@@ -6,47 +6,47 @@ Within a gang, too, a role of higher priority takes the room of extra tasks of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from muster.scheduler.actions.eviction import ACTION, Grounds, claim, others, starving
+from muster.scheduler.ask import Ask
 from muster.scheduler.model import BoolArray, IntArray
-from muster.scheduler.session import Session
+from muster.scheduler.session import Session, cached
 from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.victims import Victims
 
 HOOK: Final = "preemptable"
 
 
-def preempt(session: Session) -> None:
-    """Evict lower priorities for higher ones of the same queue; at first who has overrun.
+def preempt(session: Session, gangs: Sequence[GangState]) -> None:
+    """Evict lower priorities for these gangs in their queue; gangs that overran come first.
 
-    Who runs for longer than it said goes for a gang whose times were not kept, if it may start
-    again and ranks no higher, of whatever queue it is.
+    A gang that ran longer than its estimate is evicted for a gang that missed its start time, if
+    it can restart and has no higher priority, in any queue.
     """
     if not session.rules.asks(HOOK):
         return
-    # Any of the tasks of a gang may be those above its minimum, so that what frees the right node
-    # can go.
-    session.singly = True
-    for gang in starving(session):
+    for gang in starving(session, gangs):
         # Overdue ones first, and alone if they are enough: they have had what they asked for.
         if not (gang.spec.misled and claim(session, gang, OVERDUE)):
             claim(session, gang, LESSER)
     # Behind the starving ones: extras never come before anybody's minimum.
-    for gang in sorted(session.asking, key=session.order):
+    for gang in sorted(gangs, key=session.order):
         if session.rules.ready(gang) and not (gang.promised or gang.lost or gang.spec.polite):
             session.respect(gang.spec.priority)
             for tasks in gang.tasks:
                 _inside(session, gang, tasks)
 
 
-def _lesser(session: Session, gang: GangState) -> BoolArray:
+def _lesser(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what ranks below the gang: lower priorities, and extras of its own one.
 
     Extras never evict anybody, so that two gangs of one priority cannot do so in turn.
     """
-    victims, spec = session.victims, gang.spec
+    victims, spec = session.victims_for(ask), ask.gang.spec
 
     def below() -> BoolArray:
         lower = victims.priority < spec.priority
@@ -55,19 +55,17 @@ def _lesser(session: Session, gang: GangState) -> BoolArray:
         marks: BoolArray = (lower | equal) & name[victims.queue.astype(np.int64)]
         return marks
 
-    found = session.remember(("below", spec.queue, spec.priority), below)
-    return found & others(session, gang)
+    key = (spec.queue, spec.priority)
+    return cached(session.caches.below, key, below) & others(session, ask)
 
 
-def _overdue(session: Session, gang: GangState) -> BoolArray:
+def _overdue(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what has its nodes for longer than it said, and may start again."""
-    victims, now = session.victims, session.snapshot.now
-    late = session.remember(
-        "overdue",
-        lambda: np.array([one.movable and one.overran(now) for one in victims.gangs], np.bool_),
+    victims = session.victims_for(ask)
+    marks: BoolArray = victims.spread(session.overdue) & (
+        victims.priority <= ask.gang.spec.priority
     )
-    marks: BoolArray = victims.spread(late) & (victims.priority <= gang.spec.priority)
-    return marks & ~victims.critical & ~victims.guarded & others(session, gang)
+    return marks & ~victims.critical & ~victims.guarded & others(session, ask)
 
 
 LESSER: Final = Grounds(HOOK, _lesser)
@@ -76,21 +74,23 @@ OVERDUE: Final = Grounds(HOOK, _overdue, forfeit=True)
 
 def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
     """Let tasks of the gang take the room of its own extras of lower priority, one by one."""
+    ask = Ask(gang, singly=True)
+    victims = session.victims_for(ask)
     lower = any(
         pod_set.held and pod_set.priority < tasks.pod_set.priority
         for pod_set in gang.spec.pod_sets
     )
-    if not (lower and tasks.left) or session.fit(tasks).capacity.any():
+    if not (lower and tasks.left) or session.fit(ask, tasks).capacity.any():
         return
-    for unit in _own_extras(session, gang, tasks).tolist():
+    for unit in _own_extras(victims, gang, tasks).tolist():
         if tasks.promised >= tasks.left:
             return
-        if not len(session.rules.evictable(HOOK, gang, session.victims, np.array([unit]))):
+        if not len(session.rules.evictable(HOOK, gang, victims, np.array([unit]))):
             continue
-        mark, chosen = session.mark(), np.zeros(len(session.victims.gang), np.bool_)
+        mark, chosen = session.mark(), np.zeros(len(victims.gang), np.bool_)
         chosen[unit] = True
-        session.evict(gang, chosen, ACTION[HOOK])
-        picks = session.fit(tasks, future=True).choose(1)
+        session.evict(ask, chosen, ACTION[HOOK])
+        picks = session.pick(ask, tasks, 1, future=True)
         if picks.order:
             session.promise(gang, tasks, picks)
             gang.evicts = True
@@ -98,9 +98,8 @@ def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
             session.undo(mark)
 
 
-def _own_extras(session: Session, gang: GangState, tasks: PodSetState) -> IntArray:
+def _own_extras(victims: Victims, gang: GangState, tasks: PodSetState) -> IntArray:
     """Return the units of the gang above its minimum that rank below the tasks, last first."""
-    victims = session.victims
     extras = victims.own(gang.spec) & ~victims.whole & ~victims.evicted
     # By the tasks: the extras of one role may stand before the minimum of another.
     ranks = np.array([pod_set.priority for pod_set in victims.pod_sets])[victims.pod_set]

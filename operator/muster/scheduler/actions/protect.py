@@ -12,8 +12,8 @@ import numpy as np
 
 from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions.allocate import attempt, start_now
+from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import Picks
-from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
@@ -33,6 +33,7 @@ def protect(session: Session) -> None:
     ]
     degraded.sort(key=session.order)
     gangs = [gang for gang in degraded if not gang.spec.hold_expired(now)]
+    session.protected.extend(gangs)
     for gang in gangs:
         gang.protected = True
     at_fault = [_at_fault(session, gang) for gang in gangs]
@@ -61,8 +62,8 @@ def _complete(session: Session, gang: GangState) -> None:
     """Place all missing members of a gang, or none of them."""
     if diagnosis.unfit(session, gang) or session.rules.barrier(gang, gang.demand()) is not None:
         return
-    with session.silence(), session.budget.uncharged():
-        attempt(session, gang)
+    with session.budget.uncharged():
+        attempt(session, Ask(gang, explains=False))
     if session.rules.ready(gang) and gang.placements:
         session.started.append(gang)
 
@@ -81,7 +82,7 @@ def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
     for tasks in gang.tasks:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
         homes = session.welcome(tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
-        capacity = session.fit(tasks).capacity
+        capacity = session.fit(Ask(gang), tasks).capacity
         order, picks = sort_out(homes, capacity, gang.wanted(tasks, promised=True))
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
@@ -120,7 +121,7 @@ def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
                     continue
                 if session.budget.exhausted():
                     return
-                picks = session.choose(gang, tasks, 1, faulty | (domain != domain[home]))
+                picks = session.choose(Ask(gang), tasks, 1, faulty | (domain != domain[home]))
                 if picks.order:
                     rest = (i for i in tasks.waiting[tasks.taken :] if i != index)
                     tasks.waiting = [*tasks.waiting[: tasks.taken], index, *rest]
@@ -136,20 +137,21 @@ def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -
             continue
         placed = _choose(session, gang, tasks, wanted, faulty)
         if placed < wanted and faulty is None:
-            diagnosis.explain(session, gang, tasks, diagnosis.obstacles(session, tasks))
+            ask = Ask(gang)
+            diagnosis.explain(session, ask, tasks, diagnosis.obstacles(session, ask, tasks))
 
 
 def _choose(
     session: Session, gang: GangState, tasks: PodSetState, wanted: int, faulty: BoolArray | None
 ) -> int:
     """Place as many members as there is room for, those of slices with their slice."""
-    placed = 0
+    placed, ask = 0, Ask(gang)
     while placed < wanted:
-        shunned = slices.elsewhere(session, gang, tasks)
+        shunned = slices.elsewhere(session, ask, tasks)
         count = wanted if shunned is None else 1
         if shunned is not None and faulty is not None:
             shunned |= faulty
-        picks = session.choose(gang, tasks, count, faulty if shunned is None else shunned)
+        picks = session.choose(ask, tasks, count, faulty if shunned is None else shunned)
         if picks.order:
             session.place(gang, tasks, picks)
         placed += len(picks.order)
@@ -166,16 +168,16 @@ def hold(session: Session, gang: GangState) -> None:
         for choose in (_soon, _nearest):
             wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
             if wanted > 0:
-                picks = choose(session, tasks, wanted)
+                picks = choose(session, Ask(gang), tasks, wanted)
                 if picks.order:
                     session.promise(gang, tasks, picks)
 
 
-def _soon(session: Session, tasks: PodSetState, wanted: int) -> Picks:
-    return session.fit(tasks, future=True).choose(wanted)
+def _soon(session: Session, ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
+    return session.pick(ask, tasks, wanted, future=True)
 
 
-def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
+def _nearest(session: Session, _ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
     """Return the node that lacks least, so that what comes free there is kept."""
     columns = np.flatnonzero(tasks.shape.request)
     request = tasks.shape.request[columns]
@@ -214,7 +216,8 @@ def sort_out(
     return first + rest, Picks(order, nodes, counts.astype(np.int64))
 
 
-Evict = Callable[[Session, Parsed], None]
+Evict = Callable[[Session, Sequence[GangState]], None]
+"""Evicts others for these gangs."""
 
 
 def keep_moved(session: Session) -> None:
@@ -257,23 +260,20 @@ def _start_now(session: Session, gang: GangState) -> None:
     if gang.promised and 0 < gang.need <= gang.left and gang.spec.refusal is None:
         mark = session.mark()
         session.recall(gang)
-        if not start_now(session, gang):
+        if not start_now(session, Ask(gang)):
             session.undo(mark)
 
 
 def resume(session: Session, evicting: Iterable[Evict]) -> None:
     """Evict what is still in the way of gangs to which room is owed, by these actions."""
     owed = [gang for gang in session.gangs if gang.spec.owed and gang.need and not gang.promised]
-    if owed:
-        session.asking = owed
-        for action in evicting:
-            action(session, {})
-        session.asking = session.gangs
+    for evict in evicting if owed else ():
+        evict(session, owed)
 
 
 def _return(session: Session, gang: GangState) -> None:
     if gang.spec.owed:
-        attempt(session, gang)
+        attempt(session, Ask(gang))
         return
     mark = session.mark()
     take_nominated(session, gang)
@@ -285,7 +285,7 @@ def _return(session: Session, gang: GangState) -> None:
         _fill_up(session, gang)
     elif gang.spec.refusal is None:
         session.undo(mark)
-        attempt(session, gang)
+        attempt(session, Ask(gang))
 
 
 def take_nominated(session: Session, gang: GangState) -> None:
@@ -304,14 +304,14 @@ def _fill_up(session: Session, gang: GangState) -> None:
     for tasks in gang.tasks:
         wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         if wanted > 0:
-            picks = session.fit(tasks, future=True).choose(wanted)
+            picks = session.pick(Ask(gang), tasks, wanted, future=True)
             if picks.order:
                 session.promise(gang, tasks, picks)
 
 
 def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
     nodes = session.welcome(tasks, positions(session, tasks.pod_set.nominated, tasks.waiting))
-    order, picks = sort_out(nodes, session.fit(tasks).capacity, len(nodes))
+    order, picks = sort_out(nodes, session.fit(Ask(gang), tasks).capacity, len(nodes))
     if picks.order:
         tasks.waiting = [tasks.waiting[i] for i in order]
         session.place(gang, tasks, picks)
@@ -321,6 +321,7 @@ def _reserve(session: Session, gang: GangState, tasks: PodSetState) -> None:
     coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
     homes = positions(session, tasks.pod_set.nominated, coming)
     nodes = session.welcome(tasks, homes, future=True)
-    _, picks = sort_out(nodes, session.fit(tasks, future=True).capacity, len(nodes))
+    capacity = session.fit(Ask(gang), tasks, future=True).capacity
+    _, picks = sort_out(nodes, capacity, len(nodes))
     if picks.order:
         session.promise(gang, tasks, picks)

@@ -9,20 +9,20 @@ from functools import partial
 import numpy as np
 
 from muster.scheduler.actions.eviction import Grounds, claim, others, starving
+from muster.scheduler.ask import Ask
 from muster.scheduler.model import BoolArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
 
-def reclaim(session: Session) -> None:
-    """Evict where the shares allow it; without shares nothing is evicted."""
+def reclaim(session: Session, gangs: Sequence[GangState]) -> None:
+    """Evict for these gangs where the shares allow it; without shares nothing is evicted."""
     rules = session.rules
     if not (rules.asks("reach") and rules.asks("reclaimable")):
         return
-    session.singly = True
-    for gang in starving(session):
+    for gang in starving(session, gangs):
         _take_back(session, gang)
-    for gang in starving(session, extras=True):
+    for gang in starving(session, gangs, extras=True):
         _more(session, gang)
 
 
@@ -66,9 +66,9 @@ def _more(session: Session, gang: GangState) -> None:
     gang.more = 0
 
 
-def _of(queues: BoolArray, session: Session, gang: GangState) -> BoolArray:
+def _of(queues: BoolArray, session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what is there of these queues: between queues dues count, not priorities."""
-    victims = session.victims
+    victims = session.victims_for(ask)
     of = victims.queue[victims.begins].astype(np.int64)
-    marks: BoolArray = others(session, gang) & victims.spread(queues[of])
+    marks: BoolArray = others(session, ask) & victims.spread(queues[of])
     return marks

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from functools import cache
+from typing import Final, TypeVar
 
 import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
+from muster.scheduler.ask import Ask
 from muster.scheduler.budget import CYCLE
 from muster.scheduler.capacity import Stack, slots
 from muster.scheduler.model import (
@@ -34,8 +36,8 @@ from muster.scheduler.state import GangState
 
 Found = TypeVar("Found")
 Leavers = Iterable[tuple[PodSet, IntArray, IntArray]]
-Attempt = Callable[[Session, GangState], Any]
-"""Places the gang in that session if it can."""
+Start = Callable[[Session, Ask], bool]
+"""Places the gang if it can start in that session; returns whether it does."""
 
 REASONS: Final = (Reason.NOT_ENOUGH_RESOURCES, Reason.FRAGMENTED)
 """What time alone can mend."""
@@ -87,8 +89,9 @@ class _Departures:
         return tuple(found)
 
 
-def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
+def reserve(session: Session, ask: Ask, start: Start) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
+    gang = ask.gang
     # One promise only: with one for every gang that waits hardly any could pass by.
     if session.holder is not None or gang.promised or gang.protected or not gang.need:
         return
@@ -106,7 +109,7 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     short = session.rules.affordable(gang, gang.demand()) is not None
     # What is left of a gang whose hold is over had its time: nobody leaves for it before his own.
     patience = (gang.drains or gang.spec.misled) and not short and not gang.spec.admitted
-    tries = session.memory.setdefault(("reserve", short), set())
+    tries = session.caches.reservations.setdefault(short, set())
     key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
         return
@@ -119,7 +122,7 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     departures = _departures(session, gang)
     if departures is not None:
         with session.budget.uncharged(CYCLE):
-            _Search(session, gang, attempt, departures).run(patience=patience)
+            _Search(session, ask, start, departures).run(patience=patience)
 
 
 def patient_heads(session: Session) -> Iterator[GangState]:
@@ -162,13 +165,14 @@ def head_since(session: Session, gang: GangState) -> float:
     return history.head_since if history.head == gang.spec.uid else session.snapshot.now
 
 
-def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> None:
+def renew(session: Session, ask: Ask, start: Start, told: float) -> None:
     """Go on to keep the room of a gang by the time that it was told, whoever waits by now."""
+    gang = ask.gang
     kept = session.holder is not None or gang.promised or gang.protected
     departures = None if kept or gang.best_effort else _departures(session, gang)
     if departures is not None and not _limited(session, gang):
         with session.budget.uncharged(CYCLE):
-            _Search(session, gang, attempt, departures).renew(told)
+            _Search(session, ask, start, departures).renew(told)
 
 
 def release(session: Session, gang: GangState) -> None:
@@ -221,10 +225,8 @@ class _Kept:
 class _Search:
     """Looks for the room of one gang."""
 
-    def __init__(
-        self, session: Session, gang: GangState, attempt: Attempt, departures: _Departures
-    ) -> None:
-        self._session, self._gang, self._attempt = session, gang, attempt
+    def __init__(self, session: Session, ask: Ask, start: Start, departures: _Departures) -> None:
+        self._session, self._ask, self._gang, self._start = session, ask, ask.gang, start
         self._departures = departures
         room = session.room
         # What is ending counts as free: it goes without anybody's end, and long before.
@@ -362,13 +364,9 @@ class _Search:
         session, nodes = self._session, self._session.snapshot.nodes
         # Tried where only this gang waits: what others want now is no reason to promise less.
         used = nodes.allocatable - free
-        dream = session.imagine(self._gang, used, self._leaving(tenants))
-        dream.scorer = self._scorer(early=early)
-        copy = dream.gangs[0]
-        self._attempt(dream, copy)
-        # Only what is placed counts; there is nothing left that could still end, so a promise
-        # would be one of nothing.
-        if not dream.rules.ready(copy):
+        leaving, scorer = self._leaving(tenants), self._scorer(early=early)
+        dream = session.imagine(self._gang, used, leaving, scorer)
+        if not self._start(dream, replace(self._ask, gang=dream.gangs[0], ahead=True)):
             return None
         kept, closed = np.zeros_like(free), dict[int, BoolArray]()
         for _, tasks, where, counts in dream.given():
@@ -407,6 +405,8 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
     if tenancy is None:
         return None
     there, given, evicted = len(tenancy.gangs), list(session.given()), session.evicted()
+    # Terms of pods about each other know the pod sets of the snapshot, not those of the tenancy.
+    known = cache(lambda: {one.key: one.pod_sets for one in session.snapshot.gangs})
     # Who is evicted makes no room by its end: it has gone by then.
     held = _less(tenancy, evicted) if evicted else tenancy.amounts
     ends = [*(one.ends(now) for one in tenancy.gangs), *(tasks.ends for _, tasks, _, _ in given)]
@@ -432,7 +432,8 @@ def _departures(session: Session, gang: GangState) -> _Departures | None:
         at = sequence[tenant]
         if at < there:
             gone = ((p, where, -counts) for p, where, counts in evicted.get(owners[at], ()))
-            return (*_leavers(session, owners[at]), *gone)
+            held = [(p, *session.places(p.held)) for p in known()[owners[at]] if p.held]
+            return (*held, *gone)
         _, tasks, where, counts = given[at - there]
         return [(tasks.pod_set, where, counts)]
 
@@ -457,11 +458,3 @@ def _less(tenancy: Tenancy, gone: Mapping[str, Leavers]) -> IntArray:
             rows = first + (tenancy.nodes[first:last] == where[:, None]).argmax(axis=1)
             amounts[rows] -= counts[:, None] * pod_set.request
     return amounts
-
-
-def _leavers(session: Session, key: str) -> Leavers:
-    """Return (pod set, nodes, counts) of all that a gang holds."""
-    # Terms of pods about each other know the pod sets of the snapshot, not those of the tenancy.
-    gangs = session.remember("gangs", lambda: {gang.key: gang for gang in session.snapshot.gangs})
-    pod_sets = gangs[key].pod_sets
-    return [(pod_set, *session.places(pod_set.held)) for pod_set in pod_sets if pod_set.held]

@@ -18,6 +18,7 @@ from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import Trial
+from muster.scheduler.ask import Ask
 from muster.scheduler.decision import Move
 from muster.scheduler.model import UNLIMITED, Gang
 from muster.scheduler.ranks import placements
@@ -42,15 +43,13 @@ def restart(session: Session, *, search: bool) -> None:
             continue
         # What is kept for its missing members is free for the whole gang.
         session.withdraw(gang)
-        with session.silence():
-            if replaced:
-                restarts = due and _start_again(session, gang, replaced)
-            else:
-                restarts = (
-                    elsewhere
-                    and _fits_nowhere_beside(session, gang)
-                    and _start_again(session, gang)
-                )
+        ask = Ask(gang, explains=False)
+        if replaced:
+            restarts = due and _start_again(session, ask, replaced)
+        else:
+            restarts = (
+                elsewhere and _fits_nowhere_beside(session, ask) and _start_again(session, ask)
+            )
         if not restarts and (gang.protected or (replaced and not due)):
             protect.hold(session, gang)
 
@@ -66,29 +65,30 @@ def _wanted(gang: Gang) -> int:
     return sum(len(pod_set.waiting) for pod_set in gang.pod_sets)
 
 
-def _fits_nowhere_beside(session: Session, gang: GangState) -> bool:
+def _fits_nowhere_beside(session: Session, ask: Ask) -> bool:
     """Return whether the missing members do not fit beside the others, as far as is known."""
-    if not session.budget.may_search(gang.spec.key):
+    if not session.budget.may_search(ask.gang.spec.key):
         return False
-    session.respect(gang.spec.priority)
+    session.respect(ask.gang.spec.priority)
     nothing = np.zeros(len(session.victims.gang), np.bool_)
-    return not (Trial(session, gang).fits(nothing) or session.budget.exhausted())
+    return not (Trial(session, ask).fits(nothing) or session.budget.exhausted())
 
 
-def _start_again(session: Session, gang: GangState, replaced: Sequence[Given] = ()) -> bool:
+def _start_again(session: Session, ask: Ask, replaced: Sequence[Given] = ()) -> bool:
     """Evict the gang for itself if it then fits, with these replacements on the nodes it has."""
-    own, mark = session.victims.own(gang.spec), session.mark()
+    gang, mark = ask.gang, session.mark()
+    own = session.victims.own(gang.spec)
     # An assumed pod may be on its way to its node.
     if any(UNLIMITED in pod_set.started for pod_set in gang.spec.pod_sets) or not own.any():
         return False
-    session.evict(gang, own, ACTION)
+    session.evict(ask, own, ACTION)
     successor = session.new_state(_without_pods(session, gang.spec, replaced))
     admitted = diagnosis.unfit(session, successor) is None
     if admitted and session.rules.barrier(successor, successor.demand()) is None:
         if replaced:
             protect.take_nominated(session, successor)
         else:
-            attempt(session, successor)
+            attempt(session, replace(ask, gang=successor))
     if successor.need > successor.promised:
         session.undo(mark)
         return False

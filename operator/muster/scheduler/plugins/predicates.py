@@ -9,11 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from muster.scheduler import hooks
+from muster.scheduler.ask import Ask
 from muster.scheduler.domains import Domains, Room
 from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Parsed, Region
 from muster.scheduler.model import AffinityTerm, Shape
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.state import PodSetState
 
 _PRESSURE: Final = (
     ("predicate.MemoryPressureEnable", "node(s) had memory pressure"),
@@ -38,16 +39,16 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
             codes = np.where(strained, len(texts), codes).astype(np.int16)
         return codes, texts
 
-    return Hooks(feasible=feasible, regions=lambda gang: _regions(session, gang))
+    return Hooks(feasible=feasible, regions=lambda ask: _regions(session, ask))
 
 
-def _regions(session: Session, gang: GangState) -> Sequence[Sequence[Region]] | None:
+def _regions(session: Session, ask: Ask) -> Sequence[Sequence[Region]] | None:
     """Return the domains in which a gang whose members must be near each other may gather.
 
     The first of them decides it, so it must not go where the others have no room.
     """
     free: dict[int, tuple[AffinityTerm, list[PodSetState]]] = {}
-    future = session.room.releasing
+    gang, future = ask.gang, ask.ahead or session.counts_ending(ask)
     for tasks in gang.tasks:
         for term in session.room.affinity.loose(tasks.pod_set.shape, future=future)[:1]:
             free.setdefault(id(term.domain), (term, []))[1].append(tasks)
@@ -56,7 +57,7 @@ def _regions(session: Session, gang: GangState) -> Sequence[Sequence[Region]] | 
     term, members = max(free.values(), key=lambda item: item[0].domain.max(initial=-1))
     near = [(tasks, count) for tasks, count in gang.demand() if tasks in members]
     domains = Domains(term.domain, len(term.counts))
-    held = Room.now(session, gang).share(near, domains, term.domain >= 0)
+    held = Room.now(session, ask).share(near, domains, term.domain >= 0)
     shapes = frozenset(tasks.pod_set.shape for tasks in members)
     order = [d for d in np.argsort(held, kind="stable").tolist() if held[d] >= 1]
     return [*((Region(term.domain == d, shapes),) for d in order[:ATTEMPTS]), ()]

@@ -33,7 +33,7 @@ from muster.scheduler.model import (
     Refusal,
     Snapshot,
 )
-from muster.scheduler.session import Session
+from muster.scheduler.session import Session, cached
 from muster.scheduler.state import GangState, QueueState
 
 EXACT: Final = 1e-9
@@ -60,6 +60,8 @@ class Standing:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._reach: dict[tuple[str, bytes, int], Sequence[BoolArray]] = {}
+        self._paths_from: dict[str, Mapping[int, tuple[Sequence[QueueState], int]]] = {}
         snapshot = session.snapshot
         every = (*snapshot.divisions.values(), *snapshot.queues.values())
         # A lending limit of one queue bounds all others: what it keeps unused is no room for them.
@@ -127,8 +129,8 @@ class Standing:
         """
         if gang.queue is None:
             return ()
-        key = ("reach", gang.queue.spec.name, amount.tobytes(), self._session.room.state)
-        return self._session.remember(key, lambda: self._steps(gang, amount))
+        key = (gang.queue.spec.name, amount.tobytes(), self._session.room.state)
+        return cached(self._reach, key, lambda: self._steps(gang, amount))
 
     def _steps(self, gang: GangState, amount: FloatArray) -> Sequence[BoolArray]:
         session, victims = self._session, self._session.victims
@@ -170,14 +172,19 @@ class Standing:
         """
 
         def paths() -> Mapping[int, tuple[Sequence[QueueState], int]]:
-            common, there = self._ways_to(queue)
+            ways, reclaimable = self._paths
+            own = [self._tree.place[each.spec] for each in queue.lineage[::-1]]
+            depth = min(len(own), ways.shape[1])
+            # A product along the row stays 1 until the first difference.
+            common: IntArray = (ways[:, :depth] == own[:depth]).cumprod(axis=1).sum(axis=1)
+            there = (common < len(own)) & reclaimable[np.arange(len(ways)), common]
             queues, names = self._session.queues, self._session.victims.queues
             return {
                 at: (queues[names[at]].lineage[::-1], int(common[at]))
                 for at in np.flatnonzero(there).tolist()
             }
 
-        return self._session.remember(("paths", queue.spec.name), paths)
+        return cached(self._paths_from, queue.spec.name, paths)
 
     def scarce(self, amount: FloatArray) -> list[int]:
         """Return the columns of the amount, only those of which there is too little if any is."""
@@ -191,22 +198,6 @@ class Standing:
     def _wanted(self) -> FloatArray:
         wanted: FloatArray = np.sum([queue.request for queue in self._asking.values()], axis=0)
         return wanted
-
-    def _ways_to(self, queue: QueueState) -> tuple[IntArray, BoolArray]:
-        """Return of the V queues that have victims what each has in common with this one.
-
-        (V,) how many levels from the top; (V,) whether it is another, and lets go from there on.
-        """
-
-        def ways() -> tuple[IntArray, BoolArray]:
-            paths, reclaimable = self._paths
-            own = [self._tree.place[each.spec] for each in queue.lineage[::-1]]
-            depth = min(len(own), paths.shape[1])
-            # A product along the row stays 1 until the first difference.
-            common: IntArray = (paths[:, :depth] == own[:depth]).cumprod(axis=1).sum(axis=1)
-            return common, (common < len(own)) & reclaimable[np.arange(len(paths)), common]
-
-        return self._session.remember(("ways to", queue.spec.name), ways)
 
     @cached_property
     def _paths(self) -> tuple[IntArray, BoolArray]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
+from muster.scheduler.ask import Ask
 from muster.scheduler.domains import Domains, Room
 from muster.scheduler.hooks import Demand, Hooks, Parsed, Region, Slicing, switch
 from muster.scheduler.levels import Levels, Party
@@ -71,9 +72,9 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     def slices(gang: GangState) -> Sequence[Slicing] | None:
         return [party.slicing for party in levels.parties(gang) if party.slicing] or None
 
-    def regions(gang: GangState) -> Iterator[Sequence[Region]] | None:
-        parties = levels.parties(gang)
-        return _together(session, gang, parties) if parties else None
+    def regions(ask: Ask) -> Iterator[Sequence[Region]] | None:
+        parties = levels.parties(ask.gang)
+        return _together(session, ask, parties) if parties else None
 
     def numbering(gang: GangState, pod_set: PodSet) -> Sequence[IntArray] | None:
         # The party of the role itself decides, which is behind that of its job.
@@ -93,10 +94,9 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     )
 
 
-def _together(
-    session: Session, gang: GangState, parties: Sequence[Party]
-) -> Iterator[Sequence[Region]]:
+def _together(session: Session, ask: Ask, parties: Sequence[Party]) -> Iterator[Sequence[Region]]:
     """Yield where to try each party of the gang, which may have a domain in common."""
+    gang = ask.gang
     if len(parties) > 1 and gang.need:
         # Tasks that are not part of the first mix can stand in for others, and stay confined.
         parties = [
@@ -106,29 +106,29 @@ def _together(
         ]
     if len(parties) == 1:
         shapes = None if len(parties[0].pod_sets) == len(gang.spec.pod_sets) else parties[0].shapes
-        for nodes in _places(session, parties[0]):
+        for nodes in _places(session, ask, parties[0]):
             yield () if nodes is None else (Region(nodes, shapes),)
         return
     own = [party.shapes for party in parties]
-    looked = itertools.islice(_combinations(session, parties), LOOKS)
-    fitting = (chosen for chosen in looked if _hold(session, gang, parties, chosen))
+    looked = itertools.islice(_combinations(session, ask, parties), LOOKS)
+    fitting = (chosen for chosen in looked if _hold(session, ask, parties, chosen))
     for chosen in itertools.islice(fitting, COMBINATIONS):
         parts = zip(chosen, own, strict=True)
         yield tuple(Region(nodes, shapes) for nodes, shapes in parts if nodes is not None)
     # What is merely preferred must not be the reason why nothing is found.
     strict = [party for party in parties if party.asked.required]
     if len(strict) < len(parties):
-        yield from _together(session, gang, strict) if strict else ((),)
+        yield from _together(session, ask, strict) if strict else ((),)
 
 
 def _combinations(
-    session: Session, parties: Sequence[Party]
+    session: Session, ask: Ask, parties: Sequence[Party]
 ) -> Iterator[Sequence[BoolArray | None]]:
     """Yield places of all parties, those of roles inside the place of their job."""
     job, *roles = parties
 
     def several(party: Party, outer: BoolArray | None) -> Iterator[BoolArray | None]:
-        return itertools.islice(_places(session, party, len(parties), outer), PLACES)
+        return itertools.islice(_places(session, ask, party, len(parties), outer), PLACES)
 
     if not any(job.has(role.pod_sets[0]) for role in roles):
         yield from itertools.product(*(several(party, None) for party in parties))
@@ -140,23 +140,23 @@ def _combinations(
 
 
 def _places(
-    session: Session, party: Party, most: int = 1, outer: BoolArray | None = None
+    session: Session, ask: Ask, party: Party, most: int = 1, outer: BoolArray | None = None
 ) -> Iterator[BoolArray | None]:
     """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal.
 
-    `outer`: (N,) the only nodes that count; None: those that the session allows.
+    `outer`: (N,) the only nodes that count; None: those that the ask allows.
     """
     home = party.home(session)
-    outer = session.allowed if outer is None else outer
+    outer = ask.allowed if outer is None else outer
     if party.levels:
-        fitting = filter(party.allows, _fitting(session, party, most, outer))
+        fitting = filter(party.allows, _fitting(session, ask, party, most, outer))
         yield from _around(party, home) if home else fitting
     if not party.asked.required:
         yield None
 
 
 def _hold(
-    session: Session, gang: GangState, parties: Sequence[Party], chosen: Sequence[BoolArray | None]
+    session: Session, ask: Ask, parties: Sequence[Party], chosen: Sequence[BoolArray | None]
 ) -> bool:
     """Say whether nodes that several parties are to have may have room for all of these."""
     common = dict[bytes, tuple[BoolArray, list[Party]]]()
@@ -168,10 +168,10 @@ def _hold(
             # A role is part of its job as well.
             parts = {id(tasks): (tasks, n) for party in several for tasks, n in party.demand}
             demand = list(parts.values())
-            one, room = Domains(np.where(nodes, 0, -1), 1), Room.now(session, gang)
+            one, room = Domains(np.where(nodes, 0, -1), 1), Room.now(session, ask)
             tasks = list({id(t): t for party in several for t in party.tasks}.values())
             fits = room.share(demand, one, nodes)[0] >= 1
-            if not fits and not _fits_in_a_mix(gang, tasks, room.fitting(tasks, one)).any():
+            if not fits and not _fits_in_a_mix(ask.gang, tasks, room.fitting(tasks, one)).any():
                 return False
     return True
 
@@ -187,7 +187,7 @@ def _around(party: Party, home: Sequence[int]) -> Iterator[BoolArray]:
 
 
 def _fitting(
-    session: Session, party: Party, most: int, outer: BoolArray | None
+    session: Session, ask: Ask, party: Party, most: int, outer: BoolArray | None
 ) -> Iterator[BoolArray]:
     """Yield where the party may fit: in one domain, or in few narrow ones within a wider one.
 
@@ -198,7 +198,7 @@ def _fitting(
     gang, levels = party.gang, [level.domains for level in party.levels]
     if outer is not None:
         levels = [level.inside(outer) for level in levels]
-    room, demand = _in_slices(party, Room.now(session, gang))
+    room, demand = _in_slices(party, Room.now(session, ask))
 
     def share(level: Domains, nodes: BoolArray | None) -> FloatArray:
         return room.share(demand, level, nodes)
@@ -323,22 +323,15 @@ def _cramped(
     if not any(map(levels.is_own, strict)):
         return Refusal(Reason.FRAGMENTED, _no_domain(strict[0]))
 
-    def found() -> Refusal:
-        room, cut = Room.now(session, gang), next((p for p in strict if p.slicing), None)
-        one = [party for party in strict if party.asked.required]
-        shares = [_share(session, party, room) for party in one]
-        if cut is not None and cut.slicing and all((share >= 1).any() for share in shares):
-            whole = _whole_slices(cut, cut.slicing, room)
-            return Refusal(Reason.FRAGMENTED, _sliced(cut, whole))
-        tight = min(range(len(one)), key=lambda i: bool((shares[i] >= 1).any()))
-        best = _best(session, one[tight], room, shares[tight])
-        return Refusal(Reason.FRAGMENTED, f"{_no_domain(one[tight])}{best}")
-
-    demand = tuple((tasks.pod_set.shape, count, tasks.ends) for tasks, count in gang.demand())
-    asked = tuple((party.role, party.asked) for party in strict)
-    # Who has members somewhere is alike to nobody.
-    whose = gang.spec.key if gang.ready else ""
-    return session.remember(("cramped", session.room.state, demand, asked, whose), found)
+    room, cut = Room.now(session, Ask(gang)), next((p for p in strict if p.slicing), None)
+    one = [party for party in strict if party.asked.required]
+    shares = [_share(session, party, room) for party in one]
+    if cut is not None and cut.slicing and all((share >= 1).any() for share in shares):
+        whole = _whole_slices(cut, cut.slicing, room)
+        return Refusal(Reason.FRAGMENTED, _sliced(cut, whole))
+    tight = min(range(len(one)), key=lambda i: bool((shares[i] >= 1).any()))
+    best = _best(session, one[tight], room, shares[tight])
+    return Refusal(Reason.FRAGMENTED, f"{_no_domain(one[tight])}{best}")
 
 
 def _no_domain(party: Party) -> str:
