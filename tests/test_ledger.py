@@ -27,9 +27,9 @@ LEDGER = {
     "kube": 3622,
     "local": 3693,
     "muster": 1127,
-    "runtime": 2301,
+    "runtime": 2298,
     "scheduler": 10957,
-    "store": 3236,
+    "store": 3230,
     "tests": 75293,
     "tools": 2586,
 }

@@ -41,6 +41,7 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, standing
+from muster.kube import client
 from muster.kube.certificates import ssh_keys
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
 from muster.kube.events import EventRecorder, reference
@@ -496,12 +497,9 @@ class Reconciler:
 
         One that stands beside the group and cannot change goes if it is of an earlier group.
         """
-        try:
-            found = await self._kube.get(path)
-        except ApiError as error:
-            if error.code == 404:
-                return False
-            raise
+        found = await client.find(self._kube, path)
+        if found is None:
+            return False
         own = owner.controller(found["metadata"]) == job.as_owner
         self._unwatched.put(job, found)
         if own:
@@ -695,12 +693,11 @@ class Reconciler:
         return _version(found) == _version(job)
 
     async def _read_anew(self, job: Job) -> None:
-        try:
-            self._store.put(await self._kube.get(self._path(job)))
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        found = await client.find(self._kube, self._path(job))
+        if found is None:
             self._store.jobs.forget(job.key, job.uid)
+        else:
+            self._store.put(found)
 
     def _path(self, job: Job, subresource: str = "") -> str:
         return self._resource(job.kind).path(job.namespace, job.name, subresource)

@@ -15,6 +15,7 @@ from typing import Final
 from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
+from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.informer import Informer
 from muster.kube.resources import OF_KIND, Resource
@@ -296,14 +297,9 @@ class GroupInformers:
         """Return (apiVersion, kind) of what the cluster serves in the backend's groups."""
         found: set[tuple[str, str]] = set()
         for version in {api.api_version for api in self._backend.apis}:
-            try:
-                listing = await self._kube.get(f"/apis/{version}")
-            except ApiError as error:
-                if error.code != 404:
-                    raise
-                # Not served. Of any other answer, such as that of a busy server, that is not to be
-                # concluded: all groups would be taken for gone.
-                continue
+            # None: not served. Of any other answer, such as that of a busy server, that is not to
+            # be concluded: all groups would be taken for gone.
+            listing = await client.find(self._kube, f"/apis/{version}") or {}
             found |= {
                 (version, text(mapping(entry).get("kind")))
                 for entry in sequence(listing.get("resources"))

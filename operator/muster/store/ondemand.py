@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from muster.api import names
 from muster.api.model import Job, Json, ObjectView, PodView
 from muster.frameworks.base import Companion, Framework
+from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.resources import NODES, Resource
 from muster.store import parse
@@ -123,14 +124,11 @@ class Strangers:
         # While one is in the way it makes no difference which others are: each pass asks for one,
         # however many were met.
         for path in list(self._met.get(job.key, ())):
-            try:
-                self.meet(job, path, await self._kube.get(path))
-            except ApiError as error:
-                if error.code != 404:
-                    raise
-                self._lose(job.key, path)
-            else:
+            found = await client.find(self._kube, path)
+            if found is not None:
+                self.meet(job, path, found)
                 return
+            self._lose(job.key, path)
 
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
         """Return the pods among them that have one of these names."""
