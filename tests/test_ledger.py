@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3693,
     "muster": 1127,
     "runtime": 2298,
-    "scheduler": 10957,
+    "scheduler": 10945,
     "store": 3230,
     "tests": 75293,
     "tools": 2586,

@@ -223,18 +223,11 @@ class Victims:
 
     def _starts(self) -> FloatArray:
         """Return (M,) when each task began to run."""
-        created = iter(
-            [
-                g.created if g.started is None else g.started
-                for g in self.gangs
-                for pod_set in g.pod_sets
-                if pod_set.held
-            ]
-        )
-        starts: list[float] = []
-        for pod_set, age in zip(self.pod_sets, created, strict=True):
-            starts += pod_set.started or (age,) * len(pod_set.held)
-        return np.array(starts, np.float64)
+        ages = [g.created if g.started is None else g.started for g in self.gangs]
+        starts: FloatArray = np.array(ages, np.float64)[self._holder]
+        known = np.array([bool(pod_set.started) for pod_set in self.pod_sets], np.bool_)
+        starts[known[self.pod_set]] = [at for pod_set in self.pod_sets for at in pod_set.started]
+        return starts
 
     @cached_property
     def node_lost(self) -> BoolArray:
@@ -293,19 +286,14 @@ class Victims:
     def own(self, gang: Gang) -> BoolArray:
         """Return (U,) which units are the gang's."""
         mine = np.zeros(len(self.gang), np.bool_)
-        place = self._position.get(id(gang))
-        if place is not None:
-            mine[self._rows(place)] = True
+        at = self._position.get(id(gang))
+        if at is not None:
+            mine[self.begins[at] : self.begins[at] + self.sizes[at]] = True
         return mine
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """Return (U,) of each unit the (G,) value of its gang."""
         return np.repeat(values, self.sizes)
-
-    def _rows(self, gang: int) -> slice:
-        """Return the units of the gang at that position."""
-        begin = self.begins[gang]
-        return slice(begin, begin + self.sizes[gang])
 
     def _of_gangs(self, values: Iterable[float]) -> FloatArray:
         return self.spread(np.fromiter(values, np.float64, len(self.gangs)))
