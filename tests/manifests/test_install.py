@@ -16,6 +16,7 @@ import gotools
 import pytest
 import yaml
 
+from muster.kube.flowcontrol import PriorityLevel
 from muster.local import cluster, options
 
 ROOT = Path(__file__).parent.parent.parent
@@ -225,7 +226,7 @@ def test_namespaced_overlay_writes_only_where_its_jobs_are(
         },
     }
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    answer = team.ask(lambda api: api.create(path, review))
+    answer = team.ask(lambda api: api.create(path, review, PriorityLevel.PLACEMENT))
     assert answer["status"]["allowed"] is allowed
 
 
