@@ -18,19 +18,19 @@ SLACK = 60
 LEDGER = {
     "allocator": 6372,
     "api": 3895,
-    "cluster": 6397,
+    "cluster": 6394,
     "commands": 6128,
     "controller": 4156,
     "dashboard": 624,
-    "frameworks": 3073,
+    "frameworks": 3072,
     "gang": 1517,
     "kube": 3622,
     "local": 3693,
     "muster": 1127,
     "runtime": 2298,
     "scheduler": 10945,
-    "store": 3230,
-    "tests": 75293,
+    "store": 3227,
+    "tests": 75294,
     "tools": 2586,
 }
 

@@ -88,7 +88,7 @@ def parse_queue(document: Json) -> QueueInput:
     """
     spec = document.get("spec") or {}
     limits = spec.get("reservationLimits") or {}
-    seconds = edge.integer(limits.get("maxSeconds"))
+    seconds, (used, history) = edge.integer(limits.get("maxSeconds")), _use(document)
     return QueueInput(
         document["metadata"]["name"],
         edge.within(spec.get("weight"), 1, MOST_WEIGHT),
@@ -103,24 +103,21 @@ def parse_queue(document: Json) -> QueueInput:
         saturated=tuple(_saturated(spec)),
         shape=_shape(spec),
         kept=kept(document),
-        used=_used(document),
-        history=_history(document),
+        used=used,
+        history=history,
     )
 
 
-def _used(document: Json) -> tuple[float, float]:
+def _use(document: Json) -> tuple[tuple[float, float], QueueHistory]:
+    """Return what the queue had used by its status and when, and what happened in it."""
     usage = edge.mapping(edge.mapping(document.get("status")).get("usage"))
     seconds, at = edge.integer(usage.get("seconds")), edge.parse_time(usage.get("at"))
-    return (float(max(seconds or 0, 0)), at) if at is not None else (0.0, 0.0)
-
-
-def _history(document: Json) -> QueueHistory:
-    usage = edge.mapping(edge.mapping(document.get("status")).get("usage"))
+    used = (float(max(seconds or 0, 0)), at) if at is not None else (0.0, 0.0)
     head, since = usage.get("head"), edge.parse_time(usage.get("headSince"))
     last_start = edge.parse_time(usage.get("lastStart")) or 0.0
     if not isinstance(head, str) or since is None:
-        return QueueHistory(last_start)
-    return QueueHistory(last_start, head, since)
+        return used, QueueHistory(last_start)
+    return used, QueueHistory(last_start, head, since)
 
 
 def shape_document(shape: QueueShape) -> Json:

@@ -64,17 +64,16 @@ def as_framework(added: Json, listening: Json, waiting: Waiting) -> Json:
     runs_as = {key: context[key] for key in _RUNS_AS if context.get(key) is not None}
     dropped = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     secured = {**added, "securityContext": {**dropped, **runs_as}}
-    return {**secured, "resources": _ordinary(listening)} if waiting.limited else secured
-
-
-def _ordinary(container: Json) -> Json:
-    resources = mapping(container.get("resources"))
+    if not waiting.limited:
+        return secured
+    resources = mapping(listening.get("resources"))
     parts = {part: mapping(resources.get(part)) for part in ("limits", "requests")}
-    return {
+    ordinary = {
         part: {name: amounts[name] for name in _ORDINARY if name in amounts}
         for part, amounts in parts.items()
         if not amounts.keys().isdisjoint(_ORDINARY)
     }
+    return {**secured, "resources": ordinary}
 
 
 @lru_cache(maxsize=4096)

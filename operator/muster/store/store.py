@@ -358,18 +358,15 @@ class Store:
             # Its owner may have changed with it: who has lost it has to know, too.
             self._enqueue_owner(before)
             self._enqueue_owner(after)
-            self._enqueue_namesake(before)
+            if before is not None and not self.is_of_job(before):
+                # The group of a job may have that name.
+                for kind in self.frameworks:
+                    key = f"{kind}/{before.namespace}/{before.name}"
+                    if self.jobs.find(key) is not None:
+                        self._enqueue(key)
             group = after or before
             if group is not None and not self.is_of_job(group):
                 self.podgroups.changed(before, after)
-
-    def _enqueue_namesake(self, group: GroupView | None) -> None:
-        """Look again at the job whose group's name somebody else had taken."""
-        if group is not None and not self.is_of_job(group):
-            for kind in self.frameworks:
-                key = f"{kind}/{group.namespace}/{group.name}"
-                if self.jobs.find(key) is not None:
-                    self._enqueue(key)
 
     def _enqueue_owner(self, view: PodView | ObjectView | GroupView | None) -> None:
         if view is not None:
