@@ -922,7 +922,7 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
 
 
 def install_roles(api: Api, overlay: str) -> None:
-    """Apply what an overlay has of roles and bindings; those of other overlays go."""
+    """Apply the roles, bindings and FlowSchemas of an overlay; those of others are deleted."""
     documents = _roles(api, overlay)
     spaces = sorted({d["metadata"].get("namespace", OPERATOR_NAMESPACE) for d in documents})
     made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": s}} for s in spaces]
@@ -963,9 +963,10 @@ def _rendered(api: Api, overlay: str) -> str:
 
 
 def _place(kind: str, namespace: str) -> str:
-    """Return the path of the collection in which a role or what belongs to it is installed."""
-    group = "/api/v1" if kind in CORE else "/apis/rbac.authorization.k8s.io/v1"
-    scope = f"/namespaces/{namespace}" if namespace else ""
+    """Return the path of the collection of a kind that is installed."""
+    group = "/api/v1" if kind in CORE else f"/apis/{GROUPS.get(kind, RBAC)}/v1"
+    # kustomize gives a namespace to kinds that it does not know, which kubectl ignores.
+    scope = f"/namespaces/{namespace}" if namespace and kind not in GROUPS else ""
     return f"{group}{scope}/{kind.lower()}s"
 
 
@@ -976,12 +977,15 @@ ROLES: dict[str, str] = {}
 FORBIDDEN = re.compile(r".* is forbidden: User .*|.*cannot \w+ resource \".*")
 TRIED_AGAIN = "failed; will retry: "
 CORE = ("Namespace", "ServiceAccount")
+RBAC = "rbac.authorization.k8s.io"
+GROUPS = {"FlowSchema": "flowcontrol.apiserver.k8s.io"}
 INSTALLED = frozenset(
     {
         "Namespace",
         "ServiceAccount",
         "ClusterRole",
         "ClusterRoleBinding",
+        "FlowSchema",
         "Role",
         "RoleBinding",
     }
