@@ -232,6 +232,8 @@ def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
         # As with `Session.fit`, columns for all of very many kinds would fill the memory.
         if len(kept) == KEPT:
             del kept[next(iter(kept))]
+        # New columns of all units, and what each order begins with.
+        session.budget.spend(len(victims.gang))
         kept[key] = Ways(victims, usefulness(session, ask), even=True)
     return kept[key], prices
 
