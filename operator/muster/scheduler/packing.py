@@ -76,8 +76,8 @@ def _try_splits(session: Session, ask: Ask, left: Demand) -> bool:
             break
         session.budget.spend(SPLIT)
         demand = [(tasks, count) for (tasks, _), count in zip(left, mix, strict=True) if count]
-        allowed = session.rules.barrier(ask.gang, demand) is None
-        if allowed and _spread(session, ask, demand):
+        refusal = session.rules.barrier(ask.gang, demand)
+        if refusal is None and _spread(session, ask, demand):
             return True
     return False
 
@@ -164,9 +164,8 @@ def _pack(session: Session, ask: Ask, demand: Demand, spare: int) -> bool:
     if not spare and diagnosis.shortage(session, ask.gang.demand()):
         return False
     rooms = [_capacity(session, ask, tasks) for tasks, _ in demand]
-    counts = [count for _, count in demand]
-    most = (min(int(room.sum()), count) for room, count in zip(rooms, counts, strict=True))
-    if sum(most) < sum(counts) - spare:
+    most = (min(int(room.sum()), n) for room, (_, n) in zip(rooms, demand, strict=True))
+    if sum(most) < sum(count for _, count in demand) - spare:
         return False
     nodes = np.flatnonzero(np.max(rooms, axis=0))
     # Roles with equal requests and equal nodes are one kind: the fewer kinds, the fewer states.
