@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3693,
     "muster": 1127,
     "runtime": 2298,
-    "scheduler": 10949,
+    "scheduler": 10950,
     "store": 3227,
     "tests": 75298,
     "tools": 2586,

@@ -52,14 +52,12 @@ def obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     if not ask.explains:
         return _UNTOLD
     key = (session.room.state, tasks.pod_set.shape)
-    # The reservation is reported as a reason of its own, not as a shortage.
-    free = replace(ask, unreserved=True)
-    return cached(session.caches.obstacles, key, lambda: _obstacles(session, free, tasks))
+    return cached(session.caches.obstacles, key, lambda: _obstacles(session, ask, tasks))
 
 
 def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) -> None:
     """Refuse the gang because of these tasks, which did not all fit."""
-    gang, ask = ask.gang, replace(ask, unreserved=True)
+    gang = ask.gang
     demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
@@ -76,6 +74,7 @@ def _told(
     session: Session, ask: Ask, demand: Demand, tasks: PodSetState, found: Obstacles
 ) -> Told:
     """Return why these tasks did not all fit: the refusal, that in short, and what they lack."""
+    ask = replace(ask, unreserved=True)
     short = shortage(session, demand)
     reason = _hopeless(session, demand)
     if reason is None:
@@ -121,6 +120,8 @@ def amount(resource: str, value: int) -> str:
 
 
 def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
+    # The reservation is reported as a reason of its own, not as a shortage.
+    ask = replace(ask, unreserved=True)
     codes, texts = session.barred(tasks.pod_set.shape)
     counts = np.bincount(codes, minlength=len(texts) + 1)[1:].tolist()
     barred = {text: count for text, count in zip(texts, counts, strict=True) if count}
