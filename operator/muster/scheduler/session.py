@@ -337,7 +337,7 @@ class Session:
                 if all(nodes.any() for nodes in left.values()):
                     yield replace(ask, within=left)
         for within in self.rules.regions(ask):
-            yield replace(ask, within=within)
+            yield replace(ask, within=within) if within else ask
 
     def avoided(self, gang: GangState) -> BoolArray:
         """Return (N,) the nodes that the gang avoids."""

@@ -387,7 +387,7 @@ def _fill(
 ) -> Failure | None:
     """Place as many tasks as the gang lacks; return the first that did not all fit, and why."""
     gang, failed, refused = ask.gang, None, None
-    ahead, now = session.counts_ending(ask), replace(ask, tight=ask.tight or tight)
+    ahead, now = session.counts_ending(ask), replace(ask, tight=True) if tight else ask
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
     for tasks in [*order, *order] if tied else order:
