@@ -122,7 +122,8 @@ def can_be_looked_at(text: str, state: Path, cwd: Path) -> None:
     kept = cluster.find("demo")
     assert kept is not None
     assert all(kept.pids().values())
-    jobs = kept.ask(lambda api: api.items("/apis/kubeflow.org/v1/namespaces/default/tfjobs"))
+    path = "/apis/kubeflow.org/v1/namespaces/default/tfjobs"
+    jobs = kept.ask(lambda kube: kube.get(path))["items"]
     assert {job["metadata"]["name"] for job in jobs} == set(NAMES)
     again = start("--keep", state=state, cwd=cwd)
     words, _ = again.communicate(timeout=SECONDS)
