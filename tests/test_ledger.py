@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3622,
     "local": 3693,
     "muster": 1127,
-    "runtime": 2298,
+    "runtime": 2304,
     "scheduler": 10950,
     "store": 3227,
-    "tests": 75298,
+    "tests": 75302,
     "tools": 2586,
 }
 

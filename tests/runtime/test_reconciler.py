@@ -22,7 +22,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError, Exactly, UnwantedError
 from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
-from muster.runtime.reconciler import LATER, Reconciler
+from muster.runtime.reconciler import LATER, UNDER_WAY, Reconciler
 from muster.store import observe
 from muster.store.jobs import DEFAULT_LIMITS, DocumentLimits
 from muster.store.store import Store
@@ -224,11 +224,14 @@ def test_changes_of_one_object_are_made_in_their_order(story):
     assert writes == [("patch", "pods/two"), ("patch", "pods/one/status"), ("patch", "pods/one")]
 
 
-@pytest.mark.parametrize(("workers", "turns"), [(2, 1), (2_500, 3)])
+@pytest.mark.parametrize(("workers", "turns"), [(2, 1), (2_500, 10)])
 def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
     story, monkeypatch, workers, turns
 ):
-    """The lease and the probes come between observing, deciding and each thousand of creations."""
+    """Probes are answered between observing, deciding and the creations that wait at once.
+
+    10,000 of these took 100 MiB.
+    """
     document = tfjob(Worker=workers)
     document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
     story.store.put(document)
@@ -267,7 +270,7 @@ def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
     assert len(begun) == workers
     assert len(set(seen)) == min(turns, 2)
     assert len(set(begun)) == turns
-    assert max(Counter(begun).values()) <= 1_000
+    assert max(Counter(begun).values()) <= UNDER_WAY
 
 
 def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -68,6 +68,8 @@ LATER = 1.0
 """Seconds after which a job's turn comes again that waits for the pods of others."""
 LONGEST = 500
 """Characters of an error that are told."""
+UNDER_WAY: Final = 256
+"""Writes of one pass that are under way at once: each that waits for its turn takes 10 KB."""
 PODS_PER_TURN: Final = 1_000
 """Pods after which a reconcile lets the event loop turn: it serves the lease and the probes."""
 URGENCY = {
@@ -735,15 +737,19 @@ class Reconciler:
 
 async def _concurrently(
     follow: Callable[[Sequence[Action]], Coroutine[None, None, None]],
-    lanes: Iterable[Sequence[Action]],
+    lanes: Collection[Sequence[Action]],
 ) -> None:
+    left = iter(lanes)
+
+    async def follow_next() -> None:
+        for lane in left:
+            await follow(lane)
+
     # What one lane raises cancels the others. What these had sent may be carried out all the same:
     # the next pass meets it under its name.
     async with asyncio.TaskGroup() as tasks:
-        for count, lane in enumerate(lanes, 1):
-            tasks.create_task(follow(lane))
-            if count % PODS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        for _ in range(min(len(lanes), UNDER_WAY)):
+            tasks.create_task(follow_next())
 
 
 async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping[str, str]:
