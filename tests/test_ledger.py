@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10950,
     "store": 3227,
-    "tests": 75302,
+    "tests": 75306,
     "tools": 2586,
 }
 
