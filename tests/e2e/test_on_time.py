@@ -71,21 +71,21 @@ def test_node_that_rejects_pods_gets_two_of_them(api: Api, operator: Operator) -
     api.create(tfjob("guest", workers=1, restart_policy="OnFailure", run="forever"))
     note = "muster.kubeflow.org/rejections-before"
 
-    def reject(rejections: int) -> None:
+    def reject(rejections: int, *others: dict[str, str]) -> None:
         def runs(pods: dict[str, Json]) -> bool:
             pod = pods.get("guest-worker-0", {"metadata": {}})
             count = pod["metadata"].get("annotations", {}).get(note, "0")
             return count == str(rejections) and phase_of(pod) == "Running"
 
         api.wait("Pod", runs, seconds=30, what=f"pod after {rejections} rejections")
+        add_nodes(api, *others, prefix="good")
         status = {"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": None}
         api.patch("Pod", "guest-worker-0", {"status": status}, "status")
 
     reject(0)
     text = "Node bad-1 rejected pod guest-worker-0: OutOfcpu."
     api.wait_job("guest", lambda job: job.get("status", {}).get("reason") == text)
-    reject(1)
-    add_nodes(api, {"cpu": "2"}, prefix="good")
+    reject(1, {"cpu": "2"})
     api.wait("Pod", lambda pods: any(node_of(p) == "good-1" for p in pods.values()))
     api.wait_pods(1, "Running", "guest")
     api.wait_job("guest", lambda job: "reason" not in job["status"])
@@ -96,7 +96,7 @@ def test_node_that_rejects_pods_gets_two_of_them(api: Api, operator: Operator) -
     (first, _), (second, _), (_, _) = made.values()
     assert [node for _, node in made.values()] == ["bad-1", "bad-1", "good-1"]
     assert second >= first + 10
-    messages = [event["message"] for event in api.wait_events("PodRejected", "guest")]
+    messages = [event["message"] for event in api.wait_events("PodRejected", "guest", 2)]
     assert any("Nodes rejected 2 pods of this replica in a row." in text for text in messages)
 
 
