@@ -351,10 +351,10 @@ def _extend(session: Session, ask: Ask, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
     gang, tasks = ask.gang, _open(ask.gang)[0]
     count = tasks.left if alone else 1
-    # What is too much all at once may be allowed in part.
-    if count > 1 and session.rules.barrier(gang, [(tasks, count)]) is not None:
-        count = 1
     refusal = session.rules.barrier(gang, [(tasks, count)])
+    # A limit may allow one task where it refuses all.
+    if count > 1 and refusal is not None:
+        count, refusal = 1, session.rules.barrier(gang, [(tasks, 1)])
     if refusal is not None:
         gang.refuse(refusal)
         # Another role may ask for nothing that is used up.

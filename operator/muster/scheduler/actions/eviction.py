@@ -394,8 +394,7 @@ class Trial:
             self._wanted = np.append(self._wanted, self._wanted @ self._requests)
         self._lacking: FloatArray = gang.lacking()
         # Evictions never make a gang exceed limits that it keeps already.
-        limited = self._exact and session.rules.admissible(gang, self._lacking) is not None
-        self._limited = limited
+        self._limited = self._exact and session.rules.admissible(gang, self._lacking) is not None
         self._evaluate(np.zeros(len(self._victims.gang), np.bool_))
         self._is_narrow = False
 

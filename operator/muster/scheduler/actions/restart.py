@@ -58,11 +58,8 @@ def _waits(gang: GangState) -> bool:
     """Return whether all missing members want nodes, and no pods make room for them."""
     spec = gang.spec
     kept = gang.evicts or spec.owed or spec.nominated
-    return spec.refusal is None and not kept and 0 < spec.min_member - spec.ready <= _wanted(spec)
-
-
-def _wanted(gang: Gang) -> int:
-    return sum(len(pod_set.waiting) for pod_set in gang.pod_sets)
+    wanted = sum(len(pod_set.waiting) for pod_set in spec.pod_sets)
+    return spec.refusal is None and not kept and 0 < spec.min_member - spec.ready <= wanted
 
 
 def _fits_nowhere_beside(session: Session, ask: Ask) -> bool:
