@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3693,
     "muster": 1127,
     "runtime": 2304,
-    "scheduler": 10950,
+    "scheduler": 10946,
     "store": 3227,
     "tests": 75306,
     "tools": 2586,

@@ -327,7 +327,7 @@ def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
     common, found = labels(job, frameworks.of(job)), {}
     for replica in job.replicas:
         template = admitted[replica.type]
-        # What a template says of the name or namespace of its pods is not so.
+        # The name and namespace in a template do not apply to its pods.
         kept = (template.get("metadata") or {}).get("labels") or {}
         bare = {**template, "metadata": {"labels": kept}}
         own = {**common, names.REPLICA_TYPE: replica.role}

@@ -590,7 +590,7 @@ def _is_kept(gang: Gang, now: float) -> bool:
 
 
 class _Prices:
-    """What the terms of a shape cost a cycle, beside that many pods and these waiting pods."""
+    """The units that the terms of a shape cost, by the pods and shapes they are compared with."""
 
     def __init__(self, identities: Sequence[Identity], pods: int) -> None:
         self._pods, self._all = pods, len(identities)

@@ -143,7 +143,7 @@ def terms(
         # Whoever may write a group would use any class; which pods may, the API server judges.
         priority, carried = rules.priorities[named], named
     hold = edge.integer(spec.get("memberHoldSeconds"))
-    by_role = leasts.readable(annotations)  # the refusal tells what is wrong
+    by_role = leasts.readable(annotations)  # the refusal names the error
     native = edge.mapping(edge.mapping(spec.get("schedulingPolicy")).get("gang")).get("minCount")
     asked = spec.get("minMember", spec.get("minAvailable", native))
     if group is None:
@@ -190,7 +190,7 @@ def _refusal(group: GroupView) -> Refusal | None:
 
 
 def _missing(key: str) -> Refusal | None:
-    """Return why a gang waits whose group is an object, and is not there."""
+    """Return the refusal of a gang without its PodGroup; None: its group is not an object."""
     dialect, _, name = key.split("/", 2)
     text = f'PodGroup "{name}" does not exist'
     return Refusal(Reason.GROUP_MISSING, text) if dialect in _OBJECTS else None
@@ -254,7 +254,7 @@ def task_sets(members: Sequence[Member], *, by_role: bool = False) -> tuple[Task
     sets: dict[tuple[str, PodShape, int, Labels, Topology | None], dict[int, str]] = {}
     for index, (pod, ask) in enumerate(members):
         role = role_of(pod) if by_role else ""
-        # By which terms of other pods can tell the pods of a gang apart.
+        # Terms of other pods may distinguish the pods of a gang by these labels.
         labels = frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
         key = (role, ask.shape, ask.priority, labels, ask.topology)
         sets.setdefault(key, {})[index] = pod.name

@@ -122,7 +122,7 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
         if tasks.gated:
             return RoleInput(tasks.role, tasks.shape, tasks.priority, gated=fresh)
         return RoleInput(tasks.role, tasks.shape, tasks.priority, waiting=range(fresh))
-    # Every task comes into exactly one list; those that nobody makes again into none.
+    # Each task is in exactly one list; tasks that are not recreated are in none.
     waiting, returning = list[int](), list[int]()
     held, leaving, started = list[tuple[int, str]](), list[tuple[int, str]](), list[float]()
     gated = succeeded = 0

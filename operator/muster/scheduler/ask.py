@@ -16,7 +16,7 @@ class Ask:
 
     gang: GangState
     ending: bool = True
-    """The gang may be promised what pods that are ending, or are to be evicted, give back."""
+    """The gang may be promised what pods that are ending, or are to be evicted, release."""
     ahead: bool = False
     """Everything that is ending has gone."""
     unreserved: bool = False

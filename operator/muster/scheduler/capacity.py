@@ -430,8 +430,8 @@ class Fit:
         """Return nodes for up to `wanted` tasks, as if each were given its best node in turn.
 
         Equal ranks: the node that comes first by name. Shorter when the room ends. `within`: (N,)
-        the only nodes that count. `ahead`: who is beside whom must be right now, and still be once
-        all that is going has gone.
+        the only nodes that count. `ahead`: affinity and spread must hold now, and also after all
+        pods that are ending have gone.
         """
         if not (self._ranked or self.shape.tied or self.capacity.any()):
             return Picks([], np.array([], np.int64), np.array([], np.int64))

@@ -57,10 +57,10 @@ def schedule(
     if not any(gang.is_incomplete for gang in snapshot.gangs):
         return ()
     with closing(Session(snapshot, policy.openers(around))) as session:
-        # The order is that of rights: gangs that are moved, members of gangs that were whole, then
-        # room that others have already left, then what is still to be evicted for an earlier
-        # promise, then gangs that restart, then a time that was told or the head that waited for
-        # too long; what is left the policy gives away.
+        # The order is that of rights: gangs that are moved, members of admitted gangs, gangs with
+        # nominated nodes, victims for earlier promises, gangs that restart, then the earliest
+        # estimated start time or the queue head that waited for too long. The policy's actions
+        # place the others.
         keep_moved(session)
         protect(session)
         keep(session)

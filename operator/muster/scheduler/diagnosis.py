@@ -26,7 +26,7 @@ from muster.scheduler.model import (
     Queue,
     Refusal,
 )
-from muster.scheduler.session import Empty, Parts, Session, Told, cached
+from muster.scheduler.session import Empty, Explanation, Parts, Session, cached
 from muster.scheduler.state import GangState, PodSetState, QueueState
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
@@ -61,19 +61,19 @@ def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) ->
     demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
-    # Of gangs that are alike the same is said, as long as nothing has changed.
+    # Equal gangs get the same explanation, as long as nothing has changed.
     key = (session.room.state, tasks.pod_set.shape, tasks.left, _parts(demand))
-    kept = session.caches.told.get(key)
+    kept = session.caches.explanations.get(key)
     # What is in the way may have been seen behind tasks that were taken back.
     if kept is None or kept[0] is not found:
-        kept = session.caches.told[key] = found, _told(session, ask, demand, tasks, found)
-    gang.refuse(*kept[1])
+        kept = session.caches.explanations[key] = _explanation(session, ask, demand, tasks, found)
+    gang.refuse(*kept[1:])
 
 
-def _told(
+def _explanation(
     session: Session, ask: Ask, demand: Demand, tasks: PodSetState, found: Obstacles
-) -> Told:
-    """Return why these tasks did not all fit: the refusal, that in short, and what they lack."""
+) -> Explanation:
+    """Return why these tasks did not all fit, with the amounts that they lack."""
     ask = replace(ask, unreserved=True)
     short = shortage(session, demand)
     reason = _hopeless(session, demand)
@@ -95,7 +95,7 @@ def _told(
     if reason is Reason.NO_NODE_LARGE_ENOUGH and _is_from_devices(session, tasks, found):
         reason = Reason.DEVICES_ALLOCATED_BY_DRA
         sentence, summary = f"{sentence}: {_BY_DRA}", f"{summary}: {_BY_DRA}"
-    return Refusal(reason, sentence, found.counts), summary, short
+    return found, Refusal(reason, sentence, found.counts), summary, short
 
 
 def _is_from_devices(session: Session, tasks: PodSetState, found: Obstacles) -> bool:

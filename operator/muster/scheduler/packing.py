@@ -43,9 +43,9 @@ GRID: Final = 4096
 STATES: Final = (32, 512, 8192)
 """The number of states that go on from node to node, run by run."""
 STAGE: Final = 500
-"""The cost of a node, beside its patterns in each state."""
+"""The cost of a node, in addition to its patterns in each state."""
 MAX_NAMES: Final = 2**62
-"""States that can be told apart by numbers of 64 bits. Beyond that, one could replace another."""
+"""States that numbers of 64 bits can distinguish. Beyond that, one could replace another."""
 _ROUNDING: Final = 1e-9
 
 

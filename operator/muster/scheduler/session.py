@@ -41,8 +41,8 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 Parts = tuple[tuple[int, int, int, int], ...]
 """Of each role: its shape, and its missing, coming and held tasks."""
-Told = tuple[Refusal, str, Mapping[str, int]]
-"""A refusal, its summary, and what is short."""
+Explanation = tuple[Obstacles, Refusal, str, Mapping[str, int]]
+"""Obstacles, the refusal for them, its summary, and what is short."""
 JobOrder = tuple[Order, float, str, str]
 """Sort key of a gang: the plugins' answers, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
@@ -126,7 +126,7 @@ class Caches:
 
     obstacles: dict[tuple[int, int], Obstacles] = field(default_factory=dict)
     """By state and shape."""
-    told: dict[tuple[int, int, int, Parts], tuple[Obstacles, Told]] = field(default_factory=dict)
+    explanations: dict[tuple[int, int, int, Parts], Explanation] = field(default_factory=dict)
     """By state, shape, its tasks without a node, and the demand."""
     free: dict[tuple[int, bytes], FloatArray] = field(default_factory=dict)
     """(R,), by state and marks of nodes."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gangs that restart as a whole after a loss: a replacement never starts beside the pods that run.
+"""Gangs that restart as a whole after a loss: no replacement joins the pods that run.
 
 A restart is a move of the gang for itself: its own pods are evicted, and the nodes found are kept
 for their successors.
@@ -63,7 +63,7 @@ def _waits(gang: GangState) -> bool:
 
 
 def _fits_nowhere_beside(session: Session, ask: Ask) -> bool:
-    """Return whether the missing members do not fit beside the others, as far as is known."""
+    """Return whether the missing members do not fit while the others run. False if unknown."""
     if not session.budget.may_search(ask.gang.spec.key):
         return False
     session.respect(ask.gang.spec.priority)
