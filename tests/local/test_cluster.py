@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,11 @@ def test_a_component_is_started_by_its_own_command_line(
     made = handle.Cluster(files, options.Options(name="x"), 1, commands, extra=extra)
     made.start(component)
     assert started[0][: len(words)] == words
+
+
+def test_down_of_an_own_cluster_does_not_load_the_client(files: layout.Layout) -> None:
+    """The import of the API client takes most of a second, and the command sends no request."""
+    code = "import sys; from muster.local import cluster; cluster.down('x'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not files.home.exists()
+    assert "muster.kube.client" not in done.stdout.split()

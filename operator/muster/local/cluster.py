@@ -67,8 +67,6 @@ def up(wanted: Options, say: Say = lambda _: None, extra: Extra = NO_EXTRA) -> C
     whole, or has lost a component, are removed first. `say` gets a line for each part that is
     done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
     """
-    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
-
     files = layout.Layout(options.parse_name(wanted.name))
     with layout.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
         running = _load(files)
@@ -78,6 +76,8 @@ def up(wanted: Options, say: Say = lambda _: None, extra: Extra = NO_EXTRA) -> C
             return running
         _sweep(files, say)
         try:
+            from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
             if wanted.kubeconfig and contents.is_kubeconfig(wanted.kubeconfig):
                 return _use(files, wanted, wanted.kubeconfig, extra, say)
             return _bring_up(files, wanted, extra, say)
@@ -313,9 +313,10 @@ def _load(files: Layout) -> Cluster | None:
 
 def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
-    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
-
     there = handle.recorded(files.existing, Existing)
+    if there:
+        from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
     # Before anything ends: if that cluster cannot be reached, all stays for the next try.
     reached = contents.reach(there, files, say) if there and not forget else None
     records = (path.stem for path in (files.home / "run").glob("*.pid"))
