@@ -3,19 +3,12 @@
 
 from __future__ import annotations
 
-import time
-
 from support.e2e.harness import Api, Json
 
 READY = "local.muster.kubeflow.org/ready"
 HOLD = 2.0
 """Seconds of `--member-hold` in these stories."""
 FENCES = ("deleted", "tainted", "annotated")
-
-
-def outlast_the_hold() -> None:
-    """Wait for longer than the member hold."""
-    time.sleep(HOLD + 2)  # No event marks the absence of a reaction.
 
 
 def silence(api: Api, node: str) -> None:
