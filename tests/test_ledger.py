@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3072,
     "gang": 1517,
     "kube": 3622,
-    "local": 3693,
+    "local": 3694,
     "muster": 1127,
     "runtime": 2304,
     "scheduler": 10946,
     "store": 3227,
-    "tests": 75306,
+    "tests": 75277,
     "tools": 2586,
 }
 

@@ -14,7 +14,7 @@ from muster.commands.live import RefusedError
 from support.apiserver.memory import tfjob
 from support.rehearsal import virtual_cluster
 from support.rehearsal.commands import client, collect, said, stored
-from support.rehearsal.virtual_cluster import Process
+from support.rehearsal.virtual_cluster import Process, until
 
 MNIST = Reference(name="mnist")
 CONTAINER = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
@@ -51,12 +51,6 @@ async def runs(server):
     """Return the uids of the pods once the job runs."""
     await until(lambda: state(server) == "Running")
     return uids(server)
-
-
-async def until(question):
-    """Return when the answer is yes."""
-    while not question():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
 
 
 def state(server):

@@ -7,9 +7,10 @@ import asyncio
 
 import pytest
 
-from support.apiserver.memory import of_kind
+from support.apiserver.memory import tfjob
+from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process
+from support.rehearsal.virtual_cluster import Process, until
 
 RESTART = {"muster.kubeflow.org/restart": "gang"}
 RACK = {"muster.kubeflow.org/topology-required": "rack"}
@@ -17,27 +18,14 @@ RACK = {"muster.kubeflow.org/topology-required": "rack"}
 
 def role(replicas, cpus):
     """Return a role whose pods run until they are deleted."""
-    requests = {"requests": {"cpu": str(cpus)}}
-    run = {"run": "forever", "exits": "0"}
-    containers = [{"name": "tensorflow", "image": "i", "resources": requests}]
-    template = {"metadata": {"annotations": run}, "spec": {"containers": containers}}
+    run = {"annotations": {"run": "forever", "exits": "0"}}
+    template = make_template(requests={"cpu": str(cpus)}, metadata=run)
     return {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
 
 
 def create(server, name, *, annotations=RESTART, **roles):
     """Create a job."""
-    job = of_kind("TFJob", annotations=annotations, **roles)
-    job["metadata"]["name"] = name
-    server.create("tfjobs", "team", job)
-
-
-def add_node(server, name, cpus, rack=""):
-    """Show a node."""
-    server.cpus[name] = cpus
-    ready = {"type": "Ready", "status": "True"}
-    amounts = {"cpu": str(cpus), "memory": "64Gi", "pods": "110"}
-    status = {"allocatable": amounts, "conditions": [ready]}
-    server.put("nodes", {"metadata": {"name": name, "labels": {"rack": rack}}, "status": status})
+    server.create("tfjobs", "team", tfjob(name=name, annotations=annotations, **roles))
 
 
 def lose_node(server, name):
@@ -59,13 +47,6 @@ def running(server):
         for key, found in server.objects.items()
         if key[0] == "pods" and found["status"]["phase"] == "Running"
     }
-
-
-async def until(question):
-    """Return when the answer is yes; the time passes at once."""
-    async with asyncio.timeout(300):
-        while not question():  # noqa: ASYNC110 -- time passes at once
-            await asyncio.sleep(0.1)
 
 
 def play(story, seed=1):
@@ -92,11 +73,11 @@ def test_gang_restarts_on_its_own_nodes_and_others(seed):
 
     async def story(server):
         for name in ("large-1", "large-2"):
-            add_node(server, name, 8)
+            server.add_node(name, 8)
         create(server, "mnist", Chief=role(1, 8), Worker=role(1, 4))
         await until(lambda: len(running(server)) == 2)
         await asyncio.sleep(5)
-        add_node(server, "small", 4)
+        server.add_node("small", 4)
         lost = running(server)["mnist-chief-0"]
         lose_node(server, lost)
         create(server, "rival", Worker=role(1, 8))
@@ -120,7 +101,7 @@ def test_gang_restarts_in_another_rack_after_two_losses(seed):
     async def story(server):
         for rack in "ab":
             for number in range(4):
-                add_node(server, f"{rack}{number}", 1, rack)
+                server.add_node(f"{rack}{number}", 1, rack=rack)
         create(server, "mnist", annotations=RESTART | RACK, Worker=role(4, 1))
         await until(lambda: len(running(server)) == 4)
         await asyncio.sleep(5)
@@ -142,7 +123,7 @@ def test_two_gangs_lose_a_node_each_and_one_restarts(seed):
 
     async def story(server):
         for number in range(5):
-            add_node(server, f"n{number}", 1)
+            server.add_node(f"n{number}", 1)
         for name in ("one", "two"):
             create(server, name, Worker=role(2, 1))
         await until(lambda: len(running(server)) == 4)
@@ -168,7 +149,7 @@ def test_gang_restarts_when_an_autoscaler_adds_the_node(seed):
 
     async def story(server):
         for name in ("n0", "n1"):
-            add_node(server, name, 1)
+            server.add_node(name, 1)
         create(server, "mnist", Worker=role(2, 1))
         await until(lambda: len(running(server)) == 2)
         await asyncio.sleep(5)
@@ -176,7 +157,7 @@ def test_gang_restarts_when_an_autoscaler_adds_the_node(seed):
         lose_node(server, before["mnist-worker-0"])
         await asyncio.sleep(300)
         assert not server.taken
-        add_node(server, "n2", 1)
+        server.add_node("n2", 1)
         after = {"mnist-worker-0": "n2", "mnist-worker-1": before["mnist-worker-1"]}
         await until(lambda: running(server) == after and server.taken)
 
@@ -191,7 +172,7 @@ def test_next_leader_completes_a_restart(seed):
     async def story(server, dice):
         process = asyncio.create_task(Process(server).run())
         for number in range(3):
-            add_node(server, f"n{number}", 1)
+            server.add_node(f"n{number}", 1)
         create(server, "mnist", Worker=role(2, 1))
         await until(lambda: len(running(server)) == 2)
         await asyncio.sleep(5)

@@ -11,7 +11,7 @@ import pytest
 from support.apiserver.memory import of_kind
 from support.builders.mpijobs import mpijob
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process
+from support.rehearsal.virtual_cluster import Process, until
 
 CPUS = {"n1": 4, "n2": 4}
 TOLD = {"run": "forever", "exits": "0"}
@@ -78,13 +78,6 @@ class Followed(Process):
             assert verb == ("patch" if plural == "mpijobs" else "create"), self.requests
             found.setdefault(step, set()).add(plural)
         return list(found.values())
-
-
-async def until(question):
-    """Return when the answer is yes."""
-    async with asyncio.timeout(60):
-        while not question():  # noqa: ASYNC110 -- time passes at once
-            await asyncio.sleep(0.02)
 
 
 async def runs(server):

@@ -11,7 +11,7 @@ import pytest
 from muster.api.edge import parse_time
 from support.apiserver.memory import tfjob
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process
+from support.rehearsal.virtual_cluster import Process, until
 
 UPSTREAM = frozenset({"conditions", "replicaStatuses", "startTime", "completionTime"})
 COUNTS = frozenset({"active", "succeeded", "failed", "selector"})
@@ -61,12 +61,6 @@ class Story:
         status = self.server.objects[JOB].get("status") or {}
         return any(c["type"] == condition for c in status.get("conditions", ()))
 
-    async def until(self, question):
-        """Return when the answer is yes."""
-        async with asyncio.timeout(60):
-            while not question():  # noqa: ASYNC110 -- time passes at once
-                await asyncio.sleep(0.1)
-
 
 @pytest.fixture
 def play():
@@ -93,7 +87,7 @@ def test_failed_pod_is_replaced_once(play):
 
     async def scene(story, _process, _task):
         story.create(exits="137,0")
-        await story.until(lambda: story.ended("Succeeded"))
+        await until(lambda: story.ended("Succeeded"))
         await asyncio.sleep(30)
         assert story.server.made["pods", "team", "mnist-worker-0"] == 2
         assert story.writes < 15
@@ -106,7 +100,7 @@ def test_restarts_reach_the_backoff_limit(play):
 
     async def scene(story, _process, _task):
         story.create(exits="137", backoffLimit=2)
-        await story.until(lambda: story.ended("Failed"))
+        await until(lambda: story.ended("Failed"))
         assert story.server.made["pods", "team", "mnist-worker-0"] == 2
 
     play(scene)
@@ -118,14 +112,14 @@ def test_finished_job_expires_after_its_completion(play, restarts):
 
     async def scene(story, _process, task):
         story.create(ttlSecondsAfterFinished=20)
-        await story.until(lambda: story.ended("Succeeded"))
+        await until(lambda: story.ended("Succeeded"))
         completed = parse_time(story.server.objects[JOB]["status"]["completionTime"])
         await asyncio.sleep(10)
         if restarts:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             task = asyncio.create_task(Process(story.server).run())
-        await story.until(lambda: JOB not in story.server.objects)
+        await until(lambda: JOB not in story.server.objects)
         expired = parse_time(story.server.now)
         assert completed + 20 <= expired <= completed + 23
         if restarts:
@@ -140,7 +134,7 @@ def test_missing_fields_are_reported(play, caplog):
 
     async def scene(story, process, _task):
         story.create()
-        await story.until(lambda: story.ended("Succeeded"))
+        await until(lambda: story.ended("Succeeded"))
         await asyncio.sleep(5)
         return story.events, process.reconciler.unstored
 

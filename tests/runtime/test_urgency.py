@@ -13,7 +13,7 @@ from muster.kube.flowcontrol import PriorityLevel
 from muster.scheduler import policy
 from support.apiserver.memory import of_kind
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process
+from support.rehearsal.virtual_cluster import Process, until
 
 CLASSES = {"high": 1000, "low": -10}
 TENANTS, EACH, SECONDS = 20, 2, 0.4
@@ -61,13 +61,6 @@ async def clog(gate):
             tasks.create_task(write(urgency, f"tenant-{number}"))
         for _ in range(2 * gate.width):
             tasks.create_task(write(PriorityLevel.PLACEMENT, "tenant-0"))
-
-
-async def until(question):
-    """Wait until that is so."""
-    async with asyncio.timeout(200):
-        while not question():  # noqa: ASYNC110 -- time passes at once
-            await asyncio.sleep(0.05)
 
 
 async def seconds(make, server, *, after):

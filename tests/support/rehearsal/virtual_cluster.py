@@ -129,10 +129,7 @@ class Server:
         self.slow = (0.0, 0.01, 0.05)
         """Seconds that an answer, or an event, may take."""
         for name, count in cpus.items():
-            amounts = {"cpu": str(count), "memory": "64Gi", "pods": "110", **DISK}
-            ready = [{"type": "Ready", "status": "True"}]
-            status = {"allocatable": amounts, "conditions": ready}
-            self.put("nodes", {"metadata": {"name": name}, "status": status})
+            self.add_node(name, count)
 
     def spawn(self, work):
         """Have something done beside all else."""
@@ -320,6 +317,15 @@ class Server:
         self.put("pods", pod)
 
     # What people do.
+
+    def add_node(self, name, cpus, **labels):
+        """Show a node that is ready."""
+        self.cpus[name] = cpus
+        amounts = {"cpu": str(cpus), "memory": "64Gi", "pods": "110", **DISK}
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"allocatable": amounts, "conditions": ready}
+        metadata = {"name": name, **({"labels": labels} if labels else {})}
+        self.put("nodes", {"metadata": metadata, "status": status})
 
     def change(self, key, body):
         """Change an object that is there."""
@@ -663,6 +669,13 @@ class Process:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(question):
+    """Return when the answer is yes; the time passes at once."""
+    async with asyncio.timeout(300):
+        while not question():  # noqa: ASYNC110 -- time passes at once
+            await asyncio.sleep(0.02)
 
 
 def play(story, seed, cpus):
