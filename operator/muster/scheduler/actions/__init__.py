@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from muster.scheduler.actions.allocate import allocate, backfill
 from muster.scheduler.actions.defragment import ARGUMENTS, defragment
 from muster.scheduler.actions.preempt import preempt
+from muster.scheduler.actions.protect import Evict
 from muster.scheduler.actions.reclaim import reclaim
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Action:
     run: Callable[[Session, Parsed], None]
     arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     """Name -> parser, as those of a plugin."""
-    evicts: Callable[[Session, Sequence[GangState]], None] | None = None
+    evicts: Evict | None = None
     """Evicts others for these gangs; None: the action evicts none."""
     moves: bool = False
     """It needs to know what could be moved, and what was."""
@@ -33,7 +33,7 @@ def _plain(run: Callable[[Session], None]) -> Action:
     return Action(lambda session, _arguments: run(session))
 
 
-def _evicting(evict: Callable[[Session, Sequence[GangState]], None]) -> Action:
+def _evicting(evict: Evict) -> Action:
     return Action(lambda session, _arguments: evict(session, session.gangs), evicts=evict)
 
 
