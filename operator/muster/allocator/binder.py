@@ -117,7 +117,7 @@ class Binder:
             path = VOLUMES.path(name=consumer.volume.name)
             named = {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid}
             claimed = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **named}
-            # It keeps the volume for the claim.
+            # Reserves the volume for the claim.
             body = {"metadata": {"annotations": {BOUND_BY: "yes"}}, "spec": {"claimRef": claimed}}
             # As it was seen: the volume controller may have given it to another claim meanwhile.
             exactly = Exactly(version=consumer.volume.version)

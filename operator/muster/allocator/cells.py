@@ -183,9 +183,9 @@ class Search(Generic[_R]):
     async def run(
         self, gangs: Sequence[GangInput]
     ) -> tuple[_R, Sequence[tuple[GangInput, Exception]]]:
-        """Return what is attempted with as many of the gangs as it goes well with, and the others.
+        """Return the result with as many gangs as possible, and the others with their errors.
 
-        Raises what it raises without any gang: then it is the fault of none of them.
+        Raises the error of an attempt without gangs: then no gang is its cause.
         """
         try:
             return await self._attempt(gangs), ()

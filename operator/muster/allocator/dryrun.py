@@ -112,7 +112,7 @@ class PodTrials:
         # Before the request: what changes while it is under way makes its answer void.
         under = self._store.dry_runs.changes(space)
         try:
-            # On no node: it is not known yet on which.
+            # Without a node: none is chosen yet.
             sent = self._builder(ask).pod(ask.index)
             async with asyncio.timeout(PATIENCE):
                 stored, refused = await asyncio.gather(

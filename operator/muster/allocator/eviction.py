@@ -93,9 +93,9 @@ class Evictions:
         if any(pod is None or pod.deleting or pod.terminal for pod in pods):
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
-        # A preemption overrides budgets in the end, as the scheduler of Kubernetes does; a gang
-        # that is only moved for tidiness must not cost anybody his availability. One that restarts
-        # runs nothing without the members that it lost.
+        # A preemption overrides disruption budgets in the end, as in kube-scheduler. A move that
+        # only defragments respects them. A gang that restarts runs nothing without the members
+        # that it lost.
         moves = bool(decision.moves) and decision.gang not in going
         if moves and self._guarded(pod for pod in pods if pod is not None):
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)

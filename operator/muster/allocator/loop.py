@@ -312,7 +312,7 @@ class Loop:
             for d in decisions
             if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
         ]
-        # Others did not get what these were to have.
+        # Other gangs did not get the nodes of these.
         kept = [
             d.gang
             for d in vain

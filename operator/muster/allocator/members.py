@@ -346,9 +346,9 @@ class JobMembers(_Kind):
         return pod.place
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
-        """Return what is known of the gang of a job; `nodes` are those that its pods were given.
+        """Return the facts about the gang of a job.
 
-        Whether they are still there is a fact.
+        `nodes`: assigned to its pods. The facts list those that no longer exist.
         """
         if key in self._doubts:
             raise self._doubts[key]
@@ -737,7 +737,7 @@ class PodGroupMembers(_Kind):
             counted = group.counts.get("running", 0) + group.counts.get("succeeded", 0)
         return replace(
             facts,
-            # A group that was last said to run tells it as well.
+            # The status of a group that was running records it as well.
             had=_had_by(pod for pod, _ in members) or counted or None,
             written=written,
             released=_says_so(group),

@@ -154,7 +154,7 @@ class GangFacts:
     released: bool = False
     """What is written says that its pods go, or there is nobody who would have to know it."""
     restarting: bool = False
-    """What is written says that it restarts after a loss."""
+    """The status records that the gang restarts after a loss."""
     going: frozenset[str] = _NONE
     """Places of pods that an earlier process was taking away."""
     unplaced: Verdict | None = None
@@ -283,7 +283,7 @@ class GangMemory:
     """Place -> the node that is kept for it, since others are evicted for this gang, or since it
     is moved there."""
     moving: bool = False
-    """It made room, and its nominated nodes are those where it goes instead."""
+    """The gang released its nodes, and its successors get the nominated nodes."""
     owed: bool = False
     """An earlier process was making room for it."""
     told: float | None = None
@@ -499,7 +499,7 @@ def begin(facts: GangFacts) -> GangMemory:
         lifecycle=RELEASED if leaving else Lifecycle(State.RUNNING if whole else State.WAITING),
         had=None if leaving else facts.had,
         leaving=leaving,
-        # Where its other pods were to go is not known any more.
+        # The nodes of its other successors are not recorded.
         nominated=nodes if facts.restarting else {},
         moving=facts.restarting and bool(nodes),
         owed=facts.owed or (facts.restarting and not nodes),
@@ -864,7 +864,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
 
 
 def _plan(turn: _Turn, *, mends: bool) -> Plan:
-    """Return what is in mind for the pods of the gang, and wake when that changes by time."""
+    """Return the plan for the pods of the gang; wake when a retry or a back-off ends."""
     memory, facts = turn.memory, turn.facts
     for retry in memory.retries.values():
         turn.wake(retry.until)
@@ -950,7 +950,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
         refusal=NOT_NOW if barred else refusal,
         started=_since(facts, memory.placed_at),
         guarded=facts.guarded,
-        # A member on an unreachable node may still run: no other gang gets its room by a release.
+        # No release while a member may still run on an unreachable node.
         restartable=facts.asks.restartable and not facts.may_run,
         restarts_from=_restarts_from(turn),
         moving=memory.moving and bool(memory.nominated),

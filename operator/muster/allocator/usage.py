@@ -53,7 +53,7 @@ class Usage:
                 known[queue.name], self._parts.get(queue.name, 0.0), passed, half_life
             )
             if queue.name in known
-            # What is left of what the status says.
+            # The usage in the status, decayed since then.
             else _later(queue.used[0], 0.0, max(now - queue.used[1], 0.0), half_life)
             for queue in queues
         }

@@ -369,7 +369,7 @@ class PodView:
 
     @property
     def api_version(self) -> str:
-        """That of its kind."""
+        """The apiVersion of its kind."""
         return names.BATCH_API if self.kind == names.BATCH_JOB else "v1"
 
     @property

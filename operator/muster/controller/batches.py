@@ -76,7 +76,7 @@ def _is_outdated(scope: Scope, batch: BatchView, wanted: Json) -> bool:
     One that has pods keeps them and their logs, unless no scheduler would place its next pod.
     """
     spec = wanted["spec"]["template"]["spec"]
-    # The server writes down a name where a template names none.
+    # The API server sets this default.
     default = "default-scheduler"
     if (batch.scheduler or default) != (spec.get("schedulerName") or default):
         return True

@@ -70,7 +70,7 @@ def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
     for member in scope.roster.members:
         shown = member.pod
         quiet = not (shown.ends or shown.past_failures or shown.phase == "Failed")
-        # Of most pods there is nothing to tell.
+        # Most pods have no failure to report.
         if (quiet and shown.kind != names.BATCH_JOB) or member.fate not in _OWN_ENDS:
             continue
         for pod, end in _told(_tries(scope, member), past=past):

@@ -25,10 +25,11 @@ from muster.gang import standing
 
 
 def with_replaced_members(scope: Scope) -> Scope:
-    """Return the scope, with what a gang that starts again replaces beside its missing members.
+    """Return the scope in which a gang that restarts replaces its other members as well.
 
-    Running peers of a lost member have the fate PEER_LOST. Nothing happens to them before the
-    missing members have their nodes: they are deleted only if the whole gang can start again.
+    Running peers of lost members have the fate PEER_LOST once all lost members have nodes. The
+    embedded scheduler evicts them itself (`scheduler.actions.restart`), unless the gang grows or
+    has pods of another scheduler.
     """
     if scope.framework.life.collective(scope.job):
         gang = scope.job.status.gang
@@ -67,7 +68,7 @@ def _lost_members_fit(scope: Scope) -> bool:
     if placements is None:
         return True
     lost = {member.pod.name for member in roster.having(PodFate.LOST)}
-    # A pod without a node is created only for others to see.
+    # A pod without a node is created only to show it to autoscalers.
     placed = [name for name, node in placements.items() if node]
     free = sum(name in lost or name not in roster.names for name in placed)
     return gangstatus.existing(scope) + free >= standing.needed(gangstatus.kept(scope))

@@ -112,7 +112,7 @@ def conflict(scope: Scope) -> str:
 
 
 def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
-    # Of groups only those that the backend changes where they are, and does not make anew.
+    # A group is adopted only if the backend updates it in place instead of recreating it.
     update = scope.backend.api(view.api_version).update if isinstance(view, GroupView) else None
     if update not in (None, Update.PATCH):
         return False
@@ -339,8 +339,8 @@ def may_create(scope: Scope) -> bool:
     possible = scope.hindrance is None and ready
     # Lost members start together with the peers that are replaced.
     restarts = bool(scope.roster.having(PodFate.PEER_LOST)) or bool(scope.rerun)
-    # New pods would read what is somebody else's, for its name is the job's: the hosts of a
-    # deleted job of its name, say, or its keys.
+    # New pods would read objects of another owner that have a name of the job, such as the hosts
+    # or keys of a deleted job.
     misled = not all(map(scope.owns, (*scope.observed.configs, *scope.observed.companions)))
     waits = restarts or bool(gangstatus.names_in_use(scope)) or misled
     return rested and possible and not waits

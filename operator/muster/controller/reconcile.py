@@ -188,7 +188,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         made = tuple(_children(scope))
         after = conditions.begun(scope, after, made)
         yield from made
-    # Before the status is written; the recorder drops what it told lately.
+    # Before the status is written; the recorder drops repeated events.
     yield from events.of_refusal(scope)
     yield from events.of_rejected_pods(scope)
     yield from events.of_abnormal_pods(scope, after.gang)

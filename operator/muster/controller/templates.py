@@ -101,7 +101,7 @@ class PodBuilder:
         inherited = ("labels", "annotations")
         metadata = {key: pod["metadata"][key] for key in inherited if key in pod["metadata"]}
         template = {"metadata": metadata, "spec": pod["spec"]}
-        # What no batch Job can change of its template.
+        # Fields of its template that no batch Job can change.
         kept = {k: value for k, value in pod["spec"].items() if k not in COPIED_ON_RESUME}
         hashed = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
         return {
@@ -184,8 +184,8 @@ def pod_builder(
     schedulers = (backend.scheduler_name, *context.scheduler_names)
     allocated = backend.embedded and (whole.get("schedulerName") or "") in schedulers
     if allocated:
-        # The allocator reads the node that the author names in the template, as one of the things
-        # that a place must satisfy; in the pod it would go past all the others.
+        # The allocator treats nodeName in the template as one of the requirements of the pod. In
+        # the pod it would bypass all the others.
         whole.pop("nodeName", None)
     return PodBuilder(
         job=job,

@@ -94,8 +94,7 @@ def load(
     try:
         found = tuple(_problems(framework, spec, job, domain, excess))
         if home and job.namespace == home:
-            # Its pods could run under the operator's own account, and so do what they like
-            # everywhere.
+            # Its pods could use the operator's service account, with all its permissions.
             said = f"Forbidden: {home} is the operator's own namespace; use another one for jobs"
             found = (Problem("metadata.namespace", said), *found)
         own = () if found else tuple(_own_notices(framework, job, domain))

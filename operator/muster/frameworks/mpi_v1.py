@@ -39,7 +39,7 @@ def _config(job: Job, _domain: str, pods: Sequence[PodView]) -> Json:
     container = text(job.options["mainContainer"])
     where = f' --container "{container}"' if container else ""
     run = f'{_KUBECTL_PATH}/kubectl exec "$pod"{where} -- /bin/sh -c "$*"'
-    # MPI calls it in place of rsh: first a pod's name, then a command.
+    # MPI calls it instead of rsh, with the name of a pod and a command.
     kubexec = f"#!/bin/sh\nset -x\npod=$1\nshift\n{run}\n"
     scripts = {_SCRIPT: kubexec, "discover_hosts.sh": mpi.script(up)}
     return {"data": {"hostfile": hosts, **scripts}}

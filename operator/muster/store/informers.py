@@ -297,8 +297,8 @@ class GroupInformers:
         """Return (apiVersion, kind) of what the cluster serves in the backend's groups."""
         found: set[tuple[str, str]] = set()
         for version in {api.api_version for api in self._backend.apis}:
-            # None: not served. Of any other answer, such as that of a busy server, that is not to
-            # be concluded: all groups would be taken for gone.
+            # None: not served. No other error, such as that of a busy server, shows that: all
+            # groups would be treated as removed.
             listing = await client.find(self._kube, f"/apis/{version}") or {}
             found |= {
                 (version, text(mapping(entry).get("kind")))

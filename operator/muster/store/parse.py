@@ -168,7 +168,7 @@ def space(document: Json) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
 
 
 def account(document: Json, _why: object = None) -> Owner:
-    """Return which ServiceAccount it is: nothing else of it matters."""
+    """Return the identity of a ServiceAccount; admission reads no other field."""
     metadata = document["metadata"]
     kind, name = names.SERVICE_ACCOUNT, metadata["name"]
     return Owner(metadata["namespace"], "", kind, name, metadata["uid"])

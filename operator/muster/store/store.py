@@ -59,7 +59,7 @@ def _ignore(_news: object) -> None:
 
 
 def _record_nothing(_before: object, _after: object) -> None:
-    """Do nothing: of the object only that it changed matters."""
+    """Do nothing: admission reads only that the object changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,16 +430,16 @@ class Store:
     def _admits(
         self, record: Changed[T] = _record_nothing, terms: Callable[[T], object] = lambda it: it
     ) -> Changed[T]:
-        """Return what handles a change of an object that admission reads, and records it.
+        """Return the handler of changes to objects of a kind that admission reads.
 
-        `terms`: what of the object admission reads.
+        `terms`: the part of the object that admission reads.
         """
 
         def changed(before: T | None, after: T | None) -> None:
             record(before, after)
             was, now = (None if it is None else terms(it) for it in (before, after))
             if was != now:
-                # What is in no namespace concerns all.
+                # An object without a namespace affects all namespaces.
                 self._admission_changed(getattr(after or before, "namespace", ""))
             if before != after:
                 self._trigger()
