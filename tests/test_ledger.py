@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6372,
+    "allocator": 6373,
     "api": 3895,
     "cluster": 6394,
     "commands": 6128,
-    "controller": 4156,
+    "controller": 4157,
     "dashboard": 624,
-    "frameworks": 3072,
+    "frameworks": 3071,
     "gang": 1517,
     "kube": 3622,
     "local": 3694,

@@ -968,12 +968,13 @@ def _restarts_from(turn: _Turn) -> float:
     """
     memory, facts = turn.memory, turn.facts
     since, pods = memory.lifecycle.missing_since, facts.pods.values()
-    refused = sum(map(jobpods.refused, pods))
-    if since is None or not memory.was_whole or facts.ready + refused >= _least(memory, facts):
+    if since is None or not (memory.was_whole and facts.restarts_whole):
+        return math.inf
+    if facts.ready + sum(map(jobpods.refused, pods)) >= _least(memory, facts):
         return math.inf
     # Pods on other places, or of another scheduler, would stay beside the new ones.
     stay = facts.ending or not facts.pods.keys() <= facts.wanted - facts.foreign
-    seen = Evidence(restarts_whole=facts.restarts_whole and not (stay or _growth(memory, facts)))
+    seen = Evidence(restarts_whole=not (stay or _growth(memory, facts)))
     left = [pod for pod in pods if not pod.terminal]
     permitted = all(is_permitted(DeletionReason.PEER_LOST, seen, pod) for pod in left)
     if not permitted or all(pod.phase != "Running" for pod in left):
