@@ -35,7 +35,7 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the operator runs, as its flags say. Times are in seconds."""
+    """The values of the operator's flags. Times are in seconds."""
 
     gang: str | None = None
     """Value of --gang-scheduler-name; None if neither it nor one of its like was given."""

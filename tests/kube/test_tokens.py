@@ -45,7 +45,7 @@ class Server:
 
 
 def guard_of(server):
-    """Return what lets in who may read the metrics."""
+    """Return the users that may get the metrics."""
     return Bearers(server, "/metrics", lambda _user, _before: HTTPStatus.OK)
 
 

@@ -37,7 +37,7 @@ def test_request_to_a_busy_server_fails_at_once(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_there_has_no_status(tmp_path: Path) -> None:
-    """Nor is it ready; what went wrong is said."""
+    """The server is not ready, and the error names the reason."""
     nobody = config(tmp_path, 1)
     assert not handle.ask(nobody, contents.ready)
     with pytest.raises(handle.ApiError, match="Cannot connect") as unanswered:

@@ -298,7 +298,7 @@ class _Reader:
     async def _nodes(self) -> tuple[NodeView, ...]:
         views = []
         for document in await self._listed("nodes", resources.NODES):
-            # The operator tells of an unreadable one on the object.
+            # The operator reports an unreadable Node on the object.
             with contextlib.suppress(AttributeError, LookupError, TypeError, ValueError):
                 views.append(parse_node(document))
         return tuple(views)

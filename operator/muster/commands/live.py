@@ -44,7 +44,7 @@ Command = Callable[[Kube, str], AsyncGenerator[str, None]]
 
 
 def run(command: Command, namespace: str = "", kubeconfig: str = "", context: str = "") -> int:
-    """Print what a command says of the cluster; return the exit code.
+    """Print the output of a command; return the exit code.
 
     `namespace`: empty for that of the context.
     """
@@ -159,7 +159,7 @@ async def follow(kube: Kube, job: Job) -> AsyncIterator[Job]:
             raise RefusedError(f"{named(job)} has been deleted")
         yield load(row, documents[0])
         since = {**only, "resourceVersion": documents[0]["metadata"]["resourceVersion"]}
-        # Whatever ends the watch, the next list tells whether the server is there.
+        # After the watch has ended, the next list shows whether the server answers.
         try:
             async with contextlib.aclosing(kube.watch(path, since)) as events:
                 async for event in events:

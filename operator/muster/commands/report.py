@@ -45,7 +45,7 @@ async def report(
     """Return what became of the devices in the last `since` seconds.
 
     `jobs`: a namespace, empty for all, and a selector; `resource`: empty for every kind of GPU;
-    `by`: job, queue or namespace; `style`: text, csv or json. The complaint says what was not
+    `by`: job, queue or namespace; `style`: text, csv or json. The complaint names what was not
     read.
     """
     async with connected(settings) as kube:

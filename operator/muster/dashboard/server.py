@@ -189,7 +189,7 @@ class Dashboard:
     """Answers for the page."""
 
     def __init__(self, source: Source, kube: Kube | None = None) -> None:
-        """Begin. `kube` authenticates who looks; without it everybody is shown everything."""
+        """Begin. `kube` authenticates viewers; without it each viewer is shown everything."""
         self._source = source
         self._bearers = None if kube is None else _viewers(kube)
         self._whole: View = view.NOTHING
@@ -254,7 +254,7 @@ class Dashboard:
         return response
 
     async def _viewer(self, request: web.Request) -> Viewer | None:
-        """Return who asks, None if everybody is shown everything. Raises HTTPException."""
+        """Return the viewer, None without authentication. Raises HTTPException."""
         if self._bearers is None:
             return None
         found = await self._bearers.find(request.headers.get("Authorization", ""))
@@ -575,7 +575,7 @@ class Dashboard:
 
 
 def _viewers(kube: Kube) -> Bearers[Viewer]:
-    """Return what tells who may look, and into which namespaces."""
+    """Return the users that may get the page, as viewers of their namespaces."""
     few = asyncio.Semaphore(ASKED_AT_ONCE)
 
     def admit(user: Json, before: Viewer | HTTPStatus | None) -> Viewer:

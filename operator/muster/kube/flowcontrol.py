@@ -126,7 +126,7 @@ class FlowControl:
     async def enter(self, urgency: PriorityLevel, namespace: str = "") -> AsyncIterator[None]:
         """Hold one place, as long as the request is not late."""
         urgency = await self.acquire(urgency, namespace)
-        # Leadership keeps its place whatever else hangs.
+        # A late request of the leader election keeps its place.
         seconds = LATE if urgency else math.inf
         with self._late.place(namespace, seconds, lambda: self.release(urgency, namespace)):
             yield

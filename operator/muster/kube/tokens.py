@@ -56,7 +56,7 @@ class Bearers(Generic[T]):
     async def find(self, authorization: str) -> T | HTTPStatus:
         """Return what `admit` makes of the user, or why the user may not get the path.
 
-        That is UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE where nobody knows.
+        That is UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE if the API server does not answer.
         """
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST or not token.isascii():

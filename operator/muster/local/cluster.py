@@ -144,7 +144,7 @@ def _refuse_another(running: Cluster, asked: Path | None) -> None:
 
 
 def _stopwatch(say: Say) -> Say:
-    """Return what is called with each part that is done, to tell how long the part took."""
+    """Return a function that reports a part that is done, and how long the part took."""
     last = time.monotonic()
 
     def done(part: str) -> None:

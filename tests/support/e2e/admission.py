@@ -56,7 +56,7 @@ def tried(api: Api, **spec: str) -> Json:
 
 
 def until(answer: Callable[[], bool]) -> None:
-    """Return once the API server goes by a policy, of which nothing tells when that is."""
+    """Wait until the API server applies a policy, which no event reports."""
     end = time.monotonic() + PATIENCE
     while not answer():
         assert time.monotonic() < end, "the policy has no effect"
