@@ -43,7 +43,7 @@ BENCH_ARGS ?=
 # `make trace TRACE=FOLDER TRACE_ARGS=--write` writes docs/trace.md.
 TRACE ?=
 TRACE_ARGS ?=
-# `make mutants MUTANTS_ARGS="--count 100 operator/muster/gang/choose.py"`
+# `make mutants MUTANTS_ARGS="--count 100 operator/muster/gang/demand.py"`
 MUTANTS_ARGS ?= operator/muster/allocator/verdict.py
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
