@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10946,
     "store": 3227,
-    "tests": 75277,
+    "tests": 75274,
     "tools": 2586,
 }
 
