@@ -19,8 +19,8 @@ LEDGER = {
     "allocator": 6373,
     "api": 3895,
     "cluster": 6394,
-    "commands": 6128,
-    "controller": 4157,
+    "commands": 6129,
+    "controller": 4177,
     "dashboard": 624,
     "frameworks": 3071,
     "gang": 1517,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10946,
     "store": 3227,
-    "tests": 75274,
+    "tests": 75292,
     "tools": 2586,
 }
 

@@ -187,7 +187,7 @@ class Story:
 def create(name, kind="Pod"):
     """Return the creation of an object."""
     metadata = {"name": name, "namespace": "team"}
-    return Create({"apiVersion": "v1", "kind": kind, "metadata": metadata})
+    return Create.of({"apiVersion": "v1", "kind": kind, "metadata": metadata})
 
 
 def delete(name):
@@ -471,7 +471,7 @@ def test_a_job_that_took_the_name_of_another_is_not_held_up_by_what_that_was_ref
     assert round(refusal.until - time.time()) == 10
 
 
-PLACED = Create(
+PLACED = Create.of(
     {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -636,7 +636,7 @@ def test_a_pass_that_waits_for_its_status_keeps_neither_what_it_made_nor_what_it
     del job
     story.server.meanwhile = meanwhile
     monkeypatch.setattr(
-        reconcile, "reconcile", lambda *_: [Create(watched(create("a").doc)), STATUS]
+        reconcile, "reconcile", lambda *_: [Create.of(watched(create("a").doc)), STATUS]
     )
     asyncio.run(story.reconciler.reconcile(KEY))
     assert left == [None, None]
@@ -723,7 +723,7 @@ def test_a_field_of_a_group_that_the_server_drops_is_told_counted_and_known(
     story.store.groups.use(backend.apis[0])
     metadata = {"name": "mnist", "namespace": "team"}
     api = {"apiVersion": backend.apis[0].api_version, "kind": "PodGroup", "metadata": metadata}
-    group = Create({**api, "spec": {field: {"any": 1}, "minMember": 2}})
+    group = Create.of({**api, "spec": {field: {"any": 1}, "minMember": 2}})
     count = ("muster_group_fields_dropped_total", {"kind": "PodGroup", "field": field})
 
     story.go(group)

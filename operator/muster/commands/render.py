@@ -131,7 +131,8 @@ def objects(
     for _ in range(PASSES):
         observed = _observe(job, framework, made.values())
         actions = reconcile.reconcile(observed, framework, backend, context)
-        fresh = {_key(a.doc): a.doc for a in actions if isinstance(a, Create)}
+        documents = [action.doc for action in actions if isinstance(action, Create)]
+        fresh = {_key(document): document for document in documents}
         if fresh.keys() <= made.keys():
             break
         made |= fresh

@@ -43,7 +43,7 @@ def held_back(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
     for builder in builders.values():
         wanted = builder.replica.batch and builder.replica.type not in late
         if wanted and builder.name(0) not in scope.roster.names and scope.refusal is None:
-            yield Create(builder.batch_job(suspend=True))
+            yield Create.of(builder.batch_job(suspend=True))
 
 
 def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Action]:

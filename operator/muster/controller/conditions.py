@@ -312,8 +312,7 @@ def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:
 
     It is written after them, so that it need not be written once more when they are seen there.
     """
-    documents = (action.doc for action in made if isinstance(action, Create))
-    placed = any(d["kind"] == "Pod" and d["spec"].get("nodeName") for d in documents)
+    placed = any(isinstance(action, Create) and action.placed for action in made)
     gang = status.gang
     if not placed or gang is None or gang.admission_time is not None:
         return status

@@ -32,7 +32,7 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
                 yield from _removal(scope, view)
         elif view is None:
             if scope.refusal is None and (part.lasting or not lasting):
-                yield Create(_document(scope, part, content))
+                yield Create.of(_document(scope, part, content))
         elif scope.owns(view) and not view.deleting:
             change = _change(part, content, view.content)
             if change:
@@ -125,7 +125,7 @@ def autoscaler_writes(scope: Scope) -> Iterator[Action]:
         yield from autoscaler_removal(scope)
     elif not scope.observed.autoscalers:
         if scope.autoscaler_refusal is None:
-            yield Create(document)
+            yield Create.of(document)
     else:
         spec = document["spec"]
         for view in scope.observed.autoscalers:

@@ -44,7 +44,7 @@ def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
     gone: defaultdict[str, list[str]] = defaultdict(list)
     for action in actions:
         if isinstance(action, Create):
-            made[action.doc["kind"]].append(action.doc["metadata"]["name"])
+            made[action.kind].append(action.name)
         elif isinstance(action, Delete):
             gone[action.kind].append(action.name)
     for verb, named in (("Create", made), ("Delete", gone)):

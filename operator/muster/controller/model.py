@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
@@ -103,8 +103,22 @@ class Observed:
 class Create:
     """Create an object; that it exists already is no error."""
 
-    doc: Json = field(repr=False)
-    """Not shown: it may hold a secret."""
+    kind: str
+    name: str
+    build: Callable[[], Json] = field(repr=False)
+    """Returns the document. The documents of 10,000 pods would take hundreds of megabytes."""
+    placed: bool = False
+    """Whether the document is a pod that names a node."""
+
+    @classmethod
+    def of(cls, document: Json) -> Create:
+        """Return the creation of a document that is small, or one of few."""
+        return cls(document["kind"], document["metadata"]["name"], lambda: document)
+
+    @property
+    def doc(self) -> Json:
+        """The document. It may hold a secret."""
+        return self.build()
 
 
 @dataclass(frozen=True, slots=True)

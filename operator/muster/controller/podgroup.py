@@ -60,7 +60,7 @@ def _creations(scope: Scope, *documents: Json) -> Iterator[Create]:
     """
     beside = (v for v in scope.observed.companions if v.kind in scope.backend.companions)
     if scope.hindrance is None and all(map(scope.owns, beside)):
-        yield from map(Create, documents)
+        yield from map(Create.of, documents)
 
 
 def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action]:

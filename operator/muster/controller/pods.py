@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from muster.api import deletion
@@ -186,7 +187,7 @@ def config_writes(scope: Scope) -> Iterator[Action]:
         view = there.get(name)
         if view is None:
             if name not in taken:
-                yield Create(document)
+                yield Create.of(document)
         elif view.data != data and not view.deleting:
             # In a merge patch null takes a key away; what is left out stays.
             gone = dict.fromkeys(key for key in view.data if key not in data)
@@ -205,7 +206,7 @@ def removals(scope: Scope, creates: Iterable[Create]) -> Iterator[Delete]:
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     fates = (PodFate.COUNTED, PodFate.LOST, PodFate.PEER_LOST)
     replaced = (*scope.roster.having(*fates), *scope.rerun)
-    created = {create.doc["metadata"]["name"] for create in creates}
+    created = {create.name for create in creates}
     waiting = {m.pod.uid for m in scope.waiting if scope.job.place(*_place(m)) not in created}
     pods = (member.pod for member in replaced if not member.pod.removed)
     going = (pod for pod in pods if pod.uid not in waiting)
@@ -246,9 +247,19 @@ def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
                 continue
             failed = before.get((role, index))
             if failed is None:
-                yield Create(builder.wanted(index, node))
+                yield _creation(builder, index, node)
             elif scope.now >= replacement.due_on(failed, node):
-                yield Create(builder.wanted(index, node, replacement.history(failed)))
+                yield _creation(builder, index, node, replacement.history(failed))
+
+
+def _creation(
+    builder: PodBuilder, index: int, node: str, history: Mapping[str, str] | None = None
+) -> Create:
+    if builder.replica.batch:
+        return Create.of(builder.batch_job())
+    build = partial(builder.pod, index, node, history)
+    named = (node and builder.on_node) or builder.spec.get("nodeName")
+    return Create("Pod", builder.name(index), build, placed=bool(named))
 
 
 def may_create_place(scope: Scope, builder: PodBuilder, index: int) -> bool:
@@ -292,7 +303,7 @@ def service_writes(
     """
     if not scope.framework.pods.services:
         return
-    pods = {pod.name for pod in scope.roster.own} | {c.doc["metadata"]["name"] for c in fresh}
+    pods = {pod.name for pod in scope.roster.own} | {create.name for create in fresh}
     taken = {view.name for view in scope.observed.services}
     wanted: set[str] = set()
     for builder in () if scope.job.service else builders.values():
@@ -300,7 +311,7 @@ def service_writes(
             name = builder.name(index)
             wanted.add(name)
             if name in pods and name not in taken and scope.refusal is None:
-                yield Create(builder.service(index))
+                yield Create("Service", name, partial(builder.service, index))
     unwanted = (v for v in own(scope, scope.observed.services) if v.name not in wanted)
     yield from deletions(unwanted)
 

@@ -73,10 +73,6 @@ class PodBuilder:
         marks = self.marks((label or 0) - self.first if numbered else 0)
         return {key: value for key, value in marks.items() if key not in labels}
 
-    def wanted(self, index: int, node: str = "", history: Mapping[str, str] | None = None) -> Json:
-        """Return what is created for that index: the pod, or the batch Job that makes it."""
-        return self.batch_job() if self.replica.batch else self.pod(index, node, history)
-
     def pod(self, index: int, node: str = "", history: Mapping[str, str] | None = None) -> Json:
         """Return the pod of that index, on the node unless that is empty.
 

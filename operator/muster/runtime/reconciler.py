@@ -371,7 +371,7 @@ class Reconciler:
         if refused.is_set():
             return False
         # What else can be made of the job says nothing: it is made anew with each try.
-        made = {_named(action.doc) for action in batch if isinstance(action, Create)}
+        made = {(action.kind, action.name) for action in batch if isinstance(action, Create)}
         for of_autoscaler in (False, True):
             slot = turn.job.key, of_autoscaler
             if self._retries.get(slot, _NEVER)[0] in made:
@@ -666,7 +666,7 @@ class Reconciler:
         )
         return any(
             (isinstance(action, Patch) and action.adopts)
-            or (had_pods and isinstance(action, Create) and action.doc["kind"] == "Pod")
+            or (had_pods and isinstance(action, Create) and action.kind == "Pod")
             for action in batch
         )
 
@@ -792,7 +792,7 @@ def _lane(action: Action) -> object:
     if isinstance(action, Patch | Delete):
         return action.kind, action.namespace, action.name
     # Nobody can bind a role that is not there: the server looks whether he may give all of it.
-    if isinstance(action, Create) and action.doc["apiVersion"] == names.RBAC_API:
+    if isinstance(action, Create) and action.kind in ("Role", "RoleBinding"):
         return names.RBAC_API
     return None
 
@@ -805,5 +805,5 @@ def _version(job: Job) -> tuple[object, ...]:
 
 
 def _sort(action: Action) -> tuple[type, str]:
-    kind = action.doc["kind"] if isinstance(action, Create) else ""
+    kind = action.kind if isinstance(action, Create) else ""
     return type(action), "" if kind in _NEEDED else kind

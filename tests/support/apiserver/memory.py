@@ -192,7 +192,7 @@ class World:
         pod = f"{name}-{suffix}"
         meta = {**template["metadata"], "name": pod, "namespace": "team"}
         meta["ownerReferences"] = [owner]
-        self._create(Create({**template, "apiVersion": "v1", "kind": "Pod", "metadata": meta}))
+        self._create(Create.of({**template, "apiVersion": "v1", "kind": "Pod", "metadata": meta}))
         self.start(pod)
         self.pod(pod)["status"]["phase"] = phase
         return pod
