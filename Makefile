@@ -127,7 +127,7 @@ nightly: controlplane ## run what the other targets run a sample of: thousands o
 	@$(MAKE) faults FAULT_SEEDS=0-999
 	@$(MAKE) hostile
 	@MUSTER_REAL_TIMES=yes $(ALONE) -m e2e -s tests/e2e/test_running_work.py
-	@MUSTER_LARGE_DOCUMENTS=2000 $(ALONE) -m e2e -s tests/e2e/test_large_numbers.py
+	@MUSTER_LARGE_DOCUMENTS=2000 $(ALONE:2GiB=8GiB) -m e2e -s tests/e2e/test_large_numbers.py
 
 faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again
 	@MUSTER_FAULT_SEEDS=$(FAULT_SEEDS) MUSTER_TAKEOVERS=10 MUSTER_REPORT=$(FAULT_REPORT) \
