@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3895,
     "cluster": 6394,
     "commands": 6129,
-    "controller": 4177,
+    "controller": 4168,
     "dashboard": 624,
     "frameworks": 3071,
     "gang": 1517,
