@@ -7,152 +7,29 @@ from dataclasses import replace
 
 import pytest
 
-from muster import gang
 from muster.allocator import tracker
-from muster.allocator.members import JobMembers
 from muster.allocator.tracker import (
     NOT_NOW,
     PATIENCE,
     REST,
     Arrived,
-    Assignment,
     Bind,
     Departure,
     Evict,
-    Outcome,
     Publish,
 )
 from muster.allocator.verdict import RECORDED, Cause
-from muster.api import edge, names
+from muster.api import edge
 from muster.api.reasons import DeletionReason, Reason
 from muster.cluster.assemble import assemble
 from muster.controller.model import Refusal
-from muster.frameworks import FRAMEWORKS
 from muster.scheduler.model import PODS
-from muster.store.store import Callbacks, Store
 from support.apiserver.memory import START, tfjob
 from support.builders.objects import make_owner, make_template, reference
-from support.builders.scheduler import make_node
 from support.rehearsal import call_count
-from support.rehearsal.gang_tracking import Following, Shown
+from support.rehearsal.job_gang import HOLD, KEY, JobStory
 
-HOLD = 120.0
-KEY = "TFJob/team/mnist"
 W0, W1, W2, W3 = (f"mnist-worker-{i}" for i in range(4))
-
-
-class Story(Shown):
-    """A store that is shown objects, and the state of the one job in it."""
-
-    def __init__(self, *, expired="keep", **job):
-        """Begin with two nodes and a job of three workers; `expired` is what the flag says."""
-        self.said = []
-        self.store = Store(
-            gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=Callbacks(self.said.append)
-        )
-        for name in ("n1", "n2"):
-            self.put({"kind": "Node", **make_node(name=name)})
-        replaced = {"replicas": 3, "restartPolicy": "OnFailure"}
-        self.document = job.pop("document", None) or tfjob(Worker=replaced, **job)
-        self.document["metadata"] |= {"uid": "job-uid", "generation": 1}
-        self.document["metadata"]["creationTimestamp"] = edge.format_time(START)
-        self.put(self.document)
-        self.expired = expired
-        self.follow(START)
-
-    def follow(self, now):
-        """Begin to follow the gang, as a process that starts now."""
-        self.following = Following(self.store, JobMembers, KEY, "muster", now, HOLD, self.expired)
-
-    @property
-    def now(self):
-        """What time it is."""
-        return self.following.now
-
-    @now.setter
-    def now(self, now):
-        self.following.now = now
-
-    @property
-    def wakes(self):
-        """When cycles are wanted."""
-        return self.following.wakes
-
-    @property
-    def memory(self):
-        """What is remembered."""
-        return self.following.memory
-
-    @property
-    def job(self):
-        """The job as it is at present."""
-        return self.store.jobs.get(KEY)
-
-    def pod(
-        self,
-        name,
-        *,
-        node="n1",
-        phase="Running",
-        uid="",
-        reason="",
-        going=False,
-        labels=None,
-        by="",
-        owner="job-uid",
-        rejections=0,
-    ):
-        """Show a pod of the job, which names the scheduler `by`."""
-        metadata = {
-            "name": name,
-            "namespace": "team",
-            "uid": uid or f"uid-{name}",
-            "creationTimestamp": edge.format_time(START),
-            "labels": labels
-            or {
-                "training.kubeflow.org/replica-type": "worker",
-                "training.kubeflow.org/replica-index": name[-1],
-            },
-            "ownerReferences": [reference(uid=owner)],
-            "annotations": {names.REJECTIONS_BEFORE: str(rejections)} if rejections else {},
-            **({"deletionTimestamp": edge.format_time(START)} if going else {}),
-        }
-        status = {"phase": phase, "reason": reason}
-        spec = {"containers": [], "schedulerName": by, **({"nodeName": node} if node else {})}
-        self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
-
-    def gone(self, name, uid=""):
-        """Show that a pod is not there any more."""
-        self.store.gone("Pod", "team", name, uid or f"uid-{name}")
-
-    def edit(self, **workers):
-        """Change the role of the job."""
-        self.document["spec"]["tfReplicaSpecs"]["Worker"].update(workers)
-        self.document["metadata"]["generation"] += 1
-        self.put(self.document)
-
-    def look(self, seconds=0.0):
-        """Let time pass and return the gang that the next cycle sees."""
-        return self.following.look(seconds)
-
-    def promise(self, *pairs):
-        """Give pods their nodes."""
-        self.following.assume(dict(pairs))
-
-    def give(self, nodes):
-        """Give pods their nodes, as a cycle does."""
-        facts = self.following.gangs.facts(KEY, self.now)
-        shape = facts.tasks[0].shape
-        found = tuple(
-            Assignment(place, facts.pods[place].uid, node, shape) for place, node in nodes.items()
-        )
-        step = tracker.accepted(self.memory, facts, Outcome(facts.blank, found), self.now)
-        self.following.gangs.take(KEY, step)
-
-    @property
-    def promised(self):
-        """The assumed pods, which are the same as the room that is taken for them."""
-        return self.following.assumed()
 
 
 ALL = ((W0, "n1"), (W1, "n1"), (W2, "n2"))
@@ -161,7 +38,7 @@ ALL = ((W0, "n1"), (W1, "n1"), (W2, "n2"))
 @pytest.fixture
 def story():
     """Return a story whose job has been looked at once."""
-    made = Story()
+    made = JobStory()
     made.look()
     return made
 
@@ -184,7 +61,7 @@ def room(story):
 
 def test_pods_that_name_another_scheduler_are_left_to_it():
     """Neither bound, though the job wants one in their place, nor marked, nor evicted."""
-    story = Story()
+    story = JobStory()
     story.look()
     story.pod(W0, node="", phase="Pending", by="default-scheduler")
     story.pod(W1, node="", phase="Pending", by="muster")
@@ -212,28 +89,6 @@ def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
     """Let the server refuse a child."""
     refusal = Refusal(kind, "some", reason, "exceeded quota", story.now + seconds)
     story.store.jobs.refuse(story.job, refusal)
-
-
-def lose_a_node(story):
-    """Show no more the node that a pod was given."""
-    story.store.gone("Node", "", "n2", "uid-n2")
-
-
-def guard(story):
-    """Forbid to evict any."""
-    story.put(
-        {
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "b", "namespace": "team"},
-            "spec": {"selector": {}},
-            "status": {"disruptionsAllowed": 0},
-        }
-    )
-
-
-def wait(story):
-    """Let nothing happen but time."""
-    story.now += 70
 
 
 class TestPromises:
@@ -347,7 +202,7 @@ class TestSomeHaveCome:
     @pytest.fixture
     def coming(self):
         """Return the story of a job of three, of which the first pod has come."""
-        story = Story()
+        story = JobStory()
         story.look()
         story.promise(*ALL)
         story.look()
@@ -356,8 +211,8 @@ class TestSomeHaveCome:
 
     def test_a_budget_counts_who_is_there(self):
         """With one more the gang may not be evicted any more."""
-        story = Story()
-        guard(story)
+        story = JobStory()
+        story.guard()
         story.look()
         story.promise(*ALL)
         story.look()
@@ -367,7 +222,7 @@ class TestSomeHaveCome:
 
     def test_one_that_has_grown_asks_for_more_once_it_has_what_it_was_let_in_with(self):
         """Of those others may be on their way: what it lacks comes first no more."""
-        story = Story()
+        story = JobStory()
         story.look()
         story.promise(*ALL)
         story.look()
@@ -396,7 +251,7 @@ class TestSomeHaveCome:
 
     def test_a_broken_gang_may_be_whole_before_the_last_one_has_come(self):
         """Its hold ends then, and who is lost after that is held for as long as any."""
-        story = Story(
+        story = JobStory(
             expired="restart",
             policy={"schedulingPolicy": {"minAvailable": 2, "scheduleTimeoutSeconds": 600}},
         )
@@ -423,7 +278,7 @@ def test_the_job_says_how_long_its_nodes_are_kept_for_pods_that_do_not_come():
     0 is as if it were not given.
     """
     for asked, kept in ((20, 20), (300, 300), (0, PATIENCE)):
-        story = Story(policy={"schedulingPolicy": {"scheduleTimeoutSeconds": asked}})
+        story = JobStory(policy={"schedulingPolicy": {"scheduleTimeoutSeconds": asked}})
         story.look()
         story.promise(*ALL)
         story.look(1)
@@ -627,7 +482,7 @@ class TestRelease:
         running.look()
         running.look(10 * HOLD)
         assert not running.memory.released
-        assert not evicted(running)
+        assert not running.evicted()
 
     def test_not_while_the_job_is_blocked(self, restarting):
         """Nothing that goes could be made again; its hold begins when it may be."""
@@ -661,7 +516,7 @@ def test_of_a_job_that_was_taken_over_half_all_goes_on():
         "lastTransitionTime": edge.format_time(START),
     }
     document["status"] = {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 2}}}
-    story = Story(expired="restart", document=document)
+    story = JobStory(expired="restart", document=document)
     for name in (W0, W1):
         story.pod(name)
     story.look()
@@ -715,7 +570,7 @@ class TestGrowth:
         story.look()
         story.edit(replicas=5)
         assert story.look().min_member == 3
-        lose_a_node(story)
+        story.store.gone("Node", "", "n2", "uid-n2")
         gang = story.look()
         assert not story.promised
         assert (gang.min_member, list(gang.roles[0].waiting)) == (5, [0, 1, 2, 3, 4])
@@ -822,17 +677,9 @@ class TestEnding:
 class TestUnreachable:
     """Members on a node that does not answer."""
 
-    def silence(self, story, status="Unknown", name="n1"):
-        """Let a node say nothing from now on, or speak again."""
-        document = make_node(name=name)
-        at = edge.format_time(story.now)
-        ready = {"type": "Ready", "status": status, "lastTransitionTime": at}
-        document["status"]["conditions"] = [ready]
-        story.put({"kind": "Node", **document})
-
     def test_they_are_lost_after_a_while(self, running):
         """Room is kept for their successors elsewhere, which do not wait yet; the hold begins."""
-        self.silence(running)
+        running.silence()
         silent = running.now
         gang = running.look()
         assert (gang.hold_until, len(gang.roles[0].held)) == (None, 3)
@@ -845,16 +692,16 @@ class TestUnreachable:
 
     def test_gang_with_member_on_silent_node_is_not_released(self, restarting):
         """No member is deleted while another member may still run on its silent node."""
-        self.silence(restarting)
+        restarting.silence()
         restarting.look()
         restarting.look(60)
         restarting.look(100 * HOLD)
         assert not restarting.memory.released
-        assert not evicted(restarting)
+        assert not restarting.evicted()
 
     def test_gang_with_member_on_silent_node_is_released_for_no_other_gang(self, restarting):
         """A deadlock with another gang is broken only once no member may still run."""
-        self.silence(restarting)
+        restarting.silence()
         restarting.look()
         gang = restarting.look(60)
         assert not gang.restartable
@@ -864,7 +711,7 @@ class TestUnreachable:
 
     def test_lost_member_that_is_removed_starts_another_hold(self, restarting):
         """Replacements have the whole member hold before the other members are deleted."""
-        self.silence(restarting)
+        restarting.silence()
         restarting.look()
         restarting.look(60)
         restarting.look(10 * HOLD)
@@ -878,17 +725,17 @@ class TestUnreachable:
 
     def test_they_are_heard_of_again(self, restarting):
         """They never were away."""
-        self.silence(restarting)
+        restarting.silence()
         restarting.look()
         restarting.look(HOLD)
-        self.silence(restarting, "True")
+        restarting.silence(status="True")
         gang = restarting.look(HOLD)
         assert (gang.hold_until, len(gang.roles[0].held)) == (None, 3)
         assert not restarting.memory.released
 
     def test_one_that_kubernetes_takes_away(self, running):
         """It is lost at once: nobody is there to end it."""
-        self.silence(running)
+        running.silence()
         running.look()
         running.pod(W0, going=True)
         assert running.look().hold_until == running.now + HOLD
@@ -896,7 +743,7 @@ class TestUnreachable:
     def test_no_hold_begins_while_all_nodes_are_unreachable(self, running):
         """Pods that are being deleted are members until their kubelets return."""
         for name in ("n1", "n2"):
-            self.silence(running, name=name)
+            running.silence(name)
         running.look()
         running.pod(W0, going=True)
         gang = running.look(10 * HOLD)
@@ -905,7 +752,7 @@ class TestUnreachable:
 
     def test_their_successors(self, running):
         """They wait once the pods before them are gone."""
-        self.silence(running)
+        running.silence()
         running.look()
         running.look(60)
         running.gone(W0)
@@ -1007,7 +854,7 @@ def test_the_previous_node_is_known_after_a_restart(running):
 def test_a_job_without_pods_of_ours():
     """There is no gang."""
     worker = {"replicas": 2, "template": make_template(scheduler="other")}
-    story = Story(document=tfjob(Worker=worker))
+    story = JobStory(document=tfjob(Worker=worker))
     assert story.look() is None
 
 
@@ -1016,7 +863,7 @@ CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 
 def busy():
     """Return a story in which all three workers run."""
-    s = Story()
+    s = JobStory()
     for name in (W0, W1, W2):
         s.pod(name)
     s.look()
@@ -1027,11 +874,6 @@ def role_of(gang):
     """Return the one role of a gang."""
     (role,) = gang.roles
     return role
-
-
-def evicted(story):
-    """Return the names of the pods that are evicted by now, and for whom."""
-    return {it.pod.name: it.cause for it in story.following.effects.of(Evict)}
 
 
 class TestEvicted:
@@ -1045,13 +887,13 @@ class TestEvicted:
         s.gone(W0)
         s.pod(W0, uid="late")
         s.look()
-        assert evicted(s) == {W0: CAUSE}
+        assert s.evicted() == {W0: CAUSE}
 
     def test_in_part(self):
         """What it gives back goes, the rest runs on; its place is filled after a while."""
         s = busy()
         s.following.give_back([W2], Departure(CAUSE, s.now + 1))
-        assert evicted(s) == {W2: CAUSE}
+        assert s.evicted() == {W2: CAUSE}
         role = role_of(s.look())
         assert (list(role.returning), role.leaving) == ([2], ((2, "n1"),))
         s.pod(W2, going=True)
@@ -1065,13 +907,13 @@ class TestEvicted:
         s = busy()
         s.following.give_back([W2], Departure(CAUSE, s.now + 1))
         s.look(tracker.REPEAT - 0.1)
-        assert not evicted(s)
+        assert not s.evicted()
         s.look(0.1)
-        assert evicted(s) == {W2: CAUSE}
+        assert s.evicted() == {W2: CAUSE}
 
     def test_nodes_that_are_kept(self):
         """They are handed on until the gang is barred from being placed."""
-        s = Story()
+        s = JobStory()
         s.look()
         s.following.set(nominated={W0: "n1"})
         assert role_of(s.look()).nominated == {0: "n1"}
@@ -1130,7 +972,7 @@ class TestEvicted:
     def test_room_that_an_earlier_process_promised(self, written, owed):
         """The gang's first input asks for it, until something was decided."""
         status = {"gang": {"state": written, "reason": "", "scheduler": "muster"}}
-        s = Story(document={**tfjob(Worker=3), "status": status})
+        s = JobStory(document={**tfjob(Worker=3), "status": status})
         assert s.look().owed is owed
         s.following.set(owed=False)
         assert s.look().owed is False
@@ -1157,7 +999,7 @@ class TestEvicted:
         status = {"gang": {"state": written, "reason": "Preempted", "scheduler": "muster"}}
         s.put({**s.document, "status": status})
         s.look(after)
-        assert bool(evicted(s)) is goes
+        assert bool(s.evicted()) is goes
 
     @pytest.mark.parametrize(("since", "goes_on"), [(-1, False), (0, True)])
     def test_after_a_restart_of_the_operator(self, since, goes_on):
@@ -1165,12 +1007,12 @@ class TestEvicted:
         gang = {"state": "Released", "reason": "Preempted", "scheduler": "muster"}
         gang["since"] = edge.format_time(START + since)
         document = tfjob(Worker=3)
-        s = Story(document={**document, "status": {"gang": gang}})
+        s = JobStory(document={**document, "status": {"gang": gang}})
         for name in (W0, W1):
             s.pod(name)
         s.look()
         assert s.memory.released is goes_on
-        assert evicted(s) == (dict.fromkeys((W0, W1), RECORDED) if goes_on else {})
+        assert s.evicted() == (dict.fromkeys((W0, W1), RECORDED) if goes_on else {})
 
 
 class TestQuotas:
@@ -1185,7 +1027,7 @@ class TestQuotas:
 
     def test_pods_that_are_still_to_be_created(self):
         """Each is charged until it is there; those that are coming are pending."""
-        s = Story()
+        s = JobStory()
         self.quota(s, pods="4")
         role = role_of(s.look())
         assert (role.charge, role.absent) == ({"team/few/pods": 1000}, {0, 1, 2})
@@ -1201,7 +1043,7 @@ class TestQuotas:
 
     def test_pods_without_a_node_are_pending_too(self):
         """From the moment on that they may be created."""
-        s = Story()
+        s = JobStory()
         self.quota(s, pods="4")
         s.look()
         s.following.set(unbound=frozenset({W0}))
@@ -1210,7 +1052,7 @@ class TestQuotas:
 
     def test_a_quota_that_comes_and_goes(self):
         """The next input knows, and without a change it is the same object."""
-        s = Story()
+        s = JobStory()
         before = s.look()
         assert (role_of(before).charge, s.memory.input.pending) == ({}, {})
         self.quota(s, pods="4")
@@ -1222,7 +1064,7 @@ class TestQuotas:
 
     def test_pods_that_no_quota_lets_in(self):
         """The gang is refused with what its template lacks, unless it was let in before."""
-        s = Story()
+        s = JobStory()
         self.quota(s, requests__memory="4Gi")
         refusal = s.look().refusal
         assert refusal.reason == Reason.EXCEEDS_RESOURCE_QUOTA
@@ -1235,7 +1077,7 @@ class TestQuotas:
 
     def test_the_defaults_of_a_limit_range(self):
         """They are part of what a pod takes, of its node and of the quota."""
-        s = Story()
+        s = JobStory()
         self.quota(s, requests__memory="4Gi")
         item = {"type": "Container", "defaultRequest": {"memory": "1Gi"}}
         metadata = {"name": "range", "namespace": "team"}
@@ -1250,7 +1092,7 @@ def test_a_pod_that_arrives_costs_no_more_in_a_large_gang():
     """Nor one that could not be bound: to go through all others for each takes seconds."""
 
     def cost(workers):
-        story = Story(document=tfjob(Worker=workers))
+        story = JobStory(document=tfjob(Worker=workers))
         story.look()
         names = [f"mnist-worker-{index}" for index in range(workers)]
         story.promise(*((name, "n1") for name in names))
@@ -1279,7 +1121,7 @@ def test_gang_whose_pod_name_is_in_use_gets_no_nodes(story):
 
 def test_gang_whose_pods_come_while_others_are_evaluated_is_decided_as_the_cycle_sees_it():
     """Decisions name tasks by index: the facts of the evaluation tell which pods these are."""
-    story = Story()
+    story = JobStory()
     other = tfjob(name="other", Worker=1)
     other["metadata"] |= {"uid": "other-uid", "generation": 1}
     story.put(other)
