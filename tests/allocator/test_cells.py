@@ -55,7 +55,17 @@ def test_namespaces_take_turns_to_search_alone() -> None:
         several = [*(decided(f"a/{i}") for i in range(9)), *late]
         deferrals.decided(several, changed=True)
         alone.append(deferrals.next.alone)
-    assert [key.partition("/")[0] for key in alone] == ["a", "b", "a", "b", "a", "b"]
+    assert [key.partition("/")[0] for key in alone] == ["a", "a", "b", "a", "b", "a"]
+
+
+def test_gang_searches_alone_although_new_namespaces_appear_in_each_cycle() -> None:
+    """A gang in a namespace that has had its turn waits only for namespaces before it."""
+    deferrals, alone = Deferrals(), []
+    for cycle in range(6):
+        several = [decided("own/x"), *(decided(f"new-{cycle - i}/y") for i in range(2))]
+        deferrals.decided(several, changed=True)
+        alone.append(deferrals.next.alone)
+    assert alone.count("own/x") > 1
 
 
 def test_gang_deferred_for_longest_searches_alone() -> None:

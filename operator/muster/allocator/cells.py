@@ -99,9 +99,9 @@ class Deferrals:
         self.next = Deferred()
         self.ended: set[str] = set()
         """The gangs whose search has ended since anything changed: their verdict stands."""
-        self._turns: dict[str, int] = {}
-        """Namespace -> the last cycle in which one of its gangs searched alone."""
-        self._cycle = 0
+        self._turns: list[str] = []
+        """The namespaces of deferred gangs, in the order in which one gang of each searches alone.
+        """
 
     def decided(self, decisions: Sequence[Decision], *, changed: bool) -> bool:
         """Record which searches were cut off. Return whether any goes on in the next cycle.
@@ -114,13 +114,13 @@ class Deferrals:
         # Otherwise many gangs would search in turns for ever, though nothing changes.
         counts = {key: before.get(key, 0) + 1 for key in cut if key not in self.ended}
         self.ended |= {d.gang for d in decisions if not d.deferred}
-        self._cycle += 1
         spaces = set(map(namespace_of, counts))
-        self._turns = {space: at for space, at in self._turns.items() if space in spaces}
+        # New namespaces come last: otherwise, new ones in each cycle would delay all others.
+        known = [space for space in self._turns if space in spaces]
+        self._turns = [*known, *sorted(spaces.difference(known))]
         alone = ""
         if spaces:
-            turn = min(spaces, key=lambda space: (self._turns.get(space, 0), space))
-            self._turns[turn] = self._cycle
+            self._turns.append(turn := self._turns.pop(0))
             own = [key for key in counts if namespace_of(key) == turn]
             alone = max(own, key=lambda key: counts[key])
         self.next = Deferred(counts, alone)
