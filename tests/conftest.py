@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of examples that Hypothesis draws, and the garbage collector of the tests.
+"""The examples that Hypothesis draws, coroutines as tests, and the garbage collector.
 
 `pytest --hypothesis-profile=nightly` draws thousands of examples.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long a case takes says more about the machine than about the code.
@@ -30,3 +33,18 @@ def pytest_collection_finish() -> None:
     """Leave what stays to the end to no collector: it would look at all of it over and over."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function on an event loop of its own, for two minutes."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def bounded() -> None:
+        async with asyncio.timeout(120):
+            arguments = pyfuncitem.funcargs
+            await pyfuncitem.obj(**{n: arguments[n] for n in pyfuncitem._fixtureinfo.argnames})
+
+    asyncio.run(bounded())
+    return True

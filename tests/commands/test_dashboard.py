@@ -102,7 +102,7 @@ class Cluster(Served):
         raise ApiError(403, "Forbidden", "you may not read logs", None)
 
 
-def test_the_page_of_a_cluster(monkeypatch, capsys):
+async def test_the_page_of_a_cluster(monkeypatch, capsys):
     """Follows it, and reads logs by one's own rights."""
     monkeypatch.setattr(dashboard, "PAUSE", 0.01)
     monkeypatch.setattr(page, "PAUSE", 0.01)
@@ -130,37 +130,33 @@ def test_the_page_of_a_cluster(monkeypatch, capsys):
         return cluster
 
     monkeypatch.setattr(questions, "connect", connect)
-
-    async def story():
-        async with served("live", capsys) as ask:
-            shown = {}
-            while not shown:
-                status, text = await ask("api/view")
-                shown = json.loads(text) if status == 200 else {}
-                await asyncio.sleep(0.01)
-            assert shown["words"].endswith(
-                " ConfigMap muster-system/muster-policy: no; the built-in policy is used."
-                " It is unknown whether the operator runs: no."
-            )
-            assert shown["view"]["nodes"]["n1"]["held"][0][:4] == [
-                "TFJob/team/one", "worker", "0", 1.0,
-            ]  # fmt: skip
-            cluster.comes.put_nowait({"type": "ADDED", "object": second})
-            while "TFJob/team/two" not in shown["view"]["gangs"]:
-                shown = json.loads((await ask("api/view"))[1])
-                await asyncio.sleep(0.01)
-            assert shown["view"]["gangs"]["TFJob/team/two"]["state"] == "Waiting"
+    async with served("live", capsys) as ask:
+        shown = {}
+        while not shown:
+            status, text = await ask("api/view")
+            shown = json.loads(text) if status == 200 else {}
+            await asyncio.sleep(0.01)
+        assert shown["words"].endswith(
+            " ConfigMap muster-system/muster-policy: no; the built-in policy is used."
+            " It is unknown whether the operator runs: no."
+        )
+        assert shown["view"]["nodes"]["n1"]["held"][0][:4] == [
+            "TFJob/team/one", "worker", "0", 1.0,
+        ]  # fmt: skip
+        cluster.comes.put_nowait({"type": "ADDED", "object": second})
+        while "TFJob/team/two" not in shown["view"]["gangs"]:
+            shown = json.loads((await ask("api/view"))[1])
+            await asyncio.sleep(0.01)
+        assert shown["view"]["gangs"]["TFJob/team/two"]["state"] == "Waiting"
+        past = json.loads((await ask("api/past"))[1])
+        while past["since"] is None:
             past = json.loads((await ask("api/past"))[1])
-            while past["since"] is None:
-                past = json.loads((await ask("api/past"))[1])
-            log = "api/log?key=TFJob/team/one&pod="
-            assert await ask(log + "one-worker-0") == (200, "step 1\n")
-            assert cluster.asked[-1][1]["container"] == "tensorflow"
-            # A name of a pod that is not the job's is asked of nobody.
-            assert (await ask(log + "other"))[0] == 404
-            assert len(cluster.asked) == 1
-
-    asyncio.run(asyncio.wait_for(story(), 20))
+        log = "api/log?key=TFJob/team/one&pod="
+        assert await ask(log + "one-worker-0") == (200, "step 1\n")
+        assert cluster.asked[-1][1]["container"] == "tensorflow"
+        # A name of a pod that is not the job's is asked of nobody.
+        assert (await ask(log + "other"))[0] == 404
+        assert len(cluster.asked) == 1
 
 
 def test_what_cannot_be_shown_is_a_sentence(tmp_path, capsys):

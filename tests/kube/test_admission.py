@@ -126,7 +126,9 @@ class Followed:
         return text.strip().encode()
 
 
-def test_given_files_that_do_not_belong_together_are_never_served(tmp_path, monkeypatch, caplog):
+async def test_given_files_that_do_not_belong_together_are_never_served(
+    tmp_path, monkeypatch, caplog
+):
     """Half of an exchange is not an exchange: the old pair serves until the new one is whole."""
     monkeypatch.setattr(admission, "FOLLOW_SECONDS", 0.01)
     monkeypatch.setattr(admission, "RETRY_SECONDS", 0.01)
@@ -141,26 +143,23 @@ def test_given_files_that_do_not_belong_together_are_never_served(tmp_path, monk
     async def reported():
         return "is not served as it should be" in caplog.text
 
-    async def story():
-        followed, old, new = Followed(tmp_path), pair(time.time()), pair(time.time())
-        following = asyncio.create_task(followed.admission.run())
-        await until(reported)  # there are no files yet
-        assert not followed.admission.ready.is_set()
-        followed.give(old.certificate, old.key)
-        await followed.admission.ready.wait()
-        assert await followed.shown() == old.certificate.strip()
+    followed, old, new = Followed(tmp_path), pair(time.time()), pair(time.time())
+    following = asyncio.create_task(followed.admission.run())
+    await until(reported)  # there are no files yet
+    assert not followed.admission.ready.is_set()
+    followed.give(old.certificate, old.key)
+    await followed.admission.ready.wait()
+    assert await followed.shown() == old.certificate.strip()
 
-        caplog.clear()
-        followed.give(new.certificate, old.key)
-        await until(reported)
-        assert await followed.shown() == old.certificate.strip()
+    caplog.clear()
+    followed.give(new.certificate, old.key)
+    await until(reported)
+    assert await followed.shown() == old.certificate.strip()
 
-        async def renewed():
-            return await followed.shown() == new.certificate.strip()
+    async def renewed():
+        return await followed.shown() == new.certificate.strip()
 
-        followed.give(new.certificate, new.key)
-        await until(renewed)
-        following.cancel()
-        followed.admission._folder.cleanup()
-
-    asyncio.run(story())
+    followed.give(new.certificate, new.key)
+    await until(renewed)
+    following.cancel()
+    followed.admission._folder.cleanup()

@@ -51,45 +51,42 @@ async def _connected(folder, answer, who):
         server.close()
 
 
-def test_few_connections_of_a_burst_are_left_when_it_is_over(tmp_path, monkeypatch):
+async def test_few_connections_of_a_burst_are_left_when_it_is_over(tmp_path, monkeypatch):
     """What follows goes over one of them, so that the others close in a while."""
     monkeypatch.setattr(auth, "LINGER", 0.0)
     monkeypatch.setattr(auth, "SPARE", 4)
     numbers, asked, gone = itertools.count(), [], []
+    all_there, few_left = asyncio.Event(), asyncio.Event()
 
-    async def run():
-        all_there, few_left = asyncio.Event(), asyncio.Event()
+    async def answer(reader, writer):
+        connection = next(numbers)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                asked.append(connection)
+                if len(asked) == MANY:
+                    all_there.set()
+                await all_there.wait()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+        gone.append(connection)
+        if len(gone) == MANY - 4:
+            few_left.set()
 
-        async def answer(reader, writer):
-            connection = next(numbers)
-            with contextlib.suppress(asyncio.IncompleteReadError):
-                while await reader.readuntil(b"\r\n\r\n"):
-                    asked.append(connection)
-                    if len(asked) == MANY:
-                        all_there.set()
-                    await all_there.wait()
-                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-            writer.close()
-            gone.append(connection)
-            if len(gone) == MANY - 4:
-                few_left.set()
-
-        async with _connected(tmp_path, answer, {"token": "t"}) as kube:
-            await asyncio.gather(*(kube.get("/") for _ in range(MANY)))
-            async with asyncio.timeout(120):
-                await few_left.wait()
-            for _ in range(MANY):
-                await kube.get("/")
-            assert len(gone) == MANY - 4
-
-    asyncio.run(run())
+    async with _connected(tmp_path, answer, {"token": "t"}) as kube:
+        await asyncio.gather(*(kube.get("/") for _ in range(MANY)))
+        async with asyncio.timeout(120):
+            await few_left.wait()
+        for _ in range(MANY):
+            await kube.get("/")
+        assert len(gone) == MANY - 4
     assert len(set(asked[:MANY])) == MANY
     assert len(set(asked[MANY:])) == 1
 
 
-def _story(folder, story, own=MappingProxyType({"token": "own"}), body=b"{}",
-           status="200 OK", more=""):  # fmt: skip
-    """Play a story; return who has asked the server: a certificate, and a header."""
+@contextlib.asynccontextmanager
+async def _asked(folder, own=MappingProxyType({"token": "own"}), body=b"{}",
+                 status="200 OK", more=""):  # fmt: skip
+    """Give a client, and who has asked its server: a certificate, and a header."""
     asked = []
 
     async def answer(reader, writer):
@@ -101,44 +98,32 @@ def _story(folder, story, own=MappingProxyType({"token": "own"}), body=b"{}",
         writer.write(head.encode() + body)
         writer.close()
 
-    async def run():
-        async with _connected(folder, answer, dict(own)) as kube:
-            await story(kube)
-
-    asyncio.run(run())
-    return asked
+    async with _connected(folder, answer, dict(own)) as kube:
+        yield kube, asked
 
 
-def test_what_is_read_for_others_is_read_by_their_rights(tmp_path):
+@pytest.mark.parametrize("certified", [False, True])
+async def test_what_is_read_for_others_is_read_by_their_rights(tmp_path, certified):
     """A server would go by this process's certificate rather than by their token."""
-
-    async def story(kube):
+    own = {"client-certificate": str(tmp_path / "cert"), "client-key": str(tmp_path / "key")}
+    async with _asked(tmp_path, own if certified else {"token": "own"}) as (kube, asked):
         await kube.get("/version")
         assert await kube.text_for("Bearer theirs", "/api", {}) == "{}"
-
-    theirs = (False, "Bearer theirs")
-    assert _story(tmp_path, story) == [(False, "Bearer own"), theirs]
-    own = {"client-certificate": str(tmp_path / "cert"), "client-key": str(tmp_path / "key")}
-    assert _story(tmp_path, story, own) == [(True,), theirs]
+    assert asked == [(True,) if certified else (False, "Bearer own"), (False, "Bearer theirs")]
 
 
-def test_a_token_goes_nowhere_else(tmp_path):
+async def test_a_token_goes_nowhere_else(tmp_path):
     """Not where the server's answer says."""
-
-    async def story(kube):
+    more = "Location: /other\r\n"
+    async with _asked(tmp_path, status="302 Found", more=more) as (kube, asked):
         with pytest.raises(ApiError):
             await kube.text_for("Bearer theirs", "/api", {})
-
-    more = "Location: /other\r\n"
-    assert len(_story(tmp_path, story, status="302 Found", more=more)) == 1
+    assert len(asked) == 1
 
 
-def test_what_is_read_for_others_has_an_end(tmp_path, monkeypatch):
+async def test_what_is_read_for_others_has_an_end(tmp_path, monkeypatch):
     """A log may be as long as its writer likes."""
     monkeypatch.setattr(client, "MOST_READ", 1000)
-
-    async def story(kube):
+    async with _asked(tmp_path, body=b"x" * 1001) as (kube, _):
         with pytest.raises(GarbledError):
             await kube.text_for("Bearer theirs", "/api", {})
-
-    _story(tmp_path, story, body=b"x" * 1001)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -19,24 +20,22 @@ TEAM, OTHER = "/api/v1/namespaces/team/pods", "/api/v1/namespaces/other/pods"
 PODS = PriorityLevel.PLACEMENT
 
 
-def tell(serve: Serve, story: Callable[[Kube], Awaitable[None]], width: int = 4) -> None:
-    """Run a story on a client of a server that answers so."""
+@asynccontextmanager
+async def connected(serve: Serve, width: int = 4) -> AsyncIterator[Kube]:
+    """Give a client of a server that answers so."""
 
     def new_session(connections: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
 
-    async def run() -> None:
-        async with served(serve) as url:
-            kube = Kube(url, new_session, "x", width)
-            try:
-                await asyncio.wait_for(story(kube), 20)
-            finally:
-                await kube.close()
-
-    asyncio.run(run())
+    async with served(serve) as url, asyncio.timeout(20):
+        kube = Kube(url, new_session, "x", width)
+        try:
+            yield kube
+        finally:
+            await kube.close()
 
 
-def test_who_waits_for_another_try_keeps_no_place() -> None:
+async def test_who_waits_for_another_try_keeps_no_place() -> None:
     """A namespace whose pods are to come later: those of another do not wait behind them."""
 
     async def serve(request: web.Request) -> web.Response:
@@ -44,7 +43,7 @@ def test_who_waits_for_another_try_keeps_no_place() -> None:
             return web.json_response({}, status=429, headers={"Retry-After": "30"})
         return web.json_response({"kind": "Pod"})
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         loop = asyncio.get_running_loop()
         waiting = [asyncio.create_task(kube.create(TEAM, {}, PODS)) for _ in range(20)]
         await asyncio.sleep(0.2)
@@ -54,8 +53,6 @@ def test_who_waits_for_another_try_keeps_no_place() -> None:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-
-    tell(serve, story)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +64,7 @@ def test_who_waits_for_another_try_keeps_no_place() -> None:
     ],
     ids=["one", "many", "keys"],
 )
-def test_large_documents_leave_the_server_time_for_all_others(
+async def test_large_documents_leave_the_server_time_for_all_others(
     large: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are, a few at a time: what is small does not come behind them all.
@@ -104,7 +101,8 @@ def test_large_documents_leave_the_server_time_for_all_others(
             served.append(request.path)
         return web.json_response({"kind": "Pod"})
 
-    async def story(kube: Kube) -> None:
+    monkeypatch.setattr(client, "to_json", counted)
+    async with connected(serve, width=32) as kube:
         waiting = [asyncio.create_task(kube.create(TEAM, large, PODS)) for _ in range(20)]
         await begun.wait()
         assert texts == 2
@@ -116,11 +114,10 @@ def test_large_documents_leave_the_server_time_for_all_others(
         assert most == 2
         assert served.index(OTHER) <= 5
 
-    monkeypatch.setattr(client, "to_json", counted)
-    tell(serve, story, width=32)
 
-
-def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_webhook_delays_its_own_namespace_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What takes long gives its place to others, and no more of the same is begun."""
     monkeypatch.setattr(flowcontrol, "LATE", 0.2)
     under_way = most = 0
@@ -136,7 +133,7 @@ def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.Monke
                 under_way -= 1
         return web.json_response({"kind": "Pod"})
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         loop = asyncio.get_running_loop()
         waiting = [asyncio.create_task(kube.create(TEAM, {}, PODS)) for _ in range(50)]
         await asyncio.sleep(0.05)
@@ -149,10 +146,8 @@ def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.Monke
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    tell(serve, story)
 
-
-def test_requests_are_counted_by_what_came_of_them() -> None:
+async def test_requests_are_counted_by_what_came_of_them() -> None:
     """Each try, and also those to which nobody answered."""
     codes = iter((429, 500, 201))
 
@@ -162,7 +157,7 @@ def test_requests_are_counted_by_what_came_of_them() -> None:
             request.transport.abort()
         return web.json_response({"kind": "Pod"}, status=next(codes), headers={"Retry-After": "0"})
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         await kube.create(TEAM, {}, PODS)
         kube._attempts = 1
         with pytest.raises(client.BROKEN):
@@ -170,10 +165,8 @@ def test_requests_are_counted_by_what_came_of_them() -> None:
         told = {("POST", "429"): 1, ("POST", "500"): 1, ("POST", "201"): 1}
         assert kube.requests == {**told, ("DELETE", client.UNANSWERED): 1}
 
-    tell(serve, story)
 
-
-def test_the_time_is_the_servers() -> None:
+async def test_the_time_is_the_servers() -> None:
     """As each of its answers tells it; who may not even ask for its version is told so."""
     codes = iter((200, 403))
     told = {"Date": "Thu, 01 Jan 1970 00:01:40 GMT"}
@@ -182,12 +175,10 @@ def test_the_time_is_the_servers() -> None:
         assert request.path == "/version"
         return web.json_response({}, status=next(codes), headers=told)
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         assert await kube.clock() == 100.0
         with pytest.raises(ApiError):
             await kube.clock()
-
-    tell(serve, story)
 
 
 def test_the_server_may_ask_for_a_minute_at_the_most() -> None:
@@ -199,7 +190,9 @@ def test_the_server_may_ask_for_a_minute_at_the_most() -> None:
 @pytest.mark.parametrize(
     "text", ["<html>hello</html>", "", "[1]", '{"kind": "Pod', '{"error": "upstream"}']
 )
-def test_a_page_of_somebody_else_is_no_answer(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_somebody_else_is_no_answer(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A proxy's, with status 200: it is tried again, and then it is an error of the connection."""
     monkeypatch.setattr(client, "BACKOFF", client.Backoff(0.001, 0.01))
     asked = 0
@@ -209,14 +202,12 @@ def test_a_page_of_somebody_else_is_no_answer(text: str, monkeypatch: pytest.Mon
         asked += 1
         return web.Response(text=text)
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         with pytest.raises(GarbledError):
             await kube.get(TEAM)
         assert asked == client.ATTEMPTS
         assert kube.requests == {("GET", "200"): client.ATTEMPTS}
         assert isinstance(GarbledError(), client.BROKEN)
-
-    tell(serve, story)
 
 
 def stream(*lines: str, then: float = 0.0) -> Serve:
@@ -233,70 +224,56 @@ def stream(*lines: str, then: float = 0.0) -> Serve:
     return serve
 
 
-def test_blank_lines_in_a_watch_are_nothing() -> None:
+async def test_blank_lines_in_a_watch_are_nothing() -> None:
     """They keep a connection open, say; half a line is no event."""
     event = '{"type": "ADDED", "object": {}}\n'
-
-    async def story(kube: Kube) -> None:
+    async with connected(stream("\n", event, " \r\n\n", event[:7], event[7:])) as kube:
         found = [e["type"] async for e in kube.watch(TEAM, {})]
         assert found == [OPENED["type"], "ADDED", "ADDED"]
         assert kube.requests == {("WATCH", "200"): 1}
 
-    tell(stream("\n", event, " \r\n\n", event[:7], event[7:]), story)
-
 
 @pytest.mark.parametrize("line", ["<html>\n", "[]\n", '{"type": "ADDED"}\n', '{"object": {}}\n'])
-def test_what_is_no_event_ends_the_watch(line: str) -> None:
+async def test_what_is_no_event_ends_the_watch(line: str) -> None:
     """As a broken connection does."""
-
-    async def story(kube: Kube) -> None:
+    async with connected(stream(line)) as kube:
         with pytest.raises(GarbledError):
             [e async for e in kube.watch(TEAM, {})]
 
-    tell(stream(line), story)
 
-
-def test_a_watch_that_falls_silent_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_that_falls_silent_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is asked to end it before that, so somebody in between has forgotten it."""
     assert client.WATCH_SECONDS < client.SILENCE <= 90
     monkeypatch.setattr(client, "SILENCE", 0.3)
-
-    async def story(kube: Kube) -> None:
+    async with connected(stream(then=15)) as kube:
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(client.BROKEN):
             [e async for e in kube.watch(TEAM, {})]
         assert loop.time() - began < 15
 
-    tell(stream(then=15), story)
 
-
-def test_a_log_comes_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_comes_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blank ones, one that nothing ends, and one without end in parts."""
     monkeypatch.setattr(client, "LONGEST_LINE", 8)
-
-    async def story(kube: Kube) -> None:
+    async with connected(stream("a ", "b\n\nc\n", "0123456789", "\nend")) as kube:
         found = [line async for line in kube.lines(TEAM)]
         assert (found[:3], found[-1]) == (["a b", "", "c"], "end")
         assert "".join(found) == "a bc0123456789end"
 
-    tell(stream("a ", "b\n\nc\n", "0123456789", "\nend"), story)
 
-
-def test_a_log_that_nobody_may_read() -> None:
+async def test_a_log_that_nobody_may_read() -> None:
     """Is an error as any."""
 
     async def serve(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"reason": "Forbidden", "message": "no"}, status=403)
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         with pytest.raises(ApiError, match="no"):
             [line async for line in kube.lines(TEAM)]
 
-    tell(serve, story)
 
-
-def test_watches_take_no_connection_from_others() -> None:
+async def test_watches_take_no_connection_from_others() -> None:
     """There may be as many as there are namespaces and kinds."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
@@ -304,7 +281,7 @@ def test_watches_take_no_connection_from_others() -> None:
             return await stream(then=60)(request)
         return web.json_response({"kind": "List"})
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         count, opened = client.CONNECTIONS + 40, asyncio.Semaphore(0)
 
         async def follow() -> None:
@@ -319,17 +296,15 @@ def test_watches_take_no_connection_from_others() -> None:
             task.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
 
-    tell(serve, story)
 
-
-def test_what_no_role_allows_is_noted() -> None:
+async def test_what_no_role_allows_is_noted() -> None:
     """So that somebody asks what is missing; a refusal by policy says nothing of that."""
     texts = ['pods is forbidden: User "x" cannot list', "exceeded quota"]
 
     async def serve(_request: web.Request) -> web.Response:
         return web.json_response({"message": texts[0], "reason": "Forbidden"}, status=403)
 
-    async def story(kube: Kube) -> None:
+    async with connected(serve) as kube:
         noted = []
         kube.denied = lambda: noted.append(1)
         for _ in range(2):
@@ -337,5 +312,3 @@ def test_what_no_role_allows_is_noted() -> None:
                 await kube.get(TEAM)
             texts.pop(0)
         assert noted == [1]
-
-    tell(serve, story)

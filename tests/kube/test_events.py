@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 from muster.kube import events
@@ -85,24 +86,29 @@ def test_what_others_tell_too_is_left_out_under_load():
     assert recorder.dropped == 1
 
 
-def test_who_says_much_is_heard_behind_himself():
-    """Another namespace's events find room, and their turn, whatever a first one has to say."""
-    server = Server()
-    victim = {**JOB, "metadata": {**JOB["metadata"], "namespace": "victim", "uid": "w"}}
-
-    async def story():
-        recorder = EventRecorder(server)
-        for index in range(BACKLOG + 1):
-            recorder.emit(JOB, "Normal", "Reason", str(index))
-        assert recorder.emit(victim, "Warning", "Unschedulable", "why", spare=True)
-        assert recorder.emit(victim, "Warning", "Failed", "why")
-        assert recorder.dropped == 1
-        task = asyncio.create_task(recorder.run())
-        await asyncio.sleep(0.01)
+@asynccontextmanager
+async def running(recorder):
+    """Write what is recorded, until the block ends."""
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield
+    finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(story())
+
+async def test_who_says_much_is_heard_behind_himself():
+    """Another namespace's events find room, and their turn, whatever a first one has to say."""
+    server = Server()
+    victim = {**JOB, "metadata": {**JOB["metadata"], "namespace": "victim", "uid": "w"}}
+    recorder = EventRecorder(server)
+    for index in range(BACKLOG + 1):
+        recorder.emit(JOB, "Normal", "Reason", str(index))
+    assert recorder.emit(victim, "Warning", "Unschedulable", "why", spare=True)
+    assert recorder.emit(victim, "Warning", "Failed", "why")
+    assert recorder.dropped == 1
+    async with running(recorder):
+        await asyncio.sleep(0.01)
     first = list(server.held.values())[:8]
     told = {e["reason"] for e in first if e["involvedObject"]["uid"] == "w"}
     assert told == {"Unschedulable", "Failed"}
@@ -148,16 +154,14 @@ def written(server, *told):
 
     async def story():
         recorder = EventRecorder(server)
-        task = asyncio.create_task(recorder.run())
-        for each in told:
-            if each is None:
-                await asyncio.sleep(0.01)
-                continue
-            reason, message, once = each
-            recorder.emit(JOB, "Warning", reason, message, once=once, source="tfjob-controller")
-        await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with running(recorder):
+            for each in told:
+                if each is None:
+                    await asyncio.sleep(0.01)
+                    continue
+                *words, once = each
+                recorder.emit(JOB, "Warning", *words, once=once, source="tfjob-controller")
+            await asyncio.sleep(0.01)
         assert recorder.dropped == 0
 
     asyncio.run(story())
@@ -181,22 +185,16 @@ def test_a_process_that_follows_counts_on():
     assert written(server, AGAIN, once) == [("Failed", "why", 1), ("Restarting", "again", 3)]
 
 
-def test_an_event_that_the_server_has_dropped_begins_anew():
+async def test_an_event_that_the_server_has_dropped_begins_anew():
     """It keeps them for an hour."""
     server = Server()
-
-    async def story():
-        recorder = EventRecorder(server)
-        task = asyncio.create_task(recorder.run())
+    recorder = EventRecorder(server)
+    async with running(recorder):
         for _ in range(2):
             recorder.emit(JOB, "Normal", "Reason", "text")
             await asyncio.sleep(0.01)
             assert [e["count"] for e in server.held.values()] == [1]
             server.held.clear()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(story())
 
 
 async def settled():
@@ -231,15 +229,13 @@ class Refusing(Server):
         return await super().create(path, body, urgency)
 
 
-def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch):
+async def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch):
     """After a while: passes that repeat themselves do not bring as many refusals."""
     now, server = [0.0], Refusing()
     clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
     monkeypatch.setattr(events, "time", clock)
-
-    async def story():
-        recorder = EventRecorder(server)
-        task = asyncio.create_task(recorder.run())
+    recorder = EventRecorder(server)
+    async with running(recorder):
         for _ in range(3):
             recorder.emit(JOB, "Warning", "Failed", "why", once=True)
             await settled()
@@ -248,10 +244,6 @@ def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch)
         for _ in range(3):
             recorder.emit(JOB, "Warning", "Failed", "why", once=True)
             await settled()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(story())
     assert [(e["reason"], e["count"]) for e in server.held.values()] == [("Failed", 1)]
 
 
@@ -268,7 +260,7 @@ def test_what_found_no_room_may_be_told_again(monkeypatch):
     assert (said, recorder.dropped) == ([True, False, True], 2)
 
 
-def test_no_count_is_lost_while_an_event_is_being_written():
+async def test_no_count_is_lost_while_an_event_is_being_written():
     """What happens during a write is counted by the next one, which comes after it."""
     server = Server()
     plain, gate = server.patch, asyncio.Event()
@@ -278,19 +270,13 @@ def test_no_count_is_lost_while_an_event_is_being_written():
         return await plain(*asked)
 
     server.patch = slow
-
-    async def story():
-        recorder = EventRecorder(server)
-        task = asyncio.create_task(recorder.run())
+    recorder = EventRecorder(server)
+    async with running(recorder):
         for _ in range(4):
             recorder.emit(JOB, "Warning", "Restarting", "again")
             await settled()
         gate.set()
         await settled()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(story())
     assert [e["count"] for e in server.held.values()] == [4]
 
 

@@ -38,113 +38,92 @@ def test_prose_waits_while_gangs_start() -> None:
     assert len(served) == 40
 
 
-def test_who_places_without_end_keeps_only_his_own_waiting() -> None:
+async def test_who_places_without_end_keeps_only_his_own_waiting() -> None:
     """The status of another namespace's job has its share at once, whoever is served."""
+    gate, over, served = FlowControl(2), asyncio.Event(), list[str]()
 
-    async def run() -> list[str]:
-        gate, over, served = FlowControl(2), asyncio.Event(), list[str]()
+    async def stream() -> None:
+        while not over.is_set():
+            async with gate.enter(PriorityLevel.PLACEMENT, "evil"):
+                await asyncio.sleep(0.001)
 
-        async def stream() -> None:
-            while not over.is_set():
-                async with gate.enter(PriorityLevel.PLACEMENT, "evil"):
-                    await asyncio.sleep(0.001)
+    async def say(namespace: str) -> None:
+        async with gate.enter(PriorityLevel.STATUS, namespace):
+            served.append(namespace)
 
-        async def say(namespace: str) -> None:
-            async with gate.enter(PriorityLevel.STATUS, namespace):
-                served.append(namespace)
-
-        streams = [asyncio.create_task(stream()) for _ in range(8)]
-        await asyncio.sleep(0.01)
-        said = [asyncio.create_task(say(namespace)) for namespace in ("evil", "good")]
-        async with asyncio.timeout(30):
-            await said[1]
-        assert not said[0].done()
-        over.set()
-        await asyncio.gather(*streams, *said)
-        return served
-
-    assert asyncio.run(run()) == ["good", "evil"]
+    streams = [asyncio.create_task(stream()) for _ in range(8)]
+    await asyncio.sleep(0.01)
+    said = [asyncio.create_task(say(namespace)) for namespace in ("evil", "good")]
+    async with asyncio.timeout(30):
+        await said[1]
+    assert not said[0].done()
+    over.set()
+    await asyncio.gather(*streams, *said)
+    assert served == ["good", "evil"]
 
 
-def test_width_is_held() -> None:
+async def test_width_is_held() -> None:
     """Never more than `width` are inside at once."""
+    gate, inside, most = FlowControl(3), 0, 0
 
-    async def run() -> int:
-        gate, inside, most = FlowControl(3), 0, 0
+    async def one() -> None:
+        nonlocal inside, most
+        async with gate.enter(PriorityLevel.STATUS):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
 
-        async def one() -> None:
-            nonlocal inside, most
-            async with gate.enter(PriorityLevel.STATUS):
-                inside += 1
-                most = max(most, inside)
-                await asyncio.sleep(0)
-                inside -= 1
-
-        await asyncio.gather(*(one() for _ in range(20)))
-        return most
-
-    assert asyncio.run(run()) == 3
+    await asyncio.gather(*(one() for _ in range(20)))
+    assert most == 3
 
 
 @pytest.mark.parametrize("granted", [False, True])
-def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
+async def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
     """Cancelling before or after the grant leaks no place."""
-
-    async def run() -> None:
-        gate = FlowControl(1)
+    gate = FlowControl(1)
+    await gate.acquire(PriorityLevel.STATUS)
+    waiter = asyncio.create_task(gate.acquire(PriorityLevel.STATUS))
+    await asyncio.sleep(0)
+    if granted:
+        gate.release(PriorityLevel.STATUS)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    if not granted:
+        gate.release(PriorityLevel.STATUS)
+    async with asyncio.timeout(30):
         await gate.acquire(PriorityLevel.STATUS)
-        waiter = asyncio.create_task(gate.acquire(PriorityLevel.STATUS))
-        await asyncio.sleep(0)
-        if granted:
-            gate.release(PriorityLevel.STATUS)
-        waiter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiter
-        if not granted:
-            gate.release(PriorityLevel.STATUS)
-        async with asyncio.timeout(30):
-            await gate.acquire(PriorityLevel.STATUS)
-
-    asyncio.run(run())
 
 
-def test_namespaces_take_turns() -> None:
+async def test_namespaces_take_turns() -> None:
     """A hundred writes of one do not come before the first of another."""
+    gate, served = FlowControl(1), list[str]()
+    await gate.acquire(PriorityLevel.PLACEMENT)
 
-    async def run() -> list[str]:
-        gate, served = FlowControl(1), []
-        await gate.acquire(PriorityLevel.PLACEMENT)
+    async def one(namespace: str) -> None:
+        async with gate.enter(PriorityLevel.PLACEMENT, namespace):
+            served.append(namespace)
 
-        async def one(namespace: str) -> None:
-            async with gate.enter(PriorityLevel.PLACEMENT, namespace):
-                served.append(namespace)
-
-        tasks = [asyncio.create_task(one(name)) for name in ["a"] * 100 + ["b"] * 3 + ["c"]]
-        await asyncio.sleep(0)
-        gate.release(PriorityLevel.PLACEMENT)
-        await asyncio.gather(*tasks)
-        return served
-
-    served = asyncio.run(run())
+    tasks = [asyncio.create_task(one(name)) for name in ["a"] * 100 + ["b"] * 3 + ["c"]]
+    await asyncio.sleep(0)
+    gate.release(PriorityLevel.PLACEMENT)
+    await asyncio.gather(*tasks)
     assert (served[:7], len(served)) == (["a", "b", "c", "a", "b", "a", "b"], 104)
 
 
-def test_leadership_is_not_held_up_by_what_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leadership_is_not_held_up_by_what_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else hangs in the namespace of the lease."""
     monkeypatch.setattr(flowcontrol, "LATE", 0.01)
+    gate, over = FlowControl(2), asyncio.Event()
 
-    async def run() -> None:
-        gate, over = FlowControl(2), asyncio.Event()
+    async def hang() -> None:
+        async with gate.enter(PriorityLevel.PLACEMENT, "home"):
+            await over.wait()
 
-        async def hang() -> None:
-            async with gate.enter(PriorityLevel.PLACEMENT, "home"):
-                await over.wait()
-
-        tasks = [asyncio.create_task(hang()) for _ in range(10)]
-        await asyncio.sleep(0.1)
-        async with asyncio.timeout(30), gate.enter(PriorityLevel.LEADERSHIP, "home"):
-            pass
-        over.set()
-        await asyncio.gather(*tasks)
-
-    asyncio.run(run())
+    tasks = [asyncio.create_task(hang()) for _ in range(10)]
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(30), gate.enter(PriorityLevel.LEADERSHIP, "home"):
+        pass
+    over.set()
+    await asyncio.gather(*tasks)

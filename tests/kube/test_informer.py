@@ -92,30 +92,26 @@ def test_a_name_can_be_taken_anew() -> None:
     assert after(Script([pod("one", 5)], 10, events), pod("one", 12, "u2")) == {"one": 12}
 
 
-def test_a_list_that_a_watch_has_overtaken_brings_nothing_back() -> None:
+async def test_a_list_that_a_watch_has_overtaken_brings_nothing_back() -> None:
     """Others follow the jobs, and what they show while a list is under way is newer."""
+    held = Collection(
+        lambda document: int(document["metadata"]["resourceVersion"]),
+        lambda _before, _after: None,
+    )
+    script = Script([pod("one", 5), pod("two", 6)], 10)
+    reader = Informer(script, PODS, held)
+    await reader.read()
+    plain = script.get
 
-    async def story() -> dict[tuple[str, str], int]:
-        held = Collection(
-            lambda document: int(document["metadata"]["resourceVersion"]),
-            lambda _before, _after: None,
-        )
-        script = Script([pod("one", 5), pod("two", 6)], 10)
-        reader = Informer(script, PODS, held)
-        await reader.read()
-        plain = script.get
+    async def slow(path: str, **params: str) -> Json:
+        page = await plain(path, **params)
+        held.remove(pod("one", 12))
+        held.take(pod("two", 13))
+        return page
 
-        async def slow(path: str, **params: str) -> Json:
-            page = await plain(path, **params)
-            held.remove(pod("one", 12))
-            held.take(pod("two", 13))
-            return page
-
-        script.get = slow  # type: ignore[method-assign]
-        await reader.read()
-        return held.objects
-
-    assert asyncio.run(story()) == {("a", "two"): 13}
+    script.get = slow  # type: ignore[method-assign]
+    await reader.read()
+    assert held.objects == {("a", "two"): 13}
 
 
 class Stage:
@@ -207,18 +203,16 @@ def test_a_watch_that_ends_in_order_goes_on_without_a_look() -> None:
     assert stage.asked == ["list", "5", "6", "7"]
 
 
-def test_watches_that_end_at_once_are_opened_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_that_end_at_once_are_opened_with_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Or a server in trouble would be asked a thousand times a second."""
     monkeypatch.setattr(informer, "BACKOFF", Backoff(0.05, 5.0))
     stage = Stage(5, [], *[[]] * 1000)
-
-    async def story() -> None:
-        task = asyncio.create_task(Informer(stage, PODS, versions()).run())
-        await asyncio.sleep(0.4)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(story())
+    task = asyncio.create_task(Informer(stage, PODS, versions()).run())
+    await asyncio.sleep(0.4)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert len(stage.asked) < 6
 
 

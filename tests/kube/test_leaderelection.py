@@ -122,94 +122,74 @@ def test_a_standby_takes_what_is_given_back_at_once(monkeypatch, after, least, m
     assert least <= hurried(taken(SHIPPED, after), monkeypatch) < most
 
 
-def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
+async def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
     """Another may lead by then."""
-
-    async def story():
-        kube = Leases()
-        timings = Timings(2.0, 1.8, 0.1)
-        leader = LeaderElector(kube, "system", "muster", "one", timings)
-        await leader.acquire()
-        version = kube.version
-        woken = client.since_boot() + 60.0
-        monkeypatch.setattr(client, "since_boot", lambda: woken)
-        await asyncio.wait_for(leader.hold(), 60)
-        assert kube.version == version
-
-    asyncio.run(story())
+    kube = Leases()
+    timings = Timings(2.0, 1.8, 0.1)
+    leader = LeaderElector(kube, "system", "muster", "one", timings)
+    await leader.acquire()
+    version = kube.version
+    woken = client.since_boot() + 60.0
+    monkeypatch.setattr(client, "since_boot", lambda: woken)
+    await asyncio.wait_for(leader.hold(), 60)
+    assert kube.version == version
 
 
-def test_an_answer_of_somebody_else_ends_no_leader():
+async def test_an_answer_of_somebody_else_ends_no_leader():
     """A proxy's own JSON is no Lease; the next look finds it again."""
-
-    async def story():
-        kube = Leases()
-        leader = LeaderElector(kube, "system", "muster", "one", Timings(2.0, 1.8, 0.1))
-        await leader.acquire()
-        kube.garbled = 3
-        holding = asyncio.create_task(leader.hold())
-        await asyncio.sleep(1.0)
-        assert kube.garbled == 0
-        assert not holding.done()
-        holding.cancel()
-
-    asyncio.run(story())
+    kube = Leases()
+    leader = LeaderElector(kube, "system", "muster", "one", Timings(2.0, 1.8, 0.1))
+    await leader.acquire()
+    kube.garbled = 3
+    holding = asyncio.create_task(leader.hold())
+    await asyncio.sleep(1.0)
+    assert kube.garbled == 0
+    assert not holding.done()
+    holding.cancel()
 
 
-def test_a_request_without_an_answer_costs_neither_the_leader_nor_a_standby_the_lease():
+async def test_a_request_without_an_answer_costs_neither_the_leader_nor_a_standby_the_lease():
     """It is given up while there is time for another; so is the last one of a process."""
-
-    async def story():
-        kube, timings = Leases(), Timings(duration=1.0, renew=0.8, retry=0.1)
-        leader = LeaderElector(kube, "system", "muster", "one", timings)
-        kube.unanswered = 1
-        await asyncio.wait_for(leader.acquire(), 2.0)
-        kube.unanswered = 1
-        holding = asyncio.create_task(leader.hold())
-        await asyncio.wait([holding], timeout=1.5)
-        assert not holding.done()
-        holding.cancel()
-        kube.unanswered = 1
-        await asyncio.wait_for(leader.release(), 2.0)
-
-    asyncio.run(story())
+    kube, timings = Leases(), Timings(duration=1.0, renew=0.8, retry=0.1)
+    leader = LeaderElector(kube, "system", "muster", "one", timings)
+    kube.unanswered = 1
+    await asyncio.wait_for(leader.acquire(), 2.0)
+    kube.unanswered = 1
+    holding = asyncio.create_task(leader.hold())
+    await asyncio.wait([holding], timeout=1.5)
+    assert not holding.done()
+    holding.cancel()
+    kube.unanswered = 1
+    await asyncio.wait_for(leader.release(), 2.0)
 
 
-def test_a_renewal_that_was_under_way_does_not_keep_the_lease_from_being_given_back():
+async def test_a_renewal_that_was_under_way_does_not_keep_the_lease_from_being_given_back():
     """Nobody waits for the answer of a process that ends, but the server carries it out."""
-
-    async def story():
-        kube = Leases()
-        leader = LeaderElector(kube, "system", "muster", "one", Timings(2.0, 1.8, 0.1))
-        await leader.acquire()
-        kube.overtaken = 2
-        await leader.release()
-        assert kube.lease["spec"]["holderIdentity"] == ""
-
-    asyncio.run(story())
+    kube = Leases()
+    leader = LeaderElector(kube, "system", "muster", "one", Timings(2.0, 1.8, 0.1))
+    await leader.acquire()
+    kube.overtaken = 2
+    await leader.release()
+    assert kube.lease["spec"]["holderIdentity"] == ""
 
 
-def test_the_lease_is_renewed_however_long_the_work_takes_to_begin():
+async def test_the_lease_is_renewed_however_long_the_work_takes_to_begin():
     """The work ends with the lease."""
+    kube = Leases()
+    leader = LeaderElector(kube, "system", "muster", "one", Timings(60.0, 40.0, 0.01))
+    ends = []
 
-    async def story():
-        kube = Leases()
-        leader = LeaderElector(kube, "system", "muster", "one", Timings(60.0, 40.0, 0.01))
-        ends = []
+    async def work():
+        try:
+            while kube.version < 5:  # noqa: ASYNC110 -- renewing has no event
+                await asyncio.sleep(0.001)
+            kube.lease_until = 0.0
+            await asyncio.Event().wait()
+        finally:
+            ends.append(kube.version)
 
-        async def work():
-            try:
-                while kube.version < 5:  # noqa: ASYNC110 -- renewing has no event
-                    await asyncio.sleep(0.001)
-                kube.lease_until = 0.0
-                await asyncio.Event().wait()
-            finally:
-                ends.append(kube.version)
-
-        await asyncio.wait_for(leader.lead(work), 120)
-        assert len(ends) == 1
-
-    asyncio.run(story())
+    await asyncio.wait_for(leader.lead(work), 120)
+    assert len(ends) == 1
 
 
 def led_from_another_thread(leader_of, work):
@@ -363,68 +343,52 @@ class Troubled(Leases):
     [ApiError(429, "", "busy", None), ApiError(500, "", "", None), TimeoutError()],
     ids=["429", "500", "broken"],
 )
-def test_the_lease_is_given_back_though_the_server_stumbles(trouble):
+async def test_the_lease_is_given_back_though_the_server_stumbles(trouble):
     """A standby would wait for all of its duration."""
-
-    async def story():
-        kube = Troubled()
-        leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
-        await leader.acquire()
-        kube.refusals.append(trouble)
-        await asyncio.wait_for(leader.release(), 5.0)
-        assert kube.lease["spec"]["holderIdentity"] == ""
-
-    asyncio.run(story())
+    kube = Troubled()
+    leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
+    await leader.acquire()
+    kube.refusals.append(trouble)
+    await asyncio.wait_for(leader.release(), 5.0)
+    assert kube.lease["spec"]["holderIdentity"] == ""
 
 
 @pytest.mark.parametrize("before", ["nothing", "free"])
-def test_a_lease_that_was_being_taken_at_the_end_is_given_back(before):
+async def test_a_lease_that_was_being_taken_at_the_end_is_given_back(before):
     """The server may carry that out when nobody waits for it any more."""
-
-    async def story():
-        kube = Troubled()
-        if before == "free":
-            other = LeaderElector(kube, "system", "muster", "other", SHIPPED)
-            await other.acquire()
-            await other.release()
-        leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
-        kube.late = 0.2
-        taking = asyncio.create_task(leader.acquire())
-        await asyncio.sleep(0.1)
-        taking.cancel()
-        await asyncio.gather(taking, return_exceptions=True)
-        await leader.release()
-        await asyncio.gather(kube.under_way, return_exceptions=True)
-        assert kube.lease is None or kube.lease["spec"]["holderIdentity"] == ""
-
-    asyncio.run(story())
+    kube = Troubled()
+    if before == "free":
+        other = LeaderElector(kube, "system", "muster", "other", SHIPPED)
+        await other.acquire()
+        await other.release()
+    leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
+    kube.late = 0.2
+    taking = asyncio.create_task(leader.acquire())
+    await asyncio.sleep(0.1)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    await leader.release()
+    await asyncio.gather(kube.under_way, return_exceptions=True)
+    assert kube.lease is None or kube.lease["spec"]["holderIdentity"] == ""
 
 
-def test_who_never_tried_to_lead_ends_without_asking(caplog):
+async def test_who_never_tried_to_lead_ends_without_asking(caplog):
     """The server may not answer, and there is nothing to be given back."""
-
-    async def story():
-        kube = Troubled()
-        await LeaderElector(kube, "system", "muster", "one", SHIPPED).release()
-        assert kube.asked == 0
-
-    asyncio.run(story())
+    kube = Troubled()
+    await LeaderElector(kube, "system", "muster", "one", SHIPPED).release()
+    assert kube.asked == 0
     assert "not released" not in caplog.text
 
 
-def test_reference_of_the_lease_has_its_uid():
+async def test_reference_of_the_lease_has_its_uid():
     """`kubectl describe` finds events by the uid."""
-
-    async def story():
-        kube = Leases()
-        leader = LeaderElector(kube, "system", "muster", "one", SHIPPED)
-        await leader.acquire()
-        kube.lease["metadata"]["uid"] = "lease-uid"
-        assert await leader._attempt()
-        assert leader.reference == {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"namespace": "system", "name": "muster", "uid": "lease-uid"},
-        }
-
-    asyncio.run(story())
+    kube = Leases()
+    leader = LeaderElector(kube, "system", "muster", "one", SHIPPED)
+    await leader.acquire()
+    kube.lease["metadata"]["uid"] = "lease-uid"
+    assert await leader._attempt()
+    assert leader.reference == {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": "system", "name": "muster", "uid": "lease-uid"},
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -30,8 +31,9 @@ def stored(uid="u"):
     return web.json_response({"kind": "Pod", "metadata": {"name": "p", "uid": uid}})
 
 
-def play(answers, story):
-    """Return what a story says of a client whose server answers so, and what that was asked."""
+@asynccontextmanager
+async def played(*answers):
+    """Give a client whose server answers so, and what that is asked."""
     asked, left = [], list(answers)
 
     async def answer(request):
@@ -39,15 +41,12 @@ def play(answers, story):
         found = left.pop(0)
         return found if isinstance(found, web.Response) else await found
 
-    async def run():
-        async with served(answer) as url:
-            kube = Kube(url, lambda _width: aiohttp.ClientSession(), "muster", 4)
-            try:
-                return await story(kube)
-            finally:
-                await kube.close()
-
-    return asyncio.run(run()), asked
+    async with served(answer) as url:
+        kube = Kube(url, lambda _width: aiohttp.ClientSession(), "muster", 4)
+        try:
+            yield kube, asked
+        finally:
+            await kube.close()
 
 
 async def late(seconds):
@@ -87,20 +86,17 @@ def test_what_may_pass(method, error, passes):
     assert error.passing(method) is passes
 
 
-def test_a_write_is_tried_again():
+async def test_a_write_is_tried_again():
     """Each try is counted, and the server is heard."""
     busy = failure(429, "TooManyRequests", **{"Retry-After": "0"})
-
-    async def story(kube):
+    async with played(busy, failure(503, ""), stored()) as (kube, asked):
         found = await kube.patch(PATH + "/p", Exactly("u"), {}, PriorityLevel.SUPPORT)
-        return found["metadata"]["name"], kube.requests
-
-    told, asked = play([busy, failure(503, ""), stored()], story)
-    assert told == ("p", {("PATCH", code): 1 for code in ("429", "503", "200")})
+    assert found["metadata"]["name"] == "p"
+    assert kube.requests == {("PATCH", code): 1 for code in ("429", "503", "200")}
     assert len(asked) == 3
 
 
-def test_an_answer_that_is_no_http_is_one_that_did_not_come():
+async def test_an_answer_that_is_no_http_is_one_that_did_not_come():
     """A broken proxy's word ends nothing: the request is tried again."""
     told = b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"kind":"Pod"}'
     answers = [b"HTTP/1.1 nonsense\r\n\r\n", told]
@@ -110,34 +106,26 @@ def test_an_answer_that_is_no_http_is_one_that_did_not_come():
         writer.write(answers.pop(0))
         writer.close()
 
-    async def story():
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            kube = Kube(f"http://127.0.0.1:{port}", lambda _: aiohttp.ClientSession(), "m", 4)
-            try:
-                return await kube.get(PATH), dict(kube.requests)
-            finally:
-                await kube.close()
-
-    assert asyncio.run(story()) == ({"kind": "Pod"}, {("GET", "0"): 1, ("GET", "200"): 1})
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kube = Kube(f"http://127.0.0.1:{port}", lambda _: aiohttp.ClientSession(), "m", 4)
+        try:
+            assert await kube.get(PATH) == {"kind": "Pod"}
+            assert kube.requests == {("GET", "0"): 1, ("GET", "200"): 1}
+        finally:
+            await kube.close()
 
 
-def test_what_went_wrong_half_way_may_have_been_done():
+@pytest.mark.parametrize("before", [(), (failure(500, "InternalError"),)], ids=["first", "next"])
+async def test_what_went_wrong_half_way_may_have_been_done(before):
     """The error of the next try says so; that of a first one does not."""
-
-    async def story(kube):
-        return await refused(kube.create(PATH, {}, PriorityLevel.PLACEMENT))
-
-    there = failure(409, "AlreadyExists", "there")
-    error, _ = play([failure(500, "InternalError"), there], story)
-    assert (error.code, error.reason, error.message, error.unsure) == (
-        (409, "AlreadyExists", "there", True)
-    )
-    error, _ = play([failure(409, "AlreadyExists", "there")], story)
-    assert not error.unsure
+    async with played(*before, failure(409, "AlreadyExists", "there")) as (kube, _):
+        error = await refused(kube.create(PATH, {}, PriorityLevel.PLACEMENT))
+    assert (error.code, error.reason, error.message) == (409, "AlreadyExists", "there")
+    assert error.unsure is bool(before)
 
 
-def test_what_may_have_been_made_is_made_again_only_where_it_is_wanted():
+async def test_what_may_have_been_made_is_made_again_only_where_it_is_wanted():
     """Made, and gone again with its owner before the lost answer is missed, it would come back."""
     asks = []
 
@@ -145,29 +133,24 @@ def test_what_may_have_been_made_is_made_again_only_where_it_is_wanted():
         asks.append(len(asks))
         return len(asks) < 2
 
-    async def story(kube):
-        with pytest.raises(UnwantedError):
-            await kube.create(PATH, {}, PriorityLevel.PLACEMENT, wanted)
-
     busy = failure(429, "TooManyRequests", **{"Retry-After": "0"})
     lost = [failure(504, "Timeout", **{"Retry-After": "0"}) for _ in range(2)]
-    _, asked = play([busy, *lost], story)
+    async with played(busy, *lost) as (kube, asked):
+        with pytest.raises(UnwantedError):
+            await kube.create(PATH, {}, PriorityLevel.PLACEMENT, wanted)
     assert len(asked) == 3
     assert asks == [0, 1]
 
 
-def test_creation_that_is_unwanted_when_it_has_its_turn_is_not_sent():
+async def test_creation_that_is_unwanted_when_it_has_its_turn_is_not_sent():
     """The client asks only then: the creation may have waited for minutes."""
     left = [True, False]
-
-    async def story(kube):
+    async with played(late(0.05)) as (kube, asked):
         kube.flow_control = FlowControl(1)
         made = (
             kube.create(PATH, {}, PriorityLevel.PLACEMENT, None, lambda: left.pop(0)) for _ in "ab"
         )
-        return await asyncio.gather(*made, return_exceptions=True)
-
-    (first, second), asked = play([late(0.05)], story)
+        first, second = await asyncio.gather(*made, return_exceptions=True)
     assert first["metadata"]["uid"] == "u"
     assert isinstance(second, UnwantedError)
     assert (len(asked), left) == (1, [])
@@ -183,23 +166,19 @@ def test_creation_that_is_unwanted_when_it_has_its_turn_is_not_sent():
     ],
     ids=["gone", "replaced", "gone-meanwhile", "still-there"],
 )
-def test_just_that_object_is_deleted(answers, gone):
+async def test_just_that_object_is_deleted(answers, gone):
     """Its uid is part of the request; another one under its name is left alone."""
-
-    async def story(kube):
+    async with played(*answers) as (kube, asked):
         deletion = kube.delete(PATH + "/p", "u", PriorityLevel.PLACEMENT, grace=0)
-        return (await deletion) if gone else (await refused(deletion)).code
-
-    told, asked = play(answers, story)
+        told = (await deletion) if gone else (await refused(deletion)).code
     assert told == (None if gone else 409)
     sent = json.loads(asked[0][1])
     assert (sent["preconditions"], sent["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
 
 
-def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all():
+async def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all():
     """Somebody else may lead by the time at which there is one."""
-
-    async def story(kube):
+    async with played(late(0.6)) as (kube, asked):
         narrow(kube)
         slow = asyncio.create_task(kube.get(PATH))
         await asyncio.sleep(0.05)
@@ -207,30 +186,24 @@ def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all():
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
         await slow
-
-    _, asked = play([late(0.6)], story)
     assert [method for method, _ in asked] == ["GET"]
 
 
-def test_a_machine_that_slept_past_its_lease_writes_nothing_when_it_wakes(monkeypatch):
+async def test_a_machine_that_slept_past_its_lease_writes_nothing_when_it_wakes(monkeypatch):
     """The clock of timers stood still meanwhile; that of the lease did not."""
-
-    async def story(kube):
+    async with played(stored()) as (kube, asked):
         woken = client.since_boot() + 60.0
         kube.lease_until = client.since_boot() + 10.0
         await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
         monkeypatch.setattr(client, "since_boot", lambda: woken)
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
-
-    _, asked = play([stored()], story)
     assert [method for method, _ in asked] == ["POST"]
 
 
-def test_who_does_not_lead_writes_nothing_but_the_lease():
+async def test_who_does_not_lead_writes_nothing_but_the_lease():
     """Reading goes on."""
-
-    async def story(kube):
+    async with played(stored(), stored()) as (kube, asked):
         kube.lease_until = 0.0
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
@@ -238,17 +211,12 @@ def test_who_does_not_lead_writes_nothing_but_the_lease():
         held = {"metadata": {"resourceVersion": "1"}}
         await kube.replace(lease, held, PriorityLevel.LEADERSHIP)
         await kube.get(PATH)
-
-    _, asked = play([stored(), stored()], story)
     assert [method for method, _ in asked] == ["PUT", "GET"]
 
 
-def test_an_answer_that_is_no_json():
+async def test_an_answer_that_is_no_json():
     """A proxy may have given it; what it says is in the error."""
-
-    async def story(kube):
-        return await refused(kube.get(PATH))
-
     page = web.Response(status=400, reason="Bad Request", text="<html>no such door</html>")
-    error, _ = play([page], story)
+    async with played(page) as (kube, _):
+        error = await refused(kube.get(PATH))
     assert (error.reason, error.message) == ("Bad Request", "<html>no such door</html>")

@@ -95,25 +95,21 @@ async def ended(visitor):
 
 
 @ENCRYPTED
-def test_a_crowd_keeps_nobody_out_who_has_few(encrypted, monkeypatch):
+async def test_a_crowd_keeps_nobody_out_who_has_few(encrypted, monkeypatch):
     """Neither who comes then nor who is there already; the oldest of the crowd go."""
     monkeypatch.setattr(serving, "MOST", MOST)
-
-    async def story():
-        async with served(encrypted) as hall:
-            early = await hall.come(KUBELET)
-            crowd = [await hall.come(silent=True) for _ in range(3 * MOST)]
-            for visitor in crowd[: -MOST + 1]:
-                assert await ended(visitor) == b""
-            late = await hall.come(KUBELET)
-            for visitor in (early, late):
-                assert await asks(visitor) == b"HTTP/1.1 200 OK\r\n"
-
-    asyncio.run(story())
+    async with served(encrypted) as hall:
+        early = await hall.come(KUBELET)
+        crowd = [await hall.come(silent=True) for _ in range(3 * MOST)]
+        for visitor in crowd[: -MOST + 1]:
+            assert await ended(visitor) == b""
+        late = await hall.come(KUBELET)
+        for visitor in (early, late):
+            assert await asks(visitor) == b"HTTP/1.1 200 OK\r\n"
 
 
 @ENCRYPTED
-def test_write_buffer_of_a_connection_is_limited(encrypted):
+async def test_write_buffer_of_a_connection_is_limited(encrypted):
     """The default of asyncio for TLS is 512 KiB, which 256 connections multiply."""
     limits = []
 
@@ -121,37 +117,30 @@ def test_write_buffer_of_a_connection_is_limited(encrypted):
         limits.append(request.transport.get_write_buffer_limits()[1])
         return web.Response()
 
-    async def story():
-        async with served(encrypted, answer) as hall:
-            await asks(await hall.come())
-
-    asyncio.run(story())
+    async with served(encrypted, answer) as hall:
+        await asks(await hall.come())
     assert limits == [serving.WRITE_BUFFER_BYTES]
 
 
 @ENCRYPTED
-def test_who_asks_stays(encrypted, monkeypatch):
+async def test_who_asks_stays(encrypted, monkeypatch):
     """Those go before him who ask nothing, be they of an address that has fewer."""
     monkeypatch.setattr(serving, "MOST", MOST)
-
-    async def story():
-        async with served(encrypted) as hall:
-            hall.answers.clear()
-            asking = [await hall.come(KUBELET) for _ in range(MOST - 1)]
-            for _, writer in asking:
-                writer.write(ASKS)
-                await hall.asked.acquire()
-            crowd = [await hall.come(silent=True) for _ in range(MOST)]
-            await asyncio.gather(*map(ended, crowd[:-1]))
-            hall.answers.set()
-            for reader, _ in asking:
-                assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-
-    asyncio.run(story())
+    async with served(encrypted) as hall:
+        hall.answers.clear()
+        asking = [await hall.come(KUBELET) for _ in range(MOST - 1)]
+        for _, writer in asking:
+            writer.write(ASKS)
+            await hall.asked.acquire()
+        crowd = [await hall.come(silent=True) for _ in range(MOST)]
+        await asyncio.gather(*map(ended, crowd[:-1]))
+        hall.answers.set()
+        for reader, _ in asking:
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
 @ENCRYPTED
-def test_a_question_has_to_come_soon(encrypted, monkeypatch):
+async def test_a_question_has_to_come_soon(encrypted, monkeypatch):
     """All of its head, and not byte by byte; the answer may take longer."""
     monkeypatch.setattr(serving, "PATIENCE", 0.2)
 
@@ -160,16 +149,13 @@ def test_a_question_has_to_come_soon(encrypted, monkeypatch):
             visitor[1].write(bytes([byte]) if byte != b"\r"[0] else b"x")
             await asyncio.sleep(0.02)
 
-    async def story():
-        async with served(encrypted) as hall:
-            hall.answers.clear()
-            asking = await hall.ask_in_time()
-            silent, slow = await hall.come(silent=True), await hall.come(silent=True)
-            dripping = asyncio.create_task(drip(slow))
-            assert [await ended(silent), await ended(slow)] == [b"", b""]
-            dripping.cancel()
-            await asyncio.gather(dripping, return_exceptions=True)
-            hall.answers.set()
-            assert await asking[0].readline() == b"HTTP/1.1 200 OK\r\n"
-
-    asyncio.run(story())
+    async with served(encrypted) as hall:
+        hall.answers.clear()
+        asking = await hall.ask_in_time()
+        silent, slow = await hall.come(silent=True), await hall.come(silent=True)
+        dripping = asyncio.create_task(drip(slow))
+        assert [await ended(silent), await ended(slow)] == [b"", b""]
+        dripping.cancel()
+        await asyncio.gather(dripping, return_exceptions=True)
+        hall.answers.set()
+        assert await asking[0].readline() == b"HTTP/1.1 200 OK\r\n"

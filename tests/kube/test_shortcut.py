@@ -67,7 +67,7 @@ def test_what_is_not_taken_is_shown() -> None:
     assert Shortcut((), take).shown(event("ADDED", "7")) == event("ADDED", "7")
 
 
-def test_lines_come_whole_however_they_are_cut() -> None:
+async def test_lines_come_whole_however_they_are_cut() -> None:
     """And those of another path, or of no watch, are not looked at."""
     lines = [event("ADDED", "5"), event("DELETED", "6"), event("MODIFIED", "7")]
     told, taken = b"\n".join([*lines, b"", b"{"]), list[str]()
@@ -80,16 +80,13 @@ def test_lines_come_whole_however_they_are_cut() -> None:
             await asyncio.sleep(0.001)
         return response
 
-    async def run() -> dict[str, bytes]:
-        found, shortcut = {}, Shortcut([JOBS], into(taken))
-        async with served(serve) as host, aiohttp.ClientSession(middlewares=[shortcut]) as session:
-            for path in (f"{JOBS}?watch=true", JOBS, "/other?watch=true"):
-                async with session.get(host + path) as response:
-                    parts = [part async for part in response.content.iter_chunked(2**20)]
-                    found[path] = b"".join(parts)
-        return found
-
-    watch, *others = asyncio.run(run()).values()
+    found, shortcut = {}, Shortcut([JOBS], into(taken))
+    async with served(serve) as host, aiohttp.ClientSession(middlewares=[shortcut]) as session:
+        for path in (f"{JOBS}?watch=true", JOBS, "/other?watch=true"):
+            async with session.get(host + path) as response:
+                parts = [part async for part in response.content.iter_chunked(2**20)]
+                found[path] = b"".join(parts)
+    watch, *others = found.values()
     assert [json.loads(line)["type"] for line in watch.splitlines()[:3]] == [
         "BOOKMARK", "DELETED", "BOOKMARK",
     ]  # fmt: skip

@@ -98,59 +98,47 @@ def test_where_nobody_can_say_nobody_is_let_in():
     assert asyncio.run(guard.find("Bearer good")) is HTTPStatus.OK
 
 
-def test_strangers_cost_the_server_little():
+async def test_strangers_cost_the_server_little():
     """A few are asked about at once, and not all are remembered."""
     server = Server()
     guard = guard_of(server)
-
-    async def flood():
-        await asyncio.gather(*(guard.find(f"Bearer {i}") for i in range(KEPT * 2)))
-
-    asyncio.run(flood())
+    await asyncio.gather(*(guard.find(f"Bearer {i}") for i in range(KEPT * 2)))
     assert server.most <= AT_ONCE
     assert len(guard._refused) == KEPT
 
 
-def test_strangers_keep_nobody_from_being_known():
+async def test_strangers_keep_nobody_from_being_known():
     """However many they are: who may look neither waits behind them nor is asked about anew."""
     server = Server()
     guard = guard_of(server)
-
-    async def flood():
-        assert await guard.find("Bearer good") is HTTPStatus.OK
-        strangers = [asyncio.create_task(guard.find(f"Bearer {i}")) for i in range(KEPT * 2)]
-        await asyncio.sleep(0)
-        assert await guard.find("Bearer good") is HTTPStatus.OK
-        assert not any(each.done() for each in strangers)
-        await asyncio.gather(*strangers)
-        assert await guard.find("Bearer good") is HTTPStatus.OK
-
-    asyncio.run(flood())
+    assert await guard.find("Bearer good") is HTTPStatus.OK
+    strangers = [asyncio.create_task(guard.find(f"Bearer {i}")) for i in range(KEPT * 2)]
+    await asyncio.sleep(0)
+    assert await guard.find("Bearer good") is HTTPStatus.OK
+    assert not any(each.done() for each in strangers)
+    await asyncio.gather(*strangers)
+    assert await guard.find("Bearer good") is HTTPStatus.OK
     assert [spec for _, spec in server.asked].count({"token": "good"}) == 1
 
 
-def test_who_is_known_is_asked_about_anew_beside_strangers(monkeypatch):
+async def test_who_is_known_is_asked_about_anew_beside_strangers(monkeypatch):
     """Once his minute is up; who may not look any more is a stranger from then on."""
     monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
     server = Server()
     guard = guard_of(server)
-
-    async def flood():
+    assert await guard.find("Bearer good") is HTTPStatus.OK
+    server.stuck.clear()
+    strangers = [asyncio.create_task(guard.find(f"Bearer {i}")) for i in range(KEPT)]
+    async with asyncio.timeout(10.0):
         assert await guard.find("Bearer good") is HTTPStatus.OK
-        server.stuck.clear()
-        strangers = [asyncio.create_task(guard.find(f"Bearer {i}")) for i in range(KEPT)]
-        async with asyncio.timeout(10.0):
-            assert await guard.find("Bearer good") is HTTPStatus.OK
-            server.allowed = False
-            assert await guard.find("Bearer good") is HTTPStatus.FORBIDDEN
-        again = asyncio.create_task(guard.find("Bearer good"))
-        await asyncio.sleep(0.01)
-        assert not again.done()
-        assert not any(each.done() for each in strangers)
-        server.stuck.set()
-        await asyncio.gather(again, *strangers)
-
-    asyncio.run(flood())
+        server.allowed = False
+        assert await guard.find("Bearer good") is HTTPStatus.FORBIDDEN
+    again = asyncio.create_task(guard.find("Bearer good"))
+    await asyncio.sleep(0.01)
+    assert not again.done()
+    assert not any(each.done() for each in strangers)
+    server.stuck.set()
+    await asyncio.gather(again, *strangers)
 
 
 class Roles:
@@ -181,48 +169,40 @@ class Roles:
 SPACES = [f"team-{i:04}" for i in range(1000)]
 
 
-def test_who_may_look_into_all_is_asked_about_once():
+async def test_who_may_look_into_all_is_asked_about_once():
     """However many there are, and many who look ask no more at once than one."""
     every, some = Roles(""), Roles("team-0003")
-
-    async def story():
-        few = asyncio.Semaphore(ASKED_AT_ONCE)
-        assert await Viewer(every, READER, few).visible(SPACES) is None
-        assert every.said() == [""]
-        viewers = [Viewer(some, {"username": name}, few) for name in "abc"]
-        found = await asyncio.gather(*(one.visible(SPACES[:50]) for one in viewers))
-        assert found == [{"team-0003"}] * 3
-        assert some.most == ASKED_AT_ONCE
-        assert some.levels == {PriorityLevel.VIEW}
-        some.said()
-        # A page asks for several things at once.
-        fresh = Viewer(some, READER, few)
-        await asyncio.gather(*(fresh.visible(SPACES[:50]) for _ in range(4)))
-        assert len(some.said()) == 51
-
-    asyncio.run(story())
+    few = asyncio.Semaphore(ASKED_AT_ONCE)
+    assert await Viewer(every, READER, few).visible(SPACES) is None
+    assert every.said() == [""]
+    viewers = [Viewer(some, {"username": name}, few) for name in "abc"]
+    found = await asyncio.gather(*(one.visible(SPACES[:50]) for one in viewers))
+    assert found == [{"team-0003"}] * 3
+    assert some.most == ASKED_AT_ONCE
+    assert some.levels == {PriorityLevel.VIEW}
+    some.said()
+    # A page asks for several things at once.
+    fresh = Viewer(some, READER, few)
+    await asyncio.gather(*(fresh.visible(SPACES[:50]) for _ in range(4)))
+    assert len(some.said()) == 51
 
 
-def test_what_was_refused_is_asked_anew_a_little_at_a_time():
+async def test_what_was_refused_is_asked_anew_a_little_at_a_time():
     """What was granted each minute; a right that is new shows in the end."""
     roles = Roles("team-0003")
-
-    async def story():
-        few = asyncio.Semaphore(ASKED_AT_ONCE)
-        viewer = Viewer(roles, READER, few)
-        await viewer.visible(SPACES)
-        roles.said()
-        roles.may = {SPACES[-1]}
-        for minute in range(len(SPACES) // ASKED_ANEW + 1):
-            viewer = viewer.anew(READER)
-            seen = await viewer.visible(SPACES)
-            asked = roles.said()
-            assert minute or "team-0003" in asked
-            assert len(asked) <= ASKED_ANEW + 3
-            assert "team-0003" not in seen
-        assert seen == {SPACES[-1]}
-        other = {**READER, "groups": []}
-        await viewer.anew(other).visible(SPACES)
-        assert len(roles.said()) == len(SPACES) + 1
-
-    asyncio.run(story())
+    few = asyncio.Semaphore(ASKED_AT_ONCE)
+    viewer = Viewer(roles, READER, few)
+    await viewer.visible(SPACES)
+    roles.said()
+    roles.may = {SPACES[-1]}
+    for minute in range(len(SPACES) // ASKED_ANEW + 1):
+        viewer = viewer.anew(READER)
+        seen = await viewer.visible(SPACES)
+        asked = roles.said()
+        assert minute or "team-0003" in asked
+        assert len(asked) <= ASKED_ANEW + 3
+        assert "team-0003" not in seen
+    assert seen == {SPACES[-1]}
+    other = {**READER, "groups": []}
+    await viewer.anew(other).visible(SPACES)
+    assert len(roles.said()) == len(SPACES) + 1

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,17 +16,18 @@ from muster.kube import workqueue
 from muster.kube.workqueue import WorkQueue
 
 
-async def _with(queue: WorkQueue, play: Callable[[], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def _running(queue: WorkQueue) -> AsyncIterator[None]:
     running = asyncio.create_task(queue.run())
     try:
         async with asyncio.timeout(10):
-            await play()
+            yield
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None:
+async def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None:
     """Ten requests during a pass make exactly one more pass, after it."""
     running = most = passes = 0
     twice = asyncio.Event()
@@ -43,20 +45,18 @@ def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None:
         if passes == 2:
             twice.set()
 
-    async def play() -> None:
+    took: list[float] = []
+    queue = WorkQueue(one, width=4, took=took.append)
+    async with _running(queue):
         queue.add("a")
         await twice.wait()
         await asyncio.sleep(4 * workqueue.SHORTEST_REST)
-
-    took: list[float] = []
-    queue = WorkQueue(one, width=4, took=took.append)
-    asyncio.run(_with(queue, play))
     assert (most, passes) == (1, 2)
     assert len(took) == passes
     assert min(took) >= 0
 
 
-def test_nothing_is_kept_of_a_key_that_its_pass_finds_gone() -> None:
+async def test_nothing_is_kept_of_a_key_that_its_pass_finds_gone() -> None:
     """Not even its slot, unless it has come again meanwhile."""
     passes: list[str] = []
     done = asyncio.Event()
@@ -69,7 +69,8 @@ def test_nothing_is_kept_of_a_key_that_its_pass_finds_gone() -> None:
         else:
             done.set()
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=1)
+    async with _running(queue):
         for key in ("a", "b"):
             queue.add(key)
             await done.wait()
@@ -78,28 +79,23 @@ def test_nothing_is_kept_of_a_key_that_its_pass_finds_gone() -> None:
             assert not queue._slots
         assert passes == ["a", "a", "b"]
 
-    queue = WorkQueue(one, width=1)
-    asyncio.run(_with(queue, play))
 
-
-def test_the_earlier_of_two_times_counts() -> None:
+async def test_the_earlier_of_two_times_counts() -> None:
     """A later wish does not put off an earlier one, and one pass serves both."""
     done = asyncio.Event()
 
     async def one(_key: str) -> None:
         done.set()
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=1)
+    async with _running(queue):
         queue.add_after("a", 0.05)
         queue.add_after("a", 60.0)
         await done.wait()
-
-    queue = WorkQueue(one, width=1)
-    asyncio.run(_with(queue, play))
     assert queue.passes == 1
 
 
-def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that raises is repeated, with pauses that double, and others go on meanwhile."""
     monkeypatch.setattr(workqueue, "BACKOFF", Backoff(0.01, 300.0))
     times: list[float] = []
@@ -114,19 +110,19 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
             return
         raise RuntimeError("no luck")
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=1)
+    async with _running(queue):
         queue.add("bad")
         queue.add("good")
         await done.wait()
-
-    queue = WorkQueue(one, width=1)
-    asyncio.run(_with(queue, play))
     gaps = [b - a for a, b in itertools.pairwise(times)]
     # Timers of asyncio may come early by the clock's resolution.
     assert all(gap > 0.99 * pause for gap, pause in zip(gaps, (0.01, 0.02, 0.04), strict=True))
 
 
-def test_failed_passes_hurry_when_the_trouble_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_passes_hurry_when_the_trouble_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They do not sit out their pauses."""
     monkeypatch.setattr(workqueue, "BACKOFF", Backoff(3600.0, 3600.0))
     tries = 0
@@ -140,7 +136,8 @@ def test_failed_passes_hurry_when_the_trouble_is_over(monkeypatch: pytest.Monkey
             raise OSError("no route")
         done.set()
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=1, trouble=(OSError,))
+    async with _running(queue):
         queue.add("a")
         await failed.wait()
         await asyncio.sleep(0.1)
@@ -148,13 +145,10 @@ def test_failed_passes_hurry_when_the_trouble_is_over(monkeypatch: pytest.Monkey
         queue.hurry()
         async with asyncio.timeout(30):
             await done.wait()
-
-    queue = WorkQueue(one, width=1, trouble=(OSError,))
-    asyncio.run(_with(queue, play))
     assert tries == 2
 
 
-def test_a_pass_that_fails_as_it_is_cancelled_ends() -> None:
+async def test_a_pass_that_fails_as_it_is_cancelled_ends() -> None:
     """The process would not end otherwise: one worker would wait for its next key for ever."""
 
     async def stubborn(inside: asyncio.Event) -> None:
@@ -168,20 +162,17 @@ def test_a_pass_that_fails_as_it_is_cancelled_ends() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(stubborn(inside))
 
-    async def story() -> None:
-        running = asyncio.create_task(queue.run())
-        queue.add("a")
-        await inside.wait()
-        running.cancel()
-        done, _ = await asyncio.wait({running}, timeout=10)
-        assert done
-
     inside = asyncio.Event()
     queue = WorkQueue(one, width=2)
-    asyncio.run(story())
+    running = asyncio.create_task(queue.run())
+    queue.add("a")
+    await inside.wait()
+    running.cancel()
+    done, _ = await asyncio.wait({running}, timeout=10)
+    assert done
 
 
-def test_jobs_of_one_namespace_do_not_wait_behind_all_of_another() -> None:
+async def test_jobs_of_one_namespace_do_not_wait_behind_all_of_another() -> None:
     """They take turns."""
     order: list[str] = []
     done = asyncio.Event()
@@ -191,19 +182,13 @@ def test_jobs_of_one_namespace_do_not_wait_behind_all_of_another() -> None:
         if len(order) == 52:
             done.set()
 
-    async def play() -> None:
-        await done.wait()
-
     queue = WorkQueue(one, width=1, tenant=lambda key: key[0])
-
-    async def story() -> None:
-        for index in range(50):
-            queue.add(f"a{index}")
-        queue.add("b0")
-        queue.add("b1")
-        await _with(queue, play)
-
-    asyncio.run(story())
+    for index in range(50):
+        queue.add(f"a{index}")
+    queue.add("b0")
+    queue.add("b1")
+    async with _running(queue):
+        await done.wait()
     assert order[:5] == ["a", "b", "a", "b", "a"]
 
 
@@ -242,7 +227,8 @@ def _started(
     async def story() -> None:
         for key in keys:
             queue.add(key)
-        await _with(queue, done.wait)
+        async with _running(queue):
+            await done.wait()
 
     queue = WorkQueue(one, width=1024, tenant=lambda key: key[0])
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
@@ -279,7 +265,9 @@ def test_namespace_that_comes_late_waits_for_no_more_than_one_reconcile_of_anoth
     assert len({turn for _, turn in started}) == len(started) == 101
 
 
-def test_passes_that_hang_keep_no_place_that_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passes_that_hang_keep_no_place_that_others_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A server that lets one namespace wait: the jobs of the others go on."""
     monkeypatch.setattr(workqueue, "LATE", 0.05)
     hanging = most = 0
@@ -294,20 +282,18 @@ def test_passes_that_hang_keep_no_place_that_others_need(monkeypatch: pytest.Mon
         most = max(most, hanging)
         await asyncio.sleep(30)
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=8, tenant=lambda key: key[0])
+    async with _running(queue):
         for index in range(100):
             queue.add(f"a{index}")
         await asyncio.sleep(0)
         queue.add("b")
         async with asyncio.timeout(30):
             await done.wait()
-
-    queue = WorkQueue(one, width=8, tenant=lambda key: key[0])
-    asyncio.run(_with(queue, play))
     assert most <= 16
 
 
-def test_a_namespace_alone_is_not_held_up_by_its_own_passes(
+async def test_a_namespace_alone_is_not_held_up_by_its_own_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of hundreds of jobs the first wait to write their services: the last ones' pods do not.
@@ -325,7 +311,8 @@ def test_a_namespace_alone_is_not_held_up_by_its_own_passes(
             return
         await asyncio.sleep(30)
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=64, tenant=lambda key: key[0])
+    async with _running(queue):
         for wave in range(5):
             for index in range(8):
                 queue.add(f"a{wave}-{index}")
@@ -339,11 +326,8 @@ def test_a_namespace_alone_is_not_held_up_by_its_own_passes(
             await other.wait()
         assert len(begun) < 200
 
-    queue = WorkQueue(one, width=64, tenant=lambda key: key[0])
-    asyncio.run(_with(queue, play))
 
-
-def test_what_nobody_expected_is_counted_and_told_at_length_once(
+async def test_what_nobody_expected_is_counted_and_told_at_length_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each time in a line, and by the name of the error."""
@@ -357,17 +341,15 @@ def test_what_nobody_expected_is_counted_and_told_at_length_once(
             return
         raise OverflowError("too large")
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=1, failed=counted.append)
+    async with _running(queue):
         queue.add("a")
         await done.wait()
-
-    queue = WorkQueue(one, width=1, failed=counted.append)
-    asyncio.run(_with(queue, play))
     assert counted == ["OverflowError"] * 3
     assert [bool(r.exc_info) for r in caplog.records] == [True, False, False]
 
 
-def test_a_pass_that_is_asked_for_at_once_waits_for_no_rest(
+async def test_a_pass_that_is_asked_for_at_once_waits_for_no_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither after the pass during which it is asked for, nor after one that has ended."""
@@ -382,12 +364,10 @@ def test_a_pass_that_is_asked_for_at_once_waits_for_no_rest(
             queue.add("a")
         ended[passes - 1].set()
 
-    async def play() -> None:
+    queue = WorkQueue(one, width=1)
+    async with _running(queue):
         queue.add("a")
         await ended[1].wait()
         await asyncio.sleep(0)
         queue.add("a", at_once=True)
         await ended[2].wait()
-
-    queue = WorkQueue(one, width=1)
-    asyncio.run(_with(queue, play))

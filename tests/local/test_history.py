@@ -146,39 +146,30 @@ def watch(config: Path) -> history.Watch:
     return history.Watch(SimpleNamespace(access=config, server="https://here"), "default", 0.0)
 
 
-def test_what_comes_after_the_beginning_is_seen_from_its_beginning(tmp_path: Path) -> None:
+async def test_what_comes_after_the_beginning_is_seen_from_its_beginning(tmp_path: Path) -> None:
     """A job that is applied then may end sooner than its kind would be listed."""
-
-    async def story() -> None:
-        kinds = Kinds()
-        async with answered(tmp_path, kinds.serve) as config, watch(config):
-            listed = {path.rpartition("/")[2] for path in kinds.listed}
-            assert listed == {*(row.plural for row in FRAMEWORKS.values()), "pods"}
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    kinds = Kinds()
+    async with answered(tmp_path, kinds.serve) as config, watch(config):
+        listed = {path.rpartition("/")[2] for path in kinds.listed}
+        assert listed == {*(row.plural for row in FRAMEWORKS.values()), "pods"}
 
 
-def test_watch_shows_each_change_and_the_end(tmp_path: Path) -> None:
+async def test_watch_shows_each_change_and_the_end(tmp_path: Path) -> None:
     """The last sight of a deleted pod is as it was, and gone."""
+    kinds = Kinds(events=[event("ADDED", "6", "Running"), event("DELETED", "7", "Running")])
+    async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
+        sights = [await begun.next(60) for _ in range(2)]
+    assert [(sight.phase, sight.gone) for sight in sights] == [
+        ("Running", False),
+        ("Running", True),
+    ]
 
-    async def story() -> list[tuple[str, bool]]:
-        kinds = Kinds(events=[event("ADDED", "6", "Running"), event("DELETED", "7", "Running")])
-        async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
-            sights = [await begun.next(60) for _ in range(2)]
-        return [(sight.phase, sight.gone) for sight in sights]
 
-    assert asyncio.run(asyncio.wait_for(story(), 60)) == [("Running", False), ("Running", True)]
-
-
-def test_watch_of_an_unreadable_collection_raises_on_entry(tmp_path: Path) -> None:
+async def test_watch_of_an_unreadable_collection_raises_on_entry(tmp_path: Path) -> None:
     """A watch that shows nothing would look like one of which nothing is news."""
-
-    async def story() -> None:
-        async with answered(tmp_path, Kinds(odd=[]).serve) as config:
-            with pytest.raises(ClusterError, match="no document"):
-                await watch(config).__aenter__()
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    async with answered(tmp_path, Kinds(odd=[]).serve) as config:
+        with pytest.raises(ClusterError, match="no document"):
+            await watch(config).__aenter__()
 
 
 async def heard(begun: history.Watch) -> None:
@@ -187,13 +178,9 @@ async def heard(begun: history.Watch) -> None:
         await begun.next(0.1)
 
 
-def test_watch_that_breaks_off_raises_once_nothing_comes(tmp_path: Path) -> None:
+async def test_watch_that_breaks_off_raises_once_nothing_comes(tmp_path: Path) -> None:
     """The error names the cause."""
-
-    async def story() -> None:
-        kinds = Kinds(events=None)
-        async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
-            with pytest.raises(ClusterError, match="the watch broke off"):
-                await heard(begun)
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    kinds = Kinds(events=None)
+    async with answered(tmp_path, kinds.serve) as config, watch(config) as begun:
+        with pytest.raises(ClusterError, match="the watch broke off"):
+            await heard(begun)

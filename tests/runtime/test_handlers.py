@@ -55,7 +55,7 @@ def test_kopf_lives_under_a_uid_without_a_name(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some tries, so that a probe shows it; and taken back when a life lasts."""
-    monkeypatch.setattr(handlers, "BACKOFF", handlers.Backoff(0.001, 0.5))
+    monkeypatch.setattr(handlers, "BACKOFF", handlers.Backoff(0.001, 0.05))
     lives: list[int] = []
     told: list[str] = []
 

@@ -138,7 +138,7 @@ def test_jobs_of_which_the_answer_breaks_off():
     assert [path.rpartition("/")[2] for path in asked] == ["tfjobs", "pytorchjobs"]
 
 
-def test_the_api_of_the_groups_may_come_later(monkeypatch):
+async def test_the_api_of_the_groups_may_come_later(monkeypatch):
     """It is looked for until then; that it has come is a reason to look at every job."""
     monkeypatch.setattr(informers, "DISCOVERY_PAUSE", 0.01)
     server = Server()
@@ -150,28 +150,24 @@ def test_the_api_of_the_groups_may_come_later(monkeypatch):
     ]
     store, turned = Store(gang.VOLCANO, []), asyncio.Event()
     store.groups.turned = turned.set
-
-    async def story():
-        made = Informers(server, store)
-        task = asyncio.create_task(made.run())
-        await made.synced()
-        assert (store.groups.missing, store.groups.get("team", "g")) == (True, None)
+    made = Informers(server, store)
+    task = asyncio.create_task(made.run())
+    await made.synced()
+    assert (store.groups.missing, store.groups.get("team", "g")) == (True, None)
+    turned.clear()
+    server.serve(GROUPS, QUEUES)
+    await turned.wait()
+    await made.synced()
+    assert (store.groups.missing, store.groups.get("team", "g").name) == (False, "g")
+    while store.groups.queues is None:
         turned.clear()
-        server.serve(GROUPS, QUEUES)
         await turned.wait()
-        await made.synced()
-        assert (store.groups.missing, store.groups.get("team", "g").name) == (False, "g")
-        while store.groups.queues is None:
-            turned.clear()
-            await turned.wait()
-        assert store.groups.queues == {"q": "Open"}
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(asyncio.wait_for(story(), 30))
+    assert store.groups.queues == {"q": "Open"}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-def test_an_audit_that_met_trouble_is_made_again(monkeypatch):
+async def test_an_audit_that_met_trouble_is_made_again(monkeypatch):
     """Not when the next one would be due: jobs that are gone count as there until then."""
     monkeypatch.setattr(informers, "RELIST_PAUSE", 0.0)
     store, server = Store(gang.NONE, JOBS), Server()
@@ -184,14 +180,10 @@ def test_an_audit_that_met_trouble_is_made_again(monkeypatch):
         return await answer(asked, **params)
 
     answer, server.get = server.get, broken
-
-    async def audited():
-        asked = asyncio.Event()
-        asked.set()
-        task = asyncio.create_task(Informers(server, store).audit_jobs(asked))
-        while not store.collections["TFJob"].complete:  # noqa: ASYNC110 -- it has no event
-            await asyncio.sleep(0)
-        task.cancel()
-
-    asyncio.run(asyncio.wait_for(audited(), 120))
+    asked = asyncio.Event()
+    asked.set()
+    task = asyncio.create_task(Informers(server, store).audit_jobs(asked))
+    while not store.collections["TFJob"].complete:  # noqa: ASYNC110 -- it has no event
+        await asyncio.sleep(0)
+    task.cancel()
     assert told

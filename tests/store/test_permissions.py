@@ -139,7 +139,9 @@ def test_patching_volumes_is_asked_for_apart():
     assert {resource for resource, _ in roles["muster-volumes-cluster"]} == wide
 
 
-def test_gangs_learn_that_volumes_may_not_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gangs_learn_that_volumes_may_not_be_patched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """And that they may, once it is granted; what is refused later is asked for again."""
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     missed, asked = list[Access](), list[int]()
@@ -152,29 +154,23 @@ def test_gangs_learn_that_volumes_may_not_be_patched(monkeypatch: pytest.MonkeyP
     store = Store(gang.EMBEDDED, ())
     informers = SimpleNamespace(store=store, grant=lambda _kind: [])
     missed.append(Access("persistentvolumes", "", "patch"))
-
-    async def story() -> None:
-        volumes, said = store.columns.volumes, asyncio.Queue[str]()
-        made = permissions.Grants(
-            None, informers, (), (), lambda: said.put_nowait(volumes.unserved)
-        )
-        await made.look()
-        first = said.get_nowait()
-        assert "may not patch persistentvolumes;" in first
-        assert "manifests/components/delayed-binding" in first
-        missed.clear()
-        following = asyncio.create_task(made.run())
-        assert await said.get() == ""
-        asked.clear()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not asked
-        missed.append(Access("persistentvolumeclaims", "", "patch"))
-        made.doubt()
-        assert "may not patch persistentvolumeclaims;" in await said.get()
-        following.cancel()
-
-    asyncio.run(asyncio.wait_for(story(), 10))
+    volumes, said = store.columns.volumes, asyncio.Queue[str]()
+    made = permissions.Grants(None, informers, (), (), lambda: said.put_nowait(volumes.unserved))
+    await made.look()
+    first = said.get_nowait()
+    assert "may not patch persistentvolumes;" in first
+    assert "manifests/components/delayed-binding" in first
+    missed.clear()
+    following = asyncio.create_task(made.run())
+    assert await said.get() == ""
+    asked.clear()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not asked
+    missed.append(Access("persistentvolumeclaims", "", "patch"))
+    made.doubt()
+    assert "may not patch persistentvolumeclaims;" in await said.get()
+    following.cancel()
 
 
 class Slow:
@@ -190,7 +186,7 @@ class Slow:
         await asyncio.Event().wait()
 
 
-def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that runs is else taken for one that is gone, once the operator may see it."""
     asked = iter([["no"], []])
 
@@ -204,23 +200,21 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
         store=SimpleNamespace(backend=gang.SCHEDULER_PLUGINS, frameworks={}),
         grant=lambda kind: {names.BATCH_JOB: [jobs]}[kind],
     )
-
-    async def story() -> None:
-        made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
-        await made.look()
-        assert "mpi" in "".join(made.lacking.values())
-        following = asyncio.create_task(made.run())
-        await jobs.running.wait()
-        assert made.lacking
-        jobs.synced.set()
-        await asyncio.wait([following], timeout=0.1)
-        assert not made.lacking
-        following.cancel()
-
-    asyncio.run(asyncio.wait_for(story(), 10))
+    made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
+    await made.look()
+    assert "mpi" in "".join(made.lacking.values())
+    following = asyncio.create_task(made.run())
+    await jobs.running.wait()
+    assert made.lacking
+    jobs.synced.set()
+    await asyncio.wait([following], timeout=0.1)
+    assert not made.lacking
+    following.cancel()
 
 
-def test_no_kind_waits_for_the_first_list_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_kind_waits_for_the_first_list_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One that cannot be listed, whatever the account may do, is missed by itself."""
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     denied = {"jobs.batch", "csinodes.storage.k8s.io", "roles.rbac.authorization.k8s.io"}
@@ -237,25 +231,21 @@ def test_no_kind_waits_for_the_first_list_of_another(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(access, "missing", missing)
     store = Store(gang.EMBEDDED, FRAMEWORKS.values())
     informers = SimpleNamespace(store=store, grant=grant)
-
-    async def story() -> None:
-        made = permissions.Grants(None, informers, [MPI_V2BETA1, MPI_V1], ())
-        await made.look()
-        assert len(made.lacking) == 2
-        following = asyncio.create_task(made.run())
-        assert await granted.get() == names.RUNTIME_CLASS
-        denied.remove("csinodes.storage.k8s.io")
-        assert await granted.get() == names.CSI_NODE
-        denied.clear()
-        others = {await granted.get(), await granted.get()}
-        assert others == {names.BATCH_JOB, names.SERVICE_ACCOUNT}
-        assert list(made.lacking) == [MPI_V2BETA1.operator.name]
-        following.cancel()
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    made = permissions.Grants(None, informers, [MPI_V2BETA1, MPI_V1], ())
+    await made.look()
+    assert len(made.lacking) == 2
+    following = asyncio.create_task(made.run())
+    assert await granted.get() == names.RUNTIME_CLASS
+    denied.remove("csinodes.storage.k8s.io")
+    assert await granted.get() == names.CSI_NODE
+    denied.clear()
+    others = {await granted.get(), await granted.get()}
+    assert others == {names.BATCH_JOB, names.SERVICE_ACCOUNT}
+    assert list(made.lacking) == [MPI_V2BETA1.operator.name]
+    following.cancel()
 
 
-def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked again; who may not even ask is refused when it is tried."""
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     answers = [ApiError(code, "", "no", None) for code in (503, 503, 403)]
@@ -271,20 +261,16 @@ def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.MonkeyPatch
     )
     granted = asyncio.Event()
     informers = SimpleNamespace(store=store, grant=lambda _kind: granted.set() or [])
-
-    async def story() -> None:
-        made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
-        await made.look()
-        assert list(made.lacking.values()) == ["no"]
-        following = asyncio.create_task(made.run())
-        await granted.wait()
-        assert (answers, made.lacking) == ([], {})
-        following.cancel()
-
-    asyncio.run(asyncio.wait_for(story(), 60))
+    made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
+    await made.look()
+    assert list(made.lacking.values()) == ["no"]
+    following = asyncio.create_task(made.run())
+    await granted.wait()
+    assert (answers, made.lacking) == ([], {})
+    following.cancel()
 
 
-def test_each_kind_that_can_be_done_without_is_followed_by_itself(
+async def test_each_kind_that_can_be_done_without_is_followed_by_itself(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who may not read RuntimeClasses still learns how many volumes nodes take."""
@@ -302,27 +288,23 @@ def test_each_kind_that_can_be_done_without_is_followed_by_itself(
     monkeypatch.setattr(permissions, "PAUSE", 0.01)
     store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]])
     informers = SimpleNamespace(store=store, grant=grant)
-
-    async def story() -> None:
-        made = permissions.Grants(None, informers, [], ())
-        await made.look()
-        following = asyncio.create_task(made.run())
-        await asyncio.sleep(0.05)
-        first = {names.CSI_NODE, names.SERVICE_ACCOUNT}
-        assert set(kinds) == first
-        may.add("runtimeclasses.node.k8s.io")
-        await asyncio.sleep(0.1)
-        assert set(kinds) == {*first, names.RUNTIME_CLASS}
-        assert len(kinds) == 3
-        following.cancel()
-
-    asyncio.run(asyncio.wait_for(story(), 10))
+    made = permissions.Grants(None, informers, [], ())
+    await made.look()
+    following = asyncio.create_task(made.run())
+    await asyncio.sleep(0.05)
+    first = {names.CSI_NODE, names.SERVICE_ACCOUNT}
+    assert set(kinds) == first
+    may.add("runtimeclasses.node.k8s.io")
+    await asyncio.sleep(0.1)
+    assert set(kinds) == {*first, names.RUNTIME_CLASS}
+    assert len(kinds) == 3
+    following.cancel()
     (line,) = (text for text in caplog.messages if "is not looked at" in text)
     assert line.startswith("what a RuntimeClass adds to its pods is not looked at")
     assert "may not list, watch runtimeclasses.node.k8s.io" in line
 
 
-def test_what_is_lost_is_asked_for_when_something_is_refused(
+async def test_what_is_lost_is_asked_for_when_something_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is told at once, blocks jobs when it is missing still, and until it is given back."""
@@ -338,32 +320,28 @@ def test_what_is_lost_is_asked_for_when_something_is_refused(
         return tuple(access for access in accesses if access in gone)
 
     monkeypatch.setattr(access, "missing", missing)
-
-    async def story() -> None:
-        losses = permissions.Losses(None, needed, "embedded", lambda: changed.append(1))
-        running = asyncio.create_task(losses.run())
-        await asyncio.sleep(0.05)
-        assert (asked.locked(), losses.problem) == (True, "")
-        gone.update(needed[:2])
-        losses.doubt()
+    losses = permissions.Losses(None, needed, "embedded", lambda: changed.append(1))
+    running = asyncio.create_task(losses.run())
+    await asyncio.sleep(0.05)
+    assert (asked.locked(), losses.problem) == (True, "")
+    gone.update(needed[:2])
+    losses.doubt()
+    await asked.acquire()
+    await asyncio.sleep(0)
+    assert "create pods in namespace team; create events" in losses.problem
+    assert not losses.blocks("team")
+    await asyncio.sleep(0.1)
+    assert "may not create pods in namespace team;" in losses.blocks("team")
+    assert "events" not in losses.blocks("team")
+    assert (losses.blocks("other"), len(changed)) == ("", 1)
+    gone.clear()
+    await asyncio.sleep(0.1)
+    assert (losses.problem, losses.blocks("team"), len(changed)) == ("", "", 2)
+    while not asked.locked():
         await asked.acquire()
-        await asyncio.sleep(0)
-        assert "create pods in namespace team; create events" in losses.problem
-        assert not losses.blocks("team")
-        await asyncio.sleep(0.1)
-        assert "may not create pods in namespace team;" in losses.blocks("team")
-        assert "events" not in losses.blocks("team")
-        assert (losses.blocks("other"), len(changed)) == ("", 1)
-        gone.clear()
-        await asyncio.sleep(0.1)
-        assert (losses.problem, losses.blocks("team"), len(changed)) == ("", "", 2)
-        while not asked.locked():
-            await asked.acquire()
-        await asyncio.sleep(0.1)
-        assert asked.locked()
-        running.cancel()
-
-    asyncio.run(asyncio.wait_for(story(), 10))
+    await asyncio.sleep(0.1)
+    assert asked.locked()
+    running.cancel()
 
 
 def test_of_many_namespaces_all_are_asked_for_first() -> None:

@@ -157,7 +157,7 @@ def test_what_may_not_be_labelled_is_known_nevertheless(code):
     assert len(known) == (0 if code == GONE else 3)
 
 
-def test_reading_all_jobs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
+async def test_reading_all_jobs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
     """Each job is parsed at the start, and the lease and the probes need the loop too."""
     monkeypatch.setattr("muster.store.takeover.SLICE", 0.0)
     store, turn, read = Store(gang.NONE, FRAMEWORKS.values()), 0, []
@@ -176,12 +176,9 @@ def test_reading_all_jobs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
             turn += 1
             await asyncio.sleep(0)
 
-    async def story():
-        counting = asyncio.create_task(count())
-        await takeover.look_at_all()
-        counting.cancel()
-
-    asyncio.run(story())
+    counting = asyncio.create_task(count())
+    await takeover.look_at_all()
+    counting.cancel()
     assert look.await_count == len(set(read)) == 5
 
 

@@ -333,7 +333,8 @@ def _members(
                 done = _completed(observed.job, framework, replica, index, pod)
                 members.append(Member(done, replica, index, PodFate.STAYS))
             elif pod is not None:
-                fate = _fate(observed.job, framework, replica, pod, counted)
+                lost = pod.uid in observed.replacing
+                fate = _fate(observed.job, framework, replica, pod, lost=lost, counted=counted)
                 members.append(Member(pod, replica, index, fate))
     return tuple(members)
 
@@ -394,7 +395,13 @@ def _completed(
 
 
 def _fate(
-    job: Job, framework: Framework, replica: Replica, pod: PodView, counted: frozenset[str]
+    job: Job,
+    framework: Framework,
+    replica: Replica,
+    pod: PodView,
+    *,
+    lost: bool,
+    counted: frozenset[str],
 ) -> PodFate:
     if pod.fenced or pod.deleting:
         going = PodFate.UNREACHABLE if pod.lost else PodFate.GOES
@@ -407,7 +414,7 @@ def _fate(
     # A batch Job has its own backoffLimit: when it has failed that is the end.
     if pod.phase != "Failed" or replica.batch:
         return PodFate.STAYS
-    if refused(pod):
+    if lost or refused(pod):
         return PodFate.LOST
     return _fate_of_failure(job, framework, replica, pod)
 
