@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gangs with `restart: gang` that lose nodes, with a whole operator in virtual time."""
+"""Gangs that lose nodes or members, and operators that end meanwhile, in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
+from muster.scheduler import policy
 from support.apiserver.memory import tfjob
 from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
@@ -16,11 +18,11 @@ RESTART = {"muster.kubeflow.org/restart": "gang"}
 RACK = {"muster.kubeflow.org/topology-required": "rack"}
 
 
-def role(replicas, cpus):
+def role(replicas, cpus, *, restart="OnFailure", **spec):
     """Return a role whose pods run until they are deleted."""
     run = {"annotations": {"run": "forever", "exits": "0"}}
-    template = make_template(requests={"cpu": str(cpus)}, metadata=run)
-    return {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
+    template = make_template(requests={"cpu": str(cpus)}, metadata=run, **spec)
+    return {"replicas": replicas, "restartPolicy": restart, "template": template}
 
 
 def create(server, name, *, annotations=RESTART, **roles):
@@ -49,15 +51,30 @@ def running(server):
     }
 
 
+def uids(server):
+    """Return name -> uid of the pods."""
+    return {k[2]: o["metadata"]["uid"] for k, o in server.objects.items() if k[0] == "pods"}
+
+
+def start(server, **fields):
+    """Start an operator."""
+    return asyncio.create_task(Process(server, **fields).run())
+
+
+async def end(process):
+    """End the life of an operator."""
+    process.cancel()
+    await asyncio.gather(process, return_exceptions=True)
+
+
 def play(story, seed=1):
     """Let the story come to pass with an operator; return the server."""
 
     async def played(server, _dice):
-        process = asyncio.create_task(Process(server).run())
+        process = start(server)
         await story(server)
         assert not process.done(), process.result()
-        process.cancel()
-        await asyncio.gather(process, return_exceptions=True)
+        await end(process)
         assert not server.wrong
         return server
 
@@ -170,7 +187,7 @@ def test_next_leader_completes_a_restart(seed):
     """Another job waits for the nodes of the gang, and its pods may be gone by then."""
 
     async def story(server, dice):
-        process = asyncio.create_task(Process(server).run())
+        process = start(server)
         for number in range(3):
             server.add_node(f"n{number}", 1)
         create(server, "mnist", Worker=role(2, 1))
@@ -186,15 +203,89 @@ def test_next_leader_completes_a_restart(seed):
 
         await until(lambda: state() == "Released")
         await asyncio.sleep(dice.choice((0.0, 0.05, 0.2, 0.7)))
-        process.cancel()
-        await asyncio.gather(process, return_exceptions=True)
-        process = asyncio.create_task(Process(server).run())
+        await end(process)
+        process = start(server)
         await until(lambda: len(running(server)) == 2)
         await asyncio.sleep(30)
-        process.cancel()
-        await asyncio.gather(process, return_exceptions=True)
+        await end(process)
         return running(server), server.wrong
 
     found, wrong = virtual_cluster.play(story, seed, {})
     assert found.keys() == {"mnist-worker-0", "mnist-worker-1"}
     assert not wrong
+
+
+ENDED = {"name": "tensorflow", "state": {"terminated": {"exitCode": 137}}}
+FAILED = {"phase": "Failed", "containerStatuses": [ENDED]}
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["removed", "failed"])
+@pytest.mark.parametrize("seed", range(2))
+def test_next_leader_keeps_the_slot_of_a_member_that_was_lost_meanwhile(seed, fails):
+    """A job of one pod and a higher priority does not get the slot of the lost member."""
+
+    async def story(server, _dice):
+        process = start(server)
+        for name in ("n0", "n1"):
+            server.add_node(name, 2)
+        server.put("priorityclasses", {"metadata": {"name": "high"}, "value": 1000})
+        create(server, "mnist", annotations={}, Worker=role(4, 1, restart="ExitCode"))
+        await until(lambda: len(running(server)) == 4)
+        create(server, "filler", annotations={}, Worker=role(1, 1, priority="high"))
+        await asyncio.sleep(5)
+        await end(process)
+        before = uids(server)
+        if fails:
+            server.change(("pods", "team", "mnist-worker-2"), {"status": FAILED})
+        else:
+            server.lose("pods", "team", "mnist-worker-2")
+        await asyncio.sleep(2)
+        process = start(server)
+        await until(lambda: len(running(server)) == 4 and uids(server) != before)
+        await end(process)
+        assert running(server).keys() == {f"mnist-worker-{number}" for number in range(4)}
+        replaced = {name for name, _ in before.items() - uids(server).items()}
+        assert replaced == {"mnist-worker-2"}
+        return server.wrong
+
+    assert not virtual_cluster.play(story, seed, {})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_next_leader_completes_evictions(seed):
+    """No evicted gang stays partial, and a job that would fit meanwhile gets no node."""
+
+    async def story(server, dice):
+        rules = policy.parse({"actions": "allocate, preempt"})
+        process = start(server, rules=rules)
+        for name in ("n0", "n1"):
+            server.add_node(name, 4)
+        for name, value in (("low", 10), ("high", 1000)):
+            server.put("priorityclasses", {"metadata": {"name": name}, "value": value})
+
+        def apply(name, workers, of):
+            create(server, name, annotations={}, Worker=role(workers, 1, priority=of))
+
+        def run(**pods):
+            found = Counter(name.partition("-")[0] for name in running(server))
+            assert "small" not in found
+            return found == pods
+
+        for name in ("first", "second"):
+            apply(name, 4, "low")
+        await until(lambda: run(first=4, second=4))
+        apply("small", 2, "low")
+        await asyncio.sleep(1)
+        apply("large", 8, "high")
+        await until(lambda: server.taken)
+        await asyncio.sleep(dice.choice((0.0, 0.05, 0.2)))
+        await end(process)
+        process = start(server, rules=rules)
+        await until(lambda: run(large=8))
+        for name in ("small", "large"):
+            server.drop(("tfjobs", "team", name))
+        await until(lambda: run(first=4, second=4))
+        await end(process)
+        return server.wrong
+
+    assert not virtual_cluster.play(story, seed, {})

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stories about gangs ask: does it wait, why, and who holds room."""
+"""What the stories about gangs ask: does it wait, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from support.e2e.harness import Api, Json, node_of, of_job, phase_of, verdict
-
-ENDED = ("Succeeded", "Failed")
+from support.e2e.harness import Api, Json, node_of, verdict
 
 
 def wait_reason(api: Api, job: str, reason: str) -> Json:
@@ -51,19 +49,3 @@ def wait_group(api: Api, name: str, status: str) -> Json:
 
     found: Json = api.wait("PodGroup", told, what=f"{name} Unschedulable={status}")
     return found
-
-
-def holders(pods: Iterable[Json], job: str) -> int:
-    """Return how many pods of the job hold room on a node."""
-    return sum(bool(node_of(p)) and phase_of(p) not in ENDED for p in of_job(pods, job))
-
-
-def moments(api: Api, since: str) -> Iterator[Mapping[str, Json]]:
-    """Yield the pods by uid as they were after every change since then.
-
-    A pod that is being deleted counts as gone.
-    """
-    state: dict[str, Json] = {}
-    for pod in api.history("Pod", since):
-        state[pod["metadata"]["uid"]] = pod
-        yield {u: p for u, p in state.items() if phase_of(p) != "Terminating"}
