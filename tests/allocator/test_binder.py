@@ -14,7 +14,8 @@ from muster.allocator import binder
 from muster.allocator.verdict import Cause
 from muster.api.backoff import Backoff
 from muster.api.reasons import DeletionReason
-from muster.kube.client import ApiError
+from muster.cluster import storage
+from muster.kube.client import ApiError, Exactly
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
 from muster.store.store import Store
@@ -156,6 +157,39 @@ def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
         assert server.seconds == asked
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("volume", [None, storage.VolumeView("pv", None, (), version="5")])
+def test_claim_gets_the_volume_or_the_node_of_its_consumer(volume):
+    """A volume is claimed in the version that was observed; else the claim is told its node."""
+    claim = storage.parse_claim({"metadata": {"name": "c", "namespace": "team", "uid": "u"}})
+    asked = []
+
+    class Taker:
+        async def patch(self, path, exactly, body, _urgency):
+            asked.append((path, exactly, body))
+
+    async def story():
+        store = Store(gang.EMBEDDED, ())
+        made = binder.Binder(Taker(), store, Metrics().cycles, Recorder(), lambda _: None, room)
+        made.serve(storage.Consumer(claim, volume, "n1"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+    ((path, exactly, body),) = asked
+    if volume is None:
+        assert (path, exactly) == (
+            "/api/v1/namespaces/team/persistentvolumeclaims/c",
+            Exactly("u"),
+        )
+        notes = {"volume.kubernetes.io/selected-node": "n1"}
+        assert body == {"metadata": {"annotations": notes}}
+    else:
+        assert (path, exactly) == ("/api/v1/persistentvolumes/pv", Exactly(version="5"))
+        owner = {"kind": "PersistentVolumeClaim", "namespace": "team", "name": "c", "uid": "u"}
+        assert body["spec"] == {"claimRef": {"apiVersion": "v1", **owner}}
+        assert body["metadata"]["annotations"] == {"pv.kubernetes.io/bound-by-controller": "yes"}
 
 
 def test_a_node_that_is_suspected():

@@ -147,13 +147,13 @@ def test_a_kind_as_the_api_server_knows_it(
     }
     assert "conversion" not in spec  # no webhook converts: all versions are one schema
     for version in spec["versions"]:
-        columns = {c["name"]: c["jsonPath"] for c in version["additionalPrinterColumns"]}
-        assert columns == {
-            "State": ".status.state",
-            "Gang": ".status.gang.summary",
-            "Restarts": ".status.restarts",
-            "Reason": ".status.gang.reason",
-            "Age": ".metadata.creationTimestamp",
+        columns = version["additionalPrinterColumns"]
+        assert {(c["name"], c["jsonPath"], c.get("priority", 0)) for c in columns} == {
+            ("State", ".status.state", 0),
+            ("Gang", ".status.gang.summary", 0),
+            ("Restarts", ".status.restarts", 0),
+            ("Reason", ".status.gang.reason", 1),
+            ("Age", ".metadata.creationTimestamp", 0),
         }
         asked = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         assert asked["required"] == [kind.spec_field]

@@ -15,6 +15,7 @@ from muster.commands import explain as reporting
 from muster.commands import questions
 from muster.commands.arguments import Reference, reference
 from muster.commands.questions import Asked
+from muster.kube import client
 from muster.kube.client import ApiError
 from muster.settings import Settings
 from support.apiserver.memory import tfjob
@@ -196,6 +197,18 @@ def answers(tmp_path, document, *cluster, live):
     found.append(ask(reporting.explain(settings, name, Asked(str(saved), "team", output="json"))))
     assert ask_replay(saved) == 0
     return [(answer.code, *_verdict(answer)) for answer in found]
+
+
+@pytest.mark.parametrize("path", ["", "/", "/debug/snapshot"])
+def test_snapshot_of_a_running_operator_is_what_that_operator_serves(monkeypatch, path):
+    """The recording is requested from its debug address."""
+
+    async def fetch(url):
+        return json.dumps({"url": url})
+
+    monkeypatch.setattr(client, "fetch", fetch)
+    answer = asyncio.run(questions.snapshot(Settings(), f"http://127.0.0.1:1{path}"))
+    assert json.loads(answer.text) == {"url": "http://127.0.0.1:1/debug/snapshot"}
 
 
 def ask_replay(saved):

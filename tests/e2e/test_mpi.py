@@ -13,7 +13,6 @@ import pytest
 from support.e2e.harness import (
     SECRETS,
     Api,
-    Operator,
     StartOperator,
     add_nodes,
     condition,
@@ -28,17 +27,11 @@ KIND = "MPIJob"
 
 
 @pytest.fixture
-def mpi_operator(start_operator: StartOperator) -> Iterator[Operator]:
-    """Give an operator that may serve MPIJobs."""
+def place(api: Api, start_operator: StartOperator) -> Iterator[Api]:
+    """Give a namespace without nodes, and an operator that may serve MPIJobs."""
     made = start_operator(overlay="mpi")
-    yield made
+    yield api
     assert "PRIVATE KEY" not in made.log.read_text()
-
-
-@pytest.fixture
-def place(api: Api, mpi_operator: Operator) -> Api:
-    """Give a namespace of its own, without nodes."""
-    return api
 
 
 def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None:
@@ -81,30 +74,3 @@ def test_job_with_ttl_of_zero_runs_once(place: Api) -> None:
         (j["metadata"]["name"], j["metadata"]["uid"]) for j in place.history("Job", jobs_since)
     }
     assert sorted(name for name, _ in lives) == [f"brief-v2beta1-{i}-launcher" for i in range(5)]
-
-
-def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -> None:
-    """Killed while its jobs run: nothing is made twice, and they come to their end.
-
-    So does one whose launcher is done while nobody is there, and whose time is up then.
-    """
-    add_nodes(place, {"cpu": "16"})
-    since = place.revision("Job")
-    for version in VERSIONS:
-        place.create(mpijob(f"crash-{version}", version, run="4"))
-    policy = {"ttlSecondsAfterFinished": 0, "cleanPodPolicy": "All"}
-    place.create(mpijob("away", "v2beta1", run="4", runPolicy=policy))
-    running = place.wait_pods(9, "Running")
-    pods = {p["metadata"]["uid"] for p in running if not p["metadata"]["name"].startswith("away")}
-    mpi_operator.kill()
-    place.wait("Job", lambda found: condition(found["away-launcher"], "Complete") == "True")
-    mpi_operator.start()
-    for version in VERSIONS:
-        place.wait_condition(f"crash-{version}", "Succeeded", of=KIND)
-    place.wait("Pod", lambda found: not any(n.startswith("away") for n in found))
-    assert {p["metadata"]["uid"] for p in place.pods()} == pods
-    place.wait_condition("away", "Succeeded", of=KIND)
-    # The history ends with the newest version of what is still there.
-    place.patch("Job", "crash-v2beta1-launcher", {"metadata": {"labels": {"seen": "yes"}}})
-    made = {j["metadata"]["uid"]: j["metadata"]["name"] for j in place.history("Job", since)}
-    assert sorted(made.values()) == ["away-launcher", "crash-v2beta1-launcher"]

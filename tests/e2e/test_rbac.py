@@ -174,14 +174,3 @@ def test_a_missing_permission_is_named_before_the_first_job(
     (line,) = (text for text in again.log.read_text().splitlines() if "csinodes" in text)
     assert "how many volumes each node takes is not looked at" in line
     assert "list, watch csinodes.storage.k8s.io" in line
-
-
-def test_each_overlay_is_refused_what_it_does_not_need(
-    api: Api, start_operator: StartOperator
-) -> None:
-    """Roles of one gang scheduler say so when the operator is told to use another."""
-    operator = start_operator("--gang-scheduler-name=volcano", overlay="none", ready=False)
-    said = operator.wait_unready("may not")
-    assert "podgroups.scheduling.volcano.sh" in said
-    assert "manifests/overlays/volcano" in said
-    assert "pods" not in said.replace("podgroups", "")

@@ -180,37 +180,6 @@ def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: P
         api.delete("Queue", "default")
 
 
-@pytest.mark.full
-def test_missing_permissions_are_one_clear_error(api: Api, start_operator: StartOperator) -> None:
-    """The tutorial's FAQ: what may not be listed is named at once; nothing crashes or repeats.
-
-    Shows S13.
-    """
-    seed = start_operator(overlay="scheduler")
-    seed.stop()
-    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    binding = api.get(bindings, "muster-scheduler")
-    api.delete(bindings, "muster-scheduler")
-    made = start_operator(overlay="scheduler", ready=False)
-    said = made.wait_unready("may not")
-    for resource in (
-        "pods",
-        "nodes",
-        "persistentvolumes",
-        "persistentvolumeclaims",
-        "queues.scheduling.incubator.k8s.io",
-        "podgroups.scheduling.incubator.k8s.io",
-        "poddisruptionbudgets.policy",
-    ):
-        assert f" {resource};" in said
-    assert "create pods/binding" in said
-    assert "manifests/overlays/scheduler" in said
-    assert sum("may not" in line for line in made.log.read_text().splitlines()) == 1
-    metadata = {key: binding["metadata"][key] for key in ("name",)}
-    api.send("POST", api.path(bindings), {**binding, "metadata": metadata})
-    made.wait_ready()
-
-
 def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Operator) -> None:
     """Schedule Job, Gang scheduling: job-01.yaml with room for five of six pods, then for all."""
     add_nodes(api, {"cpu": "5"})

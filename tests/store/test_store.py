@@ -254,6 +254,13 @@ def test_a_refusal_that_comes_after_the_job_has_gone(story):
     assert story.store.jobs.refusal(story.job, 0.0) is None
 
 
+def test_refusal_ends_with_the_next_generation_of_the_job(story):
+    """The edit may have removed the cause."""
+    story.store.jobs.refuse(story.job, Refusal("Pod", W0, "Invalid", "no", 1e12))
+    story.put(tfjob(Worker=2), uid="job-uid", generation=2)
+    assert story.store.jobs.refusal(story.job, 0.0) is None
+
+
 def test_refusal_of_an_autoscaler_replaces_no_other_refusal(story):
     """Each ends by its own time, and both with the job."""
     jobs, job = story.store.jobs, story.job

@@ -289,8 +289,3 @@ def created(seen: list[Request], plural: str) -> int:
     return sum(
         r.method == "POST" and r.status == 201 and r.path.endswith(f"/{plural}") for r in seen
     )
-
-
-def dump(seen: list[Request]) -> str:
-    """Return the requests that met trouble, for people."""
-    return json.dumps([f"{r.method} {r.path} {r.fault} -> {r.status}" for r in seen if r.fault])

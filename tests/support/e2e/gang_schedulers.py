@@ -16,10 +16,7 @@ from support.e2e.harness import Api, Json, condition, of_job
 CRDS = Path(__file__).parents[2] / "e2e" / "crds"
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups"
 SCHEDULER_PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{ns}/podgroups"
-BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
 GROUP_NAME = "scheduling.k8s.io/group-name"
-
-
 CRD = "CustomResourceDefinition"
 
 

@@ -50,7 +50,6 @@ PATHS: Mapping[str, str] = {
     "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
     "Event": "/api/v1/namespaces/{ns}/events",
     "ResourceQuota": "/api/v1/namespaces/{ns}/resourcequotas",
-    "LimitRange": "/api/v1/namespaces/{ns}/limitranges",
     "Job": "/apis/batch/v1/namespaces/{ns}/jobs",
     "Lease": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
     "TFJob": "/apis/kubeflow.org/v1/namespaces/{ns}/tfjobs",
@@ -67,25 +66,10 @@ PATHS: Mapping[str, str] = {
     "PodGroup": "/apis/scheduling.incubator.k8s.io/v1alpha1/namespaces/{ns}/podgroups",
     "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets",
-    "PersistentVolume": "/api/v1/persistentvolumes",
     "PersistentVolumeClaim": "/api/v1/namespaces/{ns}/persistentvolumeclaims",
-    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
-    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
-    **{
-        kind: f"/apis/admissionregistration.k8s.io/v1/{plural}"
-        for kind, plural in (
-            ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
-            ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
-            ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
-            ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
-        )
-    },
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
-
-
 JOBS = ("TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 
 

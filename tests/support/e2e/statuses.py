@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stories read in the statuses of TFJobs, in their history, and in metrics."""
+"""What the stories read in the statuses of TFJobs and in metrics, and how late a machine is."""
 
 from __future__ import annotations
 
@@ -7,32 +7,13 @@ import itertools
 import re
 import time
 from datetime import datetime
-from itertools import groupby
 
-from support.e2e.harness import Api, Json, Operator, condition_types, tfjob
+from support.e2e.harness import Api, Json, Operator, tfjob
 
 
 def seconds(text: str) -> float:
     """Return an RFC 3339 time as seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp()
-
-
-def step(job: Json) -> list[str]:
-    """Return the conditions in their order, in short: `+Created -Running`."""
-    signs = {"True": "+", "False": "-"}
-    return [f"{signs[s]}{kind}" for kind, s in condition_types(job)]
-
-
-def steps(api: Api, since: str, name: str) -> list[list[str]]:
-    """Return the lists of conditions that a job has had, in their order."""
-    versions = api.history("TFJob", since, name)
-    return [k for k, _ in groupby(step(v) for v in versions if v.get("status"))]
-
-
-def of(job: Json, kind: str) -> Json:
-    """Return one condition."""
-    found: Json = next(c for c in job["status"]["conditions"] if c["type"] == kind)
-    return found
 
 
 def counted(job: Json, field: str, role: str = "Worker") -> int:
