@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10946,
     "store": 3227,
-    "tests": 74875,
+    "tests": 73924,
     "tools": 2586,
 }
 

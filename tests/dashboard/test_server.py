@@ -57,222 +57,178 @@ async def event(response):
         lines = [*lines, line] if line else []
 
 
-def test_the_page_comes_from_the_package_alone():
+async def test_the_page_comes_from_the_package_alone():
     """Under a policy that lets the browser ask nobody else, and be shown by nobody else."""
-
-    async def story():
-        async with served(Hall()) as ask:
-            for path in ("/", "/page.css", "/page.js", "/icon.svg"):
-                async with ask(path) as answer:
-                    text = await answer.text()
-                    assert answer.status == 200
-                    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
-                    assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace(
-                        "// ", ""
-                    ), path
-            async with ask("/") as answer:
-                assert "<script src=" in await answer.text()
-
-    asyncio.run(story())
+    async with served(Hall()) as ask:
+        for path in ("/", "/page.css", "/page.js", "/icon.svg"):
+            async with ask(path) as answer:
+                text = await answer.text()
+                assert answer.status == 200
+                assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+                assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace(
+                    "// ", ""
+                ), path
+        async with ask("/") as answer:
+            assert "<script src=" in await answer.text()
 
 
-def test_a_page_follows_by_differences():
+async def test_a_page_follows_by_differences():
     """From the view that it has; one that is not known any more is sent anew."""
-
-    async def story():
-        hall = Hall()
-        async with served(hall) as ask:
-            async with ask("/api/view") as answer:
-                whole = await answer.json()
-            assert whole["view"]["gangs"][CHURN]["queue"] == "product"
-            async with ask(f"/api/events?from={whole['version']}") as stream:
-                hall.seen = sample_clusters.without(SEEN, CHURN)
-                first = await event(stream)
-            changes = json.loads(first["data"])
-            assert changes["gangs"] == {CHURN: None}
-            assert changes["nodes"].keys() == {"gpu-c-4"}
-            # Who comes back is told what he missed.
-            async with ask(f"/api/events?from={whole['version']}") as stream:
-                assert await event(stream) == first
-            for other in ("gone-1", "", f"{whole['version']}9"):
-                async with ask(f"/api/events?from={other}") as stream:
-                    assert (await event(stream))["event"] == "again"
-
-    asyncio.run(story())
+    hall = Hall()
+    async with served(hall) as ask:
+        async with ask("/api/view") as answer:
+            whole = await answer.json()
+        assert whole["view"]["gangs"][CHURN]["queue"] == "product"
+        async with ask(f"/api/events?from={whole['version']}") as stream:
+            hall.seen = sample_clusters.without(SEEN, CHURN)
+            first = await event(stream)
+        changes = json.loads(first["data"])
+        assert changes["gangs"] == {CHURN: None}
+        assert changes["nodes"].keys() == {"gpu-c-4"}
+        # Who comes back is told what he missed.
+        async with ask(f"/api/events?from={whole['version']}") as stream:
+            assert await event(stream) == first
+        for other in ("gone-1", "", f"{whole['version']}9"):
+            async with ask(f"/api/events?from={other}") as stream:
+                assert (await event(stream))["event"] == "again"
 
 
-def test_view_is_made_for_viewers_only_and_once(monkeypatch):
+async def test_view_is_made_for_viewers_only_and_once(monkeypatch):
     """A view is made at the first request, kept for the next ones, and forgotten when idle."""
     made = []
     make = dashboard.view.make
     monkeypatch.setattr(dashboard.view, "make", lambda *parts: made.append(1) or make(*parts))
-
-    async def story():
-        hall = Hall()
-        async with served(hall) as ask:
-            await asyncio.sleep(0.02)
-            assert (hall.looked, made) == (0, [])
-            for _ in range(3):
-                async with ask("/api/view") as answer:
-                    assert answer.status == 200
-            assert len(made) == 1
-            looked = hall.looked
+    hall = Hall()
+    async with served(hall) as ask:
+        await asyncio.sleep(0.02)
+        assert (hall.looked, made) == (0, [])
+        for _ in range(3):
+            async with ask("/api/view") as answer:
+                assert answer.status == 200
+        assert len(made) == 1
+        looked = hall.looked
+        await asyncio.sleep(0.2)
+        assert hall.looked == looked
+    made.clear()
+    monkeypatch.setattr(dashboard, "IDLE", 0.05)
+    async with served(Hall()) as ask:
+        for count in (1, 2):
+            async with ask("/api/view"):
+                assert len(made) == count
             await asyncio.sleep(0.2)
-            assert hall.looked == looked
-        made.clear()
-        monkeypatch.setattr(dashboard, "IDLE", 0.05)
-        async with served(Hall()) as ask:
-            for count in (1, 2):
-                async with ask("/api/view"):
-                    assert len(made) == count
-                await asyncio.sleep(0.2)
-
-    asyncio.run(story())
 
 
-def test_what_is_foretold_comes_later():
+async def test_what_is_foretold_comes_later():
     """Nobody waits for it who only wants to see what is."""
     key = "PyTorchJob/speech/tts-large"
-
-    async def story():
-        async with served(Hall(WHOLE)) as ask:
-            async with ask("/api/view") as answer:
-                whole = await answer.json()
-            assert "eta" not in whole["view"]["gangs"][key]
-            async with ask(f"/api/events?from={whole['version']}") as stream:
-                changes = json.loads((await event(stream))["data"])
-            assert changes["gangs"][key]["eta"] > 1_790_000_000
-
-    asyncio.run(story())
+    async with served(Hall(WHOLE)) as ask:
+        async with ask("/api/view") as answer:
+            whole = await answer.json()
+        assert "eta" not in whole["view"]["gangs"][key]
+        async with ask(f"/api/events?from={whole['version']}") as stream:
+            changes = json.loads((await event(stream))["data"])
+        assert changes["gangs"][key]["eta"] > 1_790_000_000
 
 
-def test_a_process_that_is_not_at_work_says_so():
+async def test_a_process_that_is_not_at_work_says_so():
     """A standby, and one that has only begun."""
-
-    async def story():
-        async with served(Hall(None)) as ask, ask("/api/view") as answer:
-            assert answer.status == 503
-            assert "not at work" in await answer.text()
-
-    asyncio.run(story())
+    async with served(Hall(None)) as ask, ask("/api/view") as answer:
+        assert answer.status == 503
+        assert "not at work" in await answer.text()
 
 
-def test_page_without_authentication_answers_to_local_names_alone():
+async def test_page_without_authentication_answers_to_local_names_alone():
     """A page of the web could call this machine by a name of its own, and read along."""
-
-    async def story():
-        async with served(Hall()) as ask:
-            for host, status in (("localhost:1", 200), ("[::1]:1", 200), ("evil.example", 403)):
-                for path in ("/api/view", f"/api/gang?key={CHURN}"):
-                    async with ask(path, Host=host) as answer:
-                        assert answer.status == status, (host, path)
-
-    asyncio.run(story())
+    async with served(Hall()) as ask:
+        for host, status in (("localhost:1", 200), ("[::1]:1", 200), ("evil.example", 403)):
+            for path in ("/api/view", f"/api/gang?key={CHURN}"):
+                async with ask(path, Host=host) as answer:
+                    assert answer.status == status, (host, path)
 
 
-def test_one_gang_is_told_with_its_job():
+async def test_one_gang_is_told_with_its_job():
     """Its conditions and pods; one that is not there is not found."""
-
-    async def story():
-        hall = Hall(why=lambda key: [{"gang": key}])
-        document = tfjob(name="mine")
-        document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
-        hall.store.jobs.show("TFJob", document, gone=False)
-        async with served(hall) as ask:
-            async with ask("/api/gang?key=TFJob/vision/mine") as answer:
-                assert (await answer.json())["pods"] == []
-            async with ask("/api/why?key=TFJob/vision/mine") as answer:
-                assert await answer.json() == [{"gang": "TFJob/vision/mine"}]
-            async with ask("/api/gang?key=JAXJob/language/llama-70b") as answer:
-                assert (await answer.json())["levels"] == {sample_clusters.RACK: {"rack-b": 7}}
-            for key in ("TFJob/vision/other", "x", ""):
-                async with ask(f"/api/gang?key={key}") as answer:
-                    assert answer.status == 404
-        async with served(Hall()) as ask, ask(f"/api/why?key={CHURN}") as answer:
-            assert answer.status == 404
-
-    asyncio.run(story())
+    hall = Hall(why=lambda key: [{"gang": key}])
+    document = tfjob(name="mine")
+    document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
+    hall.store.jobs.show("TFJob", document, gone=False)
+    async with served(hall) as ask:
+        async with ask("/api/gang?key=TFJob/vision/mine") as answer:
+            assert (await answer.json())["pods"] == []
+        async with ask("/api/why?key=TFJob/vision/mine") as answer:
+            assert await answer.json() == [{"gang": "TFJob/vision/mine"}]
+        async with ask("/api/gang?key=JAXJob/language/llama-70b") as answer:
+            assert (await answer.json())["levels"] == {sample_clusters.RACK: {"rack-b": 7}}
+        for key in ("TFJob/vision/other", "x", ""):
+            async with ask(f"/api/gang?key={key}") as answer:
+                assert answer.status == 404
+    async with served(Hall()) as ask, ask(f"/api/why?key={CHURN}") as answer:
+        assert answer.status == 404
 
 
-def test_who_may_look_sees_what_he_may_see():
+async def test_who_may_look_sees_what_he_may_see():
     """All, his own namespaces, or nothing; the server is asked once a minute."""
     server = Server(admin={"*"}, tenant={"ranking"}, stranger=None)
-
-    async def story():
-        async with served(Hall(), server) as ask:
-            for token, status in (("", 401), ("wrong", 401), ("stranger", 403)):
-                for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
-                    async with ask(path, token) as answer:
-                        assert answer.status == status, (token, path)
-            async with ask("/api/view", "admin") as answer:
-                assert (await answer.json())["view"]["gangs"].keys() > {CHURN}
-            asked = server.asked
-            async with ask("/api/view", "admin") as answer:
-                assert answer.status == 200
-            assert server.asked == asked
-            async with ask("/api/view", "tenant") as answer:
-                text = await answer.text()
-            seen = json.loads(text)
-            assert seen["namespaces"] == ["ranking"]
-            assert {k for k in seen["view"]["gangs"] if not k.startswith("~")} == {
-                CHURN, "TFJob/ranking/ads-nightly", "TFJob/ranking/embeddings",
-            }  # fmt: skip
-            assert "llama" not in text
-            # As if it were not there.
-            for path in ("gang", "why"):
-                async with ask(f"/api/{path}?key=JAXJob/language/llama-70b", "tenant") as answer:
-                    assert answer.status == 404
-                    assert "llama" not in await answer.text()
-
-    asyncio.run(story())
+    async with served(Hall(), server) as ask:
+        for token, status in (("", 401), ("wrong", 401), ("stranger", 403)):
+            for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
+                async with ask(path, token) as answer:
+                    assert answer.status == status, (token, path)
+        async with ask("/api/view", "admin") as answer:
+            assert (await answer.json())["view"]["gangs"].keys() > {CHURN}
+        asked = server.asked
+        async with ask("/api/view", "admin") as answer:
+            assert answer.status == 200
+        assert server.asked == asked
+        async with ask("/api/view", "tenant") as answer:
+            text = await answer.text()
+        seen = json.loads(text)
+        assert seen["namespaces"] == ["ranking"]
+        assert {k for k in seen["view"]["gangs"] if not k.startswith("~")} == {
+            CHURN, "TFJob/ranking/ads-nightly", "TFJob/ranking/embeddings",
+        }  # fmt: skip
+        assert "llama" not in text
+        # As if it were not there.
+        for path in ("gang", "why"):
+            async with ask(f"/api/{path}?key=JAXJob/language/llama-70b", "tenant") as answer:
+                assert answer.status == 404
+                assert "llama" not in await answer.text()
 
 
-def test_a_right_that_is_taken_away_ends_the_page(monkeypatch):
+async def test_a_right_that_is_taken_away_ends_the_page(monkeypatch):
     """As soon as the server is asked again."""
     monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
     server = Server(admin={"*"})
-
-    async def story():
-        async with served(Hall(), server) as ask:
-            async with ask("/api/view", "admin") as answer:
-                version = (await answer.json())["version"]
-            async with ask(f"/api/events?from={version}", "admin") as stream:
-                await asyncio.sleep(0.02)
-                server.bearers["admin"] = {"ranking"}
-                assert (await event(stream))["event"] == "again"
-            server.bearers["admin"] = None
-            async with ask("/api/view", "admin") as answer:
-                assert answer.status == 403
-
-    asyncio.run(story())
+    async with served(Hall(), server) as ask:
+        async with ask("/api/view", "admin") as answer:
+            version = (await answer.json())["version"]
+        async with ask(f"/api/events?from={version}", "admin") as stream:
+            await asyncio.sleep(0.02)
+            server.bearers["admin"] = {"ranking"}
+            assert (await event(stream))["event"] == "again"
+        server.bearers["admin"] = None
+        async with ask("/api/view", "admin") as answer:
+            assert answer.status == 403
 
 
-def test_where_nobody_knows_nothing_is_shown():
+async def test_where_nobody_knows_nothing_is_shown():
     """An API server that gives no answer does not let anybody in."""
     server = Server(admin={"*"})
     server.broken = True
-
-    async def story():
-        async with served(Hall(), server) as ask, ask("/api/view", "admin") as answer:
-            assert answer.status == 503
-
-    asyncio.run(story())
+    async with served(Hall(), server) as ask, ask("/api/view", "admin") as answer:
+        assert answer.status == 503
 
 
-def test_pages_are_so_many_at_the_most(monkeypatch):
+async def test_pages_are_so_many_at_the_most(monkeypatch):
     """Who comes beyond it is told."""
     monkeypatch.setattr(dashboard, "MOST", 1)
-
-    async def story():
-        async with served(Hall()) as ask:
-            async with ask("/api/view") as answer:
-                version = (await answer.json())["version"]
-            async with ask(f"/api/events?from={version}") as first:
-                assert first.status == 200
-                async with ask(f"/api/events?from={version}") as second:
-                    assert second.status == 503
-
-    asyncio.run(story())
+    async with served(Hall()) as ask:
+        async with ask("/api/view") as answer:
+            version = (await answer.json())["version"]
+        async with ask(f"/api/events?from={version}") as first:
+            assert first.status == 200
+            async with ask(f"/api/events?from={version}") as second:
+                assert second.status == 503
 
 
 async def follow(ask, token=""):
@@ -290,79 +246,63 @@ async def is_replaced(stream):
         return (await event(stream))["event"] == "replaced"
 
 
-def test_fifth_stream_of_a_viewer_ends_its_oldest():
+async def test_fifth_stream_of_a_viewer_ends_its_oldest():
     """A viewer has 4 streams; those of other viewers continue."""
     server = Server(tenant={"ranking"}, admin={"*"})
-
-    async def story():
-        hall = Hall()
-        async with served(hall, server) as ask:
-            other = await follow(ask, "admin")
-            own = [await follow(ask, "tenant") for _ in range(dashboard.MOST_OF_VIEWER + 2)]
-            assert [await is_replaced(stream) for stream in own[:2]] == [True, True]
-            hall.seen = sample_clusters.without(SEEN, CHURN)
-            for stream in (other, *own[2:]):
-                assert "data" in await event(stream)
-                stream.close()
-
-    asyncio.run(story())
+    hall = Hall()
+    async with served(hall, server) as ask:
+        other = await follow(ask, "admin")
+        own = [await follow(ask, "tenant") for _ in range(dashboard.MOST_OF_VIEWER + 2)]
+        assert [await is_replaced(stream) for stream in own[:2]] == [True, True]
+        hall.seen = sample_clusters.without(SEEN, CHURN)
+        for stream in (other, *own[2:]):
+            assert "data" in await event(stream)
+            stream.close()
 
 
 @pytest.mark.parametrize("token", ["", "shared"])
-def test_streams_of_a_shared_token_are_counted_by_address(token):
+async def test_streams_of_a_shared_token_are_counted_by_address(token):
     """Without authentication or with one token for all, addresses tell viewers apart."""
-
-    async def story():
-        hall, server = Hall(), Server(shared={"*"}) if token else None
-        async with served(hall, server) as ask, AsyncExitStack() as stack:
-            connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
-            away = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-            first = await follow(ask, token)
-            far = partial(ask, session=away)
-            others = [await follow(far, token) for _ in range(dashboard.MOST_OF_VIEWER + 1)]
-            assert await is_replaced(others[0])
-            hall.seen = sample_clusters.without(SEEN, CHURN)
-            for stream in (first, *others[1:]):
-                assert "data" in await event(stream)
-                stream.close()
-
-    asyncio.run(story())
+    hall, server = Hall(), Server(shared={"*"}) if token else None
+    async with served(hall, server) as ask, AsyncExitStack() as stack:
+        connector = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+        away = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        first = await follow(ask, token)
+        far = partial(ask, session=away)
+        others = [await follow(far, token) for _ in range(dashboard.MOST_OF_VIEWER + 1)]
+        assert await is_replaced(others[0])
+        hall.seen = sample_clusters.without(SEEN, CHURN)
+        for stream in (first, *others[1:]):
+            assert "data" in await event(stream)
+            stream.close()
 
 
-def test_viewer_with_many_addresses_leaves_streams_to_other_viewers(monkeypatch):
+async def test_viewer_with_many_addresses_leaves_streams_to_other_viewers(monkeypatch):
     """At the limit of all streams, the oldest of the user with the most ends."""
     monkeypatch.setattr(dashboard, "MOST", 3)
     server = Server(tenant={"ranking"}, admin={"*"})
-
-    async def story():
-        async with served(Hall(), server) as ask:
-            own = [await follow(ask, "tenant") for _ in range(3)]
-            other = await follow(ask, "admin")
-            assert await is_replaced(own[0])
-            async with ask("/api/events?from=", "tenant") as answer:
-                assert answer.status == 503
-            for stream in (*own, other):
-                stream.close()
-
-    asyncio.run(story())
+    async with served(Hall(), server) as ask:
+        own = [await follow(ask, "tenant") for _ in range(3)]
+        other = await follow(ask, "admin")
+        assert await is_replaced(own[0])
+        async with ask("/api/events?from=", "tenant") as answer:
+            assert answer.status == 503
+        for stream in (*own, other):
+            stream.close()
 
 
-def test_beyond_this_machine_it_is_encrypted():
+async def test_beyond_this_machine_it_is_encrypted():
     """A token is no plain text on a network."""
-
-    async def story():
-        runner = await dashboard.serve("0.0.0.0:0", Dashboard(Hall().source, Server()))
-        try:
-            url = f"https://127.0.0.1:{runner.addresses[0][1]}/"
-            async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
-                assert answer.status == 200
-        finally:
-            await runner.cleanup()
-
-    asyncio.run(story())
+    runner = await dashboard.serve("0.0.0.0:0", Dashboard(Hall().source, Server()))
+    try:
+        url = f"https://127.0.0.1:{runner.addresses[0][1]}/"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+            assert answer.status == 200
+    finally:
+        await runner.cleanup()
 
 
-def test_what_was_decided_names_nobody_either():
+async def test_what_was_decided_names_nobody_either():
     """Of one's own gang: who kept it from starting, whose pods went, where others move to."""
     theirs, mine = "TFJob/secret/plan-b", "TFJob/ranking/embeddings"
     gone = [{"gang": key, "role": "Worker", "index": 3, "node": "n"} for key in (theirs, CHURN)]
@@ -373,27 +313,23 @@ def test_what_was_decided_names_nobody_either():
         "verdict": {**said, "blocked_by": [theirs, "queue/product", CHURN]},
     }  # fmt: skip
     server = Server(tenant={"ranking"}, admin={"*"})
-
-    async def story():
-        async with served(Hall(why=lambda _: [entry]), server) as ask:
-            async with ask(f"/api/why?key={mine}", "admin") as answer:
-                assert await answer.json() == [entry]
-            async with ask(f"/api/why?key={mine}", "tenant") as answer:
-                text = await answer.text()
-            assert "secret" not in text
-            assert "plan-b" not in text
-            (told,) = json.loads(text)
-            assert told["evictions"] == gone[1:]
-            assert told["verdict"] == {
-                "message": "evicted for a job of another namespace",
-                "summary": "behind a job of another namespace",
-                "blocked_by": ["a job of another namespace", "queue/product", CHURN],
-            }
-
-    asyncio.run(story())
+    async with served(Hall(why=lambda _: [entry]), server) as ask:
+        async with ask(f"/api/why?key={mine}", "admin") as answer:
+            assert await answer.json() == [entry]
+        async with ask(f"/api/why?key={mine}", "tenant") as answer:
+            text = await answer.text()
+        assert "secret" not in text
+        assert "plan-b" not in text
+        (told,) = json.loads(text)
+        assert told["evictions"] == gone[1:]
+        assert told["verdict"] == {
+            "message": "evicted for a job of another namespace",
+            "summary": "behind a job of another namespace",
+            "blocked_by": ["a job of another namespace", "queue/product", CHURN],
+        }
 
 
-def test_conditions_name_nobody_either():
+async def test_conditions_name_nobody_either():
     """A job's own status may, where its operator lets it."""
     server = Server(tenant={"vision"}, admin={"*"})
     hall = Hall()
@@ -405,80 +341,64 @@ def test_conditions_name_nobody_either():
         "lastTransitionTime": "2026-09-21T14:13:20Z", "lastUpdateTime": "2026-09-21T14:13:20Z",
     }]}  # fmt: skip
     hall.store.jobs.show("TFJob", document, gone=False)
-
-    async def story():
-        async with served(hall, server) as ask:
-            told = {}
-            for token in ("admin", "tenant"):
-                async with ask("/api/gang?key=TFJob/vision/mine", token) as answer:
-                    told[token] = (await answer.json())["conditions"][0]["message"]
-            other = "a job of another namespace"
-            assert told == {
-                "admin": said,
-                "tenant": f"preempt: evicted for {other}, for {other} and TFJob vision/own",
-            }
-
-    asyncio.run(story())
+    async with served(hall, server) as ask:
+        told = {}
+        for token in ("admin", "tenant"):
+            async with ask("/api/gang?key=TFJob/vision/mine", token) as answer:
+                told[token] = (await answer.json())["conditions"][0]["message"]
+        other = "a job of another namespace"
+        assert told == {
+            "admin": said,
+            "tenant": f"preempt: evicted for {other}, for {other} and TFJob vision/own",
+        }
 
 
-def test_another_page_cannot_ask():
+async def test_another_page_cannot_ask():
     """It could tell by what loads which jobs there are, if only by their names."""
-
-    async def story():
-        async with served(Hall()) as ask:
-            for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 403),
-                                 ("same-site", 403)):  # fmt: skip
-                headers = {"Sec-Fetch-Site": site}
-                for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
-                    async with ask(path, **headers) as answer:
-                        assert answer.status == status, (site, path)
-
-    asyncio.run(story())
+    async with served(Hall()) as ask:
+        for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 403),
+                             ("same-site", 403)):  # fmt: skip
+            headers = {"Sec-Fetch-Site": site}
+            for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
+                async with ask(path, **headers) as answer:
+                    assert answer.status == status, (site, path)
 
 
-def test_a_number_of_thousands_of_digits_is_unknown():
+async def test_a_number_of_thousands_of_digits_is_unknown():
     """It is not even read."""
-
-    async def story():
-        async with served(Hall()) as ask:
-            async with ask("/api/view") as answer:
-                began = (await answer.json())["version"].split("-")[0]
-            async with ask(f"/api/events?from={began}-{'9' * 5000}") as stream:
-                assert (await event(stream))["event"] == "again"
-
-    asyncio.run(story())
+    async with served(Hall()) as ask:
+        async with ask("/api/view") as answer:
+            began = (await answer.json())["version"].split("-")[0]
+        async with ask(f"/api/events?from={began}-{'9' * 5000}") as stream:
+            assert (await event(stream))["event"] == "again"
 
 
-def test_more_rights_than_are_kept_apart_put_nobody_out(monkeypatch):
+async def test_more_rights_than_are_kept_apart_put_nobody_out(monkeypatch):
     """Who looks goes on; who comes then is told, until one of them has gone."""
     monkeypatch.setattr(dashboard, "MOST_GROUPS", 2)
     server = Server(a={"ranking"}, b={"vision"}, c={"speech"})
-
-    async def story():
-        hall = Hall()
-        async with served(hall, server) as ask:
-            async with ask("/api/view", "a") as answer:
-                version = (await answer.json())["version"]
-            async with ask(f"/api/events?from={version}", "a") as stream:
-                for token, status in (("b", 200), ("c", 503)):
-                    async with ask("/api/view", token) as answer:
-                        assert answer.status == status
-                hall.seen = sample_clusters.without(SEEN, CHURN)
-                assert json.loads((await event(stream))["data"])["gangs"] == {CHURN: None}
-                monkeypatch.setattr(dashboard, "SILENCE", 0.2)
-                await asyncio.sleep(0.3)
-                async with ask("/api/view", "c") as answer:
-                    assert answer.status == 200
-                hall.seen = SEEN
-                fresh = {}
-                while "data" not in fresh or CHURN not in json.loads(fresh["data"])["gangs"]:
-                    fresh = await event(stream)
-                    assert "event" not in fresh
-
-    asyncio.run(story())
+    hall = Hall()
+    async with served(hall, server) as ask:
+        async with ask("/api/view", "a") as answer:
+            version = (await answer.json())["version"]
+        async with ask(f"/api/events?from={version}", "a") as stream:
+            for token, status in (("b", 200), ("c", 503)):
+                async with ask("/api/view", token) as answer:
+                    assert answer.status == status
+            hall.seen = sample_clusters.without(SEEN, CHURN)
+            assert json.loads((await event(stream))["data"])["gangs"] == {CHURN: None}
+            monkeypatch.setattr(dashboard, "SILENCE", 0.2)
+            await asyncio.sleep(0.3)
+            async with ask("/api/view", "c") as answer:
+                assert answer.status == 200
+            hall.seen = SEEN
+            fresh = {}
+            while "data" not in fresh or CHURN not in json.loads(fresh["data"])["gangs"]:
+                fresh = await event(stream)
+                assert "event" not in fresh
 
 
-def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
+async def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
     """Not at each question, and not as an empty cluster; it is tried again later."""
     make = dashboard.view.make
     broken = [True]
@@ -490,23 +410,19 @@ def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
 
     monkeypatch.setattr(dashboard.view, "make", maybe)
     monkeypatch.setattr(dashboard, "PAUSE", 0.2)
-
-    async def story():
-        async with served(Hall()) as ask:
-            for _ in range(3):
-                async with ask("/api/view") as answer:
-                    assert answer.status == 503
-                    assert "cannot be shown" in await answer.text()
-            assert len(caplog.records) == 1
-            broken.clear()
-            await asyncio.sleep(0.3)
+    async with served(Hall()) as ask:
+        for _ in range(3):
             async with ask("/api/view") as answer:
-                assert answer.status == 200
+                assert answer.status == 503
+                assert "cannot be shown" in await answer.text()
+        assert len(caplog.records) == 1
+        broken.clear()
+        await asyncio.sleep(0.3)
+        async with ask("/api/view") as answer:
+            assert answer.status == 200
 
-    asyncio.run(story())
 
-
-def test_who_held_what_before_is_told():
+async def test_who_held_what_before_is_told():
     """By who has watched meanwhile, from what he knows on; to a tenant without others' names."""
     server = Server(admin={"*"}, tenant={"vision"})
 
@@ -515,30 +431,27 @@ def test_who_held_what_before_is_told():
             assert answer.status == 200
             return await answer.json()
 
-    async def story():
-        hall = Hall()
-        hall.goes_on(SEEN)
-        async with served(hall, server) as ask:
-            while (told := await past(ask, "admin"))["since"] is None:
-                pass
-            assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
-            hall.goes_on(sample_clusters.without(SEEN, CHURN))
-            while not (later := await past(ask, "admin", told["version"]))["rows"]:
-                pass
-            assert later["rows"][0][1:4] == ["gpu-c-4", CHURN, "worker"]
-            assert (await past(ask, "admin", later["version"]))["rows"] == []
-            # From another process's number on nothing is known.
-            assert (await past(ask, "admin", "other-1"))["rows"] == later["rows"]
-            seen = await past(ask, "tenant")
-            assert seen["rows"][0][1:6] == ["gpu-c-4", "", "", "0", 2.0]
-            assert "churn" not in json.dumps(seen)
-            async with ask("/api/past") as answer:
-                assert answer.status == 401
-
-    asyncio.run(story())
+    hall = Hall()
+    hall.goes_on(SEEN)
+    async with served(hall, server) as ask:
+        while (told := await past(ask, "admin"))["since"] is None:
+            pass
+        assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
+        hall.goes_on(sample_clusters.without(SEEN, CHURN))
+        while not (later := await past(ask, "admin", told["version"]))["rows"]:
+            pass
+        assert later["rows"][0][1:4] == ["gpu-c-4", CHURN, "worker"]
+        assert (await past(ask, "admin", later["version"]))["rows"] == []
+        # From another process's number on nothing is known.
+        assert (await past(ask, "admin", "other-1"))["rows"] == later["rows"]
+        seen = await past(ask, "tenant")
+        assert seen["rows"][0][1:6] == ["gpu-c-4", "", "", "0", 2.0]
+        assert "churn" not in json.dumps(seen)
+        async with ask("/api/past") as answer:
+            assert answer.status == 401
 
 
-def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
+async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
     """That is said once, and no more is told than is known since."""
     take, broken = dashboard.Past.take, [True]
 
@@ -548,27 +461,23 @@ def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
         take(past, snapshot)
 
     monkeypatch.setattr(dashboard.Past, "take", maybe)
-
-    async def story():
-        hall = Hall()
-        async with served(hall) as ask:
-            for _ in range(3):
-                hall.goes_on(SEEN)
-                await asyncio.sleep(0.03)
-                async with ask("/api/view") as answer:
-                    assert answer.status == 200
-            assert len(caplog.records) == 1
-            broken.clear()
+    hall = Hall()
+    async with served(hall) as ask:
+        for _ in range(3):
             hall.goes_on(SEEN)
-            told = {"since": None}
-            while told["since"] is None:
-                async with ask("/api/past") as answer:
-                    told = await answer.json()
+            await asyncio.sleep(0.03)
+            async with ask("/api/view") as answer:
+                assert answer.status == 200
+        assert len(caplog.records) == 1
+        broken.clear()
+        hall.goes_on(SEEN)
+        told = {"since": None}
+        while told["since"] is None:
+            async with ask("/api/past") as answer:
+                told = await answer.json()
 
-    asyncio.run(story())
 
-
-def test_what_is_read_is_read_by_the_rights_of_who_looks():
+async def test_what_is_read_is_read_by_the_rights_of_who_looks():
     """Events of a job and of its pods, and logs, with his header; what he may not, he is told."""
     asked = []
 
@@ -585,45 +494,41 @@ def test_what_is_read_is_read_by_the_rights_of_who_looks():
     mine = {"vision"}
     server = Server(good=mine, blind=mine, slow=mine, odd=mine, other={"ranking"})
     spaces = "/api/v1/namespaces/vision"
-
-    async def story():
-        hall = Hall(read=read)
-        hall.brings()
-        async with served(hall, server) as ask:
-            key = "key=TFJob/vision/mine"
-            async with ask(f"/api/happened?{key}", "good") as answer:
-                assert await answer.json() == [
-                    {"at": 1_790_000_000, "type": "Normal", "reason": "Queued",
-                     "message": "waits", "count": 3},
-                ]  # fmt: skip
-            async with ask(f"/api/happened?{key}&pod=mine-worker-0", "good") as answer:
-                assert answer.status == 200
-            async with ask(f"/api/log?{key}&pod=mine-worker-0", "good") as answer:
-                assert await answer.text() == "step 1\n"
-            events, of_pod, log = asked
-            selector = {"fieldSelector": "involvedObject.uid=u-1", "limit": "200"}
-            assert events == ("Bearer good", f"{spaces}/events", selector)
-            assert of_pod[2]["fieldSelector"] == "involvedObject.uid=p-1"
-            assert log[:2] == ("Bearer good", f"{spaces}/pods/mine-worker-0/log")
-            assert log[2]["container"] == "tensorflow"
-            for token, status in (("blind", 502), ("slow", 502), ("other", 404), ("", 401)):
-                for path in ("happened?", "log?pod=mine-worker-0&"):
-                    async with ask(f"/api/{path}{key}", token) as answer:
-                        assert answer.status == status, (token, path)
-            async with ask(f"/api/happened?{key}", "odd") as answer:
-                assert answer.status == 502
-            # No name of a pod that is not the job's is asked for.
-            before = len(asked)
-            for path in ("log", "happened"):
-                async with ask(f"/api/{path}?{key}&pod=../../x", "good") as answer:
-                    assert answer.status == 404
-            assert len(asked) == before
-        async with served(hall := Hall()) as ask:
-            hall.brings()
-            async with ask(f"/api/happened?{key}") as answer:
+    hall = Hall(read=read)
+    hall.brings()
+    async with served(hall, server) as ask:
+        key = "key=TFJob/vision/mine"
+        async with ask(f"/api/happened?{key}", "good") as answer:
+            assert await answer.json() == [
+                {"at": 1_790_000_000, "type": "Normal", "reason": "Queued",
+                 "message": "waits", "count": 3},
+            ]  # fmt: skip
+        async with ask(f"/api/happened?{key}&pod=mine-worker-0", "good") as answer:
+            assert answer.status == 200
+        async with ask(f"/api/log?{key}&pod=mine-worker-0", "good") as answer:
+            assert await answer.text() == "step 1\n"
+        events, of_pod, log = asked
+        selector = {"fieldSelector": "involvedObject.uid=u-1", "limit": "200"}
+        assert events == ("Bearer good", f"{spaces}/events", selector)
+        assert of_pod[2]["fieldSelector"] == "involvedObject.uid=p-1"
+        assert log[:2] == ("Bearer good", f"{spaces}/pods/mine-worker-0/log")
+        assert log[2]["container"] == "tensorflow"
+        for token, status in (("blind", 502), ("slow", 502), ("other", 404), ("", 401)):
+            for path in ("happened?", "log?pod=mine-worker-0&"):
+                async with ask(f"/api/{path}{key}", token) as answer:
+                    assert answer.status == status, (token, path)
+        async with ask(f"/api/happened?{key}", "odd") as answer:
+            assert answer.status == 502
+        # No name of a pod that is not the job's is asked for.
+        before = len(asked)
+        for path in ("log", "happened"):
+            async with ask(f"/api/{path}?{key}&pod=../../x", "good") as answer:
                 assert answer.status == 404
-
-    asyncio.run(story())
+        assert len(asked) == before
+    async with served(hall := Hall()) as ask:
+        hall.brings()
+        async with ask(f"/api/happened?{key}") as answer:
+            assert answer.status == 404
 
 
 WORKLOAD = {
@@ -638,7 +543,7 @@ WORKLOAD = {
 }
 
 
-def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
+async def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
     """The Workload is read with the rights of the viewer; other jobs have none."""
     asked, listing = [], {"items": [WORKLOAD]}
 
@@ -650,34 +555,31 @@ def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
             return json.dumps({"preferredVersion": {"version": "v1beta2"}})
         return json.dumps(listing)
 
-    async def story():
-        hall, mine = Hall(read=read), {"vision"}
-        hall.brings(**{"kueue.x-k8s.io/queue-name": "team-queue"})
-        path, key = "/api/workload?key=TFJob/vision/mine", "TFJob/vision/mine"
-        async with served(hall, Server(good=mine, blind=mine, other={"ranking"})) as ask:
-            async with ask("/api/view", "good") as answer:
-                job = (await answer.json())["view"]["jobs"][key]
-            assert (job["dispatched"], job["localQueue"]) == (
-                "dispatched by MultiKueue",
-                "team-queue",
-            )
-            async with ask(path, "good") as answer:
-                found = await answer.json()
-            assert (found["name"], found["place"]) == ("tfjob-mine-1", "on cluster worker1")
-            assert found["checks"] == ["multikueue: Ready: reserved"]
-            (condition,) = found["conditions"]
-            assert (condition["type"], condition["message"]) == ("Admitted", "It is.")
-            workloads = "/apis/kueue.x-k8s.io/v1beta2/namespaces/vision/workloads"
-            selector = {"labelSelector": "kueue.x-k8s.io/job-uid=u-1"}
-            assert asked[-1] == ("Bearer good", workloads, selector)
-            for token, status in (("blind", 502), ("other", 404), ("", 401)):
-                async with ask(path, token) as answer:
-                    assert answer.status == status, token
-            listing["items"] = []
-            async with ask(path, "good") as answer:
-                assert await answer.json() == {}
-            hall.brings("plain")
-            async with ask("/api/workload?key=TFJob/vision/plain", "good") as answer:
-                assert answer.status == 404
-
-    asyncio.run(story())
+    hall, mine = Hall(read=read), {"vision"}
+    hall.brings(**{"kueue.x-k8s.io/queue-name": "team-queue"})
+    path, key = "/api/workload?key=TFJob/vision/mine", "TFJob/vision/mine"
+    async with served(hall, Server(good=mine, blind=mine, other={"ranking"})) as ask:
+        async with ask("/api/view", "good") as answer:
+            job = (await answer.json())["view"]["jobs"][key]
+        assert (job["dispatched"], job["localQueue"]) == (
+            "dispatched by MultiKueue",
+            "team-queue",
+        )
+        async with ask(path, "good") as answer:
+            found = await answer.json()
+        assert (found["name"], found["place"]) == ("tfjob-mine-1", "on cluster worker1")
+        assert found["checks"] == ["multikueue: Ready: reserved"]
+        (condition,) = found["conditions"]
+        assert (condition["type"], condition["message"]) == ("Admitted", "It is.")
+        workloads = "/apis/kueue.x-k8s.io/v1beta2/namespaces/vision/workloads"
+        selector = {"labelSelector": "kueue.x-k8s.io/job-uid=u-1"}
+        assert asked[-1] == ("Bearer good", workloads, selector)
+        for token, status in (("blind", 502), ("other", 404), ("", 401)):
+            async with ask(path, token) as answer:
+                assert answer.status == status, token
+        listing["items"] = []
+        async with ask(path, "good") as answer:
+            assert await answer.json() == {}
+        hall.brings("plain")
+        async with ask("/api/workload?key=TFJob/vision/plain", "good") as answer:
+            assert answer.status == 404
