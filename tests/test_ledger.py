@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3694,
     "muster": 1127,
     "runtime": 2304,
-    "scheduler": 10946,
+    "scheduler": 10954,
     "store": 3227,
-    "tests": 73924,
+    "tests": 73956,
     "tools": 2586,
 }
 

@@ -480,11 +480,12 @@ class AffinityState:
         return marks
 
     def loose(self, shape: int, *, future: bool = False) -> tuple[AffinityTerm, ...]:
-        """Return the NEAR terms that the first of several tasks is still free to choose."""
+        """Return the NEAR terms of the shape if no pod satisfies any of them yet.
+
+        The first of the tasks, or of other tasks that satisfy them, is free to choose.
+        """
         near = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.NEAR]
-        if not near or not _first(near, future=future):
-            return ()
-        return tuple(tally.term for tally in near)
+        return tuple(tally.term for tally in near) if _is_unmet(near, future=future) else ()
 
 
 def _tally(term: AffinityTerm) -> _Tally:
@@ -532,8 +533,12 @@ def _first(near: list[_Tally], *, future: bool) -> bool:
     """Say whether a task would be the first of pods that count for each other."""
     # As kube-scheduler's required affinity: only when no pod anywhere matches any term, and the
     # pod matches all terms itself, may it go first.
-    alone = not any(tally.holds(future=future).any() for tally in near)
-    return bool(near[0].term.itself) and alone
+    return bool(near[0].term.itself) and _is_unmet(near, future=future)
+
+
+def _is_unmet(near: list[_Tally], *, future: bool) -> bool:
+    """Return whether no pod matches any of the terms."""
+    return not any(tally.holds(future=future).any() for tally in near)
 
 
 def _free(tally: _Tally, *, future: bool) -> BoolArray:

@@ -509,7 +509,7 @@ def _options(session: Session, ask: Ask, tasks: PodSetState) -> list[tuple[int, 
     """Return the domains in which the role fits whole, the smallest room first."""
     shape, wanted = tasks.pod_set.shape, min(ask.gang.wanted(tasks), tasks.left)
     future = ask.ahead or session.counts_ending(ask)
-    loose = session.room.affinity.loose(shape, future=future)
+    loose = [t for t in session.room.affinity.loose(shape, future=future) if t.itself]
     if wanted < 1:
         return []
     fit = partial(session.fit, ask, tasks, future=future)

@@ -51,7 +51,10 @@ def _regions(session: Session, ask: Ask) -> Sequence[Sequence[Region]] | None:
     gang, future = ask.gang, ask.ahead or session.counts_ending(ask)
     for tasks in gang.tasks:
         for term in session.room.affinity.loose(tasks.pod_set.shape, future=future)[:1]:
-            free.setdefault(id(term.domain), (term, []))[1].append(tasks)
+            # Where tasks do not match their own term, tasks of other roles come first.
+            others = [t for t in gang.tasks if not term.itself and term.adds.get(t.pod_set.shape)]
+            if term.itself or others:
+                free.setdefault(id(term.domain), (term, []))[1].extend([tasks, *others])
     if not free:
         return None
     term, members = max(free.values(), key=lambda item: item[0].domain.max(initial=-1))
