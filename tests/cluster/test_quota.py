@@ -20,11 +20,11 @@ from muster.scheduler.model import Quota
 from support.apiserver.memory import of_kind
 
 
-def quota(*, name="few", hard=None, used=None, **spec):
+def quota(*, hard=None, used=None, **spec):
     """Return a ResourceQuota of namespace team."""
     return parse_quota(
         {
-            "metadata": {"namespace": "team", "name": name},
+            "metadata": {"namespace": "team", "name": "few"},
             "spec": {"hard": hard or {"pods": "4"}, **spec},
             "status": {"used": used or {}},
         }

@@ -461,9 +461,9 @@ def test_a_volume_that_is_there_is_preferred_to_making_one():
         assert list(columns.consumers()) == []
 
 
-def disk(name, *, driver="disk.example.com", handle=""):
+def disk(name):
     """Return a volume of a CSI driver."""
-    source = {"driver": driver, "volumeHandle": handle or name}
+    source = {"driver": "disk.example.com", "volumeHandle": name}
     return storage.parse_volume({"metadata": {"name": name}, "spec": {"csi": source}})
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from muster import cli
 from muster.cluster import recording
-from muster.commands import dashboard, questions
+from muster.commands import dashboard
 from muster.dashboard import server as page
 from muster.kube.client import OPENED, ApiError
 from muster.settings import Settings
@@ -21,6 +21,7 @@ from support.apiserver.memory import tfjob
 from support.apiserver.read_only import OBJECTS, PATHS, Served
 from support.builders import sample_clusters
 from support.builders.scheduler import make_node
+from support.rehearsal.commands import connected
 
 
 @asynccontextmanager
@@ -124,12 +125,8 @@ async def test_the_page_of_a_cluster(monkeypatch, capsys):
     ]  # fmt: skip
     forbidden = ApiError(403, "Forbidden", "no", None)
     failing = dict.fromkeys(OBJECTS.values(), forbidden)
-    cluster = Cluster({"kind": "Node", **make_node(gpu=4)}, first, *pods, failing=failing)
-
-    async def connect(*_args):
-        return cluster
-
-    monkeypatch.setattr(questions, "connect", connect)
+    node = {"kind": "Node", **make_node(gpu=4)}
+    cluster = connected(monkeypatch, Cluster(node, first, *pods, failing=failing))
     async with served("live", capsys) as ask:
         shown = {}
         while not shown:

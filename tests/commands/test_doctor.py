@@ -18,6 +18,7 @@ from muster.commands import doctor, questions
 from muster.kube.certificates import self_signed
 from muster.kube.client import ApiError
 from muster.settings import Settings
+from support.rehearsal.commands import connected
 
 LABELS = {"app.kubernetes.io/name": "muster", "app.kubernetes.io/component": "operator"}
 APPS = "/apis/apps/v1"
@@ -129,10 +130,7 @@ def ask(monkeypatch):
     monkeypatch.setattr(doctor.crds, "documents", lambda _kinds: {"tfjobs.yaml": CRD})
 
     def ask(server, *, as_json=True):
-        async def connect(*_args):
-            return server
-
-        monkeypatch.setattr(questions, "connect", connect)
+        connected(monkeypatch, server)
         answer = asyncio.run(doctor.doctor(Settings(), flags.parse, "", as_json=as_json))
         if not as_json:
             return answer.code, answer.text
@@ -193,16 +191,8 @@ WAITS = {
     [
         (without(f"{APPS}/deployments", LEASE), "no operator is installed"),
         (without(f"{CRDS}/tfjobs.kubeflow.org"), "no CRD tfjobs.kubeflow.org"),
-        (
-            changed(
-                f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": [{**V1, "schema": {"a": 0}}]}
-            ),
-            "v1 has another schema",
-        ),
-        (
-            changed(f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": [{**V1, "served": False}]}),
-            "v1 is not served",
-        ),
+        (of_versions({**V1, "schema": {"a": 0}}), "v1 has another schema"),
+        (of_versions({**V1, "served": False}), "v1 is not served"),
         (of_versions(V1), "no version v1beta2"),
         (
             {**installed(), f"{APPS}/deployments": [deployment(ready=0)], PODS: [PULLS]},

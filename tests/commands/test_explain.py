@@ -16,6 +16,7 @@ from muster.kube.client import ApiError
 from muster.settings import Settings
 from support.apiserver.read_only import OBJECTS, Served, job, lease, published
 from support.builders.scheduler import make_node, make_pod
+from support.rehearsal.commands import connected
 
 ROOMY = {"kind": "Node", **make_node()}
 WAITS = {
@@ -34,16 +35,7 @@ WAITS = {
 @pytest.fixture
 def live(monkeypatch):
     """Return a function that makes these documents the live cluster."""
-
-    def serve(*documents, **more):
-        server = Served(*documents, **more)
-
-        async def connect(*_args):
-            return server
-
-        monkeypatch.setattr(questions, "connect", connect)
-
-    return serve
+    return lambda *documents, **more: connected(monkeypatch, Served(*documents, **more))
 
 
 def ask(*words, **asked):

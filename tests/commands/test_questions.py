@@ -22,6 +22,7 @@ from support.apiserver.memory import tfjob
 from support.apiserver.read_only import Served, job
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role
 from support.builders.snapshots import seen
+from support.rehearsal.commands import connected
 
 WAITS = make_gang(key="TFJob/team/waits", roles=[make_role(replicas=1, cpu=9)])
 RUNS = make_gang(key="TFJob/team/runs", roles=[make_role(held=[(0, "n1")], cpu=1)])
@@ -154,14 +155,7 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path, capsys):
 @pytest.fixture
 def live(monkeypatch):
     """Return a function that makes these documents the live cluster."""
-
-    def serve(*documents):
-        async def connect(*_args):
-            return Served(*documents)
-
-        monkeypatch.setattr(questions, "connect", connect)
-
-    return serve
+    return lambda *documents: connected(monkeypatch, Served(*documents))
 
 
 def quota(*, used="0", scopes=(), **hard):
@@ -195,8 +189,10 @@ def answers(tmp_path, document, *cluster, live):
     found.append(ask(reporting.explain(settings, name, asked)))
     saved.write_text(ask(questions.snapshot(settings, "live")).text)
     found.append(ask(reporting.explain(settings, name, Asked(str(saved), "team", output="json"))))
-    assert ask_replay(saved) == 0
-    return [(answer.code, *_verdict(answer)) for answer in found]
+    assert questions.replay(str(saved)).code == 0
+    verdicts = [json.loads(answer.text)[0]["verdict"] for answer in found]
+    states = ((each["state"], each.get("reason", "")) for each in verdicts)
+    return [(answer.code, *state) for answer, state in zip(found, states, strict=True)]
 
 
 @pytest.mark.parametrize("path", ["", "/", "/debug/snapshot"])
@@ -209,17 +205,6 @@ def test_snapshot_of_a_running_operator_is_what_that_operator_serves(monkeypatch
     monkeypatch.setattr(client, "fetch", fetch)
     answer = asyncio.run(questions.snapshot(Settings(), f"http://127.0.0.1:1{path}"))
     assert json.loads(answer.text) == {"url": "http://127.0.0.1:1/debug/snapshot"}
-
-
-def ask_replay(saved):
-    """Return the code of a replay."""
-    return questions.replay(str(saved)).code
-
-
-def _verdict(answer):
-    (decision,) = json.loads(answer.text)
-    verdict = decision["verdict"]
-    return verdict["state"], verdict.get("reason", "")
 
 
 ROOMY = {"kind": "Node", **make_node()}
@@ -408,12 +393,7 @@ class Managed(Served):
 )
 def test_dispatched_job_names_its_workload_and_cluster(monkeypatch, workloads, lines):
     """On the manager cluster the job has no pods and no gang."""
-    server = Managed(workloads, ROOMY, FAR)
-
-    async def connect(*_args):
-        return server
-
-    monkeypatch.setattr(questions, "connect", connect)
+    server = connected(monkeypatch, Managed(workloads, ROOMY, FAR))
     answer = explain_live("far")
     assert answer.code == 0
     assert answer.text.splitlines() == [
@@ -483,11 +463,7 @@ def terminated(at=ENDED):
 
 def asked_of(monkeypatch, server):
     """Return what explain says of the job that failed there."""
-
-    async def connect(*_args):
-        return server
-
-    monkeypatch.setattr(questions, "connect", connect)
+    connected(monkeypatch, server)
     return asyncio.run(reporting.explain(Settings(), reference(["tfjob/mnist"]), Asked()))
 
 

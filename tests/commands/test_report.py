@@ -11,11 +11,12 @@ import pytest
 
 from muster import cli
 from muster.api import edge
-from muster.commands import questions, report
+from muster.commands import report
 from muster.commands.arguments import Reference
 from muster.kube.client import ApiError
 from muster.settings import Settings
 from support.apiserver.read_only import OBJECTS, published
+from support.rehearsal.commands import connected
 
 NOW = 1_800_000_000.0
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"
@@ -117,10 +118,7 @@ def ask(monkeypatch):
     monkeypatch.setattr(report.time, "time", lambda: NOW)
 
     def ask(there, *, since=86400.0, resource="", by="job", style="json", selector=""):
-        async def connect(*_args):
-            return Server(there)
-
-        monkeypatch.setattr(questions, "connect", connect)
+        connected(monkeypatch, Server(there))
         chosen = Reference(selector=selector)
         answer = asyncio.run(report.report(Settings(), chosen, since, resource, by, style))
         return json.loads(answer.text) if style == "json" else answer

@@ -25,14 +25,9 @@ JOB = {
 OTHER = {**JOB, "metadata": {**JOB["metadata"], "uid": "v"}}
 
 
-def make_recorder():
-    """Return one that writes nothing, as nobody runs it."""
-    return EventRecorder(None)
-
-
 def test_what_is_to_be_recorded_once_is_recorded_once_of_each_object():
     """In the same words; other words, another reason and another job are news."""
-    recorder = make_recorder()
+    recorder = EventRecorder(None)
     said = [
         recorder.emit(about, "Warning", reason, message, once=True)
         for about, reason, message in (
@@ -48,7 +43,7 @@ def test_what_is_to_be_recorded_once_is_recorded_once_of_each_object():
 
 def test_once_of_a_pod_is_once_whatever_the_words():
     """Until the reason is another one."""
-    recorder = make_recorder()
+    recorder = EventRecorder(None)
     said = [
         recorder.emit(JOB, "Warning", reason, message, once=True, of=of)
         for reason, message, of in (
@@ -63,13 +58,13 @@ def test_once_of_a_pod_is_once_whatever_the_words():
 
 def test_all_else_is_said_each_time():
     """A restart is a restart."""
-    recorder = make_recorder()
+    recorder = EventRecorder(None)
     assert [recorder.emit(JOB, "Warning", "Restarting", "again") for _ in range(2)] == [True] * 2
 
 
 def test_more_than_the_backlog_is_dropped_and_counted():
     """Nothing waits for an event."""
-    recorder = make_recorder()
+    recorder = EventRecorder(None)
     for index in range(BACKLOG + 3):
         recorder.emit(JOB, "Normal", "Reason", str(index))
     assert recorder.dropped == 3
@@ -77,7 +72,7 @@ def test_more_than_the_backlog_is_dropped_and_counted():
 
 def test_what_others_tell_too_is_left_out_under_load():
     """A thousand jobs that wait come before their groups."""
-    recorder = make_recorder()
+    recorder = EventRecorder(None)
     assert recorder.emit(JOB, "Warning", "Unschedulable", "first", spare=True)
     for number in range(PLENTY):
         assert recorder.emit(JOB, "Warning", "Unschedulable", str(number))
@@ -197,6 +192,14 @@ async def test_an_event_that_the_server_has_dropped_begins_anew():
             server.held.clear()
 
 
+def clock(monkeypatch):
+    """Return a list of the present time, which the recorder reads."""
+    now = [0.0]
+    told = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
+    monkeypatch.setattr(events, "time", told)
+    return now
+
+
 async def settled():
     """Let all that is under way come to its end: none of it waits for a time."""
     for _ in range(50):
@@ -205,11 +208,9 @@ async def settled():
 
 def test_what_was_recorded_again_is_remembered_longest(monkeypatch):
     """Else it would be forgotten, and told anew, as if it were as old as its first time."""
-    now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
-    monkeypatch.setattr(events, "time", clock)
+    now = clock(monkeypatch)
     monkeypatch.setattr(events, "REMEMBERED", 2)
-    recorder = make_recorder()
+    recorder = EventRecorder(None)
     said = [recorder.emit(JOB, "Warning", reason, "a", once=True) for reason in ("X", "Y")]
     now[0] = MEMORY_SECONDS + 1
     said += [recorder.emit(JOB, "Warning", reason, "a", once=True) for reason in ("X", "Z", "X")]
@@ -231,9 +232,7 @@ class Refusing(Server):
 
 async def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch):
     """After a while: passes that repeat themselves do not bring as many refusals."""
-    now, server = [0.0], Refusing()
-    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
-    monkeypatch.setattr(events, "time", clock)
+    now, server = clock(monkeypatch), Refusing()
     recorder = EventRecorder(server)
     async with running(recorder):
         for _ in range(3):
@@ -249,11 +248,9 @@ async def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkey
 
 def test_what_found_no_room_may_be_told_again(monkeypatch):
     """Though it was to be told once."""
-    now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: 0.0)
-    monkeypatch.setattr(events, "time", clock)
+    now = clock(monkeypatch)
     monkeypatch.setattr(events, "BACKLOG", 0)
-    recorder = make_recorder()
+    recorder = EventRecorder(None)
     said = [recorder.emit(JOB, "Warning", "Failed", "why", once=True) for _ in range(2)]
     now[0] = AGAIN_SECONDS + 1
     said.append(recorder.emit(JOB, "Warning", "Failed", "why", once=True))

@@ -230,17 +230,19 @@ def test_a_program_without_a_checksum_is_not_used(site: Site, digest: str | None
         site.fetch()
 
 
-def test_a_checksum_of_no_known_kind_is_refused(site: Site) -> None:
-    """Its length tells the kind."""
-    site.put_archive({"etcd": "etcd"}, digest="abc")
-    with pytest.raises(downloads.DownloadError, match="is no checksum"):
-        site.fetch()
-
-
-def test_an_archive_that_lacks_a_program_is_refused(site: Site) -> None:
-    """Its checksum being right."""
-    site.put_archive({"x/etcd": "etcd", "x/kubectl": "kubectl"})
-    with pytest.raises(downloads.DownloadError, match="does not hold kube-apiserver"):
+@pytest.mark.parametrize(
+    ("names", "digest", "error"),
+    [
+        (["etcd"], "abc", "is no checksum"),
+        (["x/etcd", "x/kubectl"], "", "does not hold kube-apiserver"),
+    ],
+)
+def test_unusable_archive_is_refused(
+    site: Site, names: list[str], digest: str, error: str
+) -> None:
+    """Its checksum is of no known kind, or is right for an archive that lacks a program."""
+    site.put_archive({name: name.rpartition("/")[2] for name in names}, digest=digest)
+    with pytest.raises(downloads.DownloadError, match=error):
         site.fetch()
 
 

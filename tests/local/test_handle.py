@@ -100,12 +100,6 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> handle.Cluster:
     return made
 
 
-def stub(folder: Path) -> None:
-    """Put a kubectl into a folder that says where it is."""
-    (folder / "kubectl").write_text('#!/bin/sh\necho "$0 $*, $KUBECONFIG"\n')
-    (folder / "kubectl").chmod(0o755)
-
-
 def test_a_cluster_without_a_kubectl_is_asked_by_the_user_s(
     found: handle.Cluster, tmp_path: Path
 ) -> None:
@@ -113,6 +107,8 @@ def test_a_cluster_without_a_kubectl_is_asked_by_the_user_s(
     with pytest.raises(handle.ClusterError, match="kubectl is missing: install it"):
         found.kubectl("version")
     for folder in (tmp_path, found.files.bin):
-        stub(folder)
+        program = folder / "kubectl"
+        program.write_text('#!/bin/sh\necho "$0 $*, $KUBECONFIG"\n')
+        program.chmod(0o755)
         said = found.kubectl("get", "pods")
-        assert said == f"{folder / 'kubectl'} get pods, {found.kubeconfig}\n"
+        assert said == f"{program} get pods, {found.kubeconfig}\n"

@@ -6,15 +6,11 @@ from __future__ import annotations
 import pytest
 
 from muster.cluster import gangs
-from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS, load
 from muster.store.children import Children
 from muster.store.parse import batch, pod
 from support.apiserver.memory import World
 from support.builders.mpijobs import SECRETS, mpijob
-
-RULES = GangRules(frozenset({"muster"}), "default")
-WAITS = {"launcherCreationPolicy": "WaitForWorkersReady"}
 
 
 def read(version, **fields):

@@ -80,9 +80,9 @@ class Story:
         asyncio.run(asyncio.wait_for(run(), 10))
 
 
-async def turns(count=20):
+async def turns():
     """Let all others come to their turn."""
-    for _ in range(count):
+    for _ in range(20):
         await asyncio.sleep(0)
 
 

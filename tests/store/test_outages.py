@@ -92,41 +92,31 @@ def test_no_pod_is_lost_while_all_nodes_are_unreachable(count):
     assert (pod.unreachable, due) == (True, math.inf)
 
 
-def test_outage_of_a_zone_does_not_extend_to_other_zones():
-    """A single unreachable node of another zone is lost."""
-    cluster = Cluster(a=3, b=6)
-    cluster.silence(*numbered("a", 3), "b0")
-    cluster.wait()
-    assert cluster.lost() == {"b0"}
-
-
-def test_outage_of_the_cluster_extends_to_zones_with_few_unreachable_nodes():
-    """The share is that of all nodes."""
-    cluster = Cluster(a=8, b=2)
-    cluster.silence(*numbered("a", 5), "b0")
-    cluster.wait()
-    assert cluster.lost() == set()
-
-
-@pytest.mark.parametrize(("unreachable", "lost"), [(2, 2), (3, 0)])
-def test_less_than_three_unreachable_nodes_are_no_outage(unreachable, lost):
-    """Two of four nodes are half of the cluster, but may well have failed."""
-    cluster = Cluster(share=0.5, none=4)
-    cluster.silence(*numbered("none", unreachable))
-    cluster.wait()
-    assert len(cluster.lost()) == lost
-
-
 @pytest.mark.parametrize(
-    ("share", "unreachable", "lost"),
-    [(0.55, 54, 54), (0.55, 55, 0), (0.8, 79, 79), (0.8, 80, 0)],
+    ("share", "zones", "unreachable", "lost"),
+    [
+        # A zone's outage does not extend to others; that of the cluster does: it has one share.
+        (0.55, {"a": 3, "b": 6}, {"a": 3, "b": 1}, {"b0"}),
+        (0.55, {"a": 8, "b": 2}, {"a": 5, "b": 1}, set()),
+        # Two of four nodes are half of the cluster, but may well have failed.
+        (0.5, {"none": 4}, {"none": 2}, {"none0", "none1"}),
+        (0.5, {"none": 4}, {"none": 3}, set()),
+        # The share itself is an outage.
+        (0.55, {"none": 100}, {"none": 54}, {f"none{i}" for i in range(54)}),
+        (0.55, {"none": 100}, {"none": 55}, set()),
+        (0.8, {"none": 100}, {"none": 79}, {f"none{i}" for i in range(79)}),
+        (0.8, {"none": 100}, {"none": 80}, set()),
+    ],
 )
-def test_outage_begins_with_the_share_of_the_flag(share, unreachable, lost):
-    """The share itself is an outage."""
-    cluster = Cluster(share=share, none=100)
-    cluster.silence(*numbered("none", unreachable))
+def test_outage_has_three_unreachable_nodes_and_the_share_of_the_flag(
+    share, zones, unreachable, lost
+):
+    """The pods on its nodes are not lost."""
+    cluster = Cluster(share=share, **zones)
+    for zone, count in unreachable.items():
+        cluster.silence(*numbered(zone, count))
     cluster.wait()
-    assert len(cluster.lost()) == lost
+    assert cluster.lost() == lost
 
 
 def test_time_of_each_unreachable_node_starts_again_when_the_outage_ends():

@@ -213,11 +213,11 @@ async def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.Mon
 
 
 async def test_no_kind_waits_for_the_first_list_of_another(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that cannot be listed, whatever the account may do, is missed by itself."""
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
-    denied = {"jobs.batch", "csinodes.storage.k8s.io", "roles.rbac.authorization.k8s.io"}
+    denied = {"jobs.batch", "runtimeclasses.node.k8s.io", "roles.rbac.authorization.k8s.io"}
     denied.add("serviceaccounts")
     granted = asyncio.Queue[str]()
 
@@ -234,13 +234,18 @@ async def test_no_kind_waits_for_the_first_list_of_another(
     made = permissions.Grants(None, informers, [MPI_V2BETA1, MPI_V1], ())
     await made.look()
     assert len(made.lacking) == 2
+    (line,) = (text for text in caplog.messages if "RuntimeClass" in text)
+    assert line.startswith("what a RuntimeClass adds to its pods is not looked at")
+    assert "may not list, watch runtimeclasses.node.k8s.io" in line
     following = asyncio.create_task(made.run())
-    assert await granted.get() == names.RUNTIME_CLASS
-    denied.remove("csinodes.storage.k8s.io")
     assert await granted.get() == names.CSI_NODE
+    denied.remove("runtimeclasses.node.k8s.io")
+    assert await granted.get() == names.RUNTIME_CLASS
     denied.clear()
     others = {await granted.get(), await granted.get()}
     assert others == {names.BATCH_JOB, names.SERVICE_ACCOUNT}
+    await asyncio.sleep(0.05)
+    assert granted.empty()
     assert list(made.lacking) == [MPI_V2BETA1.operator.name]
     following.cancel()
 
@@ -268,40 +273,6 @@ async def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.Monke
     await granted.wait()
     assert (answers, made.lacking) == ([], {})
     following.cancel()
-
-
-async def test_each_kind_that_can_be_done_without_is_followed_by_itself(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Who may not read RuntimeClasses still learns how many volumes nodes take."""
-    may = {"csinodes.storage.k8s.io", "serviceaccounts"}
-    kinds: list[str] = []
-
-    async def missing(_kube: object, accesses: list[Access]) -> tuple[Access, ...]:
-        return tuple(access for access in accesses if access.resource not in may)
-
-    def grant(kind: str) -> list[object]:
-        kinds.append(kind)
-        return []
-
-    monkeypatch.setattr(access, "missing", missing)
-    monkeypatch.setattr(permissions, "PAUSE", 0.01)
-    store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]])
-    informers = SimpleNamespace(store=store, grant=grant)
-    made = permissions.Grants(None, informers, [], ())
-    await made.look()
-    following = asyncio.create_task(made.run())
-    await asyncio.sleep(0.05)
-    first = {names.CSI_NODE, names.SERVICE_ACCOUNT}
-    assert set(kinds) == first
-    may.add("runtimeclasses.node.k8s.io")
-    await asyncio.sleep(0.1)
-    assert set(kinds) == {*first, names.RUNTIME_CLASS}
-    assert len(kinds) == 3
-    following.cancel()
-    (line,) = (text for text in caplog.messages if "is not looked at" in text)
-    assert line.startswith("what a RuntimeClass adds to its pods is not looked at")
-    assert "may not list, watch runtimeclasses.node.k8s.io" in line
 
 
 async def test_what_is_lost_is_asked_for_when_something_is_refused(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from muster.api.edge import format_time
+from muster.commands import questions
 from muster.kube.client import Kube
 from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import PLURALS, START, Session
@@ -12,6 +13,16 @@ from support.rehearsal.virtual_cluster import PLURALS, START, Session
 def client(server, namespace="team"):
     """Return a connection as a command has it."""
     return Kube("http://x", lambda _limit: Session(server), namespace, 16, 2)
+
+
+def connected(monkeypatch, server):
+    """Let commands read this server; return it."""
+
+    async def connect(*_args):
+        return server
+
+    monkeypatch.setattr(questions, "connect", connect)
+    return server
 
 
 def stored(server, *documents):
