@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10954,
     "store": 3227,
-    "tests": 73956,
+    "tests": 73653,
     "tools": 2586,
 }
 

@@ -158,12 +158,12 @@ def live(monkeypatch):
     return lambda *documents: connected(monkeypatch, Served(*documents))
 
 
-def quota(*, used="0", scopes=(), **hard):
+def quota(*, used="0", **hard):
     """Return a quota of the jobs' namespace."""
     return {
         "kind": "ResourceQuota",
         "metadata": {"name": "few"},
-        "spec": {"hard": hard, "scopes": list(scopes)},
+        "spec": {"hard": hard},
         "status": {"hard": hard, "used": dict.fromkeys(hard, used)},
     }
 
@@ -222,12 +222,6 @@ def test_a_quota_is_looked_at(live, tmp_path, hard, used, said):
     """As the operator does, of the live cluster and of a snapshot, before a job is there too."""
     cluster = [ROOMY, quota(pods=hard, used=used)]
     assert answers(tmp_path, job(workers=3), *cluster, live=live) == [said] * 4
-
-
-def test_a_quota_counts_only_its_own_pods(live, tmp_path):
-    """One for pods with a deadline says nothing of a job without."""
-    cluster = [ROOMY, quota(pods="1", scopes=["Terminating"])]
-    assert answers(tmp_path, job(workers=3), *cluster, live=live) == [(0, "Placed", "")] * 4
 
 
 def test_a_limit_range_is_looked_at(live, tmp_path):

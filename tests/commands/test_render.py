@@ -200,20 +200,11 @@ WRONG = {
         tfjob(Chief=1, Master=1),
         "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role",
     ),
-    "a type": (
-        tfjob(policy={"suspend": "yes"}),
-        'spec.runPolicy.suspend: Invalid value: "yes": must be of type boolean',
-    ),
     "a type in the template": (
         tfjob(Worker={"template": {"spec": {"containers": [
             {"name": "tensorflow", "image": "i", "command": "run"}]}}}),
         ("spec.tfReplicaSpecs[Worker].template.spec.containers[0].command: "
         'Invalid value: "run": must be of type array'),
-    ),
-    "a misspelt field": (
-        tfjob(policy={"cleanPodPolcy": "All"}),
-        ("spec.runPolicy.cleanPodPolcy: Unknown field: the API server drops it; "
-        "did you mean cleanPodPolicy?"),
     ),
     "a version": (
         tfjob() | {"apiVersion": "kubeflow.org/v2"},

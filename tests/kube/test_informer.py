@@ -18,50 +18,10 @@ from muster.kube.resources import Resource
 PODS = Resource("", "v1", "pods")
 
 
-class Script:
-    """A server that answers one list and one watch, then falls silent."""
-
-    def __init__(self, items: Sequence[Json], version: int, events: Sequence[Json] = ()) -> None:
-        """Remember what to answer."""
-        self.page = {"metadata": {"resourceVersion": str(version)}, "items": list(items)}
-        self.events = events
-        self.shown = asyncio.Event()
-
-    async def get(self, _path: str, **_params: str) -> Json:
-        """Answer the list."""
-        return self.page
-
-    async def watch(self, _path: str, _params: object) -> AsyncIterator[Json]:
-        """Tell the events, then nothing for ever."""
-        for event in self.events:
-            yield event
-        self.shown.set()
-        await asyncio.Event().wait()
-
-
 def pod(name: str, version: int, uid: str = "u1") -> Json:
     """Return a pod at one version."""
     return {"metadata": {"name": name, "namespace": "a", "uid": uid,
                          "resourceVersion": str(version)}}  # fmt: skip
-
-
-def after(script: Script, *written: Json) -> dict[str, int]:
-    """Follow a script to its end, put in what was written; name -> version that is held."""
-
-    async def follow() -> dict[str, int]:
-        held = Collection(
-            lambda document: int(document["metadata"]["resourceVersion"]),
-            lambda _before, _after: None,
-        )
-        task = asyncio.create_task(Informer(script, PODS, held).run())
-        await script.shown.wait()
-        for document in written:
-            held.apply(document)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return {name: version for (_, name), version in held.objects.items()}
-
-    return asyncio.run(follow())
 
 
 def test_list_and_watch() -> None:
@@ -71,37 +31,16 @@ def test_list_and_watch() -> None:
         {"type": "ADDED", "object": pod("two", 13)},
         {"type": "DELETED", "object": pod("three", 14)},
     ]
-    assert after(Script([pod("one", 5), pod("three", 6)], 10, events)) == {"one": 12, "two": 13}
-
-
-def test_a_write_is_known_before_the_watch_tells_of_it() -> None:
-    """The newer version counts, on whichever way it came."""
-    script = Script([pod("one", 5)], 10)
-    assert after(script, pod("one", 11), pod("one", 7), pod("two", 12)) == {"one": 11, "two": 12}
-
-
-def test_the_answer_to_a_deletion_brings_no_ghost() -> None:
-    """The watch may tell of the end before the answer arrives, which shows the object."""
-    events = [{"type": "DELETED", "object": pod("one", 11)}]
-    assert after(Script([pod("one", 5)], 10, events), pod("one", 11)) == {}
-
-
-def test_a_name_can_be_taken_anew() -> None:
-    """After the end of one object, the answer to the creation of the next counts."""
-    events = [{"type": "DELETED", "object": pod("one", 11)}]
-    assert after(Script([pod("one", 5)], 10, events), pod("one", 12, "u2")) == {"one": 12}
+    stage = Stage(10, [pod("one", 5), pod("three", 6)], events)
+    assert played(stage) == {"one": 12, "two": 13}
 
 
 async def test_a_list_that_a_watch_has_overtaken_brings_nothing_back() -> None:
     """Others follow the jobs, and what they show while a list is under way is newer."""
-    held = Collection(
-        lambda document: int(document["metadata"]["resourceVersion"]),
-        lambda _before, _after: None,
-    )
-    script = Script([pod("one", 5), pod("two", 6)], 10)
-    reader = Informer(script, PODS, held)
+    held, stage = versions(), Stage(10, [pod("one", 5), pod("two", 6)])
+    reader = Informer(stage, PODS, held)
     await reader.read()
-    plain = script.get
+    plain = stage.get
 
     async def slow(path: str, **params: str) -> Json:
         page = await plain(path, **params)
@@ -109,7 +48,7 @@ async def test_a_list_that_a_watch_has_overtaken_brings_nothing_back() -> None:
         held.take(pod("two", 13))
         return page
 
-    script.get = slow  # type: ignore[method-assign]
+    stage.get = slow  # type: ignore[method-assign]
     await reader.read()
     assert held.objects == {("a", "two"): 13}
 

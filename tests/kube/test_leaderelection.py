@@ -19,6 +19,7 @@ from muster.kube.client import ApiError
 from muster.kube.leaderelection import LeaderElector, Timings, show
 from muster.settings import Settings
 
+QUICK = Timings(2.0, 1.8, 0.1)
 SHIPPED = Timings(Settings().lease_duration, Settings().renew_deadline, Settings().retry_period)
 
 
@@ -91,14 +92,17 @@ class Leases:
         self.lease["metadata"]["resourceVersion"] = str(self.version)
 
 
+def elector(kube, name="one", timings=QUICK):
+    """Return the elector of a process of that name."""
+    return LeaderElector(kube, "system", "muster", name, timings)
+
+
 async def taken(timings, after):
     """Return the seconds until a standby leads, once the leader has done `after`."""
     kube, loop = Leases(), asyncio.get_running_loop()
-    leader = LeaderElector(kube, "system", "muster", "one", timings)
+    leader = elector(kube, timings=timings)
     await leader.acquire()
-    standby = asyncio.create_task(
-        LeaderElector(kube, "system", "muster", "two", timings).acquire()
-    )
+    standby = asyncio.create_task(elector(kube, "two", timings).acquire())
     await asyncio.sleep(0.05)
     began = loop.time()
     await after(leader)
@@ -125,8 +129,7 @@ def test_a_standby_takes_what_is_given_back_at_once(monkeypatch, after, least, m
 async def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
     """Another may lead by then."""
     kube = Leases()
-    timings = Timings(2.0, 1.8, 0.1)
-    leader = LeaderElector(kube, "system", "muster", "one", timings)
+    leader = elector(kube)
     await leader.acquire()
     version = kube.version
     woken = client.since_boot() + 60.0
@@ -138,7 +141,7 @@ async def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
 async def test_an_answer_of_somebody_else_ends_no_leader():
     """A proxy's own JSON is no Lease; the next look finds it again."""
     kube = Leases()
-    leader = LeaderElector(kube, "system", "muster", "one", Timings(2.0, 1.8, 0.1))
+    leader = elector(kube)
     await leader.acquire()
     kube.garbled = 3
     holding = asyncio.create_task(leader.hold())
@@ -150,8 +153,8 @@ async def test_an_answer_of_somebody_else_ends_no_leader():
 
 async def test_a_request_without_an_answer_costs_neither_the_leader_nor_a_standby_the_lease():
     """It is given up while there is time for another; so is the last one of a process."""
-    kube, timings = Leases(), Timings(duration=1.0, renew=0.8, retry=0.1)
-    leader = LeaderElector(kube, "system", "muster", "one", timings)
+    kube = Leases()
+    leader = elector(kube, timings=Timings(duration=1.0, renew=0.8, retry=0.1))
     kube.unanswered = 1
     await asyncio.wait_for(leader.acquire(), 2.0)
     kube.unanswered = 1
@@ -166,7 +169,7 @@ async def test_a_request_without_an_answer_costs_neither_the_leader_nor_a_standb
 async def test_a_renewal_that_was_under_way_does_not_keep_the_lease_from_being_given_back():
     """Nobody waits for the answer of a process that ends, but the server carries it out."""
     kube = Leases()
-    leader = LeaderElector(kube, "system", "muster", "one", Timings(2.0, 1.8, 0.1))
+    leader = elector(kube)
     await leader.acquire()
     kube.overtaken = 2
     await leader.release()
@@ -176,7 +179,7 @@ async def test_a_renewal_that_was_under_way_does_not_keep_the_lease_from_being_g
 async def test_the_lease_is_renewed_however_long_the_work_takes_to_begin():
     """The work ends with the lease."""
     kube = Leases()
-    leader = LeaderElector(kube, "system", "muster", "one", Timings(60.0, 40.0, 0.01))
+    leader = elector(kube, timings=Timings(60.0, 40.0, 0.01))
     ends = []
 
     async def work():
@@ -346,7 +349,7 @@ class Troubled(Leases):
 async def test_the_lease_is_given_back_though_the_server_stumbles(trouble):
     """A standby would wait for all of its duration."""
     kube = Troubled()
-    leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
+    leader = elector(kube, timings=Timings(15.0, 10.0, 0.1))
     await leader.acquire()
     kube.refusals.append(trouble)
     await asyncio.wait_for(leader.release(), 5.0)
@@ -358,10 +361,10 @@ async def test_a_lease_that_was_being_taken_at_the_end_is_given_back(before):
     """The server may carry that out when nobody waits for it any more."""
     kube = Troubled()
     if before == "free":
-        other = LeaderElector(kube, "system", "muster", "other", SHIPPED)
+        other = elector(kube, "other", SHIPPED)
         await other.acquire()
         await other.release()
-    leader = LeaderElector(kube, "system", "muster", "one", Timings(15.0, 10.0, 0.1))
+    leader = elector(kube, timings=Timings(15.0, 10.0, 0.1))
     kube.late = 0.2
     taking = asyncio.create_task(leader.acquire())
     await asyncio.sleep(0.1)
@@ -375,7 +378,7 @@ async def test_a_lease_that_was_being_taken_at_the_end_is_given_back(before):
 async def test_who_never_tried_to_lead_ends_without_asking(caplog):
     """The server may not answer, and there is nothing to be given back."""
     kube = Troubled()
-    await LeaderElector(kube, "system", "muster", "one", SHIPPED).release()
+    await elector(kube, timings=SHIPPED).release()
     assert kube.asked == 0
     assert "not released" not in caplog.text
 
@@ -383,7 +386,7 @@ async def test_who_never_tried_to_lead_ends_without_asking(caplog):
 async def test_reference_of_the_lease_has_its_uid():
     """`kubectl describe` finds events by the uid."""
     kube = Leases()
-    leader = LeaderElector(kube, "system", "muster", "one", SHIPPED)
+    leader = elector(kube, timings=SHIPPED)
     await leader.acquire()
     kube.lease["metadata"]["uid"] = "lease-uid"
     assert await leader._attempt()

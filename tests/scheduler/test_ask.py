@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.model import CPU
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_session
 
 
 def one_gang(**parts):
     """Return a session in which one gang waits, and its tasks."""
     parts = {"nodes": [make_node(name="n1", cpu=4), make_node(name="n2", cpu=4)], **parts}
     gang = make_gang(roles=[make_role(replicas=2, cpu=1)])
-    session = Session(make_snapshot(gangs=[gang], **parts), policy.DEFAULT.openers())
+    session = make_session(gangs=[gang], **parts)
     return session, session.gangs[0], session.gangs[0].tasks[0]
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.model import CPU
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_role, make_session
 
 
 @pytest.fixture
@@ -17,7 +15,7 @@ def session():
     """Two gangs of two on a node with room for three."""
     roles = [make_role(replicas=2, cpu=1)]
     gangs = [make_gang(key="team/a", roles=roles), make_gang(key="team/b", roles=roles)]
-    return Session(make_snapshot(nodes=[make_node(cpu=3)], gangs=gangs), policy.DEFAULT.openers())
+    return make_session(nodes=[make_node(cpu=3)], gangs=gangs)
 
 
 def place(session, gang, count):

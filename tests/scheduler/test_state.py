@@ -6,11 +6,9 @@ from __future__ import annotations
 import pytest
 
 from muster.api.reasons import Reason
-from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.model import CPU, Refusal
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_role, make_session
 
 NAMES = ("n1", "n2")
 CHIEF = make_role(role="chief", replicas=1, cpu=2)
@@ -20,7 +18,7 @@ def state(*roles, **fields):
     """Return the session of a gang of these roles on two nodes of eight cpus, and its state."""
     gang = make_gang(roles=list(roles), **fields)
     nodes = [make_node(name=name) for name in NAMES]
-    session = Session(make_snapshot(nodes=nodes, gangs=[gang]), policy.DEFAULT.openers())
+    session = make_session(nodes=nodes, gangs=[gang])
     return session, session.gangs[0]
 
 

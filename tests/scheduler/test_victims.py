@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.scheduler import policy
 from muster.scheduler.model import CPU
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_role, make_session
 
 
 def test_what_is_freed_where():
     """Per node, all resources; a task whose node is gone frees nothing."""
     nodes = [make_node(name=name, cpu=10) for name in ("n1", "n2")]
     role = make_role(held=tuple(enumerate(("n2", "n1", "n2", "gone"))), cpu=1)
-    snapshot = make_snapshot(nodes=nodes, gangs=[make_gang(roles=[role], min_member=0)])
-    found = Session(snapshot, policy.DEFAULT.openers()).victims
+    found = make_session(nodes=nodes, gangs=[make_gang(roles=[role], min_member=0)]).victims
     freed, amounts = found.freed(found.tasks(np.array([True, False, True, True])))
     assert (freed.tolist(), amounts[:, CPU].tolist()) == ([1], [2000])
     assert found.node_lost.tolist() == [False, False, False, True]

@@ -8,11 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from muster.scheduler import policy, victims, ways
+from muster.scheduler import victims, ways
 from muster.scheduler.model import CPU
-from muster.scheduler.session import Session
 from muster.scheduler.ways import LOSS, NEARNESS, RATE, SIZE, Ways
-from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_role, make_session
 
 NODES = 12
 
@@ -59,8 +58,8 @@ def test_the_first_units_are_those_of_a_sort(monkeypatch, seed, kinds):
     monkeypatch.setattr(victims, "KINDS", kinds)
     rng, looked = random.Random(seed), []
     nodes = [make_node(name=f"n{i:02}", cpu=64) for i in range(NODES)]
-    snapshot = make_snapshot(nodes=nodes, gangs=[held_by(rng, i) for i in range(50)], now=100.0)
-    found = Session(snapshot, policy.DEFAULT.openers()).victims.singly
+    session = make_session(nodes=nodes, gangs=[held_by(rng, i) for i in range(50)], now=100.0)
+    found = session.victims.singly
     suits, near = (
         np.array([rng.random() < 0.9 for _ in range(NODES)]),
         np.array([rng.random() for _ in range(NODES)]),

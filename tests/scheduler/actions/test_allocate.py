@@ -16,6 +16,7 @@ from support.builders.scheduler import (
     make_gang,
     make_node,
     make_role,
+    make_session,
     make_snapshot,
     make_template,
     nodes_of,
@@ -57,7 +58,7 @@ def test_namespace_that_spent_its_share_is_deferred(monkeypatch):
     labels = [{"kubernetes.io/hostname": f"n{i}"} for i in range(1, 4)]
     nodes = [make_node(name=f"n{i}", cpu=9, labels=labels[i - 1]) for i in range(1, 4)]
     gangs = [*evil, waits("evil/plain", 2, created=9.0), *good]
-    made = Session(make_snapshot(nodes=nodes, gangs=gangs), policy.DEFAULT.openers())
+    made = make_session(nodes=nodes, gangs=gangs)
     allocate(made)
     reasons = {gang.spec.key: gang.refusal and gang.refusal.reason for gang in made.gangs}
     assert reasons["evil/0"] is Reason.EXCEEDS_CLUSTER
@@ -85,7 +86,7 @@ def test_terms_of_waiting_gangs_are_not_charged_to_the_gangs_that_they_select():
         labels = {"kubernetes.io/hostname": "n1", "zone": "a"}
         nodes = [make_node(name="n1", cpu=1000, labels=labels)]
         gangs = [particular("good/a", 1), *evil]
-        made = Session(make_snapshot(nodes=nodes, gangs=gangs), policy.DEFAULT.openers())
+        made = make_session(nodes=nodes, gangs=gangs)
         allocate(made)
         assert "good/a" in placed(made)
         spent.append(made.budget.spent("good/a"))

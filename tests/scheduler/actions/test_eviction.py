@@ -20,6 +20,7 @@ from support.builders.scheduler import (
     make_pod,
     make_queue,
     make_role,
+    make_session,
     make_snapshot,
 )
 
@@ -39,8 +40,7 @@ def choose(cpus, *gangs, allowed=lambda order: order):
     waiting = make_gang(key="waiting", roles=[make_role(replicas=cpus, cpu=1)])
     full = make_node(cpu=f"{total}m")
     pods = [make_pod(name="running", node="n1", cpu=f"{total}m")]
-    snapshot = make_snapshot(nodes=[full], pods=pods, gangs=[*gangs, waiting])
-    session = Session(snapshot, policy.DEFAULT.openers())
+    session = make_session(nodes=[full], pods=pods, gangs=[*gangs, waiting])
     victims, trial = session.victims, eviction.Trial(session, Ask(session.gangs[0]))
     every, before = np.ones(len(victims.gang), np.bool_), session.budget.left
     ways = Ways(victims, victims.amount[:, CPU])
@@ -97,8 +97,7 @@ def starving(gangs, **asked):
     queues = [make_queue(name="a"), make_queue(name="b")]
     held = sum(len(role.held) for gang in gangs for role in gang.roles)
     pods = [make_pod(name=f"pod-{i}", cpu=1) for i in range(held)]
-    snapshot = make_snapshot(nodes=[make_node(cpu=4)], pods=pods, gangs=gangs, queues=queues)
-    session = Session(snapshot, policy.DEFAULT.openers())
+    session = make_session(nodes=[make_node(cpu=4)], pods=pods, gangs=gangs, queues=queues)
     return [gang.spec.key for gang in eviction.starving(session, session.gangs, **asked)]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from muster.scheduler import policy
 from muster.scheduler.actions.preempt import preempt
-from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_gang,
     make_node,
     make_pod,
     make_queue,
     make_role,
-    make_snapshot,
+    make_session,
 )
 
 POLICY = policy.parse({"actions": "allocate, preempt"})
@@ -29,7 +28,8 @@ def test_extras_are_judged_by_their_own_role():
     nodes = [make_node(name="n1", cpu=7), make_node(name="n2", cpu=4)]
     pods = [make_pod(name=f"a-{i}", node=f"n{i + 1}", cpu=4) for i in range(2)]
     pods += [make_pod(name=f"b-{i}", node="n1", cpu=1) for i in range(3)]
-    snapshot = make_snapshot(nodes=nodes, pods=pods, gangs=[gang], queues=[make_queue()])
-    session = Session(snapshot, POLICY.openers())
+    session = make_session(
+        with_policy=POLICY, nodes=nodes, pods=pods, gangs=[gang], queues=[make_queue()]
+    )
     preempt(session, session.gangs)
     assert session.evictions() == {}

@@ -13,13 +13,12 @@ import pytest
 from muster.scheduler import policy
 from muster.scheduler.actions import reserve
 from muster.scheduler.model import QueueHistory
-from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_gang,
     make_node,
     make_queue,
     make_role,
-    make_snapshot,
+    make_session,
     run,
 )
 from support.rehearsal.queue_streams import Streams
@@ -158,8 +157,7 @@ def test_gang_within_its_share_goes_first_without_fairshare(rules, first):
 
 def patient(now, queues, gangs):
     """Return the queues whose heads may get a reservation, in order."""
-    snapshot = make_snapshot(nodes=[make_node(gpu=GPUS)], queues=queues, gangs=gangs, now=now)
-    session = Session(snapshot, policy.DEFAULT.openers())
+    session = make_session(nodes=[make_node(gpu=GPUS)], queues=queues, gangs=gangs, now=now)
     return [gang.spec.queue for gang in reserve.patient_heads(session)]
 
 

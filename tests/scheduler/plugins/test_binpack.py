@@ -8,8 +8,7 @@ import pytest
 from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import NOWHERE
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_session
 
 SEED = {"binpack.cpu": "1", "binpack.memory": "0", "binpack.resources.nvidia.com/gpu": "1"}
 
@@ -18,7 +17,7 @@ def open_session(*, arguments, **parts):
     """Return a session in which binpack alone scores."""
     plugins = [{"name": "gang"}, {"name": "binpack", "arguments": arguments}]
     rules = policy.parse({"tiers": [{"plugins": plugins}]})
-    return Session(make_snapshot(**parts), rules.openers())
+    return make_session(with_policy=rules, **parts)
 
 
 def ranks(*, arguments=SEED, role=None, **parts):

@@ -10,8 +10,7 @@ from muster.api.reasons import DeletionReason
 from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.hooks import NO, VETO, YES, Claim, Hooks, Rules
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_queue, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_queue, make_role, make_session
 
 
 def running(key, count, *, cpu=1, **fields):
@@ -25,9 +24,10 @@ def ask(name, hook, gangs, *, together=False, queues=None, claimant=None, order=
     waits = claimant or make_gang(
         key="team/zz", priority=5, roles=[make_role(replicas=2, cpu=1)], queue="default"
     )
-    snapshot = make_snapshot(nodes=[make_node(cpu=10)], gangs=[*gangs, waits], queues=queues)
     rules = policy.parse({"tiers": [{"plugins": [{"name": name}]}]})
-    session = Session(snapshot, rules.openers())
+    session = make_session(
+        with_policy=rules, nodes=[make_node(cpu=10)], gangs=[*gangs, waits], queues=queues
+    )
     opened, *_ = [opener(session) for tier in rules.openers() for opener in tier]
     gang = next(gang for gang in session.gangs if gang.spec.key == waits.key)
     units = np.arange(len(session.victims.gang)) if order is None else np.array(order)
@@ -56,11 +56,10 @@ def test_gang_gives_its_surplus_or_all():
 def test_gang_counts_what_has_gone():
     """A surplus that was taken in this cycle cannot be taken again by another count."""
     gangs = [running("a", 4, min_member=2)]
-    snapshot = make_snapshot(
+    session = make_session(
         nodes=[make_node(cpu=10)],
         gangs=[*gangs, make_gang(key="team/zz", roles=[make_role(replicas=1, cpu=1)])],
     )
-    session = Session(snapshot, policy.DEFAULT.openers())
     (gang,) = session.gangs
     victims = session.victims
     assert (victims.surplus.tolist(), victims.whole.tolist()) == ([2], [True, False, False])

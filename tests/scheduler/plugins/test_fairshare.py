@@ -8,8 +8,7 @@ import pytest
 from muster.scheduler import policy
 from muster.scheduler.plugins import fairshare
 from muster.scheduler.policy import PolicyError
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_queue, make_snapshot
+from support.builders.scheduler import make_queue, make_session
 
 
 def rules(**arguments):
@@ -26,7 +25,7 @@ def test_order():
         make_queue(name="c", parent="a", weight=4, usage=2.0),
         make_queue(name="d", usage=5.0),
     ]
-    session = Session(make_snapshot(queues=queues), rules().openers())
+    session = make_session(with_policy=rules(), queues=queues)
     order = fairshare.answer(session, {}).usage_order
     used = {name: [order(q) for q in queue.lineage] for name, queue in session.queues.items()}
     assert used == {"a": [0.0, 4.0], "b": [6.0, 4.0], "c": [0.5, 4.0], "d": [5.0]}

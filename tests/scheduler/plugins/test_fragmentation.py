@@ -8,14 +8,12 @@ import numpy as np
 from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.plugins.fragmentation import workload
-from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_gang,
     make_node,
     make_role,
+    make_session,
     make_snapshot,
-    nodes_of,
-    run,
 )
 
 
@@ -27,7 +25,7 @@ def rules(weight="1"):
 
 def ranks(*, nodes, gangs, weight="1"):
     """Return the rank of each node for the next task of the first gang."""
-    session = Session(make_snapshot(nodes=nodes, gangs=gangs), rules(weight).openers())
+    session = make_session(with_policy=rules(weight), nodes=nodes, gangs=gangs)
     return session.fit(Ask(session.gangs[0]), session.gangs[0].tasks[0]).rank.tolist()
 
 
@@ -78,12 +76,3 @@ def test_who_runs_counts_as_well_as_who_waits():
     free[0, :] = 1000
     # One device and one cpu: too little for those that want two devices.
     assert known.useless(free).tolist() == [750]
-
-
-def test_a_large_gang_still_fits():
-    """Small tasks go together into the node that is broken into already."""
-    nodes = [make_node(name=f"n{i}", gpu=8) for i in (1, 2)]
-    waiting = [gang("a", replicas=4, gpu=1, cpu=1), gang("b", gpu=8, cpu=1)]
-    decisions = run(nodes=nodes, gangs=waiting, with_policy=rules())
-    assert len(set(nodes_of(decisions["team/a"]).values())) == 1
-    assert decisions["team/b"].placements

@@ -7,8 +7,7 @@ import pytest
 
 from muster.scheduler import policy
 from muster.scheduler.ask import Ask
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_session
 
 OFF = {
     "leastrequested.weight": "0",
@@ -23,7 +22,7 @@ def rank(*, arguments, nodes=NODES, pods=(), **fields):
     plugins = [{"name": "gang"}, {"name": "nodeorder", "arguments": arguments}]
     rules = policy.parse({"tiers": [{"plugins": plugins}]})
     gang = make_gang(roles=[make_role(replicas=1, **fields)])
-    session = Session(make_snapshot(nodes=nodes, pods=pods, gangs=[gang]), rules.openers())
+    session = make_session(with_policy=rules, nodes=nodes, pods=pods, gangs=[gang])
     return [
         round(value, 6)
         for value in session.fit(Ask(session.gangs[0]), session.gangs[0].tasks[0]).rank.tolist()

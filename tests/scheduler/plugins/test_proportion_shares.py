@@ -14,33 +14,11 @@ from support.builders.scheduler import (
     make_snapshot,
 )
 
-GI = 2**30
-
 
 def after_a_cycle(**parts):
     """Return the shares when what a cycle decides is done."""
     snapshot = make_snapshot(**parts)
     return shares(snapshot, cycle.schedule(snapshot, policy.DEFAULT))
-
-
-def test_the_tutorials_queues():
-    """Weights 2 and 4 on 9 CPUs and 27Gi: 3 and 9Gi, 6 and 18Gi."""
-    found = after_a_cycle(
-        nodes=[
-            make_node(name="node-1", cpu=6, memory="15Gi"),
-            make_node(name="node-2", cpu=3, memory="12Gi"),
-        ],
-        queues=[make_queue(name="q1", weight=2), make_queue(name="q2", weight=4)],
-        gangs=[
-            make_gang(key="g1", queue="q1", roles=[make_role(replicas=1, cpu=5, memory="10Gi")]),
-            make_gang(key="g2", queue="q2", roles=[make_role(replicas=1, cpu=4, memory="12Gi")]),
-            make_gang(key="g3", queue="q2", roles=[make_role(replicas=1, cpu=6, memory="8Gi")]),
-        ],
-    )
-    assert found["q1"].deserved == {"cpu": 3000, "memory": 9 * GI}
-    assert found["q2"].deserved == {"cpu": 6000, "memory": 18 * GI}
-    assert found["q1"].running + found["q1"].pending == 1
-    assert found["q2"].running + found["q2"].pending == 2
 
 
 def test_what_is_placed_counts_at_once():

@@ -6,16 +6,14 @@ from __future__ import annotations
 import pytest
 
 from muster.scheduler import policy
-from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
+from support.builders.scheduler import make_gang, make_node, make_role, make_session
 
 
 def order(*gangs, now=1000.0, head_start="0"):
     """Return the gangs in the order in which they would be tried."""
     plugin = {"name": "slowdown", "arguments": {"slowdown.headStart": head_start}}
     rules = policy.parse({"tiers": [{"plugins": [plugin]}]})
-    snapshot = make_snapshot(nodes=[make_node()], gangs=gangs, now=now)
-    session = Session(snapshot, rules.openers())
+    session = make_session(with_policy=rules, nodes=[make_node()], gangs=gangs, now=now)
     return [gang.spec.key for gang in sorted(session.gangs, key=session.order)]
 
 

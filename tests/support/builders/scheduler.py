@@ -136,6 +136,11 @@ def run(*, with_policy=policy.DEFAULT, **parts):
     return {decision.gang: decision for decision in decisions}
 
 
+def make_session(*, with_policy=policy.DEFAULT, **parts):
+    """Return the session of a cycle on a snapshot of the parts."""
+    return Session(make_snapshot(**parts), with_policy.openers())
+
+
 def nodes_of(decision):
     """Return `role-index` -> node of the placements."""
     return {f"{p.role}-{p.index}": p.node for p in decision.placements}
