@@ -7,6 +7,7 @@ drawn from their schemas.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections import Counter
@@ -135,6 +136,18 @@ class Cluster(Shown):
                     yield name, resource
 
 
+@contextlib.contextmanager
+def unforeseen():
+    """Yield what is logged with a traceback meanwhile: what no parser has foreseen."""
+    found, logger, handler = [], logging.getLogger("muster"), logging.Handler()
+    handler.emit = lambda record: found.append(str(record.exc_info)) if record.exc_info else None
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+
+
 @given(seed=SEEDS)
 @CLUSTERS
 def test_every_document_is_read(seed):
@@ -142,12 +155,12 @@ def test_every_document_is_read(seed):
     dice, cluster = random.Random(seed), Cluster()
     for kind in dice.choices(random_documents.KINDS, k=BATCH):
         made = dice.choice(DRAWN)(kind, dice.randrange(2**40))
-        with Unforeseen() as unforeseen:
+        with unforeseen() as found:
             if made["kind"] == "PodGroup":
                 cluster._group(made)
             else:
                 cluster.put(made)
-        assert not unforeseen, (kind, unforeseen, made)
+        assert not found, (kind, found, made)
     for job in cluster.store.jobs:
         assert job.name
     counted = cluster.store.unreadable()
@@ -195,32 +208,3 @@ def test_what_goes_leaves_nothing_behind(seed):
     assert nodes.names == ("quiet-node",)
     assert not nodes.used.any()
     assert not nodes.load.any()
-
-
-class Unforeseen(logging.Handler):
-    """Collects what was logged with a traceback inside of it: what no parser has foreseen."""
-
-    def __init__(self):
-        """Begin with nothing."""
-        super().__init__()
-        self.found = []
-
-    def __bool__(self):
-        """Say whether there is any."""
-        return bool(self.found)
-
-    def __repr__(self):
-        """Show it."""
-        return repr(self.found)
-
-    def emit(self, record):
-        """Take it in."""
-        if record.exc_info:
-            self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
-
-    def __enter__(self):
-        logging.getLogger("muster").addHandler(self)
-        return self
-
-    def __exit__(self, *_error):
-        logging.getLogger("muster").removeHandler(self)

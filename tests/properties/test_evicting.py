@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections import Counter
 from unittest import mock
 
@@ -105,56 +103,6 @@ def take(free, gang, nodes):
     for node in nodes:
         free[node] -= dict(gang.roles[0].shape.requests)["cpu"] // 1000
         assert free[node] >= 0
-
-
-def loss(world, gangs):
-    """Return what is lost if these gangs go: the work, their number, their youth."""
-    work = 0.0
-    total = sum(world.sizes.values()) * 1000
-    for gang in gangs:
-        (role,) = gang.roles
-        work += sum(world.now - s for s in role.started) * dict(role.shape.requests)["cpu"] / total
-    return round(work, 5), len(gangs)
-
-
-@given(world=worlds(queues=("q1",), hurt=False))
-def test_the_cheapest_set_goes(world):
-    """Of rigid gangs no set that would do is cheaper, and nothing goes that is not needed."""
-    rules = policy.parse({"actions": "allocate, preempt"})
-    world.gangs = {
-        key: dataclasses.replace(g, min_member=len(g.roles[0].held) or g.min_member)
-        for key, g in world.gangs.items()
-    }
-    decisions = [d for d in world.decide(rules) if d.evictions]
-    if len(decisions) != 1 or any(d.placements for d in world.decide(rules)):
-        return
-    (decision,) = decisions
-    claimant = world.gangs[decision.gang]
-    chosen = {eviction.gang for eviction in decision.evictions}
-    lower = [
-        g
-        for g in world.gangs.values()
-        if g.roles[0].held and g.priority < claimant.priority and g.key != claimant.key
-    ]
-    cpu = dict(claimant.roles[0].shape.requests)["cpu"] // 1000
-    best = None
-    for count in range(1, len(lower) + 1):
-        for going in itertools.combinations(lower, count):
-            if _fits(world, claimant, cpu, {g.key for g in going}):
-                best = min(best or loss(world, going), loss(world, going))
-    assert best is not None
-    assert loss(world, [world.gangs[key] for key in chosen])[0] == pytest.approx(best[0], abs=1e-4)
-
-
-def _fits(world, claimant, cpu, gone):
-    free = dict(world.sizes)
-    for gang in world.gangs.values():
-        (role,) = gang.roles
-        if gang.key not in gone:
-            for _, node in role.held:
-                free[node] -= dict(role.shape.requests)["cpu"] // 1000
-    need = claimant.min_member - len(claimant.roles[0].held)
-    return sum(room // cpu for room in free.values()) >= need
 
 
 @given(dice=st.randoms(use_true_random=False), reclaims=st.booleans())

@@ -14,6 +14,7 @@ from muster.scheduler import cycle, policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
+    check_batch,
     make_columns,
     make_gang,
     make_node,
@@ -117,17 +118,7 @@ def test_batch_is_pod_by_pod(cluster, count):
     """Choosing nodes for many tasks at once gives what one at a time gives."""
     columns, gangs = cluster
     snapshot = assemble(columns, gangs, [make_queue()], 0.0)
-    together = Session(snapshot, policy.DEFAULT.openers())
-    apart = Session(snapshot, policy.DEFAULT.openers())
-    batch = together.fit(Ask(together.gangs[0]), together.gangs[0].tasks[0]).choose(count)
-    gang, order = apart.gangs[0], []
-    for _ in range(count):
-        picks = apart.fit(Ask(gang), gang.tasks[0]).choose(1)
-        if not picks.order:
-            break
-        apart.place(gang, gang.tasks[0], picks)
-        order += picks.order
-    assert batch.order == order
+    check_batch(snapshot, policy.DEFAULT, count)
 
 
 @given(cluster=clusters())

@@ -141,15 +141,15 @@ class World:
 
 
 @st.composite
-def worlds(draw, most=6, queues=("q1", "q2"), *, hurt=True):
+def worlds(draw):
     """Return a world with running and waiting gangs; running ones fit their nodes.
 
-    `hurt`: some have lost members with a node that is gone, and theirs are held.
+    Some have lost members with a node that is gone, and theirs are held.
     """
     sizes = {f"n{i}": draw(st.integers(1, 6)) for i in range(draw(st.integers(1, 4)))}
     free = dict(sizes)
     gangs = []
-    for i in range(draw(st.integers(1, most))):
+    for i in range(draw(st.integers(1, 6))):
         cpu, count = draw(st.integers(1, 3)), draw(st.integers(1, 4))
         held = []
         if draw(st.booleans()):
@@ -163,8 +163,7 @@ def worlds(draw, most=6, queues=("q1", "q2"), *, hurt=True):
             for _, node in held:
                 free[node] += cpu
             held = []
-        some = hurt and draw(st.integers(0, 3)) == 0
-        lost = held[draw(st.integers(0, len(held))) :] if some else []
+        lost = held[draw(st.integers(0, len(held))) :] if draw(st.integers(0, 3)) == 0 else []
         for _, node in lost:
             free[node] += cpu
         held = held[: len(held) - len(lost)]
@@ -179,7 +178,7 @@ def worlds(draw, most=6, queues=("q1", "q2"), *, hurt=True):
         gangs.append(
             make_gang(
                 key=f"team/g{i}",
-                queue=draw(st.sampled_from(queues)),
+                queue=draw(st.sampled_from(["q1", "q2"])),
                 priority=draw(st.integers(0, 2)),
                 created=float(draw(st.integers(0, 50))),
                 min_member=least,

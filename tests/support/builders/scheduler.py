@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from muster.api import quantity
 from muster.api.reasons import QueuePhase
 from muster.cluster.assemble import assemble
@@ -175,3 +177,18 @@ def place_and_undo(session: Session) -> None:
             if picks.order:
                 session.place(gang, tasks, picks)
     session.undo(0)
+
+
+def check_batch(snapshot, rules, count):
+    """Assert that so many tasks chosen at once get the nodes that one at a time gives."""
+    together, apart = Session(snapshot, rules.openers()), Session(snapshot, rules.openers())
+    batch = together.fit(Ask(together.gangs[0]), together.gangs[0].tasks[0]).choose(count)
+    gang, order = apart.gangs[0], []
+    for _ in range(count):
+        picks = apart.fit(Ask(gang), gang.tasks[0]).choose(1)
+        if not picks.order:
+            break
+        apart.place(gang, gang.tasks[0], picks)
+        order += picks.order
+    assert batch.order == order
+    assert Counter(order) == dict(zip(batch.nodes.tolist(), batch.counts.tolist(), strict=True))
