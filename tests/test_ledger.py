@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10954,
     "store": 3227,
-    "tests": 73653,
+    "tests": 73418,
     "tools": 2586,
 }
 

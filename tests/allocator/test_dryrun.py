@@ -98,14 +98,22 @@ def with_spec(**more):
     return admit
 
 
-def test_a_node_selector_that_admission_adds():
-    """The gang goes where its pods will have to."""
+@pytest.mark.parametrize(
+    ("spec", "node"),
+    [
+        ({"nodeSelector": {"disk": "ssd"}}, "n2"),
+        ({"schedulingGates": [{"name": "example.com/wait"}]}, ""),
+    ],
+)
+def test_fields_that_admission_adds_count_as_those_of_the_template(spec, node):
+    """The gang goes where its pods will have to; pods with gates are created without a node."""
 
     async def story(s):
-        s.server.admit = with_spec(nodeSelector={"disk": "ssd"})
+        s.server.admit = with_spec(**spec)
         s.create()
         await s.until(s.placements)
-        assert set(s.placements().values()) == {"n2"}
+        assert set(s.placements().values()) == {node}
+        assert bool(s.store.columns.assumed) is bool(node)
 
     play(story)
 
@@ -135,19 +143,6 @@ def test_successor_of_a_failed_pod_is_tried():
             s.worker(index, node="n1", phase=phase)
         await s.cycles(2)
         assert len(s.asks("team")) == 1
-
-    play(story)
-
-
-def test_gates_that_admission_adds():
-    """Such pods are created without a node, as those whose template has gates."""
-
-    async def story(s):
-        s.server.admit = with_spec(schedulingGates=[{"name": "example.com/wait"}])
-        s.create()
-        await s.until(s.placements)
-        assert set(s.placements().values()) == {""}
-        assert not s.store.columns.assumed
 
     play(story)
 

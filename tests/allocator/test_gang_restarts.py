@@ -8,7 +8,7 @@ import math
 import pytest
 
 from muster.allocator.eviction import Evictions, Moves
-from muster.allocator.tracker import ANNOUNCING, NOT_NOW, REPEAT
+from muster.allocator.tracker import NOT_NOW, REPEAT
 from muster.allocator.verdict import RESTARTS
 from muster.api import edge
 from muster.api.reasons import DeletionReason, GangPhase, Reason
@@ -202,15 +202,6 @@ def test_gang_says_that_it_restarts():
     verdict = story.memory.verdict
     assert (verdict.state, verdict.reason) == ("Released", "NotEnoughTasks")
     assert verdict.message == RESTARTS
-
-
-def test_pods_are_deleted_only_once_the_status_says_so():
-    """A process after this one has to know why the gang is half."""
-    story = lost()
-    story.look(ANNOUNCING - 0.1)
-    assert not story.evicted()
-    story.look(0.1)
-    assert story.evicted().keys() == set(NAMES[:2])
 
 
 def test_restart_that_began_is_completed():

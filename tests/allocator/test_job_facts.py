@@ -466,20 +466,6 @@ class TestBroken:
         promised = see(*found, job=job, placed={W2: "n1"})
         assert third is None or (promised.hold_until is not None) is broken
 
-    def test_a_gang_that_waits_is_not_broken(self):
-        """It has never been whole."""
-        assert see(worker(0)).hold_until is None
-
-    def test_a_gang_that_lost_all(self):
-        """What its status says is remembered."""
-        job = make_job(replicas=[workers()], status=status("Running"))
-        assert see(job=job).hold_until is not None
-
-    def test_extras_break_nothing(self):
-        """The minimum decides."""
-        job = make_job(replicas=[workers()], scheduling={"min_available": 1})
-        assert see(worker(0, node="n1"), job=job).hold_until is None
-
 
 def test_a_queue():
     """Weight at least 1, amounts in the units of the scheduler."""

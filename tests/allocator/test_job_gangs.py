@@ -11,7 +11,6 @@ from muster.allocator import tracker
 from muster.allocator.tracker import (
     NOT_NOW,
     PATIENCE,
-    REST,
     Arrived,
     Bind,
     Departure,
@@ -25,7 +24,7 @@ from muster.cluster.assemble import assemble
 from muster.controller.model import Refusal
 from muster.scheduler.model import PODS
 from support.apiserver.memory import START, tfjob
-from support.builders.objects import make_owner, make_template, reference
+from support.builders.objects import make_owner, reference
 from support.rehearsal import call_count
 from support.rehearsal.job_gang import HOLD, KEY, JobStory
 
@@ -177,24 +176,6 @@ class TestPromises:
         story.look(1)
         assert not story.promised
 
-    def test_a_look_right_before_the_end(self, story):
-        """The next one is no later for it."""
-        story.promise(*ALL)
-        story.look(PATIENCE - 0.5)
-        assert story.wakes == [START + PATIENCE]
-
-    def test_nothing_comes_of_it(self, story):
-        """After two minutes the room is given back, and the gang rests for a while."""
-        story.promise(*ALL)
-        story.look(1)
-        assert story.wakes == [START + PATIENCE]
-        assert story.promised
-        gang = story.look(PATIENCE)
-        assert not story.promised
-        assert gang.refusal is NOT_NOW
-        assert story.wakes == [story.now + REST]
-        assert story.look(REST).refusal is None
-
 
 class TestSomeHaveCome:
     """Of a gang whose pods were given nodes, while others are still on their way."""
@@ -317,11 +298,6 @@ class TestRefusals:
         story.edit(replicas=2)
         assert story.look().refusal is None
 
-    def test_refused_autoscaler_keeps_no_gang_from_starting(self, story):
-        """A gang starts whatever its autoscaler is like."""
-        refuse(story, kind="HorizontalPodAutoscaler", reason="Invalid")
-        assert story.look().refusal is None
-
     def test_refused_service_keeps_no_lost_member_from_its_replacement(self, running):
         """Services of a gang that has started are retried beside its pods."""
         running.pod(W0, phase="Failed")
@@ -408,28 +384,6 @@ class TestServices:
 class TestHold:
     """For how long the room of missing members is kept."""
 
-    def test_from_the_loss_on(self, running):
-        """Until the member is there again, promised or not."""
-        running.pod(W0, phase="Failed")
-        lost = running.now
-        assert running.look().hold_until == lost + HOLD
-        assert running.wakes == [lost + HOLD]
-        running.gone(W0)
-        running.promise((W0, "n1"))
-        assert running.look(5).hold_until == lost + HOLD
-        running.pod(W0, uid="second")
-        assert running.look(5).hold_until is None
-
-    def test_each_loss_has_its_own(self, running):
-        """A later loss is not held for a shorter time."""
-        running.pod(W0, phase="Failed")
-        running.look()
-        running.gone(W0)
-        running.pod(W0, uid="second")
-        running.look(100)
-        running.pod(W1, phase="Failed")
-        assert running.look(100).hold_until == running.now + HOLD
-
     def test_when_it_is_over(self, running):
         """The gang's input says so by itself."""
         running.pod(W0, phase="Failed")
@@ -465,15 +419,6 @@ def restarting(running):
 
 class TestRelease:
     """A gang that is taken away because it could not be made whole."""
-
-    def test_it_is_due_after_the_hold(self, restarting):
-        """Not before, and not if the member is back."""
-        restarting.pod(W0, phase="Failed")
-        restarting.look()
-        restarting.look(HOLD - 1)
-        assert not restarting.memory.released
-        restarting.look(1)
-        assert restarting.memory.released
 
     def test_running_members_of_a_degraded_gang_stay_by_default(self, running):
         """The other members keep running after the member hold."""
@@ -769,33 +714,6 @@ class TestUnreachable:
         assert list(running.look().roles[0].returning) == [0, 1]
 
 
-class TestTurnedAway:
-    """A pod that nodes turn away again and again does not hurry."""
-
-    def attempt(self, story, number):
-        """Let a pod come to a node and be turned away; return its pause."""
-        uid = f"try-{number}"
-        story.promise((W0, "n1"))
-        story.pod(W0, phase="Pending", uid=uid)
-        story.pod(W0, phase="Failed", reason="OutOfcpu", uid=uid)
-        story.gone(W0, uid)
-        gang = story.look()
-        retries = story.memory.retries.values()
-        pauses = [it.until - story.now for it in retries if it.until > story.now]
-        assert list(gang.roles[0].waiting) == ([] if pauses else [0])
-        assert 0 not in gang.roles[0].previous
-        return pauses
-
-    def test_a_pod_that_runs_begins_anew(self, running):
-        """Its next refusal is its first."""
-        running.gone(W0)
-        for number in range(3):
-            self.attempt(running, number)
-        running.pod(W0, uid="runs")
-        running.gone(W0, "runs")
-        assert self.attempt(running, 9) == []
-
-
 def test_what_is_remembered_of_pods_that_are_not_wanted_any_more(running):
     """A smaller job leaves nothing behind."""
     running.edit(replicas=1)
@@ -849,13 +767,6 @@ def test_the_previous_node_is_known_after_a_restart(running):
     running.look()
     running.gone(W2)
     assert running.look().roles[0].previous == {2: "n2"}
-
-
-def test_a_job_without_pods_of_ours():
-    """There is no gang."""
-    worker = {"replicas": 2, "template": make_template(scheduler="other")}
-    story = JobStory(document=tfjob(Worker=worker))
-    assert story.look() is None
 
 
 CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
@@ -1039,15 +950,6 @@ class TestQuotas:
         for name, node in ALL[:2]:
             s.pod(name, node=node)
         s.look()
-        assert s.memory.input.pending == {"team/few/pods": 1000}
-
-    def test_pods_without_a_node_are_pending_too(self):
-        """From the moment on that they may be created."""
-        s = JobStory()
-        self.quota(s, pods="4")
-        s.look()
-        s.following.set(unbound=frozenset({W0}))
-        assert role_of(s.look()).absent == {1, 2}
         assert s.memory.input.pending == {"team/few/pods": 1000}
 
     def test_a_quota_that_comes_and_goes(self):

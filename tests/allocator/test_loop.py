@@ -81,18 +81,6 @@ class Story(Looping):
 play = partial(allocator_loop.play, Story)
 
 
-def test_a_gang_that_fits_is_promised_whole():
-    """Each pod its node, and the room is taken."""
-
-    async def story(s):
-        s.create()
-        await s.until(s.placements)
-        assert sorted(s.placements().values()) == ["n1", "n1", "n2", "n2"]
-        assert len(s.promised) == 4
-
-    play(story)
-
-
 def test_the_default_queue_needs_no_object():
     """One that somebody makes counts in its place, and another one that is named must exist."""
 
@@ -315,30 +303,20 @@ def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
     play(story)
 
 
-def test_pods_behind_gates_need_no_promise():
-    """They may be created at once."""
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"schedulingGates": [{"name": "a"}]}, "SchedulingGated"),
+        ({"schedulerName": "other"}, "ForeignScheduler"),
+    ],
+)
+def test_pods_with_gates_or_of_another_scheduler_are_created_at_once(spec, reason):
+    """Without a node; the verdict gives the reason."""
 
     async def story(s):
-        document = s.create()
-        role = document["spec"]["tfReplicaSpecs"]["Worker"]
-        role["template"]["spec"]["schedulingGates"] = [{"name": "a"}]
-        s.put({**document, "metadata": {**document["metadata"], "generation": 2}})
-        await s.until(lambda: set(s.placements().values()) == {""})
-        await s.until(lambda: s.verdict() and s.verdict()[0] == "SchedulingGated")
-
-    play(story)
-
-
-def test_the_pods_of_another_scheduler():
-    """They may be created at once; the verdict names it."""
-
-    async def story(s):
-        document = s.create()
-        role = document["spec"]["tfReplicaSpecs"]["Worker"]
-        role["template"]["spec"]["schedulerName"] = "other"
-        s.put({**document, "metadata": {**document["metadata"], "generation": 2}})
-        await s.until(lambda: s.verdict() == ("ForeignScheduler", "placed by other"))
-        assert len(s.placements()) == 4
+        s.create(template=spec)
+        await s.until(lambda: s.verdict() and s.verdict()[0] == reason)
+        await s.until(lambda: list(s.placements().values()) == [""] * 4)
 
     play(story)
 

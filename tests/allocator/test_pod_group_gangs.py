@@ -161,12 +161,6 @@ def test_pods_that_nobody_makes_again_are_kept():
     assert released.going(HOLD) == ["a", "b"]
 
 
-def test_a_gang_that_is_whole_has_all_the_time():
-    """However long it runs."""
-    story = Story(onHoldExpired="release")
-    assert story.going(1000 * HOLD) == []
-
-
 @pytest.mark.parametrize(("spec", "kept"), [({}, PATIENCE), ({"scheduleTimeoutSeconds": 5}, 5)])
 def test_nodes_are_kept_for_so_long_for_pods_that_do_not_come_to_them(spec, kept):
     """Then others may have them for a while, the group says so, and it is tried again."""

@@ -125,7 +125,10 @@ def test_half_of_a_gang_is_given_back(remade):
 
 @KINDS
 def test_retries(remade):
-    """The first is at once, then after pauses that grow, up to a minute; as of refused pods."""
+    """The first is at once, then after pauses that grow, up to a minute; as of refused pods.
+
+    A pod that runs begins anew.
+    """
     facts = facts_of(pod("a"), pod("b"), remade=remade)
     memory, pauses = started(facts), []
     for _ in range(9):
@@ -137,6 +140,9 @@ def test_retries(remade):
     for pause in (0, 1):
         turned = tracker.arrived(replace(turned, previous={"a": "n1"}), "a", away, 0.0)
         assert (turned.retries["a"].until, turned.previous) == (pause, {})
+    for phase, remembered in (("Pending", True), ("Running", False)):
+        came = tracker.arrived(turned, "a", pod("a", node="n1", phase=phase), 0.0)
+        assert ("a" in came.retries) is remembered
 
 
 @KINDS

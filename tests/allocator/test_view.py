@@ -32,11 +32,6 @@ def shown():
     return view.make(SEEN, (), {})
 
 
-def holders(node):
-    """Return whose and how many devices of a node are."""
-    return {row[0]: row[2] for row in node["held"]}
-
-
 def test_every_device_of_a_node_is_somebodys_or_free(shown):
     """The gangs' by their tasks, since when they hold them; the rest is other pods'."""
     node = shown["nodes"]["gpu-c-4"]

@@ -12,7 +12,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import START, tfjob
 from support.builders.objects import reference
-from support.builders.scheduler import make_node
+from support.builders.scheduler import make_node, make_pod
 from support.rehearsal.gang_tracking import Following, Shown
 
 HOLD = 120.0
@@ -81,10 +81,10 @@ class JobStory(Shown):
         rejections=0,
     ):
         """Show a pod of the job, which names the scheduler `by`."""
-        metadata = {
-            "name": name,
-            "namespace": "team",
-            "uid": uid or f"uid-{name}",
+        document = make_pod(
+            name=name, node=node, namespace="team", uid=uid, phase=phase, deleting=going
+        )
+        document["metadata"] |= {
             "creationTimestamp": edge.format_time(START),
             "labels": labels
             or {
@@ -93,11 +93,9 @@ class JobStory(Shown):
             },
             "ownerReferences": [reference(uid=owner)],
             "annotations": {names.REJECTIONS_BEFORE: str(rejections)} if rejections else {},
-            **({"deletionTimestamp": edge.format_time(START)} if going else {}),
         }
-        status = {"phase": phase, "reason": reason}
-        spec = {"containers": [], "schedulerName": by, **({"nodeName": node} if node else {})}
-        self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
+        document["spec"]["schedulerName"], document["status"]["reason"] = by, reason
+        self.put({"kind": "Pod", **document})
 
     def gone(self, name, uid=""):
         """Show that a pod is not there any more."""
