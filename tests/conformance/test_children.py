@@ -211,12 +211,6 @@ def test_few_objects_get_an_event_each_many_get_one():
 class TestScale:
     """A running job grows and shrinks."""
 
-    def test_up(self):
-        """The missing indices are created; the others stay."""
-        world = World(tfjob(Worker=1)).settle()
-        world.edit(tfReplicaSpecs=tfjob(Worker=3)["spec"]["tfReplicaSpecs"])
-        assert len(world.settle().names()) == 3
-
     def test_down(self):
         """The highest indices go, with their services."""
         world = World(tfjob(Worker=3)).settle()

@@ -67,28 +67,6 @@ def test_pods_group_and_scheduler(manifest, flag, pods, api, minimum, scheduler)
     assert not world.names("PodGroup")
 
 
-def test_a_restart_policy_in_the_template_gives_way():
-    """The v1alpha2 manifest has OnFailure inside the template: pods get Never, with a warning."""
-    world = lived("tfjob-v1alpha2-kube-batch", "kube-batch")
-    assert {pod["spec"]["restartPolicy"] for pod in world.of("Pod")} == {"Never"}
-    assert "SetPodTemplateRestartPolicy" in world.reasons()
-
-
-def test_the_link_of_kube_batch():
-    """Every pod names its group in the annotation."""
-    world = lived("tfjob-v1alpha2-kube-batch", "kube-batch")
-    name = world.job["metadata"]["name"]
-    assert {pod["metadata"]["annotations"][GROUP_NAME] for pod in world.of("Pod")} == {name}
-
-
-def test_the_link_of_scheduler_plugins():
-    """Every pod names its group in the label."""
-    world = lived("tfjob-v1-scheduler-plugins", "scheduler-plugins")
-    key = "scheduling.x-k8s.io/pod-group"
-    assert {pod["metadata"]["labels"][key] for pod in world.of("Pod")} == {"tfjob-simple"}
-    assert "SetPodTemplateSchedulerName" not in world.reasons()
-
-
 def test_the_lightweight_labels_are_copied():
     """Labels of another dialect reach the pods; the job's own group is what counts."""
     world = lived("tfjob-v1-binpack", None)

@@ -220,14 +220,3 @@ def test_failure_names_role_and_count():
     failed = world.status["conditions"][-1]
     assert failed["reason"] == "TFJobFailed"
     assert failed["message"] == "TFJob team/mnist has failed because 2 Worker replica(s) failed."
-
-
-def test_two_deciding_roles_are_rejected():
-    """Chief and Master together are invalid: no children, one warning."""
-    world = World(tfjob(Chief=1, Master=1)).settle()
-    assert world.status["state"] == "Invalid"
-    assert world.status["reason"] == (
-        "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
-    )
-    assert not world.names()
-    assert world.reasons() == ["TFJobFailedValidation"]

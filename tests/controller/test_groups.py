@@ -103,12 +103,6 @@ class TestFirstWord:
         assert len([w for w in world.writes if isinstance(w, SetStatus)]) == 1
         assert world.status["state"] == "Queued"
 
-    def test_other_backends_do_not_wait(self):
-        """Nobody speaks before the pods there."""
-        world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS)
-        world.step()
-        assert world.conditions == ["Created T"]
-
 
 class TestVerdict:
     """What `status.gang` says along the way."""
@@ -273,12 +267,6 @@ class TestVerdict:
         world.settle()
         assert "gang" not in world.status
 
-    def test_after_a_restart_of_the_operator(self):
-        """Nothing is written anew while the allocator has not looked again."""
-        world = running()
-        world.extra = {"placements": None, "verdict": None}
-        assert not [a for a in world.decide() if isinstance(a, SetStatus)]
-
     def test_the_missing_scheduler(self):
         """No pod, no group; the verdict names the cure; all goes on when the API is there."""
         world = World(tfjob(Worker=2), backend=gang.VOLCANO, context=Context(missing="Get it."))
@@ -302,7 +290,7 @@ class TestGroup:
         (patch,) = [a for a in world.step() if isinstance(a, Patch)]
         assert patch.body == {"spec": {"minMember": 1}}
         assert (patch.kind, patch.name) == ("PodGroup", "mnist")
-        assert not [a for a in world.settle().decide() if isinstance(a, Patch)]
+        assert not [a for a in world.step() if isinstance(a, Patch)]
 
     def test_it_is_created_again_when_it_is_missing(self):
         """Somebody deleted it: the next pass has it back."""
@@ -462,12 +450,16 @@ class TestRefusal:
         return world
 
     @pytest.mark.parametrize(
-        ("message", "reason"),
-        [(QUOTA, "ExceedsResourceQuota"), ("denied by policy", "CreationRefused")],
+        ("message", "refused", "reason"),
+        [
+            (QUOTA, "Forbidden", "ExceedsResourceQuota"),
+            ("denied by policy", "Forbidden", "CreationRefused"),
+            ("spec.containers[0].ports: Invalid value: 99999", "Invalid", "CreationRefused"),
+        ],
     )
-    def test_a_half_gang_is_undone(self, message, reason):
+    def test_a_half_gang_is_undone(self, message, refused, reason):
         """What was created goes, the reason is told, and the job tries again in time (S2, S23)."""
-        world = self.half(message=message).settle()
+        world = self.half(message=message, reason=refused).settle()
         assert not world.names()
         assert not world.names("Service")
         assert world.names("PodGroup") == ["mnist"]
@@ -475,12 +467,16 @@ class TestRefusal:
         assert world.status["gang"]["message"] == message
         blocked = reason == "CreationRefused"
         assert world.status["state"] == ("Blocked" if blocked else "Queued")
+        assert world.status.get("reason") == (message if blocked else None)
+        assert not {"TFJobFailedValidation", "ErrResourceExists"} & set(world.reasons())
         assert world.requeue == START + 5
+        assert not [a for a in world.decide() if isinstance(a, Create | SetStatus)]
         told = [e for e in world.said if e.reason == "FailedCreatePod"]
         assert (told[0].type, told[0].message) == ("Warning", f"Error creating: {message}")
         world.now = START + 5
         assert len(world.settle().names()) == 2
         assert world.status["gang"]["state"] == "Placed"
+        assert world.status["state"] == "Created"
 
     def test_a_half_gang_that_was_seen_too_late_is_undone_all_the_same(self):
         """Between two refusals it is a gang that lacks a pod, but none that ever ran."""
@@ -520,16 +516,6 @@ class TestRefusal:
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
         assert not world.settle().names()
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
-
-    def test_a_gang_that_ran_keeps_its_other_members(self):
-        """A replacement that is refused takes nobody down; the gang says what it lacks."""
-        world = running()
-        del world.objects["Pod", "mnist-worker-1"]
-        world.extra["refusal"] = refusal()
-        world.settle()
-        assert world.names() == ["mnist-worker-0"]
-        assert world.status["gang"]["state"] == "Degraded"
-        assert world.status["gang"]["reason"] == "ExceedsResourceQuota"
 
     def test_without_gangs_what_exists_stays(self):
         """Nothing is promised, nothing is undone; no new pod until the time is up."""
@@ -581,23 +567,6 @@ class TestRefusal:
         world.now = START + 5
         assert len(world.settle().names("Service")) == 2
 
-    def test_gang_with_a_rejected_pod_is_blocked_until_the_next_attempt(self):
-        """The state is Blocked with the API server's message, and no pod of the gang is left."""
-        text = 'Pod "mnist-worker-1" is invalid: spec.containers[0].ports: Invalid value: 99999'
-        world = self.half(message=text, reason="Invalid").settle()
-        assert not world.names()
-        assert world.status["state"] == "Blocked"
-        assert world.status["reason"] == text
-        assert world.status["gang"]["reason"] == "CreationRefused"
-        assert "FailedCreatePod" in world.reasons()
-        assert not {"TFJobFailedValidation", "ErrResourceExists"} & set(world.reasons())
-        assert world.requeue == START + 5
-        assert not [a for a in world.decide() if isinstance(a, Create | SetStatus)]
-        world.now = START + 5
-        world.settle()
-        assert len(world.names()) == 2
-        assert world.status["state"] == "Created"
-
 
 def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
     """When the time is up and nobody has a newer word, the old reason goes."""
@@ -613,14 +582,16 @@ def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
     assert world.status["state"] == "Queued"
 
 
-def test_a_running_job_whose_new_template_is_invalid_goes_on_counting():
-    """Its pods end, and the job with them."""
+def test_running_gang_with_a_refused_replacement_keeps_its_other_members():
+    """The gang says what it lacks; its pods end, and the job with them."""
     world = running()
     del world.objects["Pod", "mnist-worker-1"]
     world.extra["refusal"] = refusal("bad", reason="Invalid")
     world.settle()
     assert world.names() == ["mnist-worker-0"]
     assert (world.status["state"], world.counts()) == ("Running", (1, 0, 0))
+    found = world.status["gang"]
+    assert (found["state"], found["reason"]) == ("Degraded", "CreationRefused")
     assert world.status["reason"] == "bad"
     assert world.requeue == START + 5
     world.end("mnist-worker-0")
@@ -804,14 +775,6 @@ class TestSilence:
         world.step()
         assert world.requeue is None
 
-    def test_what_volcano_says_at_once_is_told_at_once(self):
-        """Its own words need no moment."""
-        world = World(tfjob(Worker=2), backend=gang.VOLCANO).settle()
-        full = {"type": "Unschedulable", "status": "True", "message": "queue is overused"}
-        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Pending", "conditions": [full]}
-        assert world.settle().status["gang"]["reason"] == "QueueOverused"
-        assert world.reasons().count("Unschedulable") == 1
-
     def test_pods_stay_when_volcano_puts_the_group_back_and_new_ones_wait(self):
         """What runs is not taken down for it."""
         world = World(tfjob(Worker=2), backend=gang.VOLCANO).settle()
@@ -903,20 +866,6 @@ class TestFailedMembersThatAreNotReplaced:
         assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
         assert world.status["state"] == "Running"
 
-    def test_gang_of_dynamic_workers_goes_on_running(self):
-        """A TFJob with dynamic workers does not fail with them, so its gang runs without."""
-        document = tfjob(PS=1, Worker=2, spec={"enableDynamicWorker": True})
-        nodes = {**NODES, "mnist-ps-0": "n0"}
-        placed = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)
-        world = embedded(document=document, placements=nodes, verdict=placed).settle()
-        world.start()
-        world.settle()
-        world.end("mnist-worker-1", 1)
-        world.extra["verdict"] = DEGRADED
-        world.settle()
-        told = world.status["gang"]
-        assert (told["state"], told["minMember"]) == ("Running", 2)
-
     def test_gang_of_another_scheduler_goes_on_running(self):
         """Its group asks for as many as there can be."""
         world = ring(gang.SCHEDULER_PLUGINS)
@@ -941,17 +890,21 @@ class TestFailedMembersThatAreNotReplaced:
 
 
 @pytest.mark.parametrize(
-    ("backend", "own", "written"),
+    ("backend", "asked", "own", "written"),
     [
-        (gang.EMBEDDED, None, "high"),
-        (gang.EMBEDDED, "low", "low"),
-        (gang.VOLCANO, None, None),
+        (gang.EMBEDDED, "high", None, "high"),
+        (gang.EMBEDDED, "high", "low", "low"),
+        (gang.VOLCANO, "high", None, None),
+        (gang.EMBEDDED, "gone", None, None),
     ],
 )
-def test_the_class_of_the_policy_is_written_on_the_pods(backend, own, written):
-    """So the API server judges who may use it; a foreign scheduler has it from its group."""
+def test_the_class_of_the_policy_is_written_on_the_pods(backend, asked, own, written):
+    """So the API server judges who may use it; a foreign scheduler has it from its group.
+
+    The API server would accept no pod with a class that does not exist.
+    """
     document = tfjob(Worker=2)
-    document["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "high"}}
+    document["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": asked}}
     if own:
         pod = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
         pod["priorityClassName"] = own
@@ -963,15 +916,6 @@ def test_the_class_of_the_policy_is_written_on_the_pods(backend, own, written):
     world.settle()
     pods = [world.objects["Pod", name] for name in world.names()]
     assert [pod["spec"].get("priorityClassName") for pod in pods] == [written] * 2
-
-
-def test_a_class_that_does_not_exist_is_not_written():
-    """The API server would let in no pod with it."""
-    document = tfjob(Worker=2)
-    document["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "gone"}}
-    world = embedded(document=document, placements=NODES).settle()
-    specs = [world.objects["Pod", name]["spec"] for name in world.names()]
-    assert [spec.get("priorityClassName") for spec in specs] == [None] * 2
 
 
 def test_deletions_carry_the_uid():

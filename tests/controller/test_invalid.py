@@ -244,11 +244,12 @@ class TestAboveTheLimitOfReplicas:
 
 
 def test_an_invalid_job_that_never_ran_only_says_so():
-    """It has no life to go on with."""
+    """Neither a timer nor a second write follows."""
     document = tfjob(Worker={"replicas": -1})
     world = World(document).settle()
     assert world.conditions == []
-    assert world.status["state"] == "Invalid"
+    assert (world.status["state"], world.status["observedGeneration"]) == ("Invalid", 1)
+    assert world.decide() == []
 
 
 class TestBlocked:

@@ -13,7 +13,7 @@ from muster.api.edge import format_time
 from muster.api.status import Verdict
 from muster.cluster import gangs
 from muster.controller.jobpods import job_pods
-from muster.controller.model import Context, Create, Emit, Observed
+from muster.controller.model import Context, Create, Observed
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import labels
 from muster.gang.base import owner
@@ -323,14 +323,6 @@ def test_notices_come_once_per_generation(reason, policy, spec):
     assert world.reasons().count(reason) == 2
 
 
-def test_misspelt_annotation_is_an_event():
-    """The author learns why it has no effect."""
-    document = tfjob()
-    document["metadata"]["annotations"] = {"muster.kubeflow.org/restrat": "gang"}
-    world = World(document).settle()
-    assert world.reasons().count("AnnotationIgnored") == 1
-
-
 def test_another_scheduler_is_told_of_once_per_job():
     """Not of each generation: nothing about it can be overlooked."""
     theirs = make_template(scheduler="theirs")
@@ -338,42 +330,6 @@ def test_another_scheduler_is_told_of_once_per_job():
     world.edit()
     world.settle()
     assert world.reasons().count("SetPodTemplateSchedulerName") == 1
-
-
-def test_an_invalid_edit_leaves_what_runs_and_heals():
-    """Pods keep running, nothing is created, one warning; mending the spec goes on."""
-    world = World(tfjob(Worker=2)).settle()
-    world.start()
-    world.settle()
-    good = world.job["spec"]["tfReplicaSpecs"]
-    world.edit(tfReplicaSpecs={**good, "Boss": {}})
-    del world.objects["Pod", "mnist-worker-1"]
-    world.settle()
-    assert world.names() == ["mnist-worker-0"]
-    assert world.status["state"] == "Invalid"
-    assert world.reasons().count("TFJobFailedValidation") == 1
-    world.edit(tfReplicaSpecs=good)
-    world.settle()
-    assert len(world.names()) == 2
-    assert world.status["state"] == "Running"
-    assert "reason" not in world.status
-
-
-def test_an_invalid_job_is_looked_at_when_it_changes_and_not_before():
-    """No timer, no second write."""
-    world = World(tfjob(Worker={"replicas": -1})).settle()
-    assert world.status["observedGeneration"] == 1
-    assert world.decide() == []
-
-
-def test_a_thousand_pods_in_one_pass():
-    """Config, pods and services come in one pass, with one event for each kind (M2)."""
-    world = World(tfjob(Worker=1000))
-    actions = world.step()
-    kinds = [a.doc["kind"] for a in actions if isinstance(a, Create)]
-    assert kinds == ["ConfigMap", *["Pod"] * 1000, *["Service"] * 1000]
-    assert len([a for a in actions if isinstance(a, Emit)]) == 3
-    assert len(actions) == 2001 + 3 + 1
 
 
 @pytest.mark.parametrize(

@@ -69,13 +69,6 @@ class TestInFlight:
         world.settle()
         assert done(world, Delete) == []
 
-    def test_another_look_changes_nothing(self, name, backend):
-        """What was labelled is, and stays so."""
-        world = in_flight(name, backend).settle()
-        world.writes.clear()
-        world.settle()
-        assert world.writes == []
-
 
 def test_pods_and_services_get_our_labels():
     """Successors have no others, so services look for ours from then on; pods come first."""

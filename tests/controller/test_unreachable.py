@@ -9,9 +9,7 @@ import pytest
 
 from muster import gang
 from muster.api.status import Verdict
-from muster.controller import reconcile
 from muster.controller.model import Create, Delete, Refusal, RequeueAfter, SetStatus
-from muster.frameworks import of
 from support.apiserver.memory import START, World, tfjob
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
@@ -145,13 +143,6 @@ def test_the_others_of_a_gang_that_restarts_as_a_whole(away):
     away.end("mnist-worker-0", 1)
     away.settle()
     assert "deletionTimestamp" in away.pod(W1)["metadata"]
-
-
-def test_it_is_looked_at_again_when_a_pod_will_be_lost(away):
-    """By a timer of its own: nothing else happens then."""
-    seen = replace(super(Away, away).observe(), loses_at=START + 42)
-    actions = reconcile.reconcile(seen, of(seen.job), away.backend, away.context)
-    assert RequeueAfter(START + 42) in actions
 
 
 def test_many_nodes():

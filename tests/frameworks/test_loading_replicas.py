@@ -7,7 +7,6 @@ import pytest
 
 from muster.api.jobs import MAX_REPLICAS
 from muster.frameworks import FRAMEWORKS, load
-from muster.frameworks.loading import review
 from support.apiserver.memory import of_kind, tfjob
 from support.builders.job_kinds import SORTS
 from support.builders.mpijobs import mpijob
@@ -76,13 +75,3 @@ def test_other_mistakes_of_a_job_above_the_limit_are_reported():
 def test_negative_role_does_not_lower_the_sum():
     """A mistake in one role does not hide the size of another role."""
     assert problems(tfjob(PS=-HUGE, Worker=HUGE))
-
-
-@pytest.mark.timeout(5)
-def test_scaling_above_the_limit_is_rejected_by_the_webhook():
-    """A job that is above the limit already stays writable."""
-    small, large = tfjob(Worker=2), tfjob(Worker=HUGE)
-    framework = FRAMEWORKS["TFJob"]
-    assert [p.path for p in review(framework, large, small).problems] == ["spec.tfReplicaSpecs"]
-    assert review(framework, large, large).problems == ()
-    assert review(framework, tfjob(Worker=4), small, max_replicas=3).problems
