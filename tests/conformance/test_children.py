@@ -213,14 +213,10 @@ class TestScale:
 
     def test_down(self):
         """The highest indices go, with their services."""
-        world = World(tfjob(Worker=3)).settle()
-        world.start()
-        world.settle()
-        world.edit(tfReplicaSpecs=tfjob(Worker=1)["spec"]["tfReplicaSpecs"])
-        world.settle()
+        world = World(tfjob(Worker=3)).run()
+        world.edit(tfReplicaSpecs=tfjob(Worker=1)["spec"]["tfReplicaSpecs"]).settle()
         assert world.counts() == (1, 0, 0)
-        world.reap()
-        assert world.settle().names() == ["mnist-worker-0"]
+        assert world.reap().settle().names() == ["mnist-worker-0"]
         assert world.names("Service") == ["mnist-worker-0"]
 
     def test_a_role_that_is_taken_out(self):
@@ -234,15 +230,13 @@ class TestScale:
         """Its cluster is replaced on scale, and stays as long as pods may refer to it."""
         world = World(tfjob(Worker=40)).settle()
         before = world.objects["ConfigMap", "mnist-tf-config"]["data"]["cluster"]
-        world.edit(tfReplicaSpecs=tfjob(Worker=41)["spec"]["tfReplicaSpecs"])
-        world.settle()
+        world.edit(tfReplicaSpecs=tfjob(Worker=41)["spec"]["tfReplicaSpecs"]).settle()
         after = world.objects["ConfigMap", "mnist-tf-config"]["data"]["cluster"]
         assert "mnist-worker-40" in after
         assert "mnist-worker-40" not in before
         world.edit(tfReplicaSpecs=tfjob(Worker=2)["spec"]["tfReplicaSpecs"])
         assert world.settle().names("ConfigMap") == ["mnist-tf-config"]
-        world.edit(runPolicy={"suspend": True})
-        assert not world.settle().objects
+        assert not world.edit(runPolicy={"suspend": True}).settle().objects
 
 
 def stray(name="mnist-worker-0", *, owner=None, labels=None, **metadata):
@@ -270,8 +264,7 @@ class TestOthers:
         (patch,) = [a for a in world.step() if isinstance(a, Patch)]
         assert (patch.uid, patch.body) == ("stray", {"metadata": {"ownerReferences": [OWNER]}})
         assert patch.adopts
-        world.start()
-        world.settle()
+        world.start().settle()
         assert world.conditions == ["Created T", "Running T"]
         assert world.pod("mnist-worker-0")["metadata"]["uid"] == "stray"
 
@@ -372,8 +365,7 @@ class TestOthers:
 
     def test_of_two_pods_on_a_place_the_oldest_stays(self):
         """The younger is deleted, and counts nowhere; a failed one is never preferred."""
-        world = World(tfjob(Worker=1)).settle()
-        world.start()
+        world = World(tfjob(Worker=1)).settle().start()
         twin = stray(
             "twin", owner="job-uid", labels=FULL, creationTimestamp="2020-01-01T00:00:00Z"
         )
@@ -406,14 +398,11 @@ def test_jobs_of_others_are_left_alone(kind):
 
 def test_a_new_template_reaches_new_pods_only():
     """What runs goes on as it is."""
-    world = World(tfjob(Worker=2)).settle()
-    world.start()
-    world.settle()
+    world = World(tfjob(Worker=2)).run()
     old = world.pod("mnist-worker-0")["metadata"]["uid"]
     changed = tfjob(Worker=3)["spec"]["tfReplicaSpecs"]
     changed["Worker"]["template"]["spec"]["containers"][0]["image"] = "train:2"
-    world.edit(tfReplicaSpecs=changed)
-    world.settle()
+    world.edit(tfReplicaSpecs=changed).settle()
     images = {n: world.pod(n)["spec"]["containers"][0]["image"] for n in world.names()}
     assert images == {
         "mnist-worker-0": "train:1",

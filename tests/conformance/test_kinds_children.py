@@ -128,10 +128,7 @@ def test_defaults(kind, policy):
     world = World(of_kind(kind, **roles)).settle()
     assert world.names() == [f"mnist-{t.lower()}-0" for t in roles]
     assert {world.pod(name)["spec"]["restartPolicy"] for name in world.names()} == {policy}
-    world.start()
-    world.settle()
-    world.end(f"mnist-{next(iter(roles)).lower()}-0")
-    world.settle()
+    world.start().settle().end(f"mnist-{next(iter(roles)).lower()}-0").settle()
     assert world.status["state"] == "Succeeded"
     assert len(world.names()) == len(roles)
 
@@ -338,8 +335,7 @@ class TestXGBoost:
         assert held["data"]["workers"] == ",".join(f"mnist-worker-{i}" for i in range(32))
         assert held["metadata"]["ownerReferences"][0]["kind"] == "XGBoostJob"
         larger = of_kind("XGBoostJob", Master=1, Worker=33)["spec"]["xgbReplicaSpecs"]
-        world.edit(xgbReplicaSpecs=larger)
-        world.settle()
+        world.edit(xgbReplicaSpecs=larger).settle()
         held = world.objects["ConfigMap", "mnist-xgboost-config"]
         assert held["data"]["workers"].endswith(",mnist-worker-32")
 

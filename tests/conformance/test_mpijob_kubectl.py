@@ -82,8 +82,7 @@ def test_powers_end_with_the_pods():
     """A suspended job has none, and its launcher no business in who comes under their names."""
     made = world("v1")
     made.job["spec"]["runPolicy"] = {"suspend": True}
-    made.edit()
-    made.settle()
+    made.edit().settle()
     assert made.names() == []
     assert len(made.objects["Role", LAUNCHER]["rules"]) == 1
 
@@ -105,24 +104,20 @@ def test_the_launchers_powers():
     rules = made.objects["Role", LAUNCHER]
     assert rules["rules"] == [see, {**enter, "resourceNames": mine}]
     made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
-    made.edit()
-    made.settle()
+    made.edit().settle()
     assert rules["rules"][1]["resourceNames"] == [*mine, "mnist-worker-2"]
     third = made.objects.pop(("Pod", "mnist-worker-2"))
     made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 2
-    made.edit()
-    made.settle()
+    made.edit().settle()
     assert rules["rules"][1]["resourceNames"] == mine
     stranger = {**third["metadata"], "ownerReferences": [STRANGER], "uid": "theirs"}
     made.objects["Pod", "mnist-worker-2"] = {**third, "metadata": stranger}
     made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
-    made.edit()
-    made.settle()
+    made.edit().settle()
     assert rules["rules"][1]["resourceNames"] == mine
     del made.objects["Pod", "mnist-worker-2"]
     made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 0
-    made.edit()
-    made.settle()
+    made.edit().settle()
     assert rules["rules"] == [see]  # no names would mean all pods
 
 
@@ -148,8 +143,7 @@ def test_the_hostfile(leads, first):
 def test_the_script_tells_of_the_workers_that_run(leads, first):
     """By index, with their slots."""
     made = world("v1", workers=11, launcher=leads)
-    made.start("mnist-worker-10", "mnist-worker-2")
-    made.settle()
+    made.start("mnist-worker-10", "mnist-worker-2").settle()
     assert config(made)["discover_hosts.sh"].splitlines() == [
         "#!/bin/sh",
         *first,
@@ -272,12 +266,8 @@ def test_defaults():
 def test_where_it_said_what_is_cleaned_up_before_there_was_a_run_policy(policy, top, kept):
     """It holds; the run policy wins, and that is told; neither: nothing is cleaned up."""
     made = world("v1", policy=policy, **({"cleanPodPolicy": top} if top else {}))
-    made.start()
-    made.settle()
-    made.end(LAUNCHER)
-    made.settle()
-    made.reap()
-    made.settle()
+    made.start().settle().end(LAUNCHER).settle()
+    made.reap().settle()
     everything = [LAUNCHER, "mnist-worker-0", "mnist-worker-1"]
     assert made.names() == (everything if kept is None else kept)
     told = [e.message for e in made.said if e.reason == "LegacyFieldIgnored"]

@@ -89,12 +89,9 @@ def test_l7_v7_the_message_of_an_eviction(version, clean):
     made = world(version, policy={"cleanPodPolicy": clean})
     if version == "v2beta1":
         made.launch()
-    made.start()
-    made.settle()
+    made.start().settle()
     become(made, "mnist-worker-1", EVICTED)
-    made.settle()
-    made.reap()
-    made.settle()
+    made.settle().reap().settle()
     failed = made.status["conditions"][-1]
     assert (failed["reason"], failed["message"]) == ("MPIJobEvicted", "1/2 workers are evicted")
     assert made.names() == (["mnist-worker-1"] if clean == "Running" else [])
@@ -109,13 +106,10 @@ def test_a_worker_that_its_node_refused_was_not_thrown_out(version):
     made = world(version)
     if version == "v2beta1":
         made.launch()
-    made.start()
-    made.end("mnist-worker-1", None, reason="Evicted")
+    made.start().end("mnist-worker-1", None, reason="Evicted")
     refused = made.pod("mnist-worker-1")
     refused["status"]["message"] = "Pod was rejected: The node had condition: [MemoryPressure]. "
-    made.settle()
-    made.start()
-    made.settle()
+    made.run()
     assert made.pod("mnist-worker-1")["metadata"]["uid"] != refused["metadata"]["uid"]
     assert made.conditions == ["Created T", "Running T"]
 
@@ -139,13 +133,11 @@ def test_messages_of_a_job_that_does_well(version):
     """As clients match on them."""
     made = world(version)
     leads = made.launch() if version == "v2beta1" else LAUNCHER
-    made.start()
-    made.settle()
+    made.start().settle()
     told = {c["type"]: c["message"] for c in made.status["conditions"]}
     if version == "v2beta1":
         made.close()
-    made.end(leads)
-    made.settle()
+    made.end(leads).settle()
     told |= {c["type"]: c["message"] for c in made.status["conditions"]}
     assert tuple(told[key] for key in ("Created", "Running", "Succeeded")) == TEXTS[version]
     reasons = [c["reason"] for c in made.status["conditions"]]
@@ -235,8 +227,7 @@ def test_v5_the_launchers_failure_is_the_jobs(batch, pod, wanted):
         "reason": pod[0],
         "message": pod[1],
     }
-    made.close(end="Failed", failed=7, reason=batch[0], message=batch[1])
-    made.settle()
+    made.close(end="Failed", failed=7, reason=batch[0], message=batch[1]).settle()
     assert made.conditions == ["Created T", "Running F", "Failed T"]
     failed = made.status["conditions"][-1]
     assert failed["reason"] == wanted[0]
@@ -275,8 +266,7 @@ def test_v6_failed_worker_under_on_failure_is_replaced(state, condition, restart
     assert made.conditions == ["Created T", condition]
     after = {name: o["metadata"]["uid"] for (_, name), o in made.objects.items()}
     assert {name for name in before if after[name] != before[name]} == {"mnist-worker-0"}
-    made.start("mnist-worker-0")
-    made.settle()
+    made.start("mnist-worker-0").settle()
     assert made.conditions == ["Created T", "Running T"]
     assert made.status["replicaStatuses"]["Worker"] == {
         "active": 2,
@@ -298,9 +288,7 @@ def test_success_during_a_restart_keeps_the_job_from_being_reported_as_never_run
     """Running was set before a worker was replaced, so no message says the contrary."""
     made = led("Running", "Running", worker=role(policy="OnFailure"))
     become(made, "mnist-worker-0", "Failed")
-    made.settle()
-    made.close()
-    made.settle()
+    made.settle().close().settle()
     assert made.conditions == ["Created T", "Restarting T", "Succeeded T"]
 
 
@@ -308,8 +296,7 @@ def test_success_during_a_restart_keeps_the_job_from_being_reported_as_never_run
 def test_failed_launcher_of_v1_fails_the_job_without_a_restart(policy):
     """The counter follows what happens: no launcher is created again."""
     made = world("v1", launcher=role(policy=policy))
-    made.start()
-    made.settle()
+    made.start().settle()
     become(made, LAUNCHER, "Failed")
     made.settle()
     assert made.status["state"] == "Failed"
@@ -334,8 +321,7 @@ def test_failed_worker_is_replaced_before_its_launcher_exists():
     made.settle()
     assert "Failed T" not in made.conditions
     assert not made.of("Job")
-    made.start()
-    made.settle()
+    made.start().settle()
     assert made.of("Job")
 
 
@@ -343,8 +329,7 @@ def test_failed_worker_is_replaced_before_its_launcher_exists():
 def test_a_worker_that_ends_before_its_launcher_is_there_ends_the_job(phase):
     """The launcher would wait for ever; a worker that its node turned away is made anew."""
     made = world("v2beta1", launcherCreationPolicy="WaitForWorkersReady")
-    made.start("mnist-worker-0")
-    made.end("mnist-worker-1", None, reason="OutOfcpu")
+    made.start("mnist-worker-0").end("mnist-worker-1", None, reason="OutOfcpu")
     assert made.settle().conditions == ["Created T"]
     become(made, "mnist-worker-1", phase)
     made.settle()
@@ -397,10 +382,7 @@ def test_clean_up_of_v2beta1(policy):
     """The launcher's batch Job and its logs stay, and so does what pods need."""
     made = led("Running", "Running", policy={"cleanPodPolicy": policy})
     made.pod(f"{LAUNCHER}-abcde")["status"] = {"phase": "Succeeded"}
-    made.close()
-    made.settle()
-    made.reap()
-    made.settle()
+    made.close().settle().reap().settle()
     assert made.names() == CLEANED[policy]
     assert made.names("Job") == [LAUNCHER]
     assert made.names("Secret") == ["mnist-ssh"]
@@ -421,10 +403,7 @@ def test_a_suspended_job_of_v2beta1_has_everything_but_pods():
 def test_suspend_and_resume_of_v2beta1():
     """All pods go; on resumption the launcher is as its template says by then."""
     made = led("Running", "Running")
-    made.edit(runPolicy={"suspend": True})
-    made.settle()
-    made.reap()
-    made.settle()
+    made.edit(runPolicy={"suspend": True}).settle().reap().settle()
     assert made.names() == []
     assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is True
     assert made.conditions == ["Created T", "Suspended T", "Running F"]
@@ -437,8 +416,7 @@ def test_suspend_and_resume_of_v2beta1():
     leads["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
     leads["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
     leads["metadata"]["labels"] = {"kueue.x-k8s.io/podset": "launcher"}
-    made.edit(runPolicy={"suspend": False})
-    made.settle()
+    made.edit(runPolicy={"suspend": False}).settle()
     batch = made.objects["Job", LAUNCHER]
     assert batch is held
     assert batch["spec"]["suspend"] is False
@@ -451,8 +429,7 @@ def test_suspend_and_resume_of_v2beta1():
     assert made.conditions == ["Created T", "Running F", "Suspended F"]
     assert made.status["conditions"][-1]["message"] == "MPIJob resumed"
     made.launch(suffix="fghij")
-    made.start()
-    made.settle()
+    made.start().settle()
     assert made.conditions == ["Created T", "Suspended F", "Running T"]
 
 
@@ -460,12 +437,10 @@ def test_suspend_and_resume_of_v2beta1():
 def test_a_resumed_launcher_goes_where_its_template_says_by_then(after):
     """And nowhere that only an earlier one has said."""
     made = world("v2beta1", launcher=role(nodeSelector={"flavor": "spot", "zone": "a"}))
-    made.edit(runPolicy={"suspend": True})
-    made.settle()
+    made.edit(runPolicy={"suspend": True}).settle()
     leads = made.job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
     leads["spec"]["nodeSelector"] = after
-    made.edit(runPolicy={"suspend": False})
-    made.settle()
+    made.edit(runPolicy={"suspend": False}).settle()
     spec = made.objects["Job", LAUNCHER]["spec"]["template"]["spec"]
     assert spec.get("nodeSelector", {}) == after
 
@@ -473,14 +448,12 @@ def test_a_resumed_launcher_goes_where_its_template_says_by_then(after):
 def test_a_launcher_that_another_gang_scheduler_was_to_place_is_made_anew_on_resumption():
     """Its batch Job cannot be given another one, and its pod would wait for ever."""
     made = world("v2beta1")
-    made.edit(runPolicy={"suspend": True})
-    made.settle()
+    made.edit(runPolicy={"suspend": True}).settle()
     held = made.objects["Job", LAUNCHER]
     held["spec"]["template"]["spec"]["schedulerName"] = "volcano"
     made.settle()
     assert made.objects["Job", LAUNCHER] is held, "as long as it is suspended it does no harm"
-    made.edit(runPolicy={"suspend": False})
-    made.settle()
+    made.edit(runPolicy={"suspend": False}).settle()
     batch = made.objects["Job", LAUNCHER]
     assert batch["metadata"]["uid"] != held["metadata"]["uid"]
     assert not batch["spec"].get("suspend")
@@ -491,18 +464,12 @@ def test_a_resumed_launcher_still_waits_for_its_workers():
     """For those that are wanted, not for those that happen to be there."""
     policy = {"launcherCreationPolicy": "WaitForWorkersReady"}
     made = world("v2beta1", **policy)
-    made.start()
-    made.settle()
+    made.start().settle()
     made.launch()
-    made.edit(runPolicy={"suspend": True})
-    made.settle()
-    made.reap()
-    made.settle()
-    made.edit(runPolicy={"suspend": False})
-    made.settle()
+    made.edit(runPolicy={"suspend": True}).settle().reap().settle()
+    made.edit(runPolicy={"suspend": False}).settle()
     assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is True
-    made.start()
-    made.settle()
+    made.start().settle()
     assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is False
 
 
@@ -599,14 +566,10 @@ def test_suspended_launcher_with_changed_template_is_recreated(ran):
     made = world("v2beta1", policy={} if ran else {"suspend": True})
     if ran:
         made.launch()
-        made.settle()
-        made.edit(runPolicy={"suspend": True})
-        made.settle()
-        made.reap()
+        made.settle().edit(runPolicy={"suspend": True}).settle().reap()
     edited(made, image="new")
     before = made.objects["Job", LAUNCHER]
-    made.edit(runPolicy={"suspend": False})
-    made.settle()
+    made.edit(runPolicy={"suspend": False}).settle()
     batch = made.objects["Job", LAUNCHER]
     assert batch["metadata"]["uid"] != before["metadata"]["uid"]
     assert batch["spec"]["template"]["spec"]["containers"][0]["image"] == "new"
@@ -619,11 +582,9 @@ def test_suspended_launcher_with_pods_is_resumed_as_it_is():
     pod = made.launch(phase="Failed")
     made.settle()
     failed = made.pod(pod)
-    made.edit(runPolicy={"suspend": True})
-    made.settle()
+    made.edit(runPolicy={"suspend": True}).settle()
     made.objects["Pod", pod] = failed  # a batch Job keeps the pods that have ended
     edited(made, image="new")
     before = made.objects["Job", LAUNCHER]["metadata"]["uid"]
-    made.edit(runPolicy={"suspend": False})
-    made.settle()
+    made.edit(runPolicy={"suspend": False}).settle()
     assert made.objects["Job", LAUNCHER]["metadata"]["uid"] == before

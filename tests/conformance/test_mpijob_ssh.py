@@ -77,12 +77,10 @@ def test_what_pods_need_is_kept_true():
     wanted = dict(config(made))
     service["spec"]["selector"] = {"app": "other"}
     hosts["data"] = {"hostfile": ""}
-    made.edit(runLauncherAsWorker=True)
-    made.settle()
+    made.edit(runLauncherAsWorker=True).settle()
     assert service["spec"]["selector"] == LABELS
     assert service["spec"]["publishNotReadyAddresses"] is True
-    made.edit(runLauncherAsWorker=False)
-    made.settle()
+    made.edit(runLauncherAsWorker=False).settle()
     assert service["spec"]["publishNotReadyAddresses"] is False
     assert config(made) == wanted
 
@@ -119,8 +117,7 @@ def test_the_script_tells_of_the_workers_that_run(doubles):
     made = world("v2beta1", workers=11, runLauncherAsWorker=doubles)
     first = ["echo mnist-launcher.mnist.team.svc"] if doubles else []
     assert config(made)["discover_hosts.sh"].splitlines() == ["#!/bin/sh", *first]
-    made.start("mnist-worker-10", "mnist-worker-2")
-    made.settle()
+    made.start("mnist-worker-10", "mnist-worker-2").settle()
     found = config(made)["discover_hosts.sh"]
     assert found.endswith("\n")
     assert found.splitlines() == [
@@ -129,8 +126,7 @@ def test_the_script_tells_of_the_workers_that_run(doubles):
         "echo mnist-worker-2.mnist.team.svc",
         "echo mnist-worker-10.mnist.team.svc",
     ]
-    made.end("mnist-worker-2", 1)
-    made.settle()
+    made.end("mnist-worker-2", 1).settle()
     assert "worker-2." not in config(made)["discover_hosts.sh"]
 
 
@@ -384,8 +380,7 @@ def test_fewer_workers(doubles):
     """The last ones go, whatever their labels count from."""
     made = world("v2beta1", workers=3, runLauncherAsWorker=doubles)
     made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 2
-    made.edit()
-    made.settle()
+    made.edit().settle()
     assert made.names() == ["mnist-worker-0", "mnist-worker-1"]
     assert "worker-2" not in config(made)["hostfile"]
 
@@ -398,8 +393,7 @@ def test_the_launcher_may_wait_for_its_workers():
     made.pod("mnist-worker-1")["status"]["conditions"] = []
     made.settle()
     assert ("Job", LAUNCHER) not in made.objects
-    made.start()
-    made.settle()
+    made.start().settle()
     assert ("Job", LAUNCHER) in made.objects
 
 

@@ -174,9 +174,7 @@ def test_p12_x4_a_retryable_exit_code_replaces_the_pod(kind):
     assert world.status["conditions"][-1]["message"] == (
         "job mnist is restarting because Worker replica(s) failed."
     )
-    world.settle()
-    world.start()
-    world.settle()
+    world.run()
     assert world.conditions == ["Created T", "Running T"]
     assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
 
@@ -199,8 +197,7 @@ SHORT = "{0} mnist is running.", "{0} mnist is successfully completed."
 def test_messages_of_a_job_that_does_well(kind, roles, texts):
     """As clients match on them: with the namespace where no master leads."""
     world = world_of(kind, roles, "Never")
-    world.start()
-    world.settle()
+    world.start().settle()
     told = {c["type"]: c["message"] for c in world.status["conditions"]}
     for name in world.names():
         world.end(name)

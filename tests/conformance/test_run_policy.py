@@ -24,9 +24,7 @@ def suspended(world, *, suspend):
 def ran(**policy):
     """Return a world whose two restartable workers run."""
     role = {"replicas": 2, "restartPolicy": "OnFailure"}
-    world = World(tfjob(policy=policy, Worker=role)).settle()
-    world.start()
-    return world.settle()
+    return World(tfjob(policy=policy, Worker=role)).run()
 
 
 class TestSuspend:
@@ -48,16 +46,13 @@ class TestSuspend:
         """The pods hold their quota until the last one is gone."""
         world = suspended(ran(), suspend=True).settle()
         assert world.counts() == (2, 0, 0)
-        world.reap()
-        world.settle()
+        world.reap().settle()
         assert world.counts() == (0, 0, 0)
         assert not world.objects
 
     def test_pods_that_are_not_wanted_any_more_hold_their_quota_too(self):
         """Whoever suspends a job may make it smaller with that, or take a role away."""
-        world = World(tfjob(PS=1, Worker=2)).settle()
-        world.start()
-        world.settle()
+        world = World(tfjob(PS=1, Worker=2)).run()
         world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 1
         del world.job["spec"]["tfReplicaSpecs"]["PS"]
         suspended(world, suspend=True).settle()
@@ -65,8 +60,7 @@ class TestSuspend:
         del world.objects["Pod", "mnist-worker-0"]
         world.settle()
         assert (world.counts("Worker"), world.counts("PS")) == ((1, 0, 0), (1, 0, 0))
-        world.reap()
-        world.settle()
+        world.reap().settle()
         assert (world.counts("Worker"), world.counts("PS")) == ((0, 0, 0), (0, 0, 0))
 
     def test_pods_of_which_no_status_tells_hold_their_quota_too(self):
@@ -77,8 +71,7 @@ class TestSuspend:
         world.start()
         suspended(world, suspend=True).settle()
         assert (name, world.counts()) == ("mnist-worker-0", (1, 0, 0))
-        world.reap()
-        assert world.settle().counts() == (0, 0, 0)
+        assert world.reap().settle().counts() == (0, 0, 0)
 
     @pytest.mark.parametrize(("end", "state"), [("Complete", "Succeeded"), ("Failed", "Failed")])
     @pytest.mark.parametrize("before", [True, False])
@@ -96,10 +89,7 @@ class TestSuspend:
             assert "Suspended T" not in world.conditions
         else:
             suspended(world, suspend=True).settle()
-            world.reap()
-            world.settle()
-            world.close(end=end)
-            world.settle()
+            world.reap().settle().close(end=end).settle()
             assert "Suspended T" in world.conditions
         assert (world.status["state"], world.status["startTime"]) == (state, began)
         assert world.status["completionTime"] == edge.format_time(world.now)
@@ -116,8 +106,7 @@ class TestSuspend:
         else:
             leads = {"Master": 1} if kind == "XGBoostJob" else {}
             world = World(of_kind(kind, **leads, Worker=1)).settle()
-        world.start()
-        world.settle()
+        world.start().settle()
         suspended(world, suspend=True).settle()
         assert world.conditions == ["Created T", "Running F", "Suspended T"]
         told = [(c["reason"], c["message"]) for c in world.status["conditions"][1:]]
@@ -129,8 +118,7 @@ class TestSuspend:
         assert world.status["startTime"] == edge.format_time(START + 100)
         last = world.status["conditions"][-1]
         assert (last["reason"], last["message"]) == (f"{kind}Resumed", f"{kind} mnist is resumed.")
-        world.start()
-        world.settle()
+        world.start().settle()
         assert world.conditions == ["Created T", "Suspended F", "Running T"]
         assert world.reasons().count(f"{kind}Suspended") == 1
         assert world.reasons().count(f"{kind}Resumed") == 1
@@ -154,8 +142,7 @@ class TestSuspend:
     def test_restarts_start_anew_on_resume(self):
         """A resumed job has its whole backoffLimit again."""
         world = ran(backoffLimit=2)
-        world.end("mnist-worker-0", 1)
-        world.settle()
+        world.end("mnist-worker-0", 1).settle()
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
         suspended(world, suspend=True).settle()
         world.reap()
@@ -165,8 +152,7 @@ class TestSuspend:
     def test_a_finished_job_ignores_suspend(self):
         """Its conditions stay, and it is cleaned up as its policy says."""
         world = ran()
-        world.end("mnist-worker-0")
-        world.settle()
+        world.end("mnist-worker-0").settle()
         before = world.conditions
         suspended(world, suspend=True).settle()
         assert world.conditions == before
@@ -187,8 +173,7 @@ class TestSuspend:
         world.end("mnist-worker-1", code)
         suspended(world, suspend=True).settle()
         assert world.conditions == ["Created T", "Running F", "Suspended T"]
-        world.reap()
-        assert not world.settle().objects
+        assert not world.reap().settle().objects
 
     def test_what_ends_well_because_it_is_suspended_is_no_success(self):
         """A program that saves its state and ends with 0 when it is told to stop."""
@@ -226,10 +211,7 @@ class TestBackoff:
         role = {"replicas": 1, "restartPolicy": "ExitCode"}
         world = World(tfjob(policy={"backoffLimit": limit}, Worker=role)).settle()
         for _ in range(total):
-            world.start()
-            world.settle()
-            world.end("mnist-worker-0", 137)
-            world.settle()
+            world.start().settle().end("mnist-worker-0", 137).settle()
             world.now += 300  # the longest back-off
             world.settle()
         assert ("Failed T" in world.conditions) is fails
@@ -241,8 +223,7 @@ class TestBackoff:
 
     def test_never_does_not_count(self):
         """In-place restarts of init containers under Never are not the job's restarts."""
-        world = World(tfjob(policy={"backoffLimit": 1}, Worker=1)).settle()
-        world.start()
+        world = World(tfjob(policy={"backoffLimit": 1}, Worker=1)).settle().start()
         status = world.pod("mnist-worker-0")["status"]
         status["initContainerStatuses"] = [{"name": "init", "restartCount": 5}]
         world.settle()
@@ -294,15 +275,10 @@ class TestCleanUp:
     @pytest.mark.parametrize("policy", CLEANED)
     def test_the_table(self, policy):
         """Pods go or stay with their services; the group goes in every case."""
-        world = World(
-            tfjob(policy={"cleanPodPolicy": policy}, PS=1, Worker=2),
-            backend=gang.SCHEDULER_PLUGINS,
-        ).settle()
-        world.start("mnist-ps-0")
-        world.end("mnist-worker-0")
-        world.settle()
-        world.reap()
-        world.settle()
+        document = tfjob(policy={"cleanPodPolicy": policy}, PS=1, Worker=2)
+        world = World(document, backend=gang.SCHEDULER_PLUGINS).settle()
+        world.start("mnist-ps-0").end("mnist-worker-0").settle()
+        world.reap().settle()
         assert world.conditions[-1] == "Succeeded T"
         assert world.names() == CLEANED[policy]
         assert world.names("Service") == CLEANED[policy]
@@ -323,29 +299,21 @@ class TestCleanUp:
         world = ran(cleanPodPolicy="All", ttlSecondsAfterFinished=30)
         world.end("mnist-worker-0")
         world.step()
-        world.edit(tfReplicaSpecs={**world.job["spec"]["tfReplicaSpecs"], "Boss": {}})
-        world.settle()
-        world.reap()
-        assert not world.settle().names()
+        world.edit(tfReplicaSpecs={**world.job["spec"]["tfReplicaSpecs"], "Boss": {}}).settle()
+        assert not world.reap().settle().names()
         assert world.status["state"] == "Succeeded"
         assert world.requeue == START + 30
         assert "TFJobFailedValidation" not in world.reasons()
 
     def test_what_runs_counts_as_succeeded(self):
         """With the job's success, a server that still runs has succeeded."""
-        world = World(tfjob(PS=1, Worker=1)).settle()
-        world.start()
-        world.settle()
-        world.end("mnist-worker-0")
-        world.settle()
+        world = World(tfjob(PS=1, Worker=1)).run().end("mnist-worker-0").settle()
         assert world.counts("PS") == (0, 1, 0)
 
     def test_the_group_is_told_of_once(self):
         """One pair of events for the end of the group, however often the job is looked at."""
         world = World(tfjob(Worker=1), backend=gang.SCHEDULER_PLUGINS).settle()
-        world.end("mnist-worker-0")
-        world.settle()
-        world.settle()
+        world.end("mnist-worker-0").settle().settle()
         told = [(e.type, e.reason, e.message) for e in world.said if "PodGroup" in e.message]
         assert told == [
             ("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup"),
@@ -354,9 +322,7 @@ class TestCleanUp:
 
     def test_no_group_nothing_said(self):
         """Without a group nothing is said to be deleted."""
-        world = World(tfjob(Worker=1)).settle()
-        world.end("mnist-worker-0")
-        world.settle()
+        world = World(tfjob(Worker=1)).settle().end("mnist-worker-0").settle()
         assert "JobTerminated" not in world.reasons()
 
     def test_failing_is_written_before_anything_is_cleaned(self):
@@ -365,8 +331,7 @@ class TestCleanUp:
         world.edit(runPolicy={"activeDeadlineSeconds": 0, "cleanPodPolicy": "All"})
         first = [a for a in world.step() if isinstance(a, Delete | SetStatus)]
         assert [type(action) for action in first] == [SetStatus]
-        world.settle()
-        world.reap()
+        world.settle().reap()
         assert not world.settle().names()
 
 
@@ -394,8 +359,7 @@ class TestTimeToLive:
     def test_finished_mpijob_of_v1_is_deleted(self):
         """The TTL of v1 is that of the MPIJob, as with training-operator."""
         world = mpi_world("v1", policy={"ttlSecondsAfterFinished": 30})
-        world.end("mnist-launcher")
-        world.settle()
+        world.end("mnist-launcher").settle()
         assert world.requeue == START + 30
         world.now = START + 30
         (delete,) = [a for a in world.decide() if isinstance(a, Delete)]
@@ -406,8 +370,7 @@ class TestTimeToLive:
         """The TTL of v2beta1 is that of the launcher's batch Job, as with mpi-operator."""
         policy = {"ttlSecondsAfterFinished": 30}
         world = mpi_world("v2beta1", policy=policy)
-        world.close()
-        world.settle()
+        world.close().settle()
         assert world.objects["Job", "mnist-launcher"]["spec"].items() >= policy.items()
         assert world.requeue is None
         del world.objects["Job", "mnist-launcher"]
@@ -417,8 +380,7 @@ class TestTimeToLive:
     def test_not_while_suspended(self):
         """A finished job that is suspended stays."""
         policy = {"ttlSecondsAfterFinished": 0}
-        world = World(tfjob(policy=policy, Worker=1)).settle()
-        world.end("mnist-worker-0")
+        world = World(tfjob(policy=policy, Worker=1)).settle().end("mnist-worker-0")
         world.step()
         suspended(world, suspend=True)
         assert not [a for a in world.decide() if isinstance(a, Delete) and a.kind == "TFJob"]
@@ -441,18 +403,14 @@ class TestExitCodes:
     @pytest.mark.parametrize("code", [1, 2, 3, 127])
     def test_permanent(self, code):
         """Small codes end the job."""
-        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": "ExitCode"})).settle()
-        world.start()
-        world.end("mnist-worker-1", code)
-        world.settle()
+        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": "ExitCode"})).settle().start()
+        world.end("mnist-worker-1", code).settle()
         assert world.conditions[-1] == "Failed T"
 
     @pytest.mark.parametrize("code", [128, 130, 137, 138, 139, 143, 255, None])
     def test_retryable(self, code):
         """Large codes, and ends without a code, replace the pod and count a restart."""
-        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": "ExitCode"})).settle()
-        world.start()
-        world.settle()
+        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": "ExitCode"})).run()
         world.end("mnist-worker-1", code)
         old = world.pod("mnist-worker-1")["metadata"]["uid"]
         world.step()
@@ -480,9 +438,7 @@ class TestExitCodes:
 
     def test_a_refusal_of_the_kubelet_is_no_restart(self):
         """A pod that its node turned away is replaced, whatever the policy, and not counted."""
-        world = World(tfjob(policy={"backoffLimit": 0}, Worker=2)).settle()
-        world.start()
-        world.settle()
+        world = World(tfjob(policy={"backoffLimit": 0}, Worker=2)).run()
         told = "OutOfcpu OutOfmemory OutOfpods OutOfnvidia.com/gpu NodeAffinity NodePorts NodeName"
         told += " TaintToleration NodeShutdown TopologyAffinityError InvalidNodeInfo"
         told += " VolumeAttachmentLimitExceeded UnexpectedAdmissionError"
@@ -499,8 +455,7 @@ class TestExitCodes:
     @pytest.mark.parametrize("begins", ["Pod was rejected: ", "Pod "])
     def test_a_pod_that_a_node_under_pressure_refused_never_ran(self, begins):
         """It says Evicted, as of one that ran; kubelets of all times say the condition beside."""
-        world = World(tfjob(Worker=2)).settle()
-        world.start("mnist-worker-0")
+        world = World(tfjob(Worker=2)).settle().start("mnist-worker-0")
         world.end("mnist-worker-1", None, reason="Evicted")
         refused = world.pod("mnist-worker-1")
         refused["status"]["message"] = f"{begins}The node had condition: [DiskPressure]. "
@@ -511,17 +466,12 @@ class TestExitCodes:
     @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
     def test_a_deleted_worker_is_replaced_and_nothing_fails(self, policy):
         """Deleting a running worker neither fails the job nor counts as a restart (M6)."""
-        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": policy})).settle()
-        world.start()
-        world.settle()
+        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": policy})).run()
         doomed = world.pod("mnist-worker-0")["metadata"]
         doomed["deletionTimestamp"] = edge.format_time(START)
         world.settle()
         assert world.counts() == (1, 0, 0)
-        world.end("mnist-worker-0", 143)
-        world.settle()
-        world.reap()
-        world.settle()
+        world.end("mnist-worker-0", 143).settle().reap().settle()
         assert world.pod("mnist-worker-0")["metadata"]["uid"] != doomed["uid"]
         assert world.conditions == ["Created T", "Running T"]
         assert "restarts" not in world.status["replicaStatuses"]["Worker"]
@@ -536,14 +486,10 @@ class TestExitCodes:
         world.settle()
         pauses = []
         for ran in (599.0,) * 8 + (600.0, 5.0):
-            world.start()
-            world.settle()
+            world.start().settle()
             world.now += ran
             failed = world.now
-            world.end("mnist-worker-0", 1)
-            world.settle()
-            world.reap()
-            world.settle()
+            world.end("mnist-worker-0", 1).settle().reap().settle()
             if not world.names():
                 world.now = world.requeue - 1.0
                 assert not world.settle().names()
@@ -554,9 +500,7 @@ class TestExitCodes:
         assert pauses == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 0.0, 10.0]
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == 10
         assert world.status["restartsInARow"] == 2
-        world.edit(runPolicy={"suspend": True})
-        world.settle()
-        world.edit(runPolicy={"suspend": False})
+        world.edit(runPolicy={"suspend": True}).settle().edit(runPolicy={"suspend": False})
         assert "restartsInARow" not in world.settle().status
 
     @pytest.mark.parametrize("policy", ["Always", "OnFailure", "ExitCode", "Never"])
@@ -575,19 +519,13 @@ class TestExitCodes:
                 PS={"replicas": 1},
                 Worker={"replicas": 3, "restartPolicy": "OnFailure"},
             )
-        ).settle()
-        world.start()
-        world.settle()
+        ).run()
         old = {pod["metadata"]["uid"] for pod in world.of("Pod")}
-        world.end("mnist-worker-2", 1)
-        world.settle()
-        world.reap()
-        world.settle()
+        world.end("mnist-worker-2", 1).settle().reap().settle()
         assert len(world.names()) == 4
         assert not old & {pod["metadata"]["uid"] for pod in world.of("Pod")}
         restarts = {t: r.get("restarts", 0) for t, r in world.status["replicaStatuses"].items()}
         assert restarts == {"PS": 0, "Worker": 1}
         assert world.conditions == ["Created T", "Restarting T"]
-        world.start()
-        world.settle()
+        world.start().settle()
         assert world.conditions == ["Created T", "Running T"]

@@ -60,10 +60,8 @@ def test_pods_group_and_scheduler(manifest, flag, pods, api, minimum, scheduler)
     found = [(g["apiVersion"], g["spec"]["minMember"], g["metadata"]["name"])
              for g in world.of("PodGroup")]  # fmt: skip
     assert found == ([(api, minimum, name)] if api else [])
-    world.start()
-    assert world.settle().conditions[-1] == "Running T"
-    world.end(f"{name}-worker-0")
-    assert world.settle().status["state"] == "Succeeded"
+    assert world.start().settle().conditions[-1] == "Running T"
+    assert world.end(f"{name}-worker-0").settle().status["state"] == "Succeeded"
     assert not world.names("PodGroup")
 
 

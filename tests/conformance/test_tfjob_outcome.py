@@ -168,19 +168,10 @@ def test_dynamic_workers_may_fail():
 
 def test_only_roles_that_are_replaced_are_excused():
     """A worker is restarting while a server with restartPolicy Never fails: the job fails."""
-    world = World(
-        tfjob(
-            PS={"replicas": 1},
-            Worker={"replicas": 2, "restartPolicy": "OnFailure"},
-        )
-    ).settle()
-    world.start()
-    world.settle()
-    world.end("mnist-worker-0", 1)
-    world.step()
+    world = World(tfjob(PS=1, Worker={"replicas": 2, "restartPolicy": "OnFailure"})).run()
+    world.end("mnist-worker-0", 1).step()
     assert "Restarting T" in world.conditions
-    world.end("mnist-ps-0", 1)
-    world.settle()
+    world.end("mnist-ps-0", 1).settle()
     assert world.conditions[-1] == "Failed T"
     assert world.status["conditions"][-1]["message"] == (
         "TFJob team/mnist has failed because 1 PS replica(s) failed."
@@ -199,11 +190,7 @@ def test_a_pod_that_does_not_run_yet_counts_nowhere(phase):
 
 def test_messages():
     """The messages are those that clients of the operator match on."""
-    world = World(tfjob(Worker=1)).settle()
-    world.start()
-    world.settle()
-    world.end("mnist-worker-0")
-    world.settle()
+    world = World(tfjob(Worker=1)).run().end("mnist-worker-0").settle()
     told = {c["type"]: (c["reason"], c["message"]) for c in world.status["conditions"]}
     assert told == {
         "Created": ("TFJobCreated", "TFJob mnist is created."),

@@ -104,18 +104,14 @@ def test_a_change_of_the_policy_is_carried_over():
 )
 def test_it_goes_with_its_reason(change):
     """Once the metrics are taken out, and while the job is suspended."""
-    world = World(scaled()).settle()
-    world.edit(**change)
+    world = World(scaled()).settle().edit(**change)
     assert not world.settle().of(KEY[0])
 
 
 def test_it_comes_back_on_resume():
     """As it was."""
-    world = World(scaled()).settle()
-    world.edit(runPolicy={"suspend": True})
-    world.settle()
-    world.edit(runPolicy={"suspend": False})
-    assert world.settle().of(KEY[0])
+    world = World(scaled()).settle().edit(runPolicy={"suspend": True}).settle()
+    assert world.edit(runPolicy={"suspend": False}).settle().of(KEY[0])
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -142,8 +138,7 @@ def test_refused_autoscaler_keeps_nothing_else_from_being_created():
     world.settle()
     assert len(world.names()) == len(world.names("Service")) == 2
     assert "FailedCreateHorizontalPodAutoscaler" in world.reasons()
-    world.start()
-    world.settle()
+    world.start().settle()
     assert (world.status["state"], world.status.get("reason", "")) == ("Running", "")
     assert not world.of(KEY[0])
     assert world.requeue == START + 300

@@ -19,10 +19,7 @@ WHOLE = {"muster.kubeflow.org/restart": "gang"}
 
 def running(document=None, **fields):
     """Return the world of a job whose pods run: by default a chief and two workers."""
-    world = World(document or tfjob(Chief=1, Worker=ROLE), **fields)
-    world.settle()
-    world.start()
-    return world.settle()
+    return World(document or tfjob(Chief=1, Worker=ROLE), **fields).run()
 
 
 def three(*, servers=0, annotations=None):
@@ -79,8 +76,7 @@ def test_removed_pod_of_completed_index_is_not_created_again():
 def test_success_that_a_kubelet_turns_into_a_failure_counts():
     """A kubelet that restarts may reject a pod that has succeeded: no pod is created for it."""
     world = succeed(running(), W0)
-    world.end(W0, None, reason="UnexpectedAdmissionError")
-    world.settle()
+    world.end(W0, None, reason="UnexpectedAdmissionError").settle()
     assert [w for w in world.writes if isinstance(w, Delete)] == []
     assert world.counts() == (1, 1, 0)
 
@@ -113,9 +109,7 @@ def test_completed_index_takes_part_in_no_group_of_another_scheduler():
     """Volcano counts pods: without that of the completed index its minimum is one less."""
     world = running(tfjob(Worker={**ROLE, "replicas": 3}), backend=gang.VOLCANO)
     world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
-    world.settle()
-    world.start()
-    world.edit(successPolicy="AllWorkers")
+    world.settle().start().edit(successPolicy="AllWorkers")
     lose(succeed(world, W0), W0).settle()
     assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
 
@@ -136,12 +130,9 @@ def test_completed_indexes_survive_a_scale_down():
 def test_role_that_comes_back_keeps_its_completed_indexes_and_restarts():
     """An edit that leaves a role out for a while starts no new run."""
     world = succeed(running(tfjob(Chief=1, Worker={**ROLE, "restartPolicy": "ExitCode"})), W0)
-    world.end(W1, 137)
-    world.settle()
+    world.end(W1, 137).settle()
     whole = world.job["spec"]["tfReplicaSpecs"]
-    world.edit(tfReplicaSpecs={"Chief": whole["Chief"]})
-    world.settle()
-    world.edit(tfReplicaSpecs=whole)
+    world.edit(tfReplicaSpecs={"Chief": whole["Chief"]}).settle().edit(tfReplicaSpecs=whole)
     world.settle()
     assert W0 not in world.names()
     assert completed(world) == "0"
@@ -160,13 +151,9 @@ def test_role_that_comes_back_keeps_its_completed_indexes_and_restarts():
 def test_resume_starts_a_new_run(document, kept):
     """All indexes of a collective run again; other jobs keep those that are completed."""
     world = succeed(running(document), W0)
-    world.edit(runPolicy={"suspend": True})
-    world.settle()
-    world.reap()
-    world.settle()
+    world.edit(runPolicy={"suspend": True}).settle().reap().settle()
     assert completed(world) == kept
-    world.edit(runPolicy={"suspend": False})
-    world.settle()
+    world.edit(runPolicy={"suspend": False}).settle()
     assert (W0 in world.names()) is not bool(kept)
     assert completed(world) == kept
 
@@ -175,13 +162,9 @@ def test_suspended_job_does_not_succeed_by_its_completed_indexes():
     """A scale-down of a suspended job leaves it suspended: what succeeded belongs to its past."""
     document = tfjob(Worker=2, PS=1, spec={"successPolicy": "AllWorkers"})
     world = succeed(running(document), W0)
-    world.edit(runPolicy={"suspend": True})
-    world.settle()
-    world.reap()
-    world.settle()
+    world.edit(runPolicy={"suspend": True}).settle().reap().settle()
     roles = world.job["spec"]["tfReplicaSpecs"]
-    world.edit(tfReplicaSpecs={**roles, "Worker": {**roles["Worker"], "replicas": 1}})
-    world.settle()
+    world.edit(tfReplicaSpecs={**roles, "Worker": {**roles["Worker"], "replicas": 1}}).settle()
     assert world.status["state"] == "Suspended"
 
 
@@ -192,8 +175,7 @@ def test_restart_of_a_whole_gang_starts_a_new_run(servers, again):
     world.end(W1, 137)
     world.step()
     assert sorted(named(world, "Pod", Delete)) == sorted(again)
-    world.settle()
-    world.reap()
+    world.settle().reap()
     world.extra["placements"] = dict.fromkeys((W0, W1, W2, "mnist-ps-0"), "node")
     world.settle()
     assert set(again) <= set(world.names())

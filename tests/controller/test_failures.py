@@ -45,8 +45,7 @@ def running(workers=2, **roles):
     world = World(tfjob(**{"Worker": {"replicas": workers, **AGAIN}, **roles})).settle()
     for pod in world.of("Pod"):
         pod["spec"]["nodeName"] = f"on-{pod['metadata']['name']}"
-    world.start()
-    return world.settle()
+    return world.start().settle()
 
 
 def told(world):
@@ -125,8 +124,7 @@ def test_first_failure_stays_until_the_gang_ran_whole_for_ten_minutes():
     fail(world, SECOND)
     world.settle()
     assert told(world) == (SECOND, 1)
-    world.start(FIRST)
-    world.settle()
+    world.start(FIRST).settle()
     assert told(world) == (SECOND, 1)
     world.start()
     world.pod(SECOND)["status"]["startTime"] = format_time(world.now)
@@ -153,8 +151,7 @@ def test_a_job_that_failed_keeps_it_and_one_that_succeeded_has_none():
     assert failed.conditions[-1] == "Failed T"
     message = failed.status["conditions"][-1]["message"]
     assert message == "TFJob team/mnist has failed because 1 Worker replica(s) failed."
-    dynamic.end(FIRST)
-    dynamic.settle()
+    dynamic.end(FIRST).settle()
     assert dynamic.conditions[-1] == "Succeeded T"
     assert (told(dynamic), dynamic.status.get("reason")) == (None, None)
 
@@ -163,14 +160,10 @@ def test_a_suspended_job_keeps_it_and_a_resumed_one_starts_anew():
     """Who suspends a job to look at it still reads why."""
     world = running()
     fail(world, SECOND)
-    world.settle()
-    world.edit(runPolicy={"suspend": True})
-    world.settle()
-    world.reap()
+    world.settle().edit(runPolicy={"suspend": True}).settle().reap()
     world.settle()
     assert told(world) == (SECOND, 1)
-    world.edit(runPolicy={"suspend": False})
-    world.settle()
+    world.edit(runPolicy={"suspend": False}).settle()
     assert told(world) is None
 
 

@@ -19,10 +19,7 @@ def running(*, restart="gang", policy=None):
     """Return the world of a gang of three workers that run."""
     job = tfjob(Worker=3, policy=policy, annotations={"muster.kubeflow.org/restart": restart})
     job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
-    world = World(job, backend=gang.EMBEDDED, placements=NODES, verdict=PLACED)
-    world.settle()
-    world.start()
-    world.settle()
+    world = World(job, backend=gang.EMBEDDED, placements=NODES, verdict=PLACED).run()
     world.extra["placements"] = {}
     return world
 
@@ -135,8 +132,7 @@ def test_losses_before_the_restart_are_one_restart():
     world.reap()
     world.extra["placements"] = NODES
     for _ in NODES:
-        world.settle()
-        world.start()
+        world.settle().start()
     removed = [it.name for it in world.writes if isinstance(it, Delete) and it.kind == "Pod"]
     assert removed == ["mnist-worker-0"]
     assert len([it for it in world.said if "it lost members" in it.message]) == 1
@@ -176,7 +172,6 @@ def test_gang_restarts_whole_after_a_crash_between_two_deletions(done, reaped):
         if reaped or round_:
             world.reap()
         world.extra["placements"] = dict.fromkeys(NODES.keys() - set(world.names()), "n4")
-        world.settle()
-        world.start()
+        world.settle().start()
     assert len(world.names()) == len(NODES)
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in world.of("Pod"))

@@ -40,9 +40,7 @@ def embedded(*, document=None, **observed):
 
 def running():
     """Return a world whose gang of two runs."""
-    world = embedded(placements=NODES, verdict=PLACED).settle()
-    world.start()
-    return world.settle()
+    return embedded(placements=NODES, verdict=PLACED).run()
 
 
 def scaled(world, count):
@@ -148,11 +146,9 @@ class TestVerdict:
         world = embedded(verdict=PLACED, placements=NODES).settle()
         assert world.status["gang"]["state"] == "Placed"
         assert world.status["state"] == "Created"
-        world.start("mnist-worker-0")
-        world.settle()
+        world.start("mnist-worker-0").settle()
         assert world.status["gang"]["state"] == "Placed"
-        world.start()
-        world.settle()
+        world.start().settle()
         assert world.status["gang"] == {
             "scheduler": "muster",
             "podGroup": "mnist",
@@ -203,8 +199,7 @@ class TestVerdict:
         world.settle()
         assert world.status["gang"]["summary"] == "2/4 running, 2 more wait"
         assert world.status["gang"]["placed"] == 4
-        world.start()
-        world.settle()
+        world.start().settle()
         assert world.status["gang"] == {
             "scheduler": "muster",
             "podGroup": "mnist",
@@ -260,8 +255,7 @@ class TestVerdict:
     def test_the_end_is_the_end_of_the_gang(self):
         """A finished job has no gang any more, and nobody brings its verdict back."""
         world = running()
-        world.end("mnist-worker-0")
-        world.settle()
+        world.end("mnist-worker-0").settle()
         assert "gang" not in world.status
         world.extra["verdict"] = WAITS
         world.settle()
@@ -483,8 +477,7 @@ class TestRefusal:
         world = self.half(until=START)
         lacks = replace(PLACED, state="Degraded", reason="NotEnoughTasks", placed=1)
         world.extra |= {"verdict": lacks, "placements": {}}
-        world.start()
-        assert world.settle().names() == ["mnist-worker-0"]
+        assert world.start().settle().names() == ["mnist-worker-0"]
         assert world.status["gang"]["state"] == "Placed"
         world.extra["refusal"] = refusal(until=START + 10)
         world.settle().reap()
@@ -493,8 +486,7 @@ class TestRefusal:
     def test_a_half_gang_that_ran_is_undone_again(self):
         """Its pod may have run before it was taken away; then nobody says anything of the gang."""
         world = self.half(until=START + 10)
-        world.start("mnist-worker-0")
-        world.settle().reap()
+        world.start("mnist-worker-0").settle().reap()
         assert {"Running T", "Restarting T"} & set(world.conditions)
         assert not world.settle().names()
         world.extra |= {"verdict": None, "placements": {}}
@@ -594,8 +586,7 @@ def test_running_gang_with_a_refused_replacement_keeps_its_other_members():
     assert (found["state"], found["reason"]) == ("Degraded", "CreationRefused")
     assert world.status["reason"] == "bad"
     assert world.requeue == START + 5
-    world.end("mnist-worker-0")
-    assert world.settle().status["state"] == "Succeeded"
+    assert world.end("mnist-worker-0").settle().status["state"] == "Succeeded"
 
 
 def test_a_scheduler_that_goes_missing_disturbs_nobody_who_runs():
@@ -628,8 +619,7 @@ def test_who_looks_at_the_group_is_told_once_for_every_change_of_reason():
 def test_a_member_that_is_being_replaced_alarms_nobody_on_the_group_either():
     """The condition tells it; a Warning would be one for every restart."""
     world = running()
-    world.end("mnist-worker-1", 137)
-    world.settle()
+    world.end("mnist-worker-1", 137).settle()
     lacks = replace(PLACED, state="Degraded", reason="NotEnoughTasks", placed=1)
     world.extra["verdict"] = lacks
     world.settle()
@@ -645,8 +635,7 @@ class TestNative:
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES).settle()
         for pod in world.of("Pod"):
             del pod["spec"]["schedulingGroup"]
-        world.settle()
-        world.start()
+        world.settle().start()
         assert world.settle().status["gang"]["reason"] == "GangNotEnforced"
         assert world.status["state"] == "Running"
         (told,) = [emit for emit in world.said if emit.reason == "GangNotEnforced"]
@@ -708,8 +697,7 @@ class TestNative:
 
     def test_successors_of_a_gang_that_goes_whole_wait_until_it_has_gone(self):
         """Its scheduler would count who is about to go, and let one of them start alone."""
-        world = World(tfjob(Worker=3), backend=gang.KUBERNETES).settle()
-        world.start()
+        world = World(tfjob(Worker=3), backend=gang.KUBERNETES).settle().start()
         for name in world.names():
             world.pod(name)["spec"]["nodeName"] = "n1"
         world.settle()
@@ -807,32 +795,23 @@ class TestKueue:
 
     def test_running_means_ready(self):
         """Running pods are not enough; ready ones are (M4)."""
-        world = World(tfjob(labels=QUEUED, Worker=2)).settle()
-        world.start()
+        world = World(tfjob(labels=QUEUED, Worker=2)).settle().start()
         world.pod("mnist-worker-1")["status"]["conditions"] = []
         assert world.settle().conditions == ["Created T"]
-        world.start()
-        assert world.settle().conditions == ["Created T", "Running T"]
+        assert world.start().settle().conditions == ["Created T", "Running T"]
 
     def test_a_restart_takes_it_away(self):
         """Running goes when a member is replaced, and comes back with all of them ready."""
         role = {"replicas": 2, "restartPolicy": "OnFailure"}
-        world = World(tfjob(labels=QUEUED, Worker=role)).settle()
-        world.start()
-        world.settle()
-        world.end("mnist-worker-1", 1)
-        world.settle()
+        world = World(tfjob(labels=QUEUED, Worker=role)).run().end("mnist-worker-1", 1).settle()
         assert world.conditions == ["Created T", "Restarting T"]
-        world.start()
-        assert world.settle().conditions == ["Created T", "Running T"]
+        assert world.start().settle().conditions == ["Created T", "Running T"]
 
     def test_what_has_succeeded_counts_as_ready(self):
         """A worker that is done does not take Running back."""
         spec = {"successPolicy": "AllWorkers"}
-        world = World(tfjob(labels=QUEUED, Worker=2, spec=spec)).settle()
-        world.end("mnist-worker-1")
-        world.start("mnist-worker-0")
-        assert world.settle().conditions == ["Created T", "Running T"]
+        world = World(tfjob(labels=QUEUED, Worker=2, spec=spec)).settle().end("mnist-worker-1")
+        assert world.start("mnist-worker-0").settle().conditions == ["Created T", "Running T"]
 
 
 THREE = {"mnist-launcher": "n0", "mnist-worker-0": "n0", "mnist-worker-1": "n1"}
@@ -844,8 +823,7 @@ def ring(backend, **observed):
     document = mpijob("v2beta1", worker=role(policy="Never"))
     world = World(document, backend=backend, secrets=SECRETS, **observed).settle()
     world.launch()
-    world.start()
-    return world.settle()
+    return world.start().settle()
 
 
 class TestFailedMembersThatAreNotReplaced:
@@ -870,8 +848,7 @@ class TestFailedMembersThatAreNotReplaced:
         """Its group asks for as many as there can be."""
         world = ring(gang.SCHEDULER_PLUGINS)
         assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 3
-        world.end("mnist-worker-0", 1)
-        world.settle()
+        world.end("mnist-worker-0", 1).settle()
         assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
         assert world.status["gang"]["state"] == "Running"
 
@@ -879,8 +856,7 @@ class TestFailedMembersThatAreNotReplaced:
         """A deleted worker is replaced and missed."""
         placed = replace(DEGRADED, state="Placed")
         world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
-        world.end("mnist-worker-0", 1)
-        world.settle()
+        world.end("mnist-worker-0", 1).settle()
         world.extra["placements"] = {}
         del world.objects["Pod", "mnist-worker-1"]
         world.settle()
@@ -1028,9 +1004,7 @@ class TestStart:
         """The deadline covers all restarts of a run, and the waits between them."""
         world = self.waiting(gang.EMBEDDED)
         world.extra["placements"] = NODES
-        world.settle()
-        world.start()
-        world.settle()
+        world.run()
         admitted = self.admission(world)
         world.extra |= {"placements": {}, "verdict": replace(WAITS, state=state)}
         for name in world.names():
@@ -1054,9 +1028,7 @@ class TestStart:
 
     def test_gang_placed_by_other_scheduler_before_this_operator_counts_from_the_start(self):
         """The status of an earlier operator has no time of admission."""
-        world = World(tfjob(Worker=2, policy={"activeDeadlineSeconds": 60})).settle()
-        world.start()
-        world.settle()
+        world = World(tfjob(Worker=2, policy={"activeDeadlineSeconds": 60})).run()
         world.backend, world.now = gang.EMBEDDED, START + 30
         world.extra = {"verdict": PLACED, "placements": {}}
         assert self.admission(world.settle()) == format_time(START)
@@ -1066,12 +1038,8 @@ class TestStart:
         """The pods of before its suspension still go when the gang is placed anew."""
         world = self.waiting(gang.EMBEDDED)
         world.extra["placements"] = NODES
-        world.settle()
-        world.start()
-        world.edit(runPolicy={"suspend": True})
-        world.settle()
-        world.edit(runPolicy={})
-        world.settle()
+        world.settle().start().edit(runPolicy={"suspend": True}).settle()
+        world.edit(runPolicy={}).settle()
         assert len(world.names()) == 2
         assert self.admission(world) is None
 
@@ -1086,11 +1054,7 @@ class TestStart:
         """Its old pods, which still go, are no start."""
         world = self.waiting(gang.EMBEDDED)
         world.extra["placements"] = NODES
-        world.settle()
-        world.start()
-        world.settle()
-        world.edit(runPolicy={"suspend": True, "activeDeadlineSeconds": 60})
-        world.settle()
+        world.run().edit(runPolicy={"suspend": True, "activeDeadlineSeconds": 60}).settle()
         world.edit(runPolicy={"activeDeadlineSeconds": 60})
         world.extra["placements"] = {}
         world.settle()

@@ -35,9 +35,7 @@ NO_RIGHTS = Context(lacking={"tfjob-controller": "may not create pods"})
 def running(*, policy=None, restarts="Never", backend=gang.NONE):
     """Return a job with a server and two workers, all of which run."""
     worker = {"replicas": 2, "restartPolicy": restarts}
-    world = World(tfjob(PS=1, Worker=worker, policy=policy), backend=backend).settle()
-    world.start()
-    return world.settle()
+    return World(tfjob(PS=1, Worker=worker, policy=policy), backend=backend).run()
 
 
 def broken(mistake, **more):
@@ -81,11 +79,9 @@ class TestInvalidWhileItRuns:
     def test_it_ends_with_its_programs(self, mistake):
         """Well, when the last worker has, and is cleaned up."""
         world = broken(mistake, policy={"cleanPodPolicy": "Running"})
-        world.end("mnist-worker-1")
-        world.settle()
+        world.end("mnist-worker-1").settle()
         assert world.status["state"] == "Invalid"
-        world.end("mnist-worker-0")
-        world.settle()
+        world.end("mnist-worker-0").settle()
         assert world.status["state"] == "Succeeded"
         world.reap()
         assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
@@ -93,10 +89,7 @@ class TestInvalidWhileItRuns:
     def test_it_can_be_suspended(self, mistake):
         """All goes, and it still says what is wrong with it."""
         world = broken(mistake)
-        world.edit(runPolicy={"suspend": True})
-        world.settle()
-        world.reap()
-        world.settle()
+        world.edit(runPolicy={"suspend": True}).settle().reap().settle()
         assert world.names() == []
         assert "Suspended T" in world.conditions
         assert world.status["state"] == "Invalid"
@@ -112,20 +105,15 @@ class TestInvalidWhileItRuns:
         """Its end is known; the successor comes once the spec can be read."""
         world = broken(mistake, restarts="OnFailure")
         spec = copy.deepcopy(running(restarts="OnFailure").job["spec"])
-        world.end("mnist-worker-1", 1)
-        world.settle()
+        world.end("mnist-worker-1", 1).settle()
         assert made_or_ended(world) == []
         assert world.conditions == ["Created T", "Restarting T"]
-        world.edit(**spec)
-        world.settle()
-        world.start()
+        world.edit(**spec).settle().start()
         assert world.settle().status["state"] == "Running"
 
     def test_a_mended_one_goes_on(self, mistake):
         """As if nothing had been."""
-        world = broken(mistake).settle()
-        world.edit(**copy.deepcopy(running().job["spec"]))
-        world.settle()
+        world = broken(mistake).settle().edit(**copy.deepcopy(running().job["spec"])).settle()
         assert made_or_ended(world) == []
         assert (world.status["state"], world.status.get("reason")) == ("Running", None)
 
@@ -146,15 +134,11 @@ def _taken(world):
 @pytest.mark.parametrize("trouble", [_wrong, _not_allowed, _taken])
 def test_a_launcher_is_held_back_whatever_is_wrong(trouble):
     """It would hold its room, and lead workers that are gone."""
-    world = World(mpijob("v2beta1"), secrets=SECRETS).settle()
-    world.start()
+    world = World(mpijob("v2beta1"), secrets=SECRETS).settle().start()
     world.launch()
     world.settle()
     trouble(world)
-    world.edit(runPolicy={"suspend": True})
-    world.settle()
-    world.reap()
-    world.settle()
+    world.edit(runPolicy={"suspend": True}).settle().reap().settle()
     assert (world.names(), world.counts("Launcher")) == ([], (0, 0, 0))
     assert world.objects["Job", "mnist-launcher"]["spec"]["suspend"] is True
 
@@ -163,8 +147,7 @@ def test_a_launcher_is_held_back_whatever_is_wrong(trouble):
 def test_a_limit_that_makes_no_sense_is_none(policy):
     """A deadline of less than nothing is not over."""
     world = running()
-    world.edit(runPolicy={policy: -5})
-    assert world.settle().status["state"] == "Invalid"
+    assert world.edit(runPolicy={policy: -5}).settle().status["state"] == "Invalid"
     assert "Failed T" not in world.conditions
 
 
@@ -179,8 +162,7 @@ def running_of(sort):
     world = World(document, secrets=SECRETS).settle()
     if world.names("Job"):
         world.launch()
-    world.start()
-    world.settle()
+    world.start().settle()
     world.writes.clear()
     return world
 
@@ -191,8 +173,7 @@ def test_every_sort_lives_on_without_its_roles(sort):
     world = running_of(sort)
     before = world.counts()
     del world.job["spec"][world.framework.spec_field]
-    world.edit()
-    world.settle()
+    world.edit().settle()
     assert made_or_ended(world) == []
     assert (world.status["state"], world.counts()) == ("Invalid", before)
 
@@ -272,18 +253,14 @@ class TestBlocked:
         """One has failed, and all are to begin anew: the others run until they can."""
         document = tfjob(Worker={"replicas": 2, "restartPolicy": "OnFailure"})
         document["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
-        world = World(document, backend=gang.SCHEDULER_PLUGINS).settle()
-        world.start()
-        world.settle()
+        world = World(document, backend=gang.SCHEDULER_PLUGINS).run()
         world.context = Context(missing="its API is not served")
         world.end("mnist-worker-0", 1)
         world.writes.clear()
         world.settle()
         assert made_or_ended(world) == []
         world.context = Context()
-        world.settle()
-        world.reap()
-        world.settle()
+        world.settle().reap().settle()
         assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
         assert {world.pod(name).get("status") for name in world.names()} == {None}
 
@@ -291,15 +268,12 @@ class TestBlocked:
         """It ends with its programs."""
         world = running()
         world.context = NO_RIGHTS
-        world.end("mnist-worker-0")
-        world.end("mnist-worker-1")
+        world.end("mnist-worker-0").end("mnist-worker-1")
         assert world.settle().status["state"] == "Succeeded"
 
     def test_it_can_be_suspended(self):
         """What was asked for is done as far as it may be."""
         world = running()
         world.context = NO_RIGHTS
-        world.edit(runPolicy={"suspend": True})
-        world.settle()
-        world.reap()
+        world.edit(runPolicy={"suspend": True}).settle().reap()
         assert world.settle().names() == []

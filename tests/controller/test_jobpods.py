@@ -114,9 +114,7 @@ def test_only_failures_of_the_program_count_as_restarts(policy, reason, conditio
     document = tfjob(Worker={"replicas": 2, "restartPolicy": policy}, policy={"backoffLimit": 2})
     made = World(document).settle()
     for _ in range(2):
-        made.start()
-        made.settle()
-        made.end("mnist-worker-1", None, reason=reason)
+        made.start().settle().end("mnist-worker-1", None, reason=reason)
         made.pod("mnist-worker-1")["status"]["conditions"] = list(conditions)
         failed_uid = made.pod("mnist-worker-1")["metadata"]["uid"]
         made.settle()
@@ -129,11 +127,7 @@ def test_only_failures_of_the_program_count_as_restarts(policy, reason, conditio
 
 def test_disruption_under_never_fails_the_job():
     """The author's policy forbids a replacement, whatever ended the pod."""
-    made = World(tfjob(Worker=2)).settle()
-    made.start()
-    made.settle()
-    made.end("mnist-worker-1", None, reason="Terminated")
-    made.settle()
+    made = World(tfjob(Worker=2)).run().end("mnist-worker-1", None, reason="Terminated").settle()
     assert "Failed T" in made.conditions
 
 

@@ -26,8 +26,7 @@ def copy_of(document):
 def test_finished_copy_with_ttl_is_kept(code):
     """A copy that expired before the manager read its end would be created and run again."""
     world = World(copy_of(tfjob(policy={"ttlSecondsAfterFinished": 0}, Worker=1))).settle()
-    world.end("mnist-worker-0", code)
-    world.settle()
+    world.end("mnist-worker-0", code).settle()
     assert world.status["completionTime"]
     assert world.requeue is None
     world.now += 1e6
@@ -38,8 +37,7 @@ def test_launcher_of_finished_copy_gets_no_ttl():
     """The launcher's batch Job of a copy stays with the copy."""
     world = mpi_world("v2beta1", policy={"ttlSecondsAfterFinished": 0})
     copy_of(world.job)
-    world.close()
-    world.settle()
+    world.close().settle()
     assert world.status["completionTime"]
     assert "ttlSecondsAfterFinished" not in world.objects["Job", "mnist-launcher"]["spec"]
     assert not [a for a in world.step() if isinstance(a, Delete | Patch)]
@@ -98,14 +96,12 @@ def test_resumed_copy_explains_itself_in_its_newest_condition():
     """Kueue creates copies suspended, so the newest condition is often the end of that."""
     world = waiting(copy_of(tfjob(policy={"suspend": True})))
     assert conditions(world)["Suspended"] == "TFJob mnist is suspended."
-    world.edit(runPolicy={"suspend": False})
-    world.settle()
+    world.edit(runPolicy={"suspend": False}).settle()
     assert conditions(world) == {
         "Created": "TFJob mnist is created.",
         "Suspended": "TFJob mnist is resumed. Waiting: 1 of 2 workers fits",
     }
-    world.edit(runPolicy={"suspend": True})
-    world.settle()
+    world.edit(runPolicy={"suspend": True}).settle()
     assert conditions(world)["Suspended"] == "TFJob mnist is suspended."
 
 
@@ -116,8 +112,7 @@ def test_copy_that_runs_explains_nothing():
     world.extra |= {"placements": nodes, "verdict": replace(WAITS, state="Placed", message="")}
     world.settle()
     assert conditions(world) == {"Created": "TFJob mnist is created."}
-    world.start()
-    world.settle()
+    world.start().settle()
     assert conditions(world)["Created"] == "TFJob mnist is created."
 
 
@@ -137,10 +132,7 @@ def test_long_verdict_of_copy_is_cut():
 
 def failed(document):
     """Return the world of a job one of whose workers has failed on its node."""
-    world = World(document).settle()
-    world.start()
-    world.settle()
-    world.end("mnist-worker-1", 3)
+    world = World(document).run().end("mnist-worker-1", 3)
     pod = world.pod("mnist-worker-1")
     pod["spec"]["nodeName"] = "n1"
     state = pod["status"]["containerStatuses"][0]["state"]

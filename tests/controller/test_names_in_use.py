@@ -15,9 +15,7 @@ NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
 
 def again(*, used, backend=gang.EMBEDDED, policy=None):
     """Return the world of a job that was deleted and applied again while pods terminate."""
-    old = World(tfjob(Worker=3), backend=gang.NONE)
-    old.settle()
-    old.start()
+    old = World(tfjob(Worker=3), backend=gang.NONE).settle().start()
     world = World(tfjob(Worker=3, policy=policy), backend=backend, placements=NODES)
     for number in used:
         pod = old.pod(f"mnist-worker-{number}")
@@ -70,9 +68,7 @@ def test_name_beyond_the_minimum_does_not_delay_the_gang():
 def test_replacement_of_single_member_waits_for_its_own_name_only():
     """A terminating member does not delay the replacement of another one."""
     world = again(used=[])
-    world.settle()
-    world.start()
-    world.settle()
+    world.run()
     world.pod("mnist-worker-1")["metadata"]["deletionTimestamp"] = edge.format_time(START)
     del world.objects["Pod", "mnist-worker-2"]
     assert created(world) == ["mnist-worker-2"]

@@ -96,8 +96,7 @@ def resolved(world, host, domain):
 @given(document=jobs(), domain=st.sampled_from(("", "cluster.local")))
 def test_every_name_that_a_pod_is_told_is_one_pod_of_its_job(document, domain):
     """Whatever the kind, its options, and how many services it has."""
-    world = World(document, context=Context(cluster_domain=domain), secrets=SECRETS)
-    world.settle()
+    world = World(document, context=Context(cluster_domain=domain), secrets=SECRETS).settle()
     assert world.status.get("state") != "Invalid", world.status
     pods = set(world.names()) | set(world.names("Job"))
     hosts = told(world)
@@ -117,8 +116,7 @@ def test_every_name_that_a_pod_is_told_is_one_pod_of_its_job(document, domain):
 @pytest.mark.parametrize("kind", ROLES)
 def test_one_service_comes_before_the_pods_and_selects_all(kind):
     """Headless, without ports, with the job's labels; it names what is ready, as others do."""
-    world = World(of_kind(kind, annotations=ASKED, **dict.fromkeys(ROLES[kind][-2:], 1)))
-    world.settle()
+    world = World(of_kind(kind, annotations=ASKED, **dict.fromkeys(ROLES[kind][-2:], 1))).settle()
     creates = [w.doc for w in world.writes if isinstance(w, Create)]
     kinds = [doc["kind"] for doc in creates]
     assert kinds.count("Service") == 1
@@ -153,23 +151,17 @@ def test_nothing_is_written_of_it_after_it_was_made():
     exits = {"Worker": {**worker, "restartPolicy": "ExitCode"}}
     world = World(tfjob(annotations=ASKED, policy={"cleanPodPolicy": "All"}, **exits)).settle()
     before = len(world.writes)
-    world.start()
-    world.settle()
-    world.end("mnist-worker-1", 137)
-    world.settle().reap()
-    world.settle()
+    world.start().settle().end("mnist-worker-1", 137)
+    world.settle().reap().settle()
     assert len(world.names()) == 3
     for count in (5, 2):
         world.edit(tfReplicaSpecs={"Worker": {**exits["Worker"], "replicas": count}})
-        world.settle().reap()
-        world.settle()
+        world.settle().reap().settle()
     for suspend in (True, False):
-        world.edit(runPolicy={"suspend": suspend, "cleanPodPolicy": "All"})
-        world.settle().reap()
+        world.edit(runPolicy={"suspend": suspend, "cleanPodPolicy": "All"}).settle().reap()
         world.settle()
     assert len(world.names()) == 2
-    world.end("mnist-worker-0", 0)
-    world.settle()
+    world.end("mnist-worker-0", 0).settle()
     assert "Succeeded T" in world.conditions
     assert services(world, before) == []
 
@@ -197,9 +189,7 @@ def test_a_job_keeps_the_names_that_its_pods_know(first, then):
     assert spec(world.of("Pod")) == spec(pods)
     assert services(world, before) == []
     for suspend in (True, False):
-        world.edit(runPolicy={"suspend": suspend})
-        world.settle().reap()
-        world.settle()
+        world.edit(runPolicy={"suspend": suspend}).settle().reap().settle()
     assert sorted(world.names("Service")) == (
         ["mnist"] if then else ["mnist-worker-0", "mnist-worker-1"]
     )

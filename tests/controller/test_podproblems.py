@@ -22,8 +22,7 @@ def running(policy="OnFailure", *, workers=1, sidecar=""):
     world = World(document).settle()
     for pod in world.of("Pod"):
         pod["spec"]["nodeName"] = "n1"
-    world.start()
-    return world.settle()
+    return world.start().settle()
 
 
 def container(name="tensorflow", *, ready=False, restarts=0, last=None, **state):
@@ -78,9 +77,7 @@ def test_crash_loop_is_reported_with_restarts_reason_and_last_exit():
 def test_restarts_count_replaced_pods_and_containers():
     """The count of replaced pods stays as it is."""
     world = running()
-    world.end(W0, 137)
-    world.settle()
-    world.start()
+    world.end(W0, 137).settle().start()
     world.pod(W0)["status"]["containerStatuses"] = [container(restarts=2, running={}, ready=True)]
     world.settle()
     assert world.status["restarts"] == 3
@@ -125,8 +122,7 @@ def test_pod_that_is_not_ready_is_reported_after_two_minutes(phase, state, init,
     what = f"Container {name} of pod" if name else "Pod"
     text = f"{what} {W0} on node n1 is in phase {reason} since {BEGUN}."
     assert world.status["reason"] == text
-    world.start()
-    world.settle()
+    world.start().settle()
     assert "reason" not in world.status
 
 

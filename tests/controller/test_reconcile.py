@@ -27,21 +27,17 @@ NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 
 def test_a_job_runs_and_succeeds():
     """Two workers are created with their services, run, end well, and the job with them."""
-    world = World(tfjob(Worker=2))
-    world.settle()
+    world = World(tfjob(Worker=2)).settle()
     assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
     assert world.names("Service") == world.names()
     assert world.conditions == ["Created T"]
     assert world.status["state"] == "Created"
-    world.start()
-    world.settle()
+    world.start().settle()
     assert world.conditions == ["Created T", "Running T"]
     assert world.counts() == (2, 0, 0)
-    world.end("mnist-worker-1")
-    world.settle()
+    world.end("mnist-worker-1").settle()
     assert world.counts() == (1, 1, 0)
-    world.end("mnist-worker-0")
-    world.settle()
+    world.end("mnist-worker-0").settle()
     assert world.conditions == ["Created T", "Running F", "Succeeded T"]
     assert world.counts() == (0, 2, 0)
     assert world.status["state"] == "Succeeded"
@@ -79,9 +75,7 @@ def test_the_node_that_is_named_to_another_scheduler_stays():
 def test_s19_a_gang_that_makes_room_restarts_whole():
     """Running ends at once and active with the last pod; no restart is counted, one event told."""
     limited = tfjob(Worker=2, spec={"runPolicy": {"backoffLimit": 1}})
-    world = World(limited, backend=gang.EMBEDDED, placements=NODES).settle()
-    world.start()
-    world.settle()
+    world = World(limited, backend=gang.EMBEDDED, placements=NODES).run()
     text = "preempt: evicted for TFJob team/large"
     word = Verdict("muster", "Released", "mnist", 2, reason="Preempted", message=text)
     world.extra = {"placements": {}, "verdict": word}
@@ -96,9 +90,7 @@ def test_s19_a_gang_that_makes_room_restarts_whole():
     world.settle()
     assert world.status["replicaStatuses"] == {"Worker": {}}
     world.extra = {"placements": NODES, "verdict": Verdict("muster", "Placed", "mnist", 2)}
-    world.settle()
-    world.start()
-    world.settle()
+    world.run()
     assert world.conditions == ["Created T", "Running T"]
     assert world.counts() == (2, 0, 0)
 
@@ -143,8 +135,7 @@ def test_a_container_that_cannot_start_is_in_the_status_until_it_does(
     assert told.startswith(f"Container tensorflow of pod mnist-worker-1 {cure}")
     assert "`kubectl describe pod mnist-worker-1` shows more" in told
     assert "ErrResourceExists" not in {emit.reason for emit in world.said}
-    world.start()
-    world.settle()
+    world.start().settle()
     assert "reason" not in world.job["status"]
 
 
@@ -253,17 +244,11 @@ def test_under_the_allocator_only_pods_of_others_are_told_of_one_by_one():
 def test_what_alarms_and_what_does_not():
     """A failure and a restart are Warnings, whatever their cause; all else is no alarm."""
     role = {"replicas": 1, "restartPolicy": "ExitCode"}
-    world = World(tfjob(policy={"suspend": True}, Worker=role)).settle()
-    world.edit(runPolicy={})
+    world = World(tfjob(policy={"suspend": True}, Worker=role)).settle().edit(runPolicy={})
     for code in (137, 1):
-        world.settle()
-        world.start()
-        world.settle()
-        world.end("mnist-worker-0", code)
+        world.run().end("mnist-worker-0", code)
     world.settle()
-    done = World(tfjob(Worker=1)).settle()
-    done.end("mnist-worker-0")
-    done.settle()
+    done = World(tfjob(Worker=1)).settle().end("mnist-worker-0").settle()
     told = {e.reason: e.type for e in (*world.said, *done.said) if e.reason.startswith("TFJob")}
     assert told == {
         "TFJobCreated": "Normal",
@@ -279,10 +264,7 @@ def test_what_alarms_and_what_does_not():
 def test_exit_codes_are_told_once():
     """Each end is told when it is first counted; a later one tells only of its own role."""
     world = World(tfjob(PS=1, Worker={"replicas": 2}, spec={"successPolicy": "AllWorkers"}))
-    world.settle()
-    world.end("mnist-worker-1")
-    world.settle()
-    world.settle()
+    world.settle().end("mnist-worker-1").settle().settle()
     told = [emit.message for emit in world.said if emit.reason == "ExitedWithCode"]
     assert told == ["Pod: team.mnist-worker-1 exited with code 0"]
 
@@ -293,12 +275,10 @@ def test_a_large_jobs_ends_are_told_together():
     world = World(tfjob(Worker=role, spec={"successPolicy": "AllWorkers"})).settle()
     for index in range(39):
         world.end(f"mnist-worker-{index}")
-    world.end("mnist-worker-39", 137)
-    world.settle()
+    world.end("mnist-worker-39", 137).settle()
     told = [emit.message for emit in world.said if emit.reason == "ExitedWithCode"]
     assert told == ["Pod: team.mnist-worker-39 exited with code 137"]
-    world.end("mnist-worker-39")
-    world.settle()
+    world.end("mnist-worker-39").settle()
     told = [emit.message for emit in world.said if emit.reason == "ExitedWithCode"]
     assert told[1:] == [
         "Pods: 40 team.mnist-worker-0 … team.mnist-worker-39 exited with code 0",
@@ -314,20 +294,16 @@ def test_a_large_jobs_ends_are_told_together():
 )
 def test_notices_come_once_per_generation(reason, policy, spec):
     """What is not heeded is told of, and again when the spec changes."""
-    world = World(tfjob(policy=policy, spec=spec), backend=gang.SCHEDULER_PLUGINS).settle()
-    world.start()
-    world.settle()
+    world = World(tfjob(policy=policy, spec=spec), backend=gang.SCHEDULER_PLUGINS).run()
     assert world.reasons().count(reason) == 1
-    world.edit()
-    world.settle()
+    world.edit().settle()
     assert world.reasons().count(reason) == 2
 
 
 def test_another_scheduler_is_told_of_once_per_job():
     """Not of each generation: nothing about it can be overlooked."""
     theirs = make_template(scheduler="theirs")
-    world = World(tfjob(Worker={"template": theirs}), backend=gang.KUBE_BATCH).settle()
-    world.edit()
+    world = World(tfjob(Worker={"template": theirs}), backend=gang.KUBE_BATCH).settle().edit()
     world.settle()
     assert world.reasons().count("SetPodTemplateSchedulerName") == 1
 
@@ -391,9 +367,7 @@ def test_whose_end_is_waited_for_is_told_if_it_lasts():
 
 def test_a_job_that_ended_under_another_operator_gets_its_state():
     """The printer column needs the word, and the TTL when that was; nothing else is touched."""
-    world = World(tfjob(Worker=1)).settle()
-    world.end("mnist-worker-0")
-    world.settle()
+    world = World(tfjob(Worker=1)).settle().end("mnist-worker-0").settle()
     before = dict(world.status)
     del world.status["state"]
     world.now += 60

@@ -21,8 +21,7 @@ PLACED = Verdict("muster", "Placed", "mnist", min_member=1, placed=1)
 def running(policy="ExitCode", *, annotations=None, **fields):
     """Return the world of a job of one worker that runs."""
     worker = {"replicas": 1, "restartPolicy": policy}
-    world = World(tfjob(Worker=worker, annotations=annotations), **fields)
-    world.settle()
+    world = World(tfjob(Worker=worker, annotations=annotations), **fields).settle()
     start(world)
     return world
 
@@ -72,8 +71,7 @@ def test_back_off_doubles_with_each_failure(policy, backend):
     placed = {"placements": {W0: "node"}, "verdict": PLACED} if backend.embedded else {}
     world = World(
         tfjob(Worker={"replicas": 1, "restartPolicy": policy}), backend=backend, **placed
-    )
-    world.settle()
+    ).settle()
     if backend is gang.VOLCANO:
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
         world.settle()

@@ -14,19 +14,14 @@ W = [f"mnist-worker-{i}" for i in range(4)]
 
 def running(document, **fields):
     """Return the world of a job whose pods run."""
-    world = World(document, **fields)
-    world.settle()
-    world.start()
-    return world.settle()
+    return World(document, **fields).run()
 
 
 def scale(world, replicas, type_="Worker"):
     """Ask for another number of pods of a role."""
     field = world.framework.spec_field
     roles = world.job["spec"][field]
-    world.edit(**{field: {**roles, type_: {**roles[type_], "replicas": replicas}}})
-    world.settle()
-    world.reap()
+    world.edit(**{field: {**roles, type_: {**roles[type_], "replicas": replicas}}}).settle().reap()
     return world.settle()
 
 
@@ -34,9 +29,7 @@ def scale(world, replicas, type_="Worker"):
 def test_running_surplus_of_a_job_that_ends_is_deleted(policy):
     """A scale-down that ends the job leaves no pod that runs forever."""
     world = running(of_kind("JAXJob", policy={"cleanPodPolicy": policy}, Worker=4))
-    world.end(W[0])
-    world.end(W[1])
-    world.settle()
+    world.end(W[0]).end(W[1]).settle()
     scale(world, 2)
     assert "Succeeded T" in world.conditions
     assert world.names() == W[:2]
@@ -49,8 +42,7 @@ def test_pending_surplus_of_a_finished_job_is_deleted_and_ended_surplus_stays():
         world.end(name)
     world.settle()
     world.pod(W[2])["status"] = {"phase": "Pending"}
-    world.end(W[2], 0)
-    world.settle()
+    world.end(W[2], 0).settle()
     assert "Succeeded T" in world.conditions
     world.pod(W[1])["status"] = {"phase": "Pending"}
     scale(world, 1)
@@ -60,8 +52,7 @@ def test_pending_surplus_of_a_finished_job_is_deleted_and_ended_surplus_stays():
 def test_surplus_of_a_running_job_is_deleted_whatever_its_phase():
     """As long as the job is not finished its surplus goes, also what has ended."""
     world = running(of_kind("JAXJob", Worker=4))
-    world.end(W[3])
-    world.settle()
+    world.end(W[3]).settle()
     assert scale(world, 2).names() == W[:2]
 
 
@@ -80,8 +71,7 @@ def test_surplus_is_deleted_while_the_gang_scheduler_is_missing():
     """Only pods that would be created again wait for the scheduler."""
     world = running(tfjob(Chief=1, Worker=3), backend=gang.VOLCANO)
     world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
-    world.settle()
-    world.start()
+    world.settle().start()
     world.context = Context(missing="it is not installed")
     assert scale(world, 2).names() == ["mnist-chief-0", *W[:2]]
 
@@ -90,8 +80,7 @@ def test_surplus_of_an_invalid_job_stays():
     """A mistake in the spec takes down nothing that runs."""
     world = running(tfjob(Chief=1, Worker=3))
     roles = world.job["spec"]["tfReplicaSpecs"]
-    world.edit(tfReplicaSpecs={"Chief": {**roles["Chief"], "replicas": 2}})
-    world.settle()
+    world.edit(tfReplicaSpecs={"Chief": {**roles["Chief"], "replicas": 2}}).settle()
     assert world.status["state"] == "Invalid"
     assert world.names() == ["mnist-chief-0", *W[:3]]
 

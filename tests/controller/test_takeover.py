@@ -89,10 +89,7 @@ def test_a_successor_is_found_by_the_service_of_old():
     policy = {"restartPolicy": "OnFailure"}
     world = in_flight("tf-operator-1.0-tfjob")
     merge(world.job["spec"]["tfReplicaSpecs"]["Worker"], policy)
-    world.settle()
-    world.end("mnist-worker-1", 1)
-    world.settle()
-    world.settle()
+    world.settle().end("mnist-worker-1", 1).settle().settle()
     labels = world.pod("mnist-worker-1")["metadata"]["labels"]
     assert "tf-replica-type" not in labels
     selector = world.objects["Service", "mnist-worker-1"]["spec"]["selector"]
@@ -102,9 +99,7 @@ def test_a_successor_is_found_by_the_service_of_old():
 def test_a_launcher_that_finished_meanwhile_is_not_run_again():
     """Its end is the job's."""
     world = in_flight("mpi-operator-0.8-mpijob")
-    world.close("mnist-launcher")
-    world.end("mnist-launcher-x7k2p")
-    world.settle()
+    world.close("mnist-launcher").end("mnist-launcher-x7k2p").settle()
     assert world.status["state"] == "Succeeded"
     assert not [w for w in world.writes if isinstance(w, Create)]
 
@@ -127,23 +122,19 @@ def test_a_launcher_that_is_gone_by_its_ttl_is_not_run_again():
 )
 def test_a_pod_that_is_not_understood_stays(name, labels):
     """As long as the job runs: nobody knows whose work it would end."""
-    world = World(tfjob(Worker=2)).settle()
-    world.start()
+    world = World(tfjob(Worker=2)).settle().start()
     stray = {**world.pod("mnist-worker-0"), "status": {"phase": "Running"}}
     metadata = {**stray["metadata"], "name": name, "uid": "uid-stray", "labels": labels}
     world.objects["Pod", name] = {**stray, "metadata": metadata}
     world.settle()
     assert done(world, Delete) == []
-    world.edit(runPolicy={"suspend": True})
-    world.settle()
-    world.reap()
+    world.edit(runPolicy={"suspend": True}).settle().reap()
     assert world.settle().names() == []
 
 
 def test_a_pod_under_a_wanted_name_has_that_place():
     """Whatever somebody has made of its labels."""
-    world = World(tfjob(Worker=2)).settle()
-    world.start()
+    world = World(tfjob(Worker=2)).settle().start()
     world.pod("mnist-worker-1")["metadata"]["labels"][names.REPLICA_INDEX] = "7"
     world.pod("mnist-worker-0")["metadata"]["labels"][names.REPLICA_TYPE] = "ps"
     world.settle()

@@ -39,10 +39,7 @@ class Away(World):
 @pytest.fixture
 def away():
     """Return a world whose gang of two ran, before its second node went silent."""
-    began = World(tfjob(Worker=2), backend=gang.EMBEDDED, placements=NODES, verdict=PLACED)
-    began.settle()
-    began.start()
-    began.settle()
+    began = World(tfjob(Worker=2), backend=gang.EMBEDDED, placements=NODES, verdict=PLACED).run()
     world = Away(began.job, backend=gang.EMBEDDED, placements={}, verdict=PLACED)
     world.objects = began.objects
     return world
@@ -106,8 +103,7 @@ def test_its_node_is_fenced(away):
     del away.objects["Pod", W1]
     away.settle()
     assert away.pod(W1)["spec"]["nodeName"] == "n2"
-    away.start()
-    assert away.settle().status["gang"]["state"] == "Running"
+    assert away.start().settle().status["gang"]["state"] == "Running"
 
 
 def test_it_is_heard_of_again(away):
@@ -140,8 +136,7 @@ def test_the_others_of_a_gang_that_restarts_as_a_whole(away):
     """The lost member is to go with them: if it is heard of again it would be of another run."""
     away.job["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
     away.job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
-    away.end("mnist-worker-0", 1)
-    away.settle()
+    away.end("mnist-worker-0", 1).settle()
     assert "deletionTimestamp" in away.pod(W1)["metadata"]
 
 
@@ -150,8 +145,7 @@ def test_many_nodes():
     workers = {f"mnist-worker-{i}": f"n{i}" for i in range(6)}
     world = Away(tfjob(Worker=6), backend=gang.EMBEDDED, placements=workers, verdict=PLACED)
     world.marked = lambda pod: replace(pod, unreachable=pod.phase == "Running")
-    world.settle()
-    world.start()
+    world.settle().start()
     told = world.settle().status["gang"]
     assert "6 pod(s) on unreachable node(s) n0, n1, n2 and 3 more may" in told["message"]
 

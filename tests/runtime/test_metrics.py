@@ -130,8 +130,7 @@ def test_a_failure_counts_whatever_its_reason():
     """A launcher's batch Job gives its own reason, which tells nothing of the transition."""
     made = mpijobs.world("v2beta1")
     made.launch()
-    made.settle()
-    made.close(end="Failed", failed=7, reason="BackoffLimitExceeded", message="too often")
+    made.settle().close(end="Failed", failed=7, reason="BackoffLimitExceeded", message="too often")
     emitted = [action for action in made.decide() if isinstance(action, Emit)]
     counted = [(emit.transition, emit.reason) for emit in emitted if emit.transition]
     assert counted == [(names.Condition.FAILED, "BackoffLimitExceeded")]

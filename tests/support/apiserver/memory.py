@@ -40,7 +40,10 @@ def copied(value):
 
 
 class World:
-    """One job, its children, a clock that stands still, and everything that was said."""
+    """One job, its children, a clock that stands still, and everything that was said.
+
+    Methods that change something return the world, so that calls can be chained.
+    """
 
     def __init__(self, document, *, backend=gang.NONE, context=None, **observed):
         self.job = copied(document)
@@ -182,6 +185,11 @@ class World:
                 "phase": "Running",
                 "conditions": [{"type": "Ready", "status": "True"}],
             }
+        return self
+
+    def run(self):
+        """Settle, let all pods run, and settle again."""
+        return self.settle().start().settle()
 
     def launch(self, name="mnist-launcher", *, phase="Running", suffix="abcde"):
         """Let a batch Job make its next pod; return the pod's name."""
@@ -203,6 +211,7 @@ class World:
         # Only a good end has a time of its own.
         time = {"completionTime": edge.format_time(self.now)} if end == "Complete" else {}
         self.objects["Job", name]["status"] = {"conditions": [ended], "failed": failed, **time}
+        return self
 
     def end(self, name, code=0, *, reason=""):
         """Let a pod's program exit; no code: its node was lost."""
@@ -212,17 +221,20 @@ class World:
             container = self.framework.pods.container or "main"
             status["containerStatuses"] = [{"name": container, "state": state}]
         self.pod(name)["status"] = status
+        return self
 
     def reap(self):
         """Let everything that is being deleted be gone."""
         for key, found in list(self.objects.items()):
             if "deletionTimestamp" in found["metadata"]:
                 del self.objects[key]
+        return self
 
     def edit(self, **spec):
         """Change fields of the job's spec; the generation grows."""
         self.job["spec"].update(spec)
         self.job["metadata"]["generation"] += 1
+        return self
 
     def clone(self):
         """Return a world that is as this one and goes its own way."""
