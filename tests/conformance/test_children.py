@@ -323,8 +323,7 @@ class TestOthers:
             "kind": kind,
         }
         world.objects[kind, "mnist"] = stranger
-        world.now += 61
-        assert not world.settle().names()
+        assert not world.wait(61).settle().names()
         assert world.status["state"] == "Blocked"
         assert set(world.objects) == {(kind, "mnist")}
         del world.objects[kind, "mnist"]
@@ -359,8 +358,7 @@ class TestOthers:
         """If it is still there after the grace, the job is blocked."""
         world = World(tfjob(Worker=1))
         world.objects["Pod", "mnist-worker-0"] = stray(owner="uid of the old job", labels=FULL)
-        world.settle()
-        world.now += 61
+        world.settle().wait(61)
         assert world.settle().status["state"] == "Blocked"
 
     def test_of_two_pods_on_a_place_the_oldest_stays(self):

@@ -42,8 +42,7 @@ def test_the_gang_of_a_pytorch_job(row, backend):
     document = of_kind("PyTorchJob", policy=run_policy, spec=spec, **roles)
     world = World(document, backend=backend)
     world.extra = {"placements": {}} if backend.embedded else {}
-    world.now += reconcile.FIRST_VERDICT
-    world.settle()
+    world.wait(reconcile.FIRST_VERDICT).settle()
     assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == wanted
     assert gangs.minimum(load(FRAMEWORKS["PyTorchJob"], document)) == wanted
 

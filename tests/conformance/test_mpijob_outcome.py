@@ -161,8 +161,7 @@ def led(*workers, **fields):
     made.launch()
     for index, state in enumerate(workers):
         become(made, f"mnist-worker-{index}", state)
-    made.settle()
-    return made
+    return made.settle()
 
 
 @pytest.mark.parametrize(
@@ -184,8 +183,7 @@ def test_v3_the_launchers_success_is_the_jobs():
     become(made, "mnist-worker-0", "Failed")
     made.close()
     over = edge.format_time(made.now)
-    made.now += 100
-    made.settle()
+    made.wait(100).settle()
     assert made.conditions == ["Created T", "Running F", "Succeeded T"]
     assert made.status["completionTime"] == over
 
@@ -345,9 +343,7 @@ def test_a_worker_that_ends_before_its_launcher_is_there_ends_the_job(phase):
 def test_v8_an_end_without_having_run(end, last):
     """It is said that nobody saw it run."""
     made = world("v2beta1")
-    made.close(end=end)
-    made.now += 100
-    made.settle()
+    made.close(end=end).wait(100).settle()
     assert made.conditions == ["Created T", "Running F", last]
     told = made.status["conditions"][1]
     over = made.status["completionTime"]
@@ -365,8 +361,7 @@ def test_the_batch_job_keeps_to_the_limits_itself():
     made.pod("mnist-worker-0")["status"]["containerStatuses"] = [
         {"name": "main", "restartCount": 9, "state": {"running": {}}}
     ]
-    made.now += 60
-    made.settle()
+    made.wait(60).settle()
     assert made.conditions == ["Created T", "Running T"]
 
 

@@ -402,8 +402,7 @@ def test_the_batch_job_may_go_once_the_end_is_written(clean):
     """Not before: an operator that was away would find no launcher, and make another one."""
     policy = {"ttlSecondsAfterFinished": 9, "cleanPodPolicy": clean}
     made = world("v2beta1", policy=policy)
-    made.close()
-    made.step()
+    made.close().step()
     assert made.conditions[-1] == "Succeeded T"
     assert "ttlSecondsAfterFinished" not in made.objects["Job", LAUNCHER]["spec"]
     made.settle()

@@ -17,8 +17,7 @@ RANKED = ("PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
 
 def suspended(world, *, suspend):
     """Change only `suspend`."""
-    world.edit(runPolicy={**world.job["spec"].get("runPolicy", {}), "suspend": suspend})
-    return world
+    return world.edit(runPolicy={**world.job["spec"].get("runPolicy", {}), "suspend": suspend})
 
 
 def ran(**policy):
@@ -111,8 +110,7 @@ class TestSuspend:
         assert world.conditions == ["Created T", "Running F", "Suspended T"]
         told = [(c["reason"], c["message"]) for c in world.status["conditions"][1:]]
         assert told == [(f"{kind}Suspended", f"{kind} mnist is suspended.")] * 2
-        world.reap()
-        world.now += 100
+        world.reap().wait(100)
         suspended(world.settle(), suspend=False).settle()
         assert world.conditions == ["Created T", "Running F", "Suspended F"]
         assert world.status["startTime"] == edge.format_time(START + 100)
@@ -141,8 +139,7 @@ class TestSuspend:
 
     def test_restarts_start_anew_on_resume(self):
         """A resumed job has its whole backoffLimit again."""
-        world = ran(backoffLimit=2)
-        world.end("mnist-worker-0", 1).settle()
+        world = ran(backoffLimit=2).end("mnist-worker-0", 1).settle()
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
         suspended(world, suspend=True).settle()
         world.reap()
@@ -151,8 +148,7 @@ class TestSuspend:
 
     def test_a_finished_job_ignores_suspend(self):
         """Its conditions stay, and it is cleaned up as its policy says."""
-        world = ran()
-        world.end("mnist-worker-0").settle()
+        world = ran().end("mnist-worker-0").settle()
         before = world.conditions
         suspended(world, suspend=True).settle()
         assert world.conditions == before
@@ -160,8 +156,7 @@ class TestSuspend:
 
     def test_one_that_succeeds_as_it_is_suspended_has_succeeded(self):
         """Its pods would else go with what they came to, and all be done again on resume."""
-        world = ran()
-        world.end("mnist-worker-0")
+        world = ran().end("mnist-worker-0")
         suspended(world, suspend=True).settle()
         assert world.conditions == ["Created T", "Running F", "Succeeded T"]
         assert world.counts() == (0, 2, 0)
@@ -169,8 +164,7 @@ class TestSuspend:
     @pytest.mark.parametrize("code", [0, 1])
     def test_one_of_which_pods_have_ended_but_not_all_that_decide_starts_anew(self, code):
         """A pod apart is no end, and one that failed at that moment is tried again on resume."""
-        world = ran()
-        world.end("mnist-worker-1", code)
+        world = ran().end("mnist-worker-1", code)
         suspended(world, suspend=True).settle()
         assert world.conditions == ["Created T", "Running F", "Suspended T"]
         assert not world.reap().settle().objects
@@ -254,8 +248,7 @@ class TestDeadline:
 
     def test_suspended_time_does_not_count(self):
         """The clock starts anew on resume."""
-        world = suspended(ran(activeDeadlineSeconds=60), suspend=True).settle()
-        world.now += 1000
+        world = suspended(ran(activeDeadlineSeconds=60), suspend=True).settle().wait(1000)
         world.reap()
         suspended(world.settle(), suspend=False).settle()
         assert "Failed T" not in world.conditions
@@ -286,8 +279,7 @@ class TestCleanUp:
 
     def test_services_of_pods_that_are_gone_are_cleaned_up_too(self):
         """All leaves no service without its pod."""
-        world = ran(cleanPodPolicy="All")
-        world.end("mnist-worker-0")
+        world = ran(cleanPodPolicy="All").end("mnist-worker-0")
         world.step()
         for name in world.names():
             del world.objects["Pod", name]
@@ -296,8 +288,7 @@ class TestCleanUp:
 
     def test_a_job_that_is_over_stays_over(self):
         """Though its spec is edited into nonsense: it is cleaned up and goes on time."""
-        world = ran(cleanPodPolicy="All", ttlSecondsAfterFinished=30)
-        world.end("mnist-worker-0")
+        world = ran(cleanPodPolicy="All", ttlSecondsAfterFinished=30).end("mnist-worker-0")
         world.step()
         world.edit(tfReplicaSpecs={**world.job["spec"]["tfReplicaSpecs"], "Boss": {}}).settle()
         assert not world.reap().settle().names()
@@ -343,8 +334,7 @@ class TestTimeToLive:
         """The job's own deletion comes at completion + ttl, not earlier, however long it ran."""
         world = World(tfjob(policy={"ttlSecondsAfterFinished": ttl}, Worker=1)).settle()
         world.now = done = START + 100
-        world.end("mnist-worker-0")
-        world.step()
+        world.end("mnist-worker-0").step()
         if ttl:
             world.settle()
             assert world.requeue == done + ttl
@@ -388,11 +378,9 @@ class TestTimeToLive:
     def test_a_completion_time_that_is_missing_is_mended(self):
         """A job that ended under another operator without the time gets it, and its TTL."""
         world = World(tfjob(policy={"ttlSecondsAfterFinished": 10}, Worker=1)).settle()
-        world.end("mnist-worker-0")
-        world.step()
+        world.end("mnist-worker-0").step()
         del world.status["completionTime"]
-        world.now += 5
-        world.settle()
+        world.wait(5).settle()
         assert world.status["completionTime"] == edge.format_time(START)
         assert world.requeue == START + 10
 
@@ -486,8 +474,7 @@ class TestExitCodes:
         world.settle()
         pauses = []
         for ran in (599.0,) * 8 + (600.0, 5.0):
-            world.start().settle()
-            world.now += ran
+            world.start().settle().wait(ran)
             failed = world.now
             world.end("mnist-worker-0", 1).settle().reap().settle()
             if not world.names():

@@ -133,9 +133,7 @@ HPA_REFUSED = Refusal("HorizontalPodAutoscaler", "mnist", "Invalid", "no metrics
 
 def test_refused_autoscaler_keeps_nothing_else_from_being_created():
     """The gang runs with its services, and only the autoscaler waits for the next attempt."""
-    world = World(scaled())
-    world.extra["autoscaler_refusal"] = HPA_REFUSED
-    world.settle()
+    world = World(scaled()).give(autoscaler_refusal=HPA_REFUSED).settle()
     assert len(world.names()) == len(world.names("Service")) == 2
     assert "FailedCreateHorizontalPodAutoscaler" in world.reasons()
     world.start().settle()
@@ -151,8 +149,7 @@ def test_refused_autoscaler_leaves_the_refusal_of_another_object():
     world = World(scaled(), backend=gang.VOLCANO)
     text = 'PodGroup "mnist" is invalid: spec.queue'
     refused = Refusal("PodGroup", "mnist", "Invalid", text, START + 10)
-    world.extra |= {"autoscaler_refusal": HPA_REFUSED, "refusal": refused}
-    world.settle()
+    world.give(autoscaler_refusal=HPA_REFUSED, refusal=refused).settle()
     assert (world.status["state"], world.status["reason"]) == ("Blocked", text)
     assert not world.names()
     assert world.requeue == START + 10

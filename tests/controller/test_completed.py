@@ -26,14 +26,12 @@ def three(*, servers=0, annotations=None):
     """Return the world of a gang of three workers under the embedded allocator."""
     roles = {"Worker": {**ROLE, "replicas": 3}} | ({"PS": servers} if servers else {})
     names = [W0, W1, W2, *(f"mnist-ps-{i}" for i in range(servers))]
-    world = running(
+    return running(
         tfjob(annotations=annotations, spec={"successPolicy": "AllWorkers"}, **roles),
         backend=gang.EMBEDDED,
         placements=dict.fromkeys(names, "node"),
         verdict=PLACED,
-    )
-    world.extra["placements"] = {}
-    return world
+    ).give(placements={})
 
 
 def succeed(world, *pods):
@@ -121,8 +119,7 @@ def test_completed_indexes_survive_a_scale_down():
     world.settle()
     assert world.counts() == (2, 0, 0)
     world.edit(tfReplicaSpecs=tfjob(Worker={**ROLE, "replicas": 3})["spec"]["tfReplicaSpecs"])
-    world.extra["placements"] = dict.fromkeys((W0, W1, W2), "node")
-    world.settle()
+    world.give(placements=dict.fromkeys((W0, W1, W2), "node")).settle()
     assert world.counts() == (2, 1, 0)
     assert W2 not in world.names()
 
@@ -172,11 +169,9 @@ def test_suspended_job_does_not_succeed_by_its_completed_indexes():
 def test_restart_of_a_whole_gang_starts_a_new_run(servers, again):
     """A failure restarts the gang: a collective with all its members, others without completed."""
     world = succeed(three(servers=servers, annotations=WHOLE), W0)
-    world.end(W1, 137)
-    world.step()
+    world.end(W1, 137).step()
     assert sorted(named(world, "Pod", Delete)) == sorted(again)
-    world.settle().reap()
-    world.extra["placements"] = dict.fromkeys((W0, W1, W2, "mnist-ps-0"), "node")
+    world.settle().reap().give(placements=dict.fromkeys((W0, W1, W2, "mnist-ps-0"), "node"))
     world.settle()
     assert set(again) <= set(world.names())
     assert completed(world) == ("0" if servers else "")
@@ -207,14 +202,11 @@ def test_lost_pod_of_completed_index_restarts_no_gang():
 def test_released_gang_starts_a_new_run(servers, kept):
     """A gang that is preempted runs again with all members if they form one collective."""
     world = succeed(three(servers=servers), W0)
-    world.extra["verdict"] = RELEASED
-    world.step()
+    world.give(verdict=RELEASED).step()
     assert completed(world) == kept
     assert named(world, "Pod", Delete) == ([] if kept else [W0])
     lose(world, W1, W2).settle()
-    world.extra["verdict"] = PLACED
-    world.extra["placements"] = dict.fromkeys((W0, W1, W2), "node")
-    world.settle()
+    world.give(verdict=PLACED).give(placements=dict.fromkeys((W0, W1, W2), "node")).settle()
     assert completed(world) == kept
     assert {W1, W2} <= set(world.names())
 
@@ -222,7 +214,6 @@ def test_released_gang_starts_a_new_run(servers, kept):
 def test_success_of_a_released_job_counts():
     """A job whose last worker succeeds in the moment of its preemption has succeeded."""
     world = succeed(three(), W0, W1)
-    world.extra["verdict"] = RELEASED
-    world.step()
+    world.give(verdict=RELEASED).step()
     succeed(world, W0, W1, W2)
     assert "Succeeded T" in world.conditions

@@ -113,8 +113,7 @@ def test_a_pod_that_was_thrown_out_failed_as_a_whole():
     first = world.status["firstFailure"]
     assert (first["reason"], first["message"]) == ("Evicted", "low on memory")
     assert world.status["reason"].endswith(f"pod {FIRST} on node on-{FIRST}: Evicted.")
-    world.now += 5
-    world.step()
+    world.wait(5).step()
     assert world.status["firstFailure"] == first
 
 
@@ -131,8 +130,7 @@ def test_first_failure_stays_until_the_gang_ran_whole_for_ten_minutes():
     world.settle()
     assert (told(world), world.status.get("reason")) == ((SECOND, 1), None)
     assert world.requeue == world.now + LONG_RUN
-    world.now += LONG_RUN
-    world.settle()
+    world.wait(LONG_RUN).settle()
     assert told(world) is None
     fail(world, FIRST, 2, after=50)
     world.settle()

@@ -20,8 +20,7 @@ def running(*, restart="gang", policy=None):
     job = tfjob(Worker=3, policy=policy, annotations={"muster.kubeflow.org/restart": restart})
     job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
     world = World(job, backend=gang.EMBEDDED, placements=NODES, verdict=PLACED).run()
-    world.extra["placements"] = {}
-    return world
+    return world.give(placements={})
 
 
 def deleted(world):
@@ -63,9 +62,7 @@ def test_peers_of_lost_member_restart_with_it():
     assert deleted(world) == ["mnist-worker-0", "mnist-worker-1"]
     assert created(world) == []
     world.step()
-    world.reap()
-    world.extra["placements"] = NODES
-    world.settle()
+    world.reap().give(placements=NODES).settle()
     assert len(world.names()) == 3
     assert "restarts" not in world.counts()
     assert any("restart because it lost members" in said.message for said in world.said)
@@ -73,8 +70,7 @@ def test_peers_of_lost_member_restart_with_it():
 
 def test_member_on_a_node_that_shuts_down_is_a_loss():
     """The gang restarts as a whole, but neither counted nor before all members fit."""
-    world = running()
-    world.end(LOST, None, reason="Terminated")
+    world = running().end(LOST, None, reason="Terminated")
     world.step()
     assert deleted(world) == []
     world.extra["placements"] = {LOST: "n3"}
@@ -104,8 +100,7 @@ def test_surplus_member_that_is_lost_restarts_nothing():
 
 def test_growth_of_running_gang_restarts_nothing():
     """New members are created beside the running ones."""
-    world = running()
-    world.edit(tfReplicaSpecs={"Worker": {"replicas": 4}})
+    world = running().edit(tfReplicaSpecs={"Worker": {"replicas": 4}})
     world.extra["placements"] = {"mnist-worker-3": "n3"}
     assert deleted(world) == []
 
@@ -127,10 +122,8 @@ def test_losses_before_the_restart_are_one_restart():
     assert deleted(world) == []
     lose(world, drained)
     assert deleted(world) == []
-    world.extra["placements"] = {LOST: "n3", drained: "n4"}
-    world.step()
-    world.reap()
-    world.extra["placements"] = NODES
+    world.give(placements={LOST: "n3", drained: "n4"}).step()
+    world.reap().give(placements=NODES)
     for _ in NODES:
         world.settle().start()
     removed = [it.name for it in world.writes if isinstance(it, Delete) and it.kind == "Pod"]
@@ -152,9 +145,7 @@ def test_members_that_start_are_not_restarted(phase):
 
 def test_rejected_successor_restarts_no_peers():
     """A pod that its node rejected never ran, so that its peers lost nothing."""
-    world = running()
-    world.end(LOST, None, reason="OutOfcpu")
-    world.extra["placements"] = {LOST: "n3"}
+    world = running().end(LOST, None, reason="OutOfcpu").give(placements={LOST: "n3"})
     assert deleted(world) == [LOST]
     assert created(world) == [LOST]
 
@@ -166,8 +157,7 @@ def test_gang_restarts_whole_after_a_crash_between_two_deletions(done, reaped):
     world = running()
     before = {pod["metadata"]["uid"] for pod in world.of("Pod")}
     lose(world)
-    world.extra["placements"] = {LOST: "n3"}
-    world.step(upto=done)
+    world.give(placements={LOST: "n3"}).step(upto=done)
     for round_ in range(4):
         if reaped or round_:
             world.reap()

@@ -94,8 +94,7 @@ class TestFirstWord:
 
     def test_it_is_written_once_with_the_verdict(self):
         """Created and the verdict in one write."""
-        world = embedded()
-        world.settle()
+        world = embedded().settle()
         world.extra = {"verdict": WAITS, "placements": {}}
         world.settle()
         assert len([w for w in world.writes if isinstance(w, SetStatus)]) == 1
@@ -129,8 +128,7 @@ class TestVerdict:
 
     def test_since_is_when_the_reason_was_first_given(self):
         """The same reason later keeps its time; another one starts anew (U16)."""
-        world = embedded(verdict=WAITS, placements={}).settle()
-        world.now += 60
+        world = embedded(verdict=WAITS, placements={}).settle().wait(60)
         world.extra["verdict"] = Verdict(
             "muster", "Waiting", "mnist", 2, message="else", reason=WAITS.reason
         )
@@ -248,17 +246,14 @@ class TestVerdict:
         assert world.status["gang"]["state"] == "Running"
         assert world.status["gang"]["summary"] == "1/2 running, 1 ending"
         del world.objects["Pod", "mnist-worker-1"]
-        world.extra["placements"] = {}
-        world.settle()
+        world.give(placements={}).settle()
         assert world.status["gang"]["state"] == "Degraded"
 
     def test_the_end_is_the_end_of_the_gang(self):
         """A finished job has no gang any more, and nobody brings its verdict back."""
-        world = running()
-        world.end("mnist-worker-0").settle()
+        world = running().end("mnist-worker-0").settle()
         assert "gang" not in world.status
-        world.extra["verdict"] = WAITS
-        world.settle()
+        world.give(verdict=WAITS).settle()
         assert "gang" not in world.status
 
     def test_the_missing_scheduler(self):
@@ -328,8 +323,7 @@ class TestForeignScheduler:
         """A job from the days of kube-batch is placed by the allocator."""
         world = embedded(document=tfjob(Worker=self.role("kube-batch")), placements={}).settle()
         assert not world.names()
-        world.extra["placements"] = NODES
-        world.settle()
+        world.give(placements=NODES).settle()
         assert {pod["spec"]["schedulerName"] for pod in world.of("Pod")} == {"kube-batch"}
         assert {pod["spec"]["nodeName"] for pod in world.of("Pod")} == {"n0", "n1"}
 
@@ -385,8 +379,7 @@ class TestBlocked:
         (told,) = world.objects["PodGroup", "mnist"]["status"]["conditions"]
         assert (told["status"], told["message"]) == ("True", "may not create pods")
         assert "Unschedulable" not in {e.reason for e in world.said}
-        world.now += 60
-        assert world.settle().status["gang"]["since"] == format_time(START)
+        assert world.wait(60).settle().status["gang"]["since"] == format_time(START)
         world.context = Context()
         gang_ = world.settle().status["gang"]
         assert (gang_["state"], gang_.get("reason", "")) == ("Waiting", "")
@@ -440,8 +433,7 @@ class TestRefusal:
         world = embedded(document=document, placements=NODES, verdict=PLACED)
         world.step()
         del world.objects["Pod", "mnist-worker-1"]
-        world.extra["refusal"] = refusal(**fields)
-        return world
+        return world.give(refusal=refusal(**fields))
 
     @pytest.mark.parametrize(
         ("message", "refused", "reason"),
@@ -479,8 +471,7 @@ class TestRefusal:
         world.extra |= {"verdict": lacks, "placements": {}}
         assert world.start().settle().names() == ["mnist-worker-0"]
         assert world.status["gang"]["state"] == "Placed"
-        world.extra["refusal"] = refusal(until=START + 10)
-        world.settle().reap()
+        world.give(refusal=refusal(until=START + 10)).settle().reap()
         assert not world.settle().names()
 
     def test_a_half_gang_that_ran_is_undone_again(self):
@@ -491,19 +482,16 @@ class TestRefusal:
         assert not world.settle().names()
         world.extra |= {"verdict": None, "placements": {}}
         world.now = START + 10
-        world.settle()
-        world.extra |= {"verdict": PLACED, "placements": NODES}
+        world.settle().give(verdict=PLACED, placements=NODES)
         creates = (a for a in world.decide() if isinstance(a, Create))
         world.apply(next(a for a in creates if a.doc["kind"] == "Pod"))
-        world.extra["refusal"] = refusal(until=START + 30)
-        assert not world.settle().names()
+        assert not world.give(refusal=refusal(until=START + 30)).settle().names()
 
     def test_a_failure_is_counted_before_its_gang_is_undone(self):
         """An operator that crashes in between forgets no restart."""
         again = {"replicas": 2, "restartPolicy": "ExitCode"}
         world = self.half(document=tfjob(Worker=again))
-        world.end("mnist-worker-0", 137)
-        world.step()
+        world.end("mnist-worker-0", 137).step()
         assert world.names() == ["mnist-worker-0"]
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
         assert not world.settle().names()
@@ -514,8 +502,7 @@ class TestRefusal:
         world = World(tfjob(Worker=2))
         world.step()
         del world.objects["Pod", "mnist-worker-1"]
-        world.extra["refusal"] = refusal()
-        assert world.settle().names() == ["mnist-worker-0"]
+        assert world.give(refusal=refusal()).settle().names() == ["mnist-worker-0"]
         world.now = START + 5
         assert len(world.settle().names()) == 2
 
@@ -531,8 +518,7 @@ class TestRefusal:
     @pytest.mark.parametrize("kind", ["Service", "ConfigMap", "Secret"])
     def test_object_refused_before_the_start_blocks_the_gang(self, kind):
         """No pod is created before the next attempt; the state and the reason name the refusal."""
-        world = embedded(placements=NODES, verdict=PLACED)
-        world.extra["refusal"] = refusal(kind=kind)
+        world = embedded(placements=NODES, verdict=PLACED).give(refusal=refusal(kind=kind))
         world.settle()
         assert not world.names()
         assert not world.names("Service")
@@ -550,8 +536,7 @@ class TestRefusal:
         """The gang keeps its pods and its state."""
         world = running()
         del world.objects["Service", "mnist-worker-1"]
-        world.extra["refusal"] = refusal(kind="Service", reason=reason)
-        world.settle()
+        world.give(refusal=refusal(kind="Service", reason=reason)).settle()
         assert len(world.names()) == 2
         assert (world.status["state"], world.status["reason"]) == ("Running", QUOTA)
         assert "FailedCreateService" in world.reasons()
@@ -578,8 +563,7 @@ def test_running_gang_with_a_refused_replacement_keeps_its_other_members():
     """The gang says what it lacks; its pods end, and the job with them."""
     world = running()
     del world.objects["Pod", "mnist-worker-1"]
-    world.extra["refusal"] = refusal("bad", reason="Invalid")
-    world.settle()
+    world.give(refusal=refusal("bad", reason="Invalid")).settle()
     assert world.names() == ["mnist-worker-0"]
     assert (world.status["state"], world.counts()) == ("Running", (1, 0, 0))
     found = world.status["gang"]
@@ -607,22 +591,18 @@ def test_who_looks_at_the_group_is_told_once_for_every_change_of_reason():
         return [emit.message for emit in about]
 
     assert told() == [WAITS.message]
-    world.extra["verdict"] = replace(WAITS, message="a little more is free")
-    world.settle()
+    world.give(verdict=replace(WAITS, message="a little more is free")).settle()
     assert len(told()) == 1
-    world.extra["verdict"] = replace(WAITS, reason="QueueOverused", message="")
-    world.settle()
+    world.give(verdict=replace(WAITS, reason="QueueOverused", message="")).settle()
     assert told() == [WAITS.message, "QueueOverused"]
     assert world.reasons().count("Unschedulable") == 2
 
 
 def test_a_member_that_is_being_replaced_alarms_nobody_on_the_group_either():
     """The condition tells it; a Warning would be one for every restart."""
-    world = running()
-    world.end("mnist-worker-1", 137).settle()
+    world = running().end("mnist-worker-1", 137).settle()
     lacks = replace(PLACED, state="Degraded", reason="NotEnoughTasks", placed=1)
-    world.extra["verdict"] = lacks
-    world.settle()
+    world.give(verdict=lacks).settle()
     assert not [emit for emit in world.said if emit.group is not None]
     assert "Unschedulable" not in world.reasons()
 
@@ -778,8 +758,7 @@ class TestSilence:
         """Pods wait for half a minute without their group, and nothing else happens."""
         world = World(tfjob(Worker=2), backend=gang.KUBE_BATCH).settle()
         del world.objects["PodGroup", "mnist"]
-        world.extra["refusal"] = refusal("no", kind="PodGroup", until=START + 500)
-        world.settle().step()
+        world.give(refusal=refusal("no", kind="PodGroup", until=START + 500)).settle().step()
         assert world.requeue == START + 30
         world.now = START + 30
         assert world.settle().status["gang"]["reason"] == "GroupMissing"
@@ -834,9 +813,7 @@ class TestFailedMembersThatAreNotReplaced:
         placed = replace(DEGRADED, state="Placed")
         world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
         assert world.status["gang"]["minMember"] == 3
-        world.end("mnist-worker-0", 1)
-        world.extra["verdict"] = DEGRADED
-        world.settle()
+        world.end("mnist-worker-0", 1).give(verdict=DEGRADED).settle()
         told = world.status["gang"]
         assert (told["state"], told["minMember"], told["placed"]) == ("Running", 2, 2)
         assert told["summary"] == "2/3 running, 1 failed"
@@ -856,8 +833,7 @@ class TestFailedMembersThatAreNotReplaced:
         """A deleted worker is replaced and missed."""
         placed = replace(DEGRADED, state="Placed")
         world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
-        world.end("mnist-worker-0", 1).settle()
-        world.extra["placements"] = {}
+        world.end("mnist-worker-0", 1).settle().give(placements={})
         del world.objects["Pod", "mnist-worker-1"]
         world.settle()
         told = world.status["gang"]
@@ -896,8 +872,7 @@ def test_the_class_of_the_policy_is_written_on_the_pods(backend, asked, own, wri
 
 def test_deletions_carry_the_uid():
     """What is deleted is exactly what was seen."""
-    world = running()
-    world.edit(runPolicy={"suspend": True})
+    world = running().edit(runPolicy={"suspend": True})
     uids = {o["metadata"]["uid"] for o in world.objects.values()}
     assert {a.uid for a in world.step() if isinstance(a, Delete)} == uids
 
@@ -919,8 +894,7 @@ class TestGroupsMadeByHand:
     def test_it_is_used(self, backend):
         """The pods name it, and what the job says of its gang stands in it."""
         world = self.lent(backend)
-        world.extra["placements"] = NODES
-        world.settle()
+        world.give(placements=NODES).settle()
         assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
         assert world.status["state"] != "Blocked"
         group = world.objects["PodGroup", "mnist"]
@@ -932,8 +906,7 @@ class TestGroupsMadeByHand:
     def test_it_stays_when_the_job_is_over(self, backend):
         """Whose it is takes it away."""
         world = self.lent(backend)
-        world.extra["placements"] = NODES
-        world.settle()
+        world.give(placements=NODES).settle()
         for name in world.names():
             world.end(name)
         assert world.settle().status["state"] == "Succeeded"
@@ -966,8 +939,7 @@ class TestStart:
         """Return a gang that has waited for an hour, a deadline of a minute ahead of it."""
         limited = tfjob(Worker=2, policy={"activeDeadlineSeconds": 60, **policy})
         world = World(limited, backend=backend, verdict=WAITS, placements={}).settle()
-        world.now += 3600
-        return world.settle()
+        return world.wait(3600).settle()
 
     @pytest.mark.parametrize(
         "backend", [gang.EMBEDDED, gang.VOLCANO, gang.KUBE_BATCH, gang.SCHEDULER_PLUGINS]
@@ -988,8 +960,7 @@ class TestStart:
         assert world.status["startTime"] == format_time(START)
         assert self.admission(world) == format_time(START + 3600)
         assert world.requeue == START + 3660
-        world.now += 60
-        assert world.settle().status["state"] == "Failed"
+        assert world.wait(60).settle().status["state"] == "Failed"
 
     def test_it_is_written_with_the_pods_and_not_once_more(self):
         """Each write of a status is a pass more, and an event for all who watch."""
@@ -1003,19 +974,16 @@ class TestStart:
     def test_admission_time_is_kept_through_restarts(self, state):
         """The deadline covers all restarts of a run, and the waits between them."""
         world = self.waiting(gang.EMBEDDED)
-        world.extra["placements"] = NODES
-        world.run()
+        world.give(placements=NODES).run()
         admitted = self.admission(world)
         world.extra |= {"placements": {}, "verdict": replace(WAITS, state=state)}
         for name in world.names():
             del world.objects["Pod", name]
         world.now += 10
         assert self.admission(world.settle()) == admitted
-        world.extra["placements"] = NODES
-        world.now += 10
+        world.give(placements=NODES).wait(10)
         assert self.admission(world.settle()) == admitted
-        world.now += 40
-        assert world.settle().status["state"] == "Failed"
+        assert world.wait(40).settle().status["state"] == "Failed"
 
     def test_admission_time_is_kept_while_the_job_is_blocked(self):
         """A verdict on an obstacle replaces the others, but not the time."""
@@ -1055,15 +1023,10 @@ class TestStart:
         world = self.waiting(gang.EMBEDDED)
         world.extra["placements"] = NODES
         world.run().edit(runPolicy={"suspend": True, "activeDeadlineSeconds": 60}).settle()
-        world.edit(runPolicy={"activeDeadlineSeconds": 60})
-        world.extra["placements"] = {}
-        world.settle()
+        world.edit(runPolicy={"activeDeadlineSeconds": 60}).give(placements={}).settle()
         assert world.status["startTime"] == format_time(START + 3600)
         assert self.admission(world) is None
-        world.reap()
-        world.now += 600
-        world.extra["placements"] = NODES
-        world.settle()
+        world.reap().wait(600).give(placements=NODES).settle()
         assert world.status["startTime"] == format_time(START + 3600)
         assert self.admission(world) == format_time(START + 4200)
 

@@ -98,8 +98,7 @@ class TestInvalidWhileItRuns:
         """To the second."""
         world = broken(mistake, policy={"activeDeadlineSeconds": 60})
         assert [a.at for a in world.decide() if isinstance(a, RequeueAfter)] == [START + 60]
-        world.now += 60
-        assert world.settle().status["state"] == "Failed"
+        assert world.wait(60).settle().status["state"] == "Failed"
 
     def test_a_failed_pod_waits_for_the_cure(self, mistake):
         """Its end is known; the successor comes once the spec can be read."""
@@ -212,15 +211,13 @@ class TestAboveTheLimitOfReplicas:
         """
         world = self.above(sort)
         limits = {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 10}
-        world.edit(runPolicy=limits)
-        world.now += 3600
+        world.edit(runPolicy=limits).wait(3600)
         if world.names("Job"):
             # The deadline of a launcher that a batch Job makes is the batch Job's.
             world.close(end="Failed", reason="DeadlineExceeded")
         world.settle()
         assert world.status["state"] == "Failed"
-        world.now += 3600
-        world.step()
+        world.wait(3600).step()
         assert (world.job is None) is (sort != "MPIJob-v2beta1")
 
 

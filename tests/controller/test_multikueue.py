@@ -87,8 +87,7 @@ def test_waiting_copy_explains_itself_in_its_newest_condition():
     assert conditions(world) == {
         "Created": "TFJob mnist is created. Waiting: 1 of 2 workers fits",
     }
-    world.extra["verdict"] = replace(WAITS, message="no worker fits")
-    world.settle()
+    world.give(verdict=replace(WAITS, message="no worker fits")).settle()
     assert conditions(world)["Created"] == "TFJob mnist is created. Waiting: no worker fits"
 
 
@@ -109,8 +108,7 @@ def test_copy_that_runs_explains_nothing():
     """The verdict is removed from the conditions once the gang waits no longer."""
     world = waiting(copy_of(tfjob()))
     nodes = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
-    world.extra |= {"placements": nodes, "verdict": replace(WAITS, state="Placed", message="")}
-    world.settle()
+    world.give(placements=nodes, verdict=replace(WAITS, state="Placed", message="")).settle()
     assert conditions(world) == {"Created": "TFJob mnist is created."}
     world.start().settle()
     assert conditions(world)["Created"] == "TFJob mnist is created."
@@ -124,8 +122,7 @@ def test_waiting_job_of_this_cluster_keeps_upstreams_messages():
 def test_long_verdict_of_copy_is_cut():
     """The API server accepts messages of conditions up to 32,768 characters."""
     world = waiting(copy_of(tfjob()))
-    world.extra["verdict"] = replace(WAITS, message="x" * 40_000)
-    world.settle()
+    world.give(verdict=replace(WAITS, message="x" * 40_000)).settle()
     assert len(conditions(world)["Created"]) == 32_768
     assert conditions(world)["Created"].endswith("x...")
 

@@ -76,8 +76,7 @@ def test_crash_loop_is_reported_with_restarts_reason_and_last_exit():
 
 def test_restarts_count_replaced_pods_and_containers():
     """The count of replaced pods stays as it is."""
-    world = running()
-    world.end(W0, 137).settle().start()
+    world = running().end(W0, 137).settle().start()
     world.pod(W0)["status"]["containerStatuses"] = [container(restarts=2, running={}, ready=True)]
     world.settle()
     assert world.status["restarts"] == 3

@@ -231,8 +231,7 @@ def test_under_the_allocator_only_pods_of_others_are_told_of_one_by_one():
     """It says itself, once for the whole gang, why its own pods wait."""
     theirs = make_template(scheduler="theirs")
     document = tfjob(PS={"replicas": 1, "template": theirs}, Worker=1)
-    world = World(document, backend=gang.EMBEDDED)
-    world.extra["placements"] = {"mnist-worker-0": ""}
+    world = World(document, backend=gang.EMBEDDED).give(placements={"mnist-worker-0": ""})
     world.settle()
     for name in world.names():
         world.pod(name)["status"] = {"phase": "Pending", "conditions": [UNSCHEDULED]}
@@ -352,8 +351,7 @@ def test_whose_end_is_waited_for_is_told_if_it_lasts():
     old["spec"]["nodeName"] = "n7"
     assert world.settle().names() == ["mnist-worker-0", "mnist-worker-1"]
     assert (world.status.get("reason"), world.requeue) == (None, world.now + 1)
-    world.now += 60
-    world.settle()
+    world.wait(60).settle()
     assert world.status["reason"] == (
         "pod mnist-worker-1 on node n7 is still being deleted and has a name that this job needs; "
         "it goes on once that is free"
@@ -373,8 +371,7 @@ def test_a_job_that_ended_under_another_operator_gets_its_state():
     world.now += 60
     found = format_time(world.now)
     assert world.settle().status == {**before, "takenOverTime": found}
-    world.now += 60
-    assert world.settle().status == {**before, "takenOverTime": found}
+    assert world.wait(60).settle().status == {**before, "takenOverTime": found}
 
 
 @pytest.mark.parametrize("owner", [OWNER, None], ids=["own", "orphans"])

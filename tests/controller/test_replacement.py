@@ -36,8 +36,7 @@ def start(world):
 def fail(world, *, ran=1, code=137, reason="", conditions=()):
     """Let the worker fail after some seconds."""
     started = world.pod(W0)["status"]["startTime"]
-    world.now += ran
-    world.end(W0, code, reason=reason)
+    world.wait(ran).end(W0, code, reason=reason)
     status = world.pod(W0)["status"]
     status |= {"startTime": started, "conditions": list(conditions)}
     for container in status.get("containerStatuses", ()):
@@ -83,11 +82,9 @@ def test_back_off_doubles_with_each_failure(policy, backend):
             assert not is_replaced(world)
             assert world.requeue == world.now + pause
             assert world.counts() == (0, 0, 1)
-            world.now += pause - 1
-            world.settle()
+            world.wait(pause - 1).settle()
             assert not is_replaced(world)
-            world.now += 1
-            world.settle()
+            world.wait(1).settle()
         assert is_replaced(world)
         start(world)
     assert world.status["replicaStatuses"]["Worker"]["restarts"] == 8
@@ -135,8 +132,7 @@ def test_long_image_pull_does_not_reset_the_back_off():
     world = running()
     fail(world)
     start(world)
-    world.now += 600
-    world.end(W0, 137)
+    world.wait(600).end(W0, 137)
     status = world.pod(W0)["status"]
     status["startTime"] = format_time(world.now - 600)
     times = {"startedAt": format_time(world.now - 1), "finishedAt": format_time(world.now)}
@@ -183,11 +179,9 @@ def test_rejected_pod_waits_for_its_own_node_only():
     assert not is_replaced(world)
     assert world.requeue == world.now + 10
     other = world.clone()
-    other.extra["placements"] = {W0: "other"}
-    other.settle()
+    other.give(placements={W0: "other"}).settle()
     assert is_replaced(other)
-    world.now += 10
-    world.settle()
+    world.wait(10).settle()
     assert is_replaced(world)
     assert world.pod(W0)["metadata"]["annotations"][REJECTIONS] == "1"
 
@@ -199,8 +193,7 @@ def test_second_rejection_waits_where_another_scheduler_decides():
     assert is_replaced(world)
     reject(world)
     assert not is_replaced(world)
-    world.now += 10
-    world.settle()
+    world.wait(10).settle()
     assert is_replaced(world)
 
 
@@ -214,8 +207,7 @@ def test_rejection_leaves_the_back_off_as_it_is():
     assert (annotations[BEFORE], annotations[REJECTIONS]) == ("1", "1")
     start(world)
     fail(world)
-    world.now += 10
-    world.settle()
+    world.wait(10).settle()
     assert world.pod(W0)["metadata"]["annotations"] == {BEFORE: "2"}
 
 
@@ -225,8 +217,7 @@ def test_rejection_is_reported_until_the_successor_runs():
     reject(world, "n1")
     world.now += 1
     reject(world, "n2")
-    world.now += 10
-    world.settle()
+    world.wait(10).settle()
     text = f"Node n2 rejected pod {W0}: OutOfcpu. Nodes rejected 2 pods of this replica in a row."
     assert world.status["reason"] == text
     assert [s.message for s in world.said if s.reason == "PodRejected"][-1] == text
@@ -253,8 +244,7 @@ def test_failed_pod_stays_until_its_successor_has_a_node():
     world.extra["placements"] = {}
     fail(world)
     assert not [a for a in world.decide() if isinstance(a, Delete)]
-    world.extra["placements"] = {W0: "other"}
-    world.settle()
+    world.give(placements={W0: "other"}).settle()
     assert is_replaced(world)
     assert failures_before(world) == "1"
     assert world.pod(W0)["spec"]["nodeName"] == "other"

@@ -51,8 +51,7 @@ def test_pending_surplus_of_a_finished_job_is_deleted_and_ended_surplus_stays():
 
 def test_surplus_of_a_running_job_is_deleted_whatever_its_phase():
     """As long as the job is not finished its surplus goes, also what has ended."""
-    world = running(of_kind("JAXJob", Worker=4))
-    world.end(W[3]).settle()
+    world = running(of_kind("JAXJob", Worker=4)).end(W[3]).settle()
     assert scale(world, 2).names() == W[:2]
 
 

@@ -159,10 +159,8 @@ class TestTTL:
         world = self.finished().settle()
         assert world.job is not None
         assert world.requeue == START + 60
-        world.now += 30
-        assert world.settle().job is not None
-        world.now += 30
-        assert world.settle().job is None
+        assert world.wait(30).settle().job is not None
+        assert world.wait(30).settle().job is None
 
     def test_one_that_muster_saw_end_is(self):
         """A Muster that was away meanwhile owes nobody more time."""

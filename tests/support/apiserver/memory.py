@@ -166,6 +166,16 @@ class World:
 
     # What the cluster does.
 
+    def wait(self, seconds):
+        """Let time pass."""
+        self.now += seconds
+        return self
+
+    def give(self, **observed):
+        """Change what is observed beside the documents, as `placements` and `verdict`."""
+        self.extra |= observed
+        return self
+
     def of(self, kind):
         """Return the objects of a kind."""
         return [o for (k, _), o in self.objects.items() if k == kind]
