@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.controller.model import Context, Create
+from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting
 from support.apiserver.memory import World, copied, of_kind
 
@@ -20,84 +21,39 @@ def environment(world, pod):
 
 def listening(kind, port, replicas):
     """Return a role whose container has the kind's port under another number."""
-    container = {
-        "name": {"PyTorchJob": "pytorch", "XGBoostJob": "xgboost", "PaddleJob": "paddle"}[kind],
-        "image": "i",
-        "ports": [
-            {
-                "name": {
-                    "PyTorchJob": "pytorchjob-port",
-                    "XGBoostJob": "xgboostjob-port",
-                    "PaddleJob": "master",
-                }[kind],
-                "containerPort": port,
-            }
-        ],
-    }
+    pods = FRAMEWORKS[kind].pods
+    ports = [{"name": pods.port_name, "containerPort": port}]
+    container = {"name": pods.container, "image": "i", "ports": ports}
     return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
 
 
-# Kind, container, port's name, port, operator's name, pods with the master's label.
+LED, FLAT = {"Master": 1, "Worker": 2}, {"Worker": 2}
+# Kind, roles, container, port's name, port, the pod with the master's label.
 IDENTITIES = [
-    (
-        "PyTorchJob",
-        {"Master": 1, "Worker": 2},
-        "pytorch",
-        ("pytorchjob-port", 23456),
-        "pytorchjob-controller",
-        {"mnist-master-0"},
-    ),
-    (
-        "PyTorchJob",
-        {"Worker": 2},
-        "pytorch",
-        ("pytorchjob-port", 23456),
-        "pytorchjob-controller",
-        {"mnist-worker-0"},
-    ),
-    (
-        "XGBoostJob",
-        {"Master": 1, "Worker": 2},
-        "xgboost",
-        ("xgboostjob-port", 9999),
-        "xgboostjob-controller",
-        {"mnist-master-0"},
-    ),
-    (
-        "PaddleJob",
-        {"Master": 1, "Worker": 2},
-        "paddle",
-        ("master", 36543),
-        "paddlejob-controller",
-        {"mnist-master-0"},
-    ),
-    ("PaddleJob", {"Worker": 2}, "paddle", ("master", 36543), "paddlejob-controller", set()),
-    (
-        "JAXJob",
-        {"Worker": 2},
-        "jax",
-        ("jaxjob-port", 6666),
-        "jaxjob-controller",
-        {"mnist-worker-0"},
-    ),
+    ("PyTorchJob", LED, "pytorch", ("pytorchjob-port", 23456), "mnist-master-0"),
+    ("PyTorchJob", FLAT, "pytorch", ("pytorchjob-port", 23456), "mnist-worker-0"),
+    ("XGBoostJob", LED, "xgboost", ("xgboostjob-port", 9999), "mnist-master-0"),
+    ("PaddleJob", LED, "paddle", ("master", 36543), "mnist-master-0"),
+    ("PaddleJob", FLAT, "paddle", ("master", 36543), None),
+    ("JAXJob", FLAT, "jax", ("jaxjob-port", 6666), "mnist-worker-0"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "roles", "container", "port", "operator", "masters"), IDENTITIES)
-def test_names_labels_owners_and_ports(kind, roles, container, port, operator, masters):
+@pytest.mark.parametrize(("kind", "roles", "container", "port", "master"), IDENTITIES)
+def test_names_labels_owners_and_ports(kind, roles, container, port, master):
     """A pod and a headless service of the same name per replica, as users select them."""
     world = World(of_kind(kind, **roles)).settle()
     wanted = {f"mnist-{t.lower()}-{i}" for t, n in roles.items() for i in range(n)}
     assert set(world.names()) == set(world.names("Service")) == wanted
-    assert {
-        name
+    role_labels = {
+        name: world.pod(name)["metadata"]["labels"].get("training.kubeflow.org/job-role")
         for name in wanted
-        if world.pod(name)["metadata"]["labels"].get("training.kubeflow.org/job-role") == "master"
-    } == masters
+    }
+    assert role_labels == {name: "master" if name == master else None for name in wanted}
     for name in wanted:
         _, role, index = name.split("-")
         found = {
-            "training.kubeflow.org/operator-name": operator,
+            "training.kubeflow.org/operator-name": f"{kind.lower()}-controller",
             "training.kubeflow.org/job-name": "mnist",
             "training.kubeflow.org/replica-type": role,
             "training.kubeflow.org/replica-index": index,
@@ -288,6 +244,9 @@ class TestPyTorch:
         assert "initContainers" not in world.pod("mnist-worker-0")["spec"]
 
 
+INLINE = {"muster.kubeflow.org/shared-environment": "inline"}
+
+
 class TestXGBoost:
     """The master's address for all, and where the workers are."""
 
@@ -317,10 +276,13 @@ class TestXGBoost:
             "PYTHONUNBUFFERED",
         ]
 
-    def test_up_to_32_replicas_each_pod_holds_the_addresses(self):
-        """And there is no config map."""
-        world = World(of_kind("XGBoostJob", Master=1, Worker=31)).settle()
-        assert dict(environment(world, "mnist-worker-0"))["WORKER_ADDRS"].count(",") == 30
+    @pytest.mark.parametrize(("workers", "notes"), [(31, {}), (40, INLINE)])
+    def test_up_to_32_replicas_each_pod_holds_the_addresses(self, workers, notes):
+        """And there is no config map; more only if the author wants it."""
+        document = of_kind("XGBoostJob", Master=1, Worker=workers, annotations=notes)
+        world = World(document).settle()
+        addresses = dict(environment(world, "mnist-worker-0"))["WORKER_ADDRS"]
+        assert addresses.count(",") == workers - 1
         assert not world.names("ConfigMap")
 
     def test_larger_jobs_hold_the_addresses_once(self):
@@ -338,13 +300,6 @@ class TestXGBoost:
         world.edit(xgbReplicaSpecs=larger).settle()
         held = world.objects["ConfigMap", "mnist-xgboost-config"]
         assert held["data"]["workers"].endswith(",mnist-worker-32")
-
-    def test_the_addresses_stand_in_the_pods_if_the_author_wants_it(self):
-        """However many there are."""
-        notes = {"muster.kubeflow.org/shared-environment": "inline"}
-        world = World(of_kind("XGBoostJob", Master=1, Worker=40, annotations=notes)).settle()
-        assert dict(environment(world, "mnist-worker-0"))["WORKER_ADDRS"].count(",") == 39
-        assert not world.names("ConfigMap")
 
     def test_more_workers_than_a_variable_holds_are_refused(self):
         """With a sentence, before anything is created."""

@@ -23,91 +23,44 @@ def container(kind, **fields):
     return {"name": FRAMEWORKS[kind].pods.container, "image": "i", **fields}
 
 
-# Kind, roles, other fields of the spec, what is said.
+ABOVE = "Invalid value: 3: must be less than or equal to maxReplicas, 2"
+NO_POD = "replicas: Forbidden: must be at least 1"
+PROCESSES = 'supported values: "auto", "cpu", "gpu", a number in quotes'
+REVERSED = {"elasticPolicy": {"minReplicas": 3, "maxReplicas": 2}}
+TWICE = {"elasticPolicy": {"nProcPerNode": 2}, "nprocPerNode": "2"}
+# Kind, roles, other fields of the spec, what is said; {} stands for the field of the roles.
 TABLE = {
-    "V10 PyTorch": (
-        PYTORCH,
-        {"Master": 2},
-        {},
-        "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1",
-    ),
-    "V10 XGBoost": (
-        XGBOOST,
-        {"Master": 0},
-        {},
-        "spec.xgbReplicaSpecs[Master].replicas: Forbidden: must be 1",
-    ),
-    "V11": (
-        PYTORCH,
-        {"Master": 1, "Worker": 0},
-        {},
-        "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
-    ),
-    "V11 JAX": (
-        JAX,
-        {"Worker": 0},
-        {},
-        "spec.jaxReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
-    ),
-    "V11 Paddle": (
-        PADDLE,
-        {"Worker": 0},
-        {},
-        "spec.paddleReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
-    ),
-    "V11 Paddle servers": (
-        PADDLE,
-        {"Master": 0, "Worker": 0},
-        {},
-        "spec.paddleReplicaSpecs[Master].replicas: Forbidden: must be at least 1",
-    ),
-    "V12": (
-        XGBOOST,
-        {"Worker": 1},
-        {},
-        "spec.xgbReplicaSpecs[Master]: Required value: must be present",
-    ),
+    "V10 PyTorch": (PYTORCH, {"Master": 2}, {}, "{}[Master].replicas: Forbidden: must be 1"),
+    "V10 XGBoost": (XGBOOST, {"Master": 0}, {}, "{}[Master].replicas: Forbidden: must be 1"),
+    "V11": (PYTORCH, {"Master": 1, "Worker": 0}, {}, f"{{}}[Worker].{NO_POD}"),
+    "V11 JAX": (JAX, {"Worker": 0}, {}, f"{{}}[Worker].{NO_POD}"),
+    "V11 Paddle": (PADDLE, {"Worker": 0}, {}, f"{{}}[Worker].{NO_POD}"),
+    "V11 Paddle servers": (PADDLE, {"Master": 0, "Worker": 0}, {}, f"{{}}[Master].{NO_POD}"),
+    "V12": (XGBOOST, {"Worker": 1}, {}, "{}[Master]: Required value: must be present"),
     "V13": (
         PYTORCH,
         {"Master": 1},
         {"elasticPolicy": {}},
-        (
-            "spec.pytorchReplicaSpecs[Worker]: Required value: "
-            "must be configured if elastic policy is used"
-        ),
+        "{}[Worker]: Required value: must be configured if elastic policy is used",
     ),
     "V15": (
         PYTORCH,
         {"Worker": 1},
-        {"elasticPolicy": {"nProcPerNode": 2}, "nprocPerNode": "2"},
+        TWICE,
         "spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode",
     ),
-    "negative": (
-        XGBOOST,
-        {"Master": 1, "Worker": -1},
-        {},
-        (
-            "spec.xgbReplicaSpecs[Worker].replicas: Invalid value: -1: "
-            "must be greater than or equal to 0"
-        ),
-    ),
+    "negative": (XGBOOST, {"Master": 1, "Worker": -1}, {}, f"{{}}[Worker].replicas: {BELOW}"),
     "elastic PyTorch": (
         PYTORCH,
         {"Worker": 2},
-        {"elasticPolicy": {"minReplicas": 3, "maxReplicas": 2}},
-        (
-            "spec.elasticPolicy.minReplicas: Invalid value: 3: "
-            "must be less than or equal to maxReplicas, 2"
-        ),
+        REVERSED,
+        f"spec.elasticPolicy.minReplicas: {ABOVE}",
     ),
     "elastic Paddle": (
         PADDLE,
         {"Worker": 2},
-        {"elasticPolicy": {"minReplicas": 3, "maxReplicas": 2}},
-        (
-            "spec.elasticPolicy.minReplicas: Invalid value: 3: "
-            "must be less than or equal to maxReplicas, 2"
-        ),
+        REVERSED,
+        f"spec.elasticPolicy.minReplicas: {ABOVE}",
     ),
     "elastic shape": (
         PADDLE,
@@ -128,19 +81,13 @@ TABLE = {
         PYTORCH,
         {"Worker": 2},
         {"nprocPerNode": "two"},
-        (
-            'spec.nprocPerNode: Unsupported value: "two": '
-            'supported values: "auto", "cpu", "gpu", a number in quotes'
-        ),
+        f'spec.nprocPerNode: Unsupported value: "two": {PROCESSES}',
     ),
     "processes as a number": (
         PYTORCH,
         {"Worker": 2},
         {"nprocPerNode": 2},
-        (
-            "spec.nprocPerNode: Unsupported value: 2: "
-            'supported values: "auto", "cpu", "gpu", a number in quotes'
-        ),
+        f"spec.nprocPerNode: Unsupported value: 2: {PROCESSES}",
     ),
 }
 
@@ -149,6 +96,7 @@ TABLE = {
 def test_an_invalid_job(row):
     """It gets no children, its state says why, and so does one warning."""
     kind, roles, spec, said = TABLE[row]
+    said = said.format(f"spec.{FRAMEWORKS[kind].spec_field}")
     document = of_kind(kind, spec=spec, **roles)
     assert [str(p) for p in load(FRAMEWORKS[kind], document).problems] == [said]
     world = World(document).settle()
