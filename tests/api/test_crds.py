@@ -385,10 +385,11 @@ def test_a_template_is_refused_for_what_no_pod_may_have(spec: dict[str, Any], de
 
 
 @pytest.mark.parametrize(("text", "fits"), [("1e3", True), ("-1", False), ("1e1.5", False)])
-def test_a_capability_is_what_kubernetes_reads_and_not_negative(text: str, fits: bool) -> None:
+def test_a_capability_is_what_kubernetes_reads_and_not_negative(
+    text: str, fits: bool, documents: dict[str, dict[str, Any]]
+) -> None:
     """The webhook says so in words."""
-    made = crds.documents(KINDS.values())
-    (queue,) = [crd for crd in made.values() if crd["spec"]["names"]["kind"] == "Queue"]
+    (queue,) = [crd for crd in documents.values() if crd["spec"]["names"]["kind"] == "Queue"]
     document = {"spec": {"capability": {"cpu": text}}}
     found = [p.detail for p in problems(versions(queue)["v1alpha1"], document, "")]
     assert (not found) is fits

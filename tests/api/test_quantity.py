@@ -109,18 +109,14 @@ def test_no_text_is_too_long_or_its_number_too_large(text: str | float, amount: 
     assert quantity.units("memory", text) == amount
 
 
-@pytest.mark.parametrize("text", ["-1e1002", "-1e-1002", f"-{'9' * 5000}", f"-1e{'9' * 5000}"])
+@pytest.mark.parametrize(
+    "text", ["-1", "-1e1002", "-1e-1002", f"-{'9' * 5000}", f"-1e{'9' * 5000}"]
+)
 def test_less_than_nothing_is_refused_at_any_length(text: str) -> None:
     """With a sentence that quotes no more of it than anybody wants to read."""
     with pytest.raises(ValueError, match="is negative") as error:
         quantity.units("cpu", text)
     assert len(str(error.value)) < 120
-
-
-def test_a_negative_amount_is_refused() -> None:
-    """Nobody can ask for less than nothing."""
-    with pytest.raises(ValueError, match='"-1" is negative'):
-        quantity.units("cpu", "-1")
 
 
 @pytest.mark.parametrize(

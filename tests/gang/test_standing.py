@@ -106,11 +106,12 @@ def test_minimum_for_apis_that_take_no_zero():
         (GangPhase.RUNNING, True, True),
         (GangPhase.DEGRADED, True, True),
         (GangPhase.RELEASED, False, False),
+        (None, False, False),
     ],
 )
 def test_what_the_status_tells_of_the_past(state, admitted, ran):
     """A gang that was given its nodes need not have run; one that was released is as new."""
-    job = make_job(status=JobStatus(gang=Verdict("muster", state)))
+    job = make_job(status=JobStatus(gang=state and Verdict("muster", state)))
     assert (standing.was_admitted(job), standing.has_run(job)) == (admitted, ran)
 
 
@@ -130,11 +131,6 @@ def test_what_the_status_tells_of_the_past(state, admitted, ran):
 def test_what_a_gang_had(status, had):
     """By its verdict; where another operator let half of it run, by what that one counted."""
     assert standing.had(make_job(status=JobStatus(**status))) == had
-
-
-def test_a_job_without_a_verdict_has_no_past():
-    """Nobody has looked at it yet."""
-    assert (standing.was_admitted(make_job()), standing.has_run(make_job())) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import logging
 import time
 import weakref
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,22 +119,6 @@ class Said:
         self.about.add(about["metadata"]["uid"])
         self.sources.add(more.get("source"))
         return True
-
-
-class Allocator:
-    """Has given these places, and says this."""
-
-    def __init__(self):
-        """Begin with none."""
-        self.places, self.said = {}, None
-
-    def placements(self, _job):
-        """Return them."""
-        return self.places
-
-    def verdict(self, _job):
-        """Return what is to be said."""
-        return self.said
 
 
 @pytest.fixture
@@ -559,7 +544,10 @@ def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(mo
     """
     story = Story(monkeypatch, gang.BACKENDS["embedded"])
     story.server.flow_control = gate = FlowControl(4)
-    story.reconciler._allocator = allocator = Allocator()
+    gives = {"placements": {}, "verdict": None}
+    story.reconciler._allocator = SimpleNamespace(
+        placements=lambda _job: gives["placements"], verdict=lambda _job: gives["verdict"]
+    )
     status = SetStatus({"state": "Waiting"})
     now = edge.format_time(time.time())
     story.show(2, creationTimestamp=now)
@@ -577,12 +565,12 @@ def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(mo
         async with gate.enter(PriorityLevel.PLACEMENT, "team"):
             after, writes = await go()
             assert (LATER < after <= FIRST_VERDICT, writes) == (True, [])
-            allocator.places = {"mnist-worker-0": "n1"}
+            gives["placements"] = {"mnist-worker-0": "n1"}
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-            allocator.places = {}
-            allocator.said = Verdict("muster", GangPhase.WAITING, "mnist", 1)
+            gives["placements"] = {}
+            gives["verdict"] = Verdict("muster", GangPhase.WAITING, "mnist", 1)
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-            allocator.said = None
+            gives["verdict"] = None
             story.show(3, begun, creationTimestamp=now)
             assert await go() == (LATER, [])
             # The server's clock may be ahead, by whatever it is.
