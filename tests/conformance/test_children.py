@@ -213,8 +213,7 @@ class TestScale:
 
     def test_down(self):
         """The highest indices go, with their services."""
-        world = World(tfjob(Worker=3)).run()
-        world.edit(tfReplicaSpecs=tfjob(Worker=1)["spec"]["tfReplicaSpecs"]).settle()
+        world = World(tfjob(Worker=3)).run().scale(1).settle()
         assert world.counts() == (1, 0, 0)
         assert world.reap().settle().names() == ["mnist-worker-0"]
         assert world.names("Service") == ["mnist-worker-0"]
@@ -230,12 +229,11 @@ class TestScale:
         """Its cluster is replaced on scale, and stays as long as pods may refer to it."""
         world = World(tfjob(Worker=40)).settle()
         before = world.objects["ConfigMap", "mnist-tf-config"]["data"]["cluster"]
-        world.edit(tfReplicaSpecs=tfjob(Worker=41)["spec"]["tfReplicaSpecs"]).settle()
+        world.scale(41).settle()
         after = world.objects["ConfigMap", "mnist-tf-config"]["data"]["cluster"]
         assert "mnist-worker-40" in after
         assert "mnist-worker-40" not in before
-        world.edit(tfReplicaSpecs=tfjob(Worker=2)["spec"]["tfReplicaSpecs"])
-        assert world.settle().names("ConfigMap") == ["mnist-tf-config"]
+        assert world.scale(2).settle().names("ConfigMap") == ["mnist-tf-config"]
         assert not world.edit(runPolicy={"suspend": True}).settle().objects
 
 
@@ -295,8 +293,7 @@ class TestOthers:
         text = 'Resource "mnist-worker-0" of Kind "Pod" already exists and is not managed by TFJob'
         assert world.status["reason"] == text
         assert [e.message for e in world.said if e.reason == "ErrResourceExists"] == [text]
-        del world.objects["Pod", "mnist-worker-0"]
-        world.settle()
+        world.lose("mnist-worker-0").settle()
         assert len(world.names()) == 2
         assert "reason" not in world.status
 
@@ -350,7 +347,7 @@ class TestOthers:
         world.settle()
         assert world.status["state"] == "Created"
         assert world.requeue is not None
-        del world.objects["Pod", "mnist-worker-0"]
+        world.lose("mnist-worker-0")
         assert world.settle().pod("mnist-worker-0")["metadata"]["uid"] != "stray"
         assert "ErrResourceExists" not in world.reasons()
 
@@ -374,8 +371,7 @@ class TestOthers:
 
     def test_a_pod_that_is_going_keeps_its_place(self):
         """Its name is free only when it is gone."""
-        world = World(tfjob(Worker=1)).settle()
-        world.pod("mnist-worker-0")["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+        world = World(tfjob(Worker=1)).settle().terminate("mnist-worker-0")
         assert not [a for a in world.step() if isinstance(a, Create)]
         world.reap()
         assert [a for a in world.step() if isinstance(a, Create)]

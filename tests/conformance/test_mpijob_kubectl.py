@@ -103,21 +103,16 @@ def test_the_launchers_powers():
     mine = ["mnist-worker-0", "mnist-worker-1"]
     rules = made.objects["Role", LAUNCHER]
     assert rules["rules"] == [see, {**enter, "resourceNames": mine}]
-    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
-    made.edit().settle()
+    made.scale(3).settle()
     assert rules["rules"][1]["resourceNames"] == [*mine, "mnist-worker-2"]
     third = made.objects.pop(("Pod", "mnist-worker-2"))
-    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 2
-    made.edit().settle()
+    made.scale(2).settle()
     assert rules["rules"][1]["resourceNames"] == mine
     stranger = {**third["metadata"], "ownerReferences": [STRANGER], "uid": "theirs"}
     made.objects["Pod", "mnist-worker-2"] = {**third, "metadata": stranger}
-    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
-    made.edit().settle()
+    made.scale(3).settle()
     assert rules["rules"][1]["resourceNames"] == mine
-    del made.objects["Pod", "mnist-worker-2"]
-    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 0
-    made.edit().settle()
+    made.lose("mnist-worker-2").scale(0).settle()
     assert rules["rules"] == [see]  # no names would mean all pods
 
 

@@ -379,8 +379,7 @@ def test_index_labels(doubles, leads, workers):
 def test_fewer_workers(doubles):
     """The last ones go, whatever their labels count from."""
     made = world("v2beta1", workers=3, runLauncherAsWorker=doubles)
-    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 2
-    made.edit().settle()
+    made.scale(2).settle()
     assert made.names() == ["mnist-worker-0", "mnist-worker-1"]
     assert "worker-2" not in config(made)["hostfile"]
 
@@ -432,7 +431,7 @@ def test_a_gang_that_awaits_its_launcher_lacks_nobody(backend):
     made.launch()
     assert made.settle().status["gang"]["state"] == "Running"
     assert made.status["gang"]["minMember"] == 3
-    del made.objects["Pod", "mnist-worker-1"]
+    made.lose("mnist-worker-1")
     made.extra = {"placements": {}} if backend.embedded else {}
     assert made.settle().status["gang"]["state"] == "Degraded"
 

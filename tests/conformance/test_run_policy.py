@@ -51,13 +51,11 @@ class TestSuspend:
 
     def test_pods_that_are_not_wanted_any_more_hold_their_quota_too(self):
         """Whoever suspends a job may make it smaller with that, or take a role away."""
-        world = World(tfjob(PS=1, Worker=2)).run()
-        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 1
+        world = World(tfjob(PS=1, Worker=2)).run().scale(1)
         del world.job["spec"]["tfReplicaSpecs"]["PS"]
         suspended(world, suspend=True).settle()
         assert (world.counts("Worker"), world.counts("PS")) == ((2, 0, 0), (1, 0, 0))
-        del world.objects["Pod", "mnist-worker-0"]
-        world.settle()
+        world.lose("mnist-worker-0").settle()
         assert (world.counts("Worker"), world.counts("PS")) == ((1, 0, 0), (1, 0, 0))
         world.reap().settle()
         assert (world.counts("Worker"), world.counts("PS")) == ((0, 0, 0), (0, 0, 0))
@@ -132,8 +130,7 @@ class TestSuspend:
     def test_services_go_though_their_pods_have_gone_before(self):
         """What is there counts, not what a pod leads to."""
         world = ran()
-        for name in world.names():
-            del world.objects["Pod", name]
+        world.lose(*world.names())
         suspended(world, suspend=True).settle()
         assert not world.names("Service")
 
@@ -281,8 +278,7 @@ class TestCleanUp:
         """All leaves no service without its pod."""
         world = ran(cleanPodPolicy="All").end("mnist-worker-0")
         world.step()
-        for name in world.names():
-            del world.objects["Pod", name]
+        world.lose(*world.names())
         assert world.status["state"] == "Succeeded"
         assert not world.settle().names("Service")
 

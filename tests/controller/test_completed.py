@@ -41,13 +41,6 @@ def succeed(world, *pods):
     return world.settle()
 
 
-def lose(world, *pods):
-    """Remove pods, as PodGC does."""
-    for pod in pods:
-        del world.objects["Pod", pod]
-    return world
-
-
 def completed(world, type_="Worker"):
     """Return the completed indexes in the status."""
     return world.status["replicaStatuses"][type_].get("completedIndexes", "")
@@ -65,7 +58,7 @@ def test_removed_pod_of_completed_index_is_not_created_again():
     """The worker keeps its success when PodGC, a drain or a scale-down removes its pod."""
     world = succeed(running(), W0)
     assert completed(world) == "0"
-    lose(world, W0).settle()
+    world.lose(W0).settle()
     assert W0 not in world.names()
     assert world.counts() == (1, 1, 0)
     assert completed(world) == "0"
@@ -82,15 +75,14 @@ def test_success_that_a_kubelet_turns_into_a_failure_counts():
 def test_terminating_pod_of_completed_index_counts():
     """The success counts also while the pod is being deleted."""
     world = succeed(running(), W0)
-    world.pod(W0)["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    world.settle()
+    world.terminate(W0).settle()
     assert world.counts() == (1, 1, 0)
 
 
 def test_job_of_completed_indexes_succeeds():
     """The last worker that succeeds ends the job, though the pods of the others are removed."""
     world = running(of_kind("JAXJob", Worker=2))
-    lose(succeed(world, W0), W0).settle()
+    succeed(world, W0).lose(W0).settle()
     succeed(world, W1)
     assert "Succeeded T" in world.conditions
     assert completed(world) == "0,1"
@@ -98,7 +90,7 @@ def test_job_of_completed_indexes_succeeds():
 
 def test_completed_index_counts_for_the_minimum_of_its_gang():
     """The gang is not degraded: its member is missing because it has done its work."""
-    world = lose(succeed(three(), W0), W0).settle()
+    world = succeed(three(), W0).lose(W0).settle()
     assert world.status["gang"]["state"] == "Running"
     assert world.status["gang"]["ready"] == 3
 
@@ -108,18 +100,15 @@ def test_completed_index_takes_part_in_no_group_of_another_scheduler():
     world = running(tfjob(Worker={**ROLE, "replicas": 3}), backend=gang.VOLCANO)
     world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
     world.settle().start().edit(successPolicy="AllWorkers")
-    lose(succeed(world, W0), W0).settle()
+    succeed(world, W0).lose(W0).settle()
     assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
 
 
 def test_completed_indexes_survive_a_scale_down():
     """An index above the number of replicas is not wanted; wanted again, it is still completed."""
-    world = lose(succeed(three(), W2), W2).settle()
-    world.edit(tfReplicaSpecs=tfjob(Worker={**ROLE, "replicas": 2})["spec"]["tfReplicaSpecs"])
-    world.settle()
+    world = succeed(three(), W2).lose(W2).settle().scale(2).settle()
     assert world.counts() == (2, 0, 0)
-    world.edit(tfReplicaSpecs=tfjob(Worker={**ROLE, "replicas": 3})["spec"]["tfReplicaSpecs"])
-    world.give(placements=dict.fromkeys((W0, W1, W2), "node")).settle()
+    world.scale(3).give(placements=dict.fromkeys((W0, W1, W2), "node")).settle()
     assert world.counts() == (2, 1, 0)
     assert W2 not in world.names()
 
@@ -179,8 +168,7 @@ def test_restart_of_a_whole_gang_starts_a_new_run(servers, again):
 
 def test_gang_that_restarts_after_a_loss_needs_nodes_for_completed_indexes():
     """Running peers stay until there are nodes for the lost member and for what succeeded."""
-    world = lose(succeed(three(annotations=WHOLE), W0), W1)
-    world.extra["placements"] = {W1: "node"}
+    world = succeed(three(annotations=WHOLE), W0).lose(W1).give(placements={W1: "node"})
     assert named(world, "Pod", Delete) == [W0]
     assert named(world, "Pod", Create) == []
     world.step()
@@ -192,8 +180,7 @@ def test_gang_that_restarts_after_a_loss_needs_nodes_for_completed_indexes():
 
 def test_lost_pod_of_completed_index_restarts_no_gang():
     """A completed member is no loss."""
-    world = lose(succeed(three(annotations=WHOLE), W0), W0)
-    world.extra["placements"] = {W0: "node"}
+    world = succeed(three(annotations=WHOLE), W0).lose(W0).give(placements={W0: "node"})
     assert named(world, "Pod", Delete) == []
     assert named(world, "Pod", Create) == []
 
@@ -205,7 +192,7 @@ def test_released_gang_starts_a_new_run(servers, kept):
     world.give(verdict=RELEASED).step()
     assert completed(world) == kept
     assert named(world, "Pod", Delete) == ([] if kept else [W0])
-    lose(world, W1, W2).settle()
+    world.lose(W1, W2).settle()
     world.give(verdict=PLACED).give(placements=dict.fromkeys((W0, W1, W2), "node")).settle()
     assert completed(world) == kept
     assert {W1, W2} <= set(world.names())

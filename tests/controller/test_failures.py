@@ -219,7 +219,7 @@ def test_what_others_take_away_has_not_failed(reason):
     world = running()
     fail(world, SECOND, 143)
     if reason == "deleted":
-        world.pod(SECOND)["metadata"]["deletionTimestamp"] = format_time(START)
+        world.terminate(SECOND)
     else:
         world.pod(SECOND)["status"]["reason"] = reason
     world.step()

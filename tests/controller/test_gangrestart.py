@@ -34,31 +34,21 @@ def created(world):
     return [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Pod"]
 
 
-def lose(world, name=LOST):
-    """Remove a pod, as pod garbage collection does after its node was deleted."""
-    del world.objects["Pod", name]
-
-
 def test_peers_of_lost_member_stay_until_replacement_fits():
     """No running pod is deleted while the lost member has no node."""
-    world = running()
-    lose(world)
+    world = running().lose(LOST)
     assert deleted(world) == []
 
 
 def test_peers_of_lost_member_stay_while_it_is_only_shown():
     """A pod that is created without a node, for autoscalers, does not fit yet."""
-    world = running()
-    lose(world)
-    world.extra["placements"] = {LOST: ""}
+    world = running().lose(LOST).give(placements={LOST: ""})
     assert deleted(world) == []
 
 
 def test_peers_of_lost_member_restart_with_it():
     """All members are replaced once the lost member has a node, and no restart is counted."""
-    world = running()
-    lose(world)
-    world.extra["placements"] = {LOST: "n3"}
+    world = running().lose(LOST).give(placements={LOST: "n3"})
     assert deleted(world) == ["mnist-worker-0", "mnist-worker-1"]
     assert created(world) == []
     world.step()
@@ -82,17 +72,14 @@ def test_member_on_a_node_that_shuts_down_is_a_loss():
 
 def test_lost_member_of_other_jobs_is_replaced_alone():
     """Without the annotation the peers keep running."""
-    world = running(restart="pod")
-    lose(world)
-    world.extra["placements"] = {LOST: "n3"}
+    world = running(restart="pod").lose(LOST).give(placements={LOST: "n3"})
     assert deleted(world) == []
     assert created(world) == [LOST]
 
 
 def test_surplus_member_that_is_lost_restarts_nothing():
     """The gang still has the members that it needs."""
-    world = running(policy={"schedulingPolicy": {"minAvailable": 2}})
-    lose(world)
+    world = running(policy={"schedulingPolicy": {"minAvailable": 2}}).lose(LOST)
     world.extra["placements"] = {LOST: "n3"}
     assert deleted(world) == []
     assert created(world) == [LOST]
@@ -107,20 +94,16 @@ def test_growth_of_running_gang_restarts_nothing():
 
 def test_terminating_member_keeps_its_gang():
     """A drained member belongs to the gang until it is removed."""
-    world = running()
-    world.pod(LOST)["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    world.extra["placements"] = {LOST: "n3"}
+    world = running().terminate(LOST).give(placements={LOST: "n3"})
     assert deleted(world) == []
 
 
 def test_losses_before_the_restart_are_one_restart():
     """Members of a drained node terminate one after the other; their peers restart once."""
     world, drained = running(), "mnist-worker-1"
-    lose(world)
-    world.pod(drained)["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
-    world.extra["placements"] = {LOST: "n3"}
+    world.lose(LOST).terminate(drained).give(placements={LOST: "n3"})
     assert deleted(world) == []
-    lose(world, drained)
+    world.lose(drained)
     assert deleted(world) == []
     world.give(placements={LOST: "n3", drained: "n4"}).step()
     world.reap().give(placements=NODES)
@@ -135,8 +118,7 @@ def test_losses_before_the_restart_are_one_restart():
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
 def test_members_that_start_are_not_restarted(phase):
     """Only running peers are replaced; pods that did not start yet have nothing to lose."""
-    world = running()
-    lose(world)
+    world = running().lose(LOST)
     for name in ("mnist-worker-0", "mnist-worker-1"):
         world.pod(name)["status"]["phase"] = phase
     world.extra["placements"] = {LOST: "n3"}
@@ -156,8 +138,7 @@ def test_gang_restarts_whole_after_a_crash_between_two_deletions(done, reaped):
     """No peer of the run before stays beside members of the next run."""
     world = running()
     before = {pod["metadata"]["uid"] for pod in world.of("Pod")}
-    lose(world)
-    world.give(placements={LOST: "n3"}).step(upto=done)
+    world.lose(LOST).give(placements={LOST: "n3"}).step(upto=done)
     for round_ in range(4):
         if reaped or round_:
             world.reap()

@@ -43,16 +43,9 @@ def running():
     return embedded(placements=NODES, verdict=PLACED).run()
 
 
-def scaled(world, count):
-    """Return the world with so many workers asked for, as by kubectl scale."""
-    world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = count
-    world.job["metadata"]["generation"] += 1
-    return world
-
-
 def grown():
     """Return a world whose gang of two runs, and of which four are wanted that do not fit."""
-    world = scaled(running(), 4)
+    world = running().scale(4)
     world.extra = {"placements": {}, "verdict": WAITS}
     return world.settle()
 
@@ -185,8 +178,7 @@ class TestVerdict:
         world.settle()
         assert world.status["gang"] == told
         world.extra = {"placements": {}, "verdict": WAITS}
-        del world.objects["Pod", "mnist-worker-1"]
-        world.settle()
+        world.lose("mnist-worker-1").settle()
         assert world.status["gang"]["state"] == "Degraded"
         assert world.status["gang"]["minMember"] == 2
 
@@ -227,7 +219,7 @@ class TestVerdict:
     def test_growth_that_is_refused(self, runs):
         """What there is stays, whether it runs by now or has only its nodes."""
         world = running() if runs else embedded(verdict=PLACED, placements=NODES).settle()
-        scaled(world, 4)
+        world.scale(4)
         quota = "pods forbidden: exceeded quota"
         refusal = Refusal("Pod", "mnist-worker-2", "Forbidden", quota, world.now + 60)
         world.extra = {"placements": {}, "verdict": WAITS, "refusal": refusal}
@@ -245,8 +237,7 @@ class TestVerdict:
         world.settle()
         assert world.status["gang"]["state"] == "Running"
         assert world.status["gang"]["summary"] == "1/2 running, 1 ending"
-        del world.objects["Pod", "mnist-worker-1"]
-        world.give(placements={}).settle()
+        world.lose("mnist-worker-1").give(placements={}).settle()
         assert world.status["gang"]["state"] == "Degraded"
 
     def test_the_end_is_the_end_of_the_gang(self):
@@ -358,8 +349,7 @@ class TestBlocked:
         placed = replace(PLACED, summary="2/2 placed")
         world = embedded(placements=NODES, verdict=placed)
         world.step()
-        for name in world.names():
-            del world.objects["Pod", name]
+        world.lose(*world.names())
         assert world.status["gang"]["summary"] == "2/2 placed"
         return world
 
@@ -390,7 +380,7 @@ class TestBlocked:
         world = embedded(placements=NODES, verdict=PLACED)
         world.step()
         if there == 1:
-            del world.objects["Pod", "mnist-worker-1"]
+            world.lose("mnist-worker-1")
         world.context = NO_RIGHTS
         world.extra = {"verdict": None, "placements": {}}
         gang_ = world.settle().status["gang"]
@@ -411,16 +401,14 @@ class TestBlocked:
         world.context = NO_RIGHTS
         world.extra = {"verdict": None, "placements": {}}
         assert world.settle().status["gang"]["state"] == "Running"
-        del world.objects["Pod", "mnist-worker-1"]
-        assert world.settle().status["gang"]["state"] == "Degraded"
+        assert world.lose("mnist-worker-1").settle().status["gang"]["state"] == "Degraded"
 
     def test_one_that_became_invalid_before_it_began_has_no_gang(self):
         """It wants nothing that anybody could read."""
         world = self.promised()
         assert world.status["startTime"]
         del world.status["gang"]["admissionTime"]
-        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = -1
-        world.edit()
+        world.scale(-1)
         world.extra = {"verdict": None, "placements": {}}
         assert (world.settle().status["state"], world.status.get("gang")) == ("Invalid", None)
 
@@ -432,7 +420,7 @@ class TestRefusal:
         """Return a gang of which one of two pods exists when the other is refused."""
         world = embedded(document=document, placements=NODES, verdict=PLACED)
         world.step()
-        del world.objects["Pod", "mnist-worker-1"]
+        world.lose("mnist-worker-1")
         return world.give(refusal=refusal(**fields))
 
     @pytest.mark.parametrize(
@@ -501,7 +489,7 @@ class TestRefusal:
         """Nothing is promised, nothing is undone; no new pod until the time is up."""
         world = World(tfjob(Worker=2))
         world.step()
-        del world.objects["Pod", "mnist-worker-1"]
+        world.lose("mnist-worker-1")
         assert world.give(refusal=refusal()).settle().names() == ["mnist-worker-0"]
         world.now = START + 5
         assert len(world.settle().names()) == 2
@@ -549,8 +537,7 @@ def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
     """When the time is up and nobody has a newer word, the old reason goes."""
     world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS)
     world.step()
-    world.extra["refusal"] = refusal()
-    del world.objects["Pod", "mnist-worker-1"]
+    world.give(refusal=refusal()).lose("mnist-worker-1")
     assert world.settle().status["gang"]["reason"] == "ExceedsResourceQuota"
     world.now = START + 5
     world.settle()
@@ -561,8 +548,7 @@ def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
 
 def test_running_gang_with_a_refused_replacement_keeps_its_other_members():
     """The gang says what it lacks; its pods end, and the job with them."""
-    world = running()
-    del world.objects["Pod", "mnist-worker-1"]
+    world = running().lose("mnist-worker-1")
     world.give(refusal=refusal("bad", reason="Invalid")).settle()
     assert world.names() == ["mnist-worker-0"]
     assert (world.status["state"], world.counts()) == ("Running", (1, 0, 0))
@@ -626,9 +612,7 @@ class TestNative:
         """A new size while pods exist waits for the next suspend and resume, on 1.36."""
         context = Context(group_api_version="scheduling.k8s.io/v1alpha2")
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
-        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
-        world.job["metadata"]["generation"] = 2
-        world.settle().settle()
+        world.scale(3).settle().settle()
         assert world.reasons().count("PodGroupImmutable") == 1
         policy = world.objects["PodGroup", "mnist"]["spec"]["schedulingPolicy"]
         assert policy == {"gang": {"minCount": 2}}
@@ -647,9 +631,7 @@ class TestNative:
         context = Context(priorities={"high": 1})
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
         uid = world.objects["PodGroup", "mnist"]["metadata"]["uid"]
-        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
-        world.job["metadata"]["generation"] = 2
-        world.settle()
+        world.scale(3).settle()
         group = world.objects["PodGroup", "mnist"]
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
         assert group["metadata"]["uid"] == uid
@@ -666,10 +648,7 @@ class TestNative:
         ]
         assert counts == [2, 3]
 
-        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 4
-        world.job["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "high"}}
-        world.job["metadata"]["generation"] = 3
-        world.settle()
+        world.edit(runPolicy={"schedulingPolicy": {"priorityClass": "high"}}).scale(4).settle()
         group = world.objects["PodGroup", "mnist"]
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
         assert "priorityClassName" not in group["spec"]
@@ -682,19 +661,13 @@ class TestNative:
             world.pod(name)["spec"]["nodeName"] = "n1"
         world.settle()
         first, second, third = world.names()
-        for name in (first, second):
-            world.pod(name)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
-        del world.objects["Pod", first]
+        world.terminate(first, second).lose(first)
         # One of two that go is replaced at once: the third stands.
         assert first in world.settle().names()
-        for name in (first, third):
-            world.pod(name)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
-        del world.objects["Pod", first]
+        world.terminate(first, third).lose(first)
         assert world.settle().names() == [second, third]
-        del world.objects["Pod", second]
-        assert world.settle().names() == [third]
-        del world.objects["Pod", third]
-        assert world.settle().names() == [first, second, third]
+        assert world.lose(second).settle().names() == [third]
+        assert world.lose(third).settle().names() == [first, second, third]
 
     def test_a_field_that_the_server_drops_does_not_make_the_group_anew(self):
         """It would go round for ever: the next one lacks the field as well."""
@@ -703,8 +676,7 @@ class TestNative:
             world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context)
             world.step()
             world.objects["PodGroup", "mnist"]["spec"].pop("disruptionMode")
-            for name in world.names():
-                del world.objects["Pod", name]
+            world.lose(*world.names())
             deletes = [action for action in world.decide() if isinstance(action, Delete)]
             assert bool(deletes) is not settles
 
@@ -749,7 +721,7 @@ class TestSilence:
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Inqueue"}
         assert len(world.settle().names()) == 2
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Pending"}
-        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+        world.scale(3)
         assert len(world.settle().names()) == 2
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Inqueue"}
         assert len(world.settle().names()) == 3
@@ -833,8 +805,7 @@ class TestFailedMembersThatAreNotReplaced:
         """A deleted worker is replaced and missed."""
         placed = replace(DEGRADED, state="Placed")
         world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
-        world.end("mnist-worker-0", 1).settle().give(placements={})
-        del world.objects["Pod", "mnist-worker-1"]
+        world.end("mnist-worker-0", 1).settle().give(placements={}).lose("mnist-worker-1")
         world.settle()
         told = world.status["gang"]
         assert (told["state"], told["minMember"]) == ("Degraded", 2)
@@ -868,13 +839,6 @@ def test_the_class_of_the_policy_is_written_on_the_pods(backend, asked, own, wri
     world.settle()
     pods = [world.objects["Pod", name] for name in world.names()]
     assert [pod["spec"].get("priorityClassName") for pod in pods] == [written] * 2
-
-
-def test_deletions_carry_the_uid():
-    """What is deleted is exactly what was seen."""
-    world = running().edit(runPolicy={"suspend": True})
-    uids = {o["metadata"]["uid"] for o in world.objects.values()}
-    assert {a.uid for a in world.step() if isinstance(a, Delete)} == uids
 
 
 class TestGroupsMadeByHand:
@@ -976,9 +940,7 @@ class TestStart:
         world = self.waiting(gang.EMBEDDED)
         world.give(placements=NODES).run()
         admitted = self.admission(world)
-        world.extra |= {"placements": {}, "verdict": replace(WAITS, state=state)}
-        for name in world.names():
-            del world.objects["Pod", name]
+        world.give(placements={}, verdict=replace(WAITS, state=state)).lose(*world.names())
         world.now += 10
         assert self.admission(world.settle()) == admitted
         world.give(placements=NODES).wait(10)

@@ -185,8 +185,7 @@ class TestAboveTheLimitOfReplicas:
     def above(self, sort):
         """Return such a job after the edit; one of its pods claims the index of the last pod."""
         world = running_of(sort)
-        world.job["spec"][world.framework.spec_field]["Worker"]["replicas"] = HUGE
-        world.edit()
+        world.scale(HUGE)
         claims = copied(world.pod("mnist-worker-1"))
         claims["metadata"] |= {"name": f"mnist-worker-{HUGE - 1}", "uid": "claims"}
         claims["metadata"]["labels"] |= {names.REPLICA_INDEX: str(HUGE - 1)}
@@ -237,9 +236,7 @@ class TestBlocked:
         """A failed pod stays, as it could not be created again; surplus is deleted."""
         world = running(restarts="OnFailure")
         world.context = NO_RIGHTS
-        world.end("mnist-worker-0", 1)
-        world.job["spec"][ROLES]["Worker"]["replicas"] = 1
-        world.edit()
+        world.end("mnist-worker-0", 1).scale(1)
         world.writes.clear()
         world.settle()
         assert [action.name for action in made_or_ended(world)] == ["mnist-worker-1"] * 2

@@ -54,8 +54,7 @@ def test_gang_with_name_in_use_reports_pod_and_node():
 def test_gang_starts_when_its_names_are_free():
     """All pods are created in one reconcile after the last old pod is removed."""
     world = again(used=[1])
-    world.settle()
-    del world.objects["Pod", "mnist-worker-1"]
+    world.settle().lose("mnist-worker-1")
     assert created(world) == [*NODES]
 
 
@@ -68,7 +67,5 @@ def test_name_beyond_the_minimum_does_not_delay_the_gang():
 def test_replacement_of_single_member_waits_for_its_own_name_only():
     """A terminating member does not delay the replacement of another one."""
     world = again(used=[])
-    world.run()
-    world.pod("mnist-worker-1")["metadata"]["deletionTimestamp"] = edge.format_time(START)
-    del world.objects["Pod", "mnist-worker-2"]
+    world.run().terminate("mnist-worker-1").lose("mnist-worker-2")
     assert created(world) == ["mnist-worker-2"]

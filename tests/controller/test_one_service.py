@@ -180,8 +180,7 @@ def test_a_job_keeps_the_names_that_its_pods_know(first, then):
     change(world, then)
     world.settle()
     assert services(world, before) == []
-    del world.objects["Pod", "mnist-worker-0"]
-    world.settle()
+    world.lose("mnist-worker-0").settle()
 
     def spec(of):
         return {pod["metadata"]["name"]: pod["spec"] for pod in of}

@@ -25,24 +25,6 @@ from support.rehearsal.call_count import calls
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 
 
-def test_a_job_runs_and_succeeds():
-    """Two workers are created with their services, run, end well, and the job with them."""
-    world = World(tfjob(Worker=2)).settle()
-    assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
-    assert world.names("Service") == world.names()
-    assert world.conditions == ["Created T"]
-    assert world.status["state"] == "Created"
-    world.start().settle()
-    assert world.conditions == ["Created T", "Running T"]
-    assert world.counts() == (2, 0, 0)
-    world.end("mnist-worker-1").settle()
-    assert world.counts() == (1, 1, 0)
-    world.end("mnist-worker-0").settle()
-    assert world.conditions == ["Created T", "Running F", "Succeeded T"]
-    assert world.counts() == (0, 2, 0)
-    assert world.status["state"] == "Succeeded"
-
-
 def on_node_1(replicas):
     """Return a role whose author names a node."""
     return {"replicas": replicas, "template": make_template(nodeName="node-1")}
@@ -357,8 +339,7 @@ def test_whose_end_is_waited_for_is_told_if_it_lasts():
         "it goes on once that is free"
     )
     assert world.requeue == world.now + 5
-    del world.objects["Pod", "mnist-worker-1"]
-    world.settle()
+    world.lose("mnist-worker-1").settle()
     assert "reason" not in world.status
     assert world.pod("mnist-worker-1")["metadata"]["uid"] != "old"
 

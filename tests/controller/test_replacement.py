@@ -232,8 +232,7 @@ def test_failed_pod_that_is_deleted_does_not_wait():
     start(world)
     fail(world)
     assert not is_replaced(world)
-    del world.objects["Pod", W0]
-    world.settle()
+    world.lose(W0).settle()
     assert is_replaced(world)
     assert failures_before(world) is None
 

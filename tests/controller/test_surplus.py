@@ -12,23 +12,15 @@ from support.apiserver.memory import World, of_kind, tfjob
 W = [f"mnist-worker-{i}" for i in range(4)]
 
 
-def running(document, **fields):
-    """Return the world of a job whose pods run."""
-    return World(document, **fields).run()
-
-
 def scale(world, replicas, type_="Worker"):
-    """Ask for another number of pods of a role."""
-    field = world.framework.spec_field
-    roles = world.job["spec"][field]
-    world.edit(**{field: {**roles, type_: {**roles[type_], "replicas": replicas}}}).settle().reap()
-    return world.settle()
+    """Ask for another number of pods of a role, until the surplus is removed."""
+    return world.scale(replicas, type_).settle().reap().settle()
 
 
 @pytest.mark.parametrize("policy", ["None", "Running"])
 def test_running_surplus_of_a_job_that_ends_is_deleted(policy):
     """A scale-down that ends the job leaves no pod that runs forever."""
-    world = running(of_kind("JAXJob", policy={"cleanPodPolicy": policy}, Worker=4))
+    world = World(of_kind("JAXJob", policy={"cleanPodPolicy": policy}, Worker=4)).run()
     world.end(W[0]).end(W[1]).settle()
     scale(world, 2)
     assert "Succeeded T" in world.conditions
@@ -37,7 +29,7 @@ def test_running_surplus_of_a_job_that_ends_is_deleted(policy):
 
 def test_pending_surplus_of_a_finished_job_is_deleted_and_ended_surplus_stays():
     """Pods that have ended hold no resources, and may hold the logs."""
-    world = running(of_kind("JAXJob", Worker=3))
+    world = World(of_kind("JAXJob", Worker=3)).run()
     for name in W[:2]:
         world.end(name)
     world.settle()
@@ -51,13 +43,13 @@ def test_pending_surplus_of_a_finished_job_is_deleted_and_ended_surplus_stays():
 
 def test_surplus_of_a_running_job_is_deleted_whatever_its_phase():
     """As long as the job is not finished its surplus goes, also what has ended."""
-    world = running(of_kind("JAXJob", Worker=4)).end(W[3]).settle()
+    world = World(of_kind("JAXJob", Worker=4)).run().end(W[3]).settle()
     assert scale(world, 2).names() == W[:2]
 
 
 def test_surplus_of_a_blocked_job_is_deleted():
     """Another object that has a name of the job keeps no surplus pod running."""
-    world = running(tfjob(Chief=1, Worker=3))
+    world = World(tfjob(Chief=1, Worker=3)).run()
     service = world.objects["Service", W[0]]
     service["metadata"] = {"name": W[0], "namespace": "team", "uid": "other", "labels": {}}
     world.settle()
@@ -68,7 +60,7 @@ def test_surplus_of_a_blocked_job_is_deleted():
 
 def test_surplus_is_deleted_while_the_gang_scheduler_is_missing():
     """Only pods that would be created again wait for the scheduler."""
-    world = running(tfjob(Chief=1, Worker=3), backend=gang.VOLCANO)
+    world = World(tfjob(Chief=1, Worker=3), backend=gang.VOLCANO).run()
     world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
     world.settle().start()
     world.context = Context(missing="it is not installed")
@@ -77,7 +69,7 @@ def test_surplus_is_deleted_while_the_gang_scheduler_is_missing():
 
 def test_surplus_of_an_invalid_job_stays():
     """A mistake in the spec takes down nothing that runs."""
-    world = running(tfjob(Chief=1, Worker=3))
+    world = World(tfjob(Chief=1, Worker=3)).run()
     roles = world.job["spec"]["tfReplicaSpecs"]
     world.edit(tfReplicaSpecs={"Chief": {**roles["Chief"], "replicas": 2}}).settle()
     assert world.status["state"] == "Invalid"
@@ -100,7 +92,7 @@ def test_surplus_of_an_invalid_job_stays():
 )
 def test_job_without_pods_that_decide_is_invalid(kind, roles, type_):
     """0 replicas of the deciding role are a mistake and no success; what runs is kept."""
-    world = running(of_kind(kind, policy={"ttlSecondsAfterFinished": 1}, **roles))
+    world = World(of_kind(kind, policy={"ttlSecondsAfterFinished": 1}, **roles)).run()
     before = world.names()
     scale(world, 0, type_)
     assert world.status["state"] == "Invalid"
@@ -118,6 +110,6 @@ def test_role_that_does_not_decide_may_be_empty():
         ("PaddleJob", {"Master": 1, "Worker": 2}),
         ("XGBoostJob", {"Master": 1, "Worker": 2}),
     ):
-        world = scale(running(of_kind(kind, **roles)), 0)
+        world = scale(World(of_kind(kind, **roles)).run(), 0)
         assert world.status["state"] == "Running"
         assert len(world.names()) == 1

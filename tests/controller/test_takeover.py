@@ -63,8 +63,7 @@ class TestInFlight:
 
     def test_a_refusal_takes_nothing_down(self, name, backend):
         """One pod is missing just then, and the server does not take its successor."""
-        world = in_flight(name, backend)
-        del world.objects["Pod", "mnist-worker-1"]
+        world = in_flight(name, backend).lose("mnist-worker-1")
         world.extra["refusal"] = Refusal("Pod", "", "Forbidden", "exceeded quota", START + 5)
         world.settle()
         assert done(world, Delete) == []
@@ -110,8 +109,7 @@ def test_a_launcher_that_is_gone_by_its_ttl_is_not_run_again():
         world = in_flight("mpi-operator-0.8-mpijob")
         world.job["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = ttl
         del world.objects["Job", "mnist-launcher"]
-        del world.objects["Pod", "mnist-launcher-x7k2p"]
-        world.settle()
+        world.lose("mnist-launcher-x7k2p").settle()
         assert world.status["state"] == state
         assert done(world, Create) == (["Job"] if ttl is None else [])
 

@@ -63,7 +63,7 @@ def test_it_is_looked_at_again_when_its_node_counts_as_fenced(away, monkeypatch,
 def test_nobody_knows_whether_it_runs(away, deleting):
     """Its place is not filled, even if there is room; status and event say what is waited for."""
     if deleting:
-        away.pod(W1)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+        away.terminate(W1)
     away.extra["placements"] = {W1: "n2"}
     assert not writes(away, Create | Delete)
     told = away.settle().status["gang"]
@@ -80,7 +80,7 @@ def test_unreachable_pod_that_is_not_lost_is_reported(away, deleting):
     """The pod is not replaced, and the gang has all its members."""
     away.lost = False
     if deleting:
-        away.pod(W1)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+        away.terminate(W1)
     away.extra["placements"] = {W1: "n2"}
     assert not writes(away, Create | Delete)
     gang = away.settle().status["gang"]
@@ -95,13 +95,11 @@ def test_its_node_is_fenced(away):
     """It goes at once, also if it was going already, and then its successor comes."""
     away.settle()
     away.fenced = True
-    away.pod(W1)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
-    away.extra["placements"] = {W1: "n2"}
+    away.terminate(W1).give(placements={W1: "n2"})
     (gone,) = writes(away, Delete)
     assert (gone.name, gone.uid, gone.force) == (W1, away.pod(W1)["metadata"]["uid"], True)
     assert not writes(away, Create)
-    del away.objects["Pod", W1]
-    away.settle()
+    away.lose(W1).settle()
     assert away.pod(W1)["spec"]["nodeName"] == "n2"
     assert away.start().settle().status["gang"]["state"] == "Running"
 
@@ -153,11 +151,11 @@ def test_many_nodes():
 def test_gang_with_a_member_that_may_run_is_not_undone(away):
     """A refused pod takes down no running pods while the gang may be complete."""
     away.status["gang"]["state"] = "Placed"
-    away.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+    away.scale(3)
     away.extra["refusal"] = Refusal("Pod", "mnist-worker-2", "Forbidden", "quota", START + 60)
     assert writes(away, Delete) == []
     away.marked = lambda pod: pod
-    del away.objects["Pod", W1]
+    away.lose(W1)
     assert [action.name for action in writes(away, Delete) if action.kind == "Pod"] == [
         "mnist-worker-0"
     ]

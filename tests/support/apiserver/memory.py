@@ -233,6 +233,18 @@ class World:
         self.pod(name)["status"] = status
         return self
 
+    def lose(self, *pods):
+        """Remove pods, as pod garbage collection does after their node was deleted."""
+        for name in pods:
+            del self.objects["Pod", name]
+        return self
+
+    def terminate(self, *pods):
+        """Let somebody delete pods, which end in their own time."""
+        for name in pods:
+            self.pod(name)["metadata"]["deletionTimestamp"] = edge.format_time(self.now)
+        return self
+
     def reap(self):
         """Let everything that is being deleted be gone."""
         for key, found in list(self.objects.items()):
@@ -245,6 +257,11 @@ class World:
         self.job["spec"].update(spec)
         self.job["metadata"]["generation"] += 1
         return self
+
+    def scale(self, replicas, type_="Worker"):
+        """Ask for another number of pods of a role."""
+        self.job["spec"][self.framework.spec_field][type_]["replicas"] = replicas
+        return self.edit()
 
     def clone(self):
         """Return a world that is as this one and goes its own way."""
