@@ -90,45 +90,39 @@ def without_defaults(node: Any) -> Any:
     }
 
 
-def test_old_tfjob_versions_keep_their_old_default(documents: dict[str, dict[str, Any]]) -> None:
-    """Pods that still run are cleaned up, as the operators of that time did."""
-    schemas = versions(documents["kubeflow.org_tfjobs.yaml"])
-    defaults = {
-        name: schema["properties"]["spec"]["properties"]["cleanPodPolicy"].get("default")
-        for name, schema in schemas.items()
-    }
-    assert defaults == {
-        "v1": None,
-        "v1beta2": "Running",
-        "v1beta1": "Running",
-        "v1alpha2": "Running",
-    }
+CLEANS = {"cleanPodPolicy": "Running"}
+"""Pods that still run are cleaned up, as the operators of old versions did."""
+V2BETA1 = {
+    "mpiVersion": "v2beta1",
+    "slotsPerWorker": 1,
+    "runLauncherAsWorker": False,
+    "sshAuthMountPath": "/root/.ssh",
+    "launcherCreationPolicy": "AtStartup",
+    "mpiImplementation": "OpenMPI",
+}
+"""The version that a job was sent to is applied first; the other adds only what is missing."""
 
 
-def test_each_version_of_mpijobs_has_the_default_by_which_it_is_known(
-    documents: dict[str, dict[str, Any]],
+@pytest.mark.parametrize(
+    ("plural", "expected"),
+    [
+        ("tfjobs", {"v1": {}, "v1beta2": CLEANS, "v1beta1": CLEANS, "v1alpha2": CLEANS}),
+        ("mpijobs", {"v1": {"mpiVersion": "v1"}, "v2beta1": V2BETA1}),
+    ],
+)
+def test_each_version_has_its_own_defaults(
+    plural: str, expected: dict[str, Any], documents: dict[str, dict[str, Any]]
 ) -> None:
-    """Whichever version a job was sent to is applied first, and the other adds only what lacks."""
-    schemas = versions(documents["kubeflow.org_mpijobs.yaml"])
+    """Old versions of TFJobs keep their default; those of MPIJobs are known by theirs."""
     defaults = {
         name: {
             key: field["default"]
             for key, field in schema["properties"]["spec"]["properties"].items()
             if "default" in field
         }
-        for name, schema in schemas.items()
+        for name, schema in versions(documents[f"kubeflow.org_{plural}.yaml"]).items()
     }
-    assert defaults == {
-        "v1": {"mpiVersion": "v1"},
-        "v2beta1": {
-            "mpiVersion": "v2beta1",
-            "slotsPerWorker": 1,
-            "runLauncherAsWorker": False,
-            "sshAuthMountPath": "/root/.ssh",
-            "launcherCreationPolicy": "AtStartup",
-            "mpiImplementation": "OpenMPI",
-        },
-    }
+    assert defaults == expected
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

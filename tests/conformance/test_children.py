@@ -341,22 +341,16 @@ class TestOthers:
         assert {kind for kind, _ in world.settle().objects} >= {"Workload", "PodGroup", "Pod"}
 
     def test_what_a_deleted_job_left_is_waited_for(self):
-        """A new job of an old name waits for the garbage collector without crying wolf."""
+        """A new job of an old name waits for the garbage collector, but not for ever."""
         world = World(tfjob(Worker=1))
         world.objects["Pod", "mnist-worker-0"] = stray(owner="uid of the old job", labels=FULL)
         world.settle()
         assert world.status["state"] == "Created"
         assert world.requeue is not None
+        assert world.clone().wait(61).settle().status["state"] == "Blocked"
         world.lose("mnist-worker-0")
         assert world.settle().pod("mnist-worker-0")["metadata"]["uid"] != "stray"
         assert "ErrResourceExists" not in world.reasons()
-
-    def test_but_not_for_ever(self):
-        """If it is still there after the grace, the job is blocked."""
-        world = World(tfjob(Worker=1))
-        world.objects["Pod", "mnist-worker-0"] = stray(owner="uid of the old job", labels=FULL)
-        world.settle().wait(61)
-        assert world.settle().status["state"] == "Blocked"
 
     def test_of_two_pods_on_a_place_the_oldest_stays(self):
         """The younger is deleted, and counts nowhere; a failed one is never preferred."""

@@ -93,8 +93,7 @@ def world_of(kind, roles, policy, spec=None):
 def test_the_table(kind, counts, policy, wanted):
     """The conditions are those of the table, and an end has its time."""
     world = world_of(kind, LED if "Master" in counts else FLAT, policy)
-    put(world, counts, code=137)
-    world.step()
+    put(world, counts, code=137).step()
     assert world.conditions == ["Created T", *wanted]
     ended = wanted[-1].startswith(("Succeeded", "Failed"))
     assert ("completionTime" in world.status) == ended
@@ -104,8 +103,7 @@ def test_the_table(kind, counts, policy, wanted):
 def test_p9_one_worker_ends_an_elastic_job(kind, wanted):
     """Of the elastic kinds only PyTorch's workers all end when the work is done."""
     world = world_of(kind, FLAT, "OnFailure", ELASTIC)
-    put(world, {"Worker": (2, 1, 0)})
-    world.step()
+    put(world, {"Worker": (2, 1, 0)}).step()
     assert world.conditions == ["Created T", wanted]
 
 
@@ -123,8 +121,7 @@ def test_p11_a_permanent_exit_code_fails(kind):
     """At once and for good, without a word of restarting."""
     roles = {"Master": 1, **FLAT} if kind == XGBOOST else FLAT
     world = world_of(kind, roles, "ExitCode")
-    put(world, {"Worker": (2, 0, 1)}, code=1)
-    world.settle()
+    put(world, {"Worker": (2, 0, 1)}, code=1).settle()
     assert world.conditions == ["Created T", "Running F", "Failed T"]
     failed = world.status["conditions"][-1]
     assert failed["message"] == 'job "mnist" is failing because "Worker" replica(s) failed.'
@@ -139,8 +136,7 @@ def test_p12_x4_a_retryable_exit_code_replaces_the_pod(kind):
     roles = {"Master": 1, **FLAT} if kind == XGBOOST else FLAT
     world = world_of(kind, roles, "ExitCode")
     world.start()
-    put(world, {"Worker": (2, 0, 1)}, code=137)
-    world.step()
+    put(world, {"Worker": (2, 0, 1)}, code=137).step()
     assert world.conditions == ["Created T", "Restarting T"]
     assert world.status["conditions"][-1]["message"] == (
         "job mnist is restarting because Worker replica(s) failed."
@@ -187,8 +183,7 @@ def test_messages_of_a_job_that_does_well(kind, roles, texts):
 def test_message_of_a_failure(kind):
     """It says which role, and how many of it."""
     world = world_of(kind, {"Master": 1, **FLAT} if kind == XGBOOST else FLAT, "Never")
-    put(world, {"Worker": (1, 0, 2)})
-    world.settle()
+    put(world, {"Worker": (1, 0, 2)}).settle()
     failed = world.status["conditions"][-1]
     assert failed["reason"] == f"{kind}Failed"
     assert failed["message"] == f"{kind} mnist is failed because 2 Worker replica(s) failed."

@@ -74,8 +74,7 @@ def test_the_table(row):
     number = row.split()[0]
     spec = {"successPolicy": "AllWorkers"} if number in ALL_WORKERS else {}
     world = World(tfjob(**roles, spec=spec)).settle()
-    put(world, counts, decides=number in WORKER_0_EXITED)
-    world.settle()
+    put(world, counts, decides=number in WORKER_0_EXITED).settle()
     assert world.conditions == ["Created T", *wanted]
 
 
@@ -89,8 +88,7 @@ def test_row_19_retryable_exit_codes_restart_the_job():
             Worker={"replicas": 4, **role},
         )
     ).settle()
-    put(world, {"Chief": (0, 0, 1), "PS": (2, 0, 0), "Worker": (0, 0, 4)}, code=130)
-    world.step()
+    put(world, {"Chief": (0, 0, 1), "PS": (2, 0, 0), "Worker": (0, 0, 4)}, code=130).step()
     assert world.conditions == ["Created T", "Restarting T"]
     assert world.counts() == (0, 0, 4)
     assert world.status["conditions"][-1]["message"] == (
@@ -102,8 +100,7 @@ def test_row_19_with_a_permanent_code_fails():
     """The same with exit code 1: failed, in the words for a permanent exit code."""
     role = {"restartPolicy": "ExitCode"}
     world = World(tfjob(Chief={"replicas": 1, **role}, Worker={"replicas": 4, **role})).settle()
-    put(world, {"Chief": (0, 0, 1), "Worker": (0, 0, 4)})
-    world.step()
+    put(world, {"Chief": (0, 0, 1), "Worker": (0, 0, 4)}).step()
     assert world.conditions == ["Created T", "Failed T"]
     failed = world.status["conditions"][-1]
     assert failed["message"] == 'job "mnist" is failing because "Chief" replica(s) failed.'
@@ -113,8 +110,7 @@ def test_row_19_with_a_permanent_code_fails():
 def test_dynamic_workers_may_fail():
     """Failed workers do not fail a job with dynamic workers."""
     world = World(tfjob(Worker=4, spec={"enableDynamicWorker": True})).settle()
-    put(world, {"Worker": (2, 0, 2)})
-    world.settle()
+    put(world, {"Worker": (2, 0, 2)}).settle()
     assert world.conditions == ["Created T", "Running T"]
     assert world.counts() == (2, 0, 2)
 
@@ -155,8 +151,7 @@ def test_messages():
 def test_failure_names_role_and_count():
     """A failure by counts says which role, and how many of it."""
     world = World(tfjob(Worker=3)).settle()
-    put(world, {"Worker": (1, 0, 2)})
-    world.settle()
+    put(world, {"Worker": (1, 0, 2)}).settle()
     failed = world.status["conditions"][-1]
     assert failed["reason"] == "TFJobFailed"
     assert failed["message"] == "TFJob team/mnist has failed because 2 Worker replica(s) failed."

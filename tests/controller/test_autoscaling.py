@@ -108,12 +108,6 @@ def test_it_goes_with_its_reason(change):
     assert not world.settle().of(KEY[0])
 
 
-def test_it_comes_back_on_resume():
-    """As it was."""
-    world = World(scaled()).settle().edit(runPolicy={"suspend": True}).settle()
-    assert world.edit(runPolicy={"suspend": False}).settle().of(KEY[0])
-
-
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_finished_job_is_not_scaled_any_more(code):
     """Whether it ended well or badly, also when its pods are kept."""

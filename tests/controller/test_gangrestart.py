@@ -34,16 +34,10 @@ def created(world):
     return [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Pod"]
 
 
-def test_peers_of_lost_member_stay_until_replacement_fits():
-    """No running pod is deleted while the lost member has no node."""
-    world = running().lose(LOST)
-    assert deleted(world) == []
-
-
-def test_peers_of_lost_member_stay_while_it_is_only_shown():
+@pytest.mark.parametrize("placements", [{}, {LOST: ""}])
+def test_peers_of_lost_member_stay_until_replacement_fits(placements):
     """A pod that is created without a node, for autoscalers, does not fit yet."""
-    world = running().lose(LOST).give(placements={LOST: ""})
-    assert deleted(world) == []
+    assert deleted(running().lose(LOST).give(placements=placements)) == []
 
 
 def test_peers_of_lost_member_restart_with_it():
@@ -70,17 +64,12 @@ def test_member_on_a_node_that_shuts_down_is_a_loss():
     assert "restartsInARow" not in world.status
 
 
-def test_lost_member_of_other_jobs_is_replaced_alone():
-    """Without the annotation the peers keep running."""
-    world = running(restart="pod").lose(LOST).give(placements={LOST: "n3"})
-    assert deleted(world) == []
-    assert created(world) == [LOST]
-
-
-def test_surplus_member_that_is_lost_restarts_nothing():
-    """The gang still has the members that it needs."""
-    world = running(policy={"schedulingPolicy": {"minAvailable": 2}}).lose(LOST)
-    world.extra["placements"] = {LOST: "n3"}
+@pytest.mark.parametrize(
+    "job", [{"restart": "pod"}, {"policy": {"schedulingPolicy": {"minAvailable": 2}}}]
+)
+def test_lost_member_is_replaced_alone(job):
+    """Without the annotation, or if the gang still has the members that it needs."""
+    world = running(**job).lose(LOST).give(placements={LOST: "n3"})
     assert deleted(world) == []
     assert created(world) == [LOST]
 

@@ -319,15 +319,12 @@ class TestForeignScheduler:
         assert {pod["spec"]["nodeName"] for pod in world.of("Pod")} == {"n0", "n1"}
 
 
-class TestPlacement:
-    """nodeName, or not."""
-
-    def test_gated_pods_go_the_binding_way(self):
-        """The server refuses a node beside gates."""
-        gated = make_template(schedulingGates=[{"name": "g"}])
-        document = tfjob(Worker={"replicas": 2, "template": gated})
-        world = embedded(document=document, placements=NODES).settle()
-        assert not any("nodeName" in pod["spec"] for pod in world.of("Pod"))
+def test_gated_pods_are_bound():
+    """The API server rejects a pod with scheduling gates and a node."""
+    gated = make_template(schedulingGates=[{"name": "g"}])
+    document = tfjob(Worker={"replicas": 2, "template": gated})
+    world = embedded(document=document, placements=NODES).settle()
+    assert not any("nodeName" in pod["spec"] for pod in world.of("Pod"))
 
 
 QUOTA = 'pods "mnist-worker-1" is forbidden: exceeded quota: small, requested: pods=1'

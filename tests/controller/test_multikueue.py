@@ -145,9 +145,3 @@ def test_failed_copy_names_the_first_failure_in_its_condition():
         "pod mnist-worker-1 on node n1: container tensorflow ended with exit code 3 (Completed). "
         "no such file: data.bin"
     )
-
-
-def test_failed_job_of_this_cluster_keeps_upstreams_message():
-    """Other readers have status.firstFailure."""
-    message = "TFJob team/mnist has failed because 1 Worker replica(s) failed."
-    assert conditions(failed(tfjob()))["Failed"] == message

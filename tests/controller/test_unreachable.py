@@ -104,15 +104,6 @@ def test_its_node_is_fenced(away):
     assert away.start().settle().status["gang"]["state"] == "Running"
 
 
-def test_it_is_heard_of_again(away):
-    """It goes on, and nothing is said any more."""
-    away.settle()
-    away.marked = lambda pod: pod
-    told = away.settle().status["gang"]
-    assert (told["state"], "reason" in told) == ("Running", False)
-    assert away.pod(W1)["status"]["phase"] == "Running"
-
-
 def test_after_a_restart_of_the_operator(away):
     """What was said of nodes is not taken for what the allocator says."""
     away.settle()

@@ -341,7 +341,7 @@ def tfjob(*, name="mnist", policy=None, spec=None, labels=None, annotations=None
 
 
 def put(world, counts, *, decides=False, code=1):
-    """Give the pods of each role these phases: active, succeeded, failed, the rest Pending.
+    """Return the world whose roles have pods active, succeeded and failed, the rest Pending.
 
     Only where worker 0 is to decide does it come first, with its exit code.
     """
@@ -355,6 +355,7 @@ def put(world, counts, *, decides=False, code=1):
                 world.end(name, code)
             elif decides and (type_, index) == ("Worker", 0):
                 world.end(name, 0)
+    return world
 
 
 def unbound(world):
