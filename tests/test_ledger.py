@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10954,
     "store": 3227,
-    "tests": 73418,
+    "tests": 72316,
     "tools": 2586,
 }
 

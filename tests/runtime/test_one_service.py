@@ -10,7 +10,7 @@ from muster.api import names
 from muster.kube.flowcontrol import PriorityLevel
 from support.apiserver.memory import of_kind
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process
+from support.rehearsal.virtual_cluster import Process, end, until
 
 PODS = 300
 """Of more the statuses are not more: 1005 writes for 1000."""
@@ -64,12 +64,9 @@ def test_little_more_than_one_write_a_pod():
             counts = status.get("replicaStatuses", {}).get("Worker", {})
             return counts.get("active") == PODS - 1
 
-        async with asyncio.timeout(300):
-            while not runs():  # noqa: ASYNC110 -- time passes at once
-                await asyncio.sleep(0.1)
+        await until(runs)
         await asyncio.sleep(5)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
         return process
 
     process = virtual_cluster.play(story, 1, {f"n{n}": 110 for n in range(10)})

@@ -12,7 +12,7 @@ from muster.scheduler import policy
 from support.apiserver.memory import tfjob
 from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process, until
+from support.rehearsal.virtual_cluster import Process, end, until
 
 RESTART = {"muster.kubeflow.org/restart": "gang"}
 RACK = {"muster.kubeflow.org/topology-required": "rack"}
@@ -59,12 +59,6 @@ def uids(server):
 def start(server, **fields):
     """Start an operator."""
     return asyncio.create_task(Process(server, **fields).run())
-
-
-async def end(process):
-    """End the life of an operator."""
-    process.cancel()
-    await asyncio.gather(process, return_exceptions=True)
 
 
 def play(story, seed=1):

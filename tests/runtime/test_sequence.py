@@ -11,7 +11,7 @@ import pytest
 from support.apiserver.memory import of_kind
 from support.builders.mpijobs import mpijob
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process, until
+from support.rehearsal.virtual_cluster import Process, end, until
 
 CPUS = {"n1": 4, "n2": 4}
 TOLD = {"run": "forever", "exits": "0"}
@@ -88,12 +88,6 @@ async def runs(server):
         return [pod["status"]["phase"] for pod in pods]
 
     await until(lambda: phases() == ["Running"] * 3)
-
-
-async def end(task):
-    """Let an operator die."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("sort", STEPS)

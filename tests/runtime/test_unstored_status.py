@@ -11,7 +11,7 @@ import pytest
 from muster.api.edge import parse_time
 from support.apiserver.memory import tfjob
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process, until
+from support.rehearsal.virtual_cluster import Process, end, until
 
 UPSTREAM = frozenset({"conditions", "replicaStatuses", "startTime", "completionTime"})
 COUNTS = frozenset({"active", "succeeded", "failed", "selector"})
@@ -74,8 +74,7 @@ def play():
             try:
                 return await scene(made, process, task)
             finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await end(task)
 
         return virtual_cluster.play(story, 1, {"n1": 8})
 
@@ -116,8 +115,7 @@ def test_finished_job_expires_after_its_completion(play, restarts):
         completed = parse_time(story.server.objects[JOB]["status"]["completionTime"])
         await asyncio.sleep(10)
         if restarts:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end(task)
             task = asyncio.create_task(Process(story.server).run())
         await until(lambda: JOB not in story.server.objects)
         expired = parse_time(story.server.now)

@@ -13,7 +13,7 @@ from muster.kube.flowcontrol import PriorityLevel
 from muster.scheduler import policy
 from support.apiserver.memory import of_kind
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process, until
+from support.rehearsal.virtual_cluster import Process, end, until
 
 CLASSES = {"high": 1000, "low": -10}
 TENANTS, EACH, SECONDS = 20, 2, 0.4
@@ -93,9 +93,7 @@ async def seconds(make, server, *, after):
     make("high")
     await until(lambda: runs("high"))
     took = asyncio.get_running_loop().time() - began
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await end(*tasks)
     return took
 
 
@@ -142,9 +140,7 @@ def test_end_of_a_job_is_reported_beside_whatever_others_write(run):
         began = asyncio.get_running_loop().time()
         await until(lambda: "completionTime" in found("tfjobs")[0])
         took = asyncio.get_running_loop().time() - began
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
         return took
 
     assert max(virtual_cluster.play(story, seed, {"n1": 2}) for seed in SEEDS) < SOON

@@ -671,6 +671,13 @@ class Process:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def end(*tasks):
+    """Cancel tasks and wait for their ends, as of an operator that is killed."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def until(question):
     """Return when the answer is yes; the time passes at once."""
     async with asyncio.timeout(300):
