@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6373,
+    "allocator": 6379,
     "api": 3895,
     "cluster": 6394,
     "commands": 6129,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10954,
     "store": 3227,
-    "tests": 72316,
+    "tests": 72318,
     "tools": 2586,
 }
 

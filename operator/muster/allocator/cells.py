@@ -140,21 +140,25 @@ class Turns:
         """By namespace: since when each cycle had a turn of it in vain."""
         self._vain: frozenset[str] = frozenset()
         """The gangs that had theirs in vain in the last cycle."""
+        self._held_back = False
+        """This cycle holds back a gang for that alone: it gets a place in the next cycle."""
 
     def pass_by(
         self, gangs: Sequence[GangInput], untried: Container[str], now: float
     ) -> list[GangInput]:
         """Return the gangs, those without their turn that keep it no longer."""
         over = {n for n, since in self._since.items() if now >= since + KEPT}
+        keys = {gang.key for gang in gangs if namespace_of(gang.key) in over}
+        new = {key for key in keys if key in untried}
+        again = keys & self._vain - new
+        self._held_back = bool(again)
         return [
-            replace(gang, refusal=NOT_NOW)
-            if namespace_of(gang.key) in over and (gang.key in self._vain or gang.key in untried)
-            else gang
+            replace(gang, refusal=NOT_NOW) if gang.key in new or gang.key in again else gang
             for gang in gangs
         ]
 
     def had(self, vain: Collection[str], now: float) -> float:
-        """Take in which gangs had their turn in vain; return when those behind them are looked at.
+        """Take in which gangs had their turn in vain; return when the next cycle is due.
 
         Every cycle without any of a namespace gives it all its time again.
         """
@@ -168,6 +172,8 @@ class Turns:
         }
         for space in spaces:
             self._since.setdefault(space, now)
+        if self._held_back:
+            return now
         ends = (since + KEPT for since in self._since.values())
         return min((end for end in ends if end > now), default=math.inf)
 

@@ -305,8 +305,9 @@ class Api:
             except Refused:
                 continue  # a cluster without that kind
             for found in jobs:
-                last = ((found.get("status") or {}).get("conditions") or [{}])[-1]
-                said = last.get("type"), last.get("message")
+                status = found.get("status") or {}
+                last = (status.get("conditions") or [{}])[-1]
+                said = last.get("type"), last.get("message"), status.get("reason")
                 yield f"  {kind}/{found['metadata']['name']}: {said}"
 
     def _events(self, kind: str, version: str, deadline: float) -> Iterator[Json]:
