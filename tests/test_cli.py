@@ -64,13 +64,6 @@ def test_argument_that_cannot_be_meant(capsys):
     assert "did you mean --gang-scheduler-name?" in capsys.readouterr().err
 
 
-def test_gang_flags_that_contradict_each_other(capsys):
-    """Two gang flags of different meaning end with code 2 and both names."""
-    assert cli.main(["run", "--gang-scheduling=volcano", "--gang-scheduler-name=none"]) == 2
-    told = capsys.readouterr().err
-    assert "--gang-scheduler-name=none and --gang-scheduling=volcano" in told
-
-
 def test_interrupted_command_ends_with_130(monkeypatch, capsys):
     """Ctrl-C ends a command with the exit code of shells and no traceback."""
 

@@ -40,34 +40,8 @@ TOP_LEVEL = {
     "tests",
     "tools",
 }
-TARGETS = {
-    "help",
-    "install",
-    "demo",
-    "test",
-    "test-all",
-    "test-full",
-    "mutants",
-    "e2e",
-    "e2e-real",
-    "e2e-real-smoke",
-    "nightly",
-    "faults",
-    "hostile",
-    "images",
-    "check",
-    "crds",
-    "deploy",
-    "undeploy",
-    "image",
-    "release",
-    "publish",
-    "docs",
-    "bench",
-    "local-up",
-    "local-down",
-    "clean",
-}
+UNNAMED = {"clean", "docs", "e2e", "help", "mutants", "test-full"}
+"""Targets of `make` that neither README nor docs name."""
 WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|jsonl?|txt\.gz|png)$|/py\.typed$")
 
 
@@ -125,10 +99,10 @@ def test_every_file_starts_with_its_licence() -> None:
 
 
 def test_make_prints_the_promised_targets() -> None:
-    """`make` alone lists them; each exists."""
-    assert documented_targets() >= TARGETS
+    """`make` alone lists them."""
+    assert documented_targets() >= UNNAMED
     printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert all(f"make {target} " in printed for target in TARGETS)
+    assert all(f"make {target} " in printed for target in documented_targets())
 
 
 def test_folders_of_stories_hold_no_other_tests() -> None:

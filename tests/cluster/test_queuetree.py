@@ -70,41 +70,20 @@ def test_too_many_levels():
     assert found[names[-2]] == (names[-3], 0, "")
 
 
+BEYOND = 'its guarantee of {}m cpu is more than the capability of its parent "a" leaves'
+PARENT = queue("a", cpu=5)
+
+
 @pytest.mark.parametrize(
     ("queues", "stands"),
     [
+        ([PARENT, queue("b", A, guarantee=6)], ("a", 0, BEYOND.format(6))),
         (
-            [queue("a", cpu=5), queue("b", A, guarantee=6)],
-            (
-                "a",
-                0,
-                'its guarantee of 6m cpu is more than the capability of its parent "a" leaves',
-            ),
+            [PARENT, queue("c", A, A, guarantee=3, had=3), queue("b", A, guarantee=3)],
+            ("a", 0, BEYOND.format(3)),
         ),
-        (
-            [queue("a", cpu=5), queue("c", A, A, guarantee=3, had=3), queue("b", A, guarantee=3)],
-            (
-                "a",
-                0,
-                'its guarantee of 3m cpu is more than the capability of its parent "a" leaves',
-            ),
-        ),
-        (
-            [queue("a", cpu=5), queue("b", A, A, guarantee=6, had=4)],
-            (
-                "a",
-                4,
-                'its guarantee of 6m cpu is more than the capability of its parent "a" leaves',
-            ),
-        ),
-        (
-            [queue("a", cpu=5), queue("b", A, A, guarantee=6, had=6)],
-            (
-                "a",
-                0,
-                'its guarantee of 6m cpu is more than the capability of its parent "a" leaves',
-            ),
-        ),
+        ([PARENT, queue("b", A, A, guarantee=6, had=4)], ("a", 4, BEYOND.format(6))),
+        ([PARENT, queue("b", A, A, guarantee=6, had=6)], ("a", 0, BEYOND.format(6))),
         (
             [queue("b", cpu=5, guarantee=6)],
             ("", 0, "its guarantee of 6m cpu is above its capability"),

@@ -51,14 +51,17 @@ def storage_class(name="later", *, mode="WaitForFirstConsumer", zone="", by="exa
 
 def decide(*stored, replicas=1, pods=(), unserved=""):
     """Return what becomes of a gang whose pods mount the claim `data`, and the columns."""
-    columns = make_columns(nodes=NODES, pods=pods)
+    columns = make_columns(nodes=NODES, pods=pods, stored=stored)
     columns.volumes.unserved = unserved
-    for view in stored:
-        columns.volumes.changed(None, view)
     role = make_role(replicas=replicas, template=make_template(cpu=1, **MOUNTED))
-    snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
+    return place(columns, role), columns
+
+
+def place(columns, *roles):
+    """Return the decision about a gang of these roles."""
+    snapshot = assemble(columns, [make_gang(roles=list(roles))], [make_queue()], 0.0)
     (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
-    return decision, columns
+    return decision
 
 
 @pytest.mark.parametrize(
@@ -159,9 +162,9 @@ def test_one_pod_at_a_time():
 )
 def test_claims_learn_their_node(waiting, wanted):
     """Those that wait for their first consumer, once it has a node."""
-    columns = make_columns(nodes=NODES)
-    for view in (waiting, storage_class(), storage_class("now", mode="Immediate")):
-        columns.volumes.changed(None, view)
+    columns = make_columns(
+        nodes=NODES, stored=[waiting, storage_class(), storage_class("now", mode="Immediate")]
+    )
     shape = make_role(template=make_template(**MOUNTED)).shape
     assert list(columns.consumers()) == []
     columns.assume("team", "w", "n0", shape)
@@ -172,18 +175,14 @@ def test_claims_learn_their_node(waiting, wanted):
 
 def test_a_claim_whose_first_pod_is_on_a_node_that_is_gone():
     """Another pod of it tells where its volume is to be, and others go where that can be had."""
-    columns = make_columns(nodes=NODES)
-    for view in (claim(), storage_class(), attach("n0", ["zone"])):
-        columns.volumes.changed(None, view)
+    columns = make_columns(nodes=NODES, stored=[claim(), storage_class(), attach("n0", ["zone"])])
     shape = make_role(template=make_template(**MOUNTED)).shape
     columns.assume("team", "lost", "gone", shape)
     assert list(columns.consumers()) == []
     columns.assume("team", "there", "n1", shape)
     assert [(c.claim.name, c.node) for c in columns.consumers()] == [("data", "n1")]
     third = make_role(replicas=1, template=make_template(cpu=1, **MOUNTED))
-    snapshot = assemble(columns, [make_gang(roles=[third])], [make_queue()], 0.0)
-    (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
-    assert nodes_of(decision) == {"worker-0": "n1"}
+    assert nodes_of(place(columns, third)) == {"worker-0": "n1"}
 
 
 def attach(node, labels):
@@ -268,18 +267,7 @@ def mount(*names):
 
 def shelf(*stored):
     """Return columns of three nodes with what is stored."""
-    columns = make_columns(nodes=HOSTS)
-    for view in (STATIC, *stored):
-        columns.volumes.changed(None, view)
-    return columns
-
-
-def place(columns, *roles, key="team/a"):
-    """Return the decision about a gang of these roles."""
-    gang = make_gang(key=key, roles=list(roles))
-    snapshot = assemble(columns, [gang], [make_queue()], 0.0)
-    (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
-    return decision
+    return make_columns(nodes=HOSTS, stored=[STATIC, *stored])
 
 
 OTHER = {"namespace": "team", "name": "other", "uid": "uid-other"}
@@ -475,10 +463,8 @@ def limit(node, count, driver="disk.example.com"):
 
 def test_limits_come_and_go():
     """What a node says last counts, until it says nothing."""
-    columns = make_columns(nodes=HOSTS)
     low, high = limit("n0", 0), limit("n0", 1)
-    for view in (disk("pv"), claim(volume="pv"), low):
-        columns.volumes.changed(None, view)
+    columns = make_columns(nodes=HOSTS, stored=[disk("pv"), claim(volume="pv"), low])
     shape = make_role(template=make_template(**mount("data"))).shape
     assert [columns.fits(f"n{i}", shape) for i in range(3)] == [False, True, True]
     columns.volumes.changed(low, high)
@@ -554,9 +540,7 @@ def default_class(name, created, *, zone):
 )  # fmt: skip
 def test_a_volume_of_its_own_is_made_where_the_pod_goes(volumes, stored, node):
     """Where the class can make it; before there is a pod, or a claim."""
-    columns = make_columns(nodes=NODES)
-    for view in stored:
-        columns.volumes.changed(None, view)
+    columns = make_columns(nodes=NODES, stored=stored)
     role = make_role(replicas=1, template=make_template(cpu=1, **volumes))
     assert nodes_of(place(columns, role)) == {"worker-0": node}
     assert columns.fits(node, role.shape)
@@ -579,9 +563,7 @@ def test_a_volume_of_its_own_is_made_where_the_pod_goes(volumes, stored, node):
 )  # fmt: skip
 def test_why_a_volume_of_its_own_cannot_be(volumes, stored, reason, says):
     """It would be bound with no regard to the node of the pod, or not at all."""
-    columns = make_columns(nodes=NODES)
-    for view in stored:
-        columns.volumes.changed(None, view)
+    columns = make_columns(nodes=NODES, stored=stored)
     role = make_role(replicas=1, template=make_template(cpu=1, **volumes))
     decision = place(columns, role)
     assert str(decision.verdict.reason) == reason
@@ -631,9 +613,7 @@ def test_the_claim_of_a_pods_own_volume_learns_the_node():
 )
 def test_a_pod_that_is_there_needs_its_own_claim(claims, says):
     """It is placed by that as by any other."""
-    columns = make_columns(nodes=NODES)
-    for view in (storage_class(zone="b"), *claims):
-        columns.volumes.changed(None, view)
+    columns = make_columns(nodes=NODES, stored=[storage_class(zone="b"), *claims])
     pod = make_pod(name="w", node="", namespace="team", cpu=1, **scratch())
     decision = place(columns, make_role(replicas=1, template=pod))
     assert says in decision.verdict.message
@@ -642,10 +622,8 @@ def test_a_pod_that_is_there_needs_its_own_claim(claims, says):
 
 def test_volumes_of_their_own_are_counted_for_each_pod():
     """Before they are made as after; each node gets no more than it takes."""
-    columns = make_columns(nodes=HOSTS)
-    class_ = storage_class(by="disk.example.com")
-    for view in (class_, limit("n0", 2), limit("n1", 1), limit("n2", 0)):
-        columns.volumes.changed(None, view)
+    stored = [storage_class(by="disk.example.com"), limit("n0", 2), limit("n1", 1), limit("n2", 0)]
+    columns = make_columns(nodes=HOSTS, stored=stored)
     seen = pods.parse_use(make_pod(name="w", node="n0", namespace="team", **scratch()))
     columns.pod_changed(None, seen)
     role = make_role(replicas=2, template=make_template(cpu=1, **scratch()))

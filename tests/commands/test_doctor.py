@@ -18,6 +18,7 @@ from muster.commands import doctor, questions
 from muster.kube.certificates import self_signed
 from muster.kube.client import ApiError
 from muster.settings import Settings
+from support.apiserver.memory import tfjob
 from support.rehearsal.commands import connected
 
 LABELS = {"app.kubernetes.io/name": "muster", "app.kubernetes.io/component": "operator"}
@@ -173,17 +174,8 @@ PULLS = {
         "conditions": [{"type": "PodScheduled", "status": "True"}],
     }
 }
-WAITS = {
-    "metadata": {"name": "mnist", "namespace": "team", "uid": "u"},
-    "spec": {
-        "runPolicy": {"schedulingPolicy": {"queue": "gold"}},
-        "tfReplicaSpecs": {
-            "Worker": {
-                "template": {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
-            }
-        },
-    },
-}
+WAITS = tfjob(Worker=1, policy={"schedulingPolicy": {"queue": "gold"}})
+WAITS["metadata"] |= {"namespace": "team", "uid": "u"}
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def ask(*words, **asked):
     return asyncio.run(explain.explain(Settings(), what, Asked(**asked)))
 
 
-def stored(name="second", **gang):
+def stored(**gang):
     """Return a job with the verdict that the operator stored."""
     fields = {"subresource": "status", "time": "2026-01-01T00:00:00Z", "manager": "muster"}
-    document = job(name, workers=2)
+    document = job("second", workers=2)
     document["metadata"]["managedFields"] = [fields]
     return {**document, "status": {"state": "Queued", "gang": {**WAITS, **gang}}}
 

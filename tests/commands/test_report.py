@@ -43,18 +43,18 @@ def job(workers=2, name="mnist", gpu="8", queue="", **status):
     }
 
 
-def pod(index, *states, uid="", phase="Running", conditions=(), job="mnist", **more):
+def pod(index, *states, phase="Running", conditions=(), **more):
     """Return a worker that was placed after 100 s and taken up after 110 s."""
     last, state = ({}, {}, *states)[-2:]
     shown = {"name": "tensorflow", "state": state, "lastState": last, "restartCount": bool(last)}
     bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(100)}
     return {
         "metadata": {
-            "name": f"{job}-worker-{index}",
+            "name": f"mnist-worker-{index}",
             "namespace": "team",
-            "uid": uid or f"pod-{index}",
+            "uid": f"pod-{index}",
             "creationTimestamp": at(90),
-            "ownerReferences": [{**OWNER, "name": job}],
+            "ownerReferences": [{**OWNER, "name": "mnist"}],
             **more,
         },
         "spec": {"nodeName": "n1", "containers": [{"name": "tensorflow"}, {"name": "sidecar"}]},
@@ -72,15 +72,9 @@ def running(since):
     return {"running": {"startedAt": at(since)}}
 
 
-def ended(since, until, code=0):
-    """Return the state of a container."""
-    times = {"startedAt": at(since), "finishedAt": at(until)}
-    return {"terminated": {"exitCode": code, **times}}
-
-
-def event(reason, seconds, uid, name="mnist-worker-0"):
+def event(reason, seconds, uid):
     """Return an event about a pod."""
-    about = {"kind": "Pod", "namespace": "team", "name": name, "uid": uid}
+    about = {"kind": "Pod", "namespace": "team", "name": "mnist-worker-0", "uid": uid}
     return {"reason": reason, "involvedObject": about, "lastTimestamp": at(seconds)}
 
 
@@ -154,7 +148,8 @@ def test_devices_times_seconds_by_state(ask):
 def test_a_job_that_is_over(ask):
     """Its pods tell of it as long as they are there, then its status."""
     finished = job(workers=1, **STARTED, **OVER)
-    there = {TFJOBS: [finished], PODS: [pod(0, ended(150, 550), phase="Succeeded")]}
+    ended = {"terminated": {"exitCode": 0, "startedAt": at(150), "finishedAt": at(550)}}
+    there = {TFJOBS: [finished], PODS: [pod(0, ended, phase="Succeeded")]}
     held = {"queued": 800, "placed": 80, "starting": 320, "running": 3200}
     assert of(ask(there)) == {**held, "done": 400}
     assert of(ask({TFJOBS: [finished]})) == {"queued": 800, "unknown": 4000}

@@ -7,7 +7,6 @@ import asyncio
 import base64
 import ssl
 import time
-from pathlib import Path
 from unittest import mock
 
 from cryptography import x509
@@ -102,30 +101,6 @@ def test_publishing_changes_the_bundles_and_nothing_else():
     assert published(full, certificate, NOW + 1) == full
 
 
-class Followed:
-    """An operator's admission with files that somebody else makes, and a server that uses it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        given = PairFiles(folder / "given.crt", folder / "given.key")
-        self.admission = Admission(mock.sentinel.nobody, "muster", DAY, given)
-
-    def give(self, certificate: bytes, key: bytes) -> None:
-        """Write the files."""
-        (self.folder / "given.crt").write_bytes(certificate)
-        (self.folder / "given.key").write_bytes(key)
-
-    async def shown(self) -> bytes:
-        """Return the certificate that a new connection is shown."""
-        server = await asyncio.start_server(
-            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=self.admission.context
-        )
-        async with server:
-            address = server.sockets[0].getsockname()
-            text = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=5)
-        return text.strip().encode()
-
-
 async def test_given_files_that_do_not_belong_together_are_never_served(
     tmp_path, monkeypatch, caplog
 ):
@@ -143,23 +118,39 @@ async def test_given_files_that_do_not_belong_together_are_never_served(
     async def reported():
         return "is not served as it should be" in caplog.text
 
-    followed, old, new = Followed(tmp_path), pair(time.time()), pair(time.time())
-    following = asyncio.create_task(followed.admission.run())
+    given = PairFiles(tmp_path / "given.crt", tmp_path / "given.key")
+    followed = Admission(mock.sentinel.nobody, "muster", DAY, given)
+
+    def give(certificate, key):
+        given.certificate.write_bytes(certificate)
+        given.key.write_bytes(key)
+
+    async def shown():
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=followed.context
+        )
+        async with server:
+            address = server.sockets[0].getsockname()
+            text = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=5)
+        return text.strip().encode()
+
+    old, new = pair(time.time()), pair(time.time())
+    following = asyncio.create_task(followed.run())
     await until(reported)  # there are no files yet
-    assert not followed.admission.ready.is_set()
-    followed.give(old.certificate, old.key)
-    await followed.admission.ready.wait()
-    assert await followed.shown() == old.certificate.strip()
+    assert not followed.ready.is_set()
+    give(old.certificate, old.key)
+    await followed.ready.wait()
+    assert await shown() == old.certificate.strip()
 
     caplog.clear()
-    followed.give(new.certificate, old.key)
+    give(new.certificate, old.key)
     await until(reported)
-    assert await followed.shown() == old.certificate.strip()
+    assert await shown() == old.certificate.strip()
 
     async def renewed():
-        return await followed.shown() == new.certificate.strip()
+        return await shown() == new.certificate.strip()
 
-    followed.give(new.certificate, new.key)
+    give(new.certificate, new.key)
     await until(renewed)
     following.cancel()
-    followed.admission._folder.cleanup()
+    followed._folder.cleanup()

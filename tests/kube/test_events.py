@@ -7,6 +7,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
+import pytest
+
 from muster.kube import events
 from muster.kube.client import ApiError
 from muster.kube.events import (
@@ -25,35 +27,32 @@ JOB = {
 OTHER = {**JOB, "metadata": {**JOB["metadata"], "uid": "v"}}
 
 
-def test_what_is_to_be_recorded_once_is_recorded_once_of_each_object():
-    """In the same words; other words, another reason and another job are news."""
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        # Other words, another reason and another job are news.
+        (
+            [(JOB, "Error", "a"), (JOB, "Error", "a"), (JOB, "Error", "b"), (JOB, "Failed", "a"),
+             (OTHER, "Error", "a")],
+            [True, False, True, True, True],
+        ),
+        # Of a pod it is once whatever the words, until the reason is another one.
+        (
+            [(JOB, "BackOff", "10s", "pod"), (JOB, "BackOff", "20s", "pod"),
+             (JOB, "BackOff", "20s", "twin"), (JOB, "ErrImagePull", "no such image", "pod")],
+            [True, False, True, True],
+        ),
+    ],
+    ids=["object", "pod"],
+)  # fmt: skip
+def test_event_that_is_to_be_recorded_once_is_recorded_once(told, said):
+    """The recorder compares the object, the reason, and the message or the pod."""
     recorder = EventRecorder(None)
-    said = [
-        recorder.emit(about, "Warning", reason, message, once=True)
-        for about, reason, message in (
-            (JOB, "Error", "a"),
-            (JOB, "Error", "a"),
-            (JOB, "Error", "b"),
-            (JOB, "Failed", "a"),
-            (OTHER, "Error", "a"),
-        )
+    found = [
+        recorder.emit(about, "Warning", reason, message, once=True, of="".join(of))
+        for about, reason, message, *of in told
     ]
-    assert said == [True, False, True, True, True]
-
-
-def test_once_of_a_pod_is_once_whatever_the_words():
-    """Until the reason is another one."""
-    recorder = EventRecorder(None)
-    said = [
-        recorder.emit(JOB, "Warning", reason, message, once=True, of=of)
-        for reason, message, of in (
-            ("BackOff", "10s", "pod"),
-            ("BackOff", "20s", "pod"),
-            ("BackOff", "20s", "twin"),
-            ("ErrImagePull", "no such image", "pod"),
-        )
-    ]
-    assert said == [True, False, True, True]
+    assert found == said
 
 
 def test_all_else_is_said_each_time():
@@ -217,29 +216,23 @@ def test_what_was_recorded_again_is_remembered_longest(monkeypatch):
     assert said == [True, True, True, True, False]
 
 
-class Refusing(Server):
-    """Takes nothing at present."""
-
-    refuses = True
-
-    async def create(self, path, body, urgency):
-        """Refuse it, or create it."""
-        if self.refuses:
-            self.writes += 1
-            raise ApiError(403, "Forbidden", "no", None)
-        return await super().create(path, body, urgency)
-
-
 async def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkeypatch):
     """After a while: passes that repeat themselves do not bring as many refusals."""
-    now, server = clock(monkeypatch), Refusing()
+    now, server = clock(monkeypatch), Server()
+    create = server.create
+
+    async def refused(*_asked):
+        server.writes += 1
+        raise ApiError(403, "Forbidden", "no", None)
+
+    server.create = refused
     recorder = EventRecorder(server)
     async with running(recorder):
         for _ in range(3):
             recorder.emit(JOB, "Warning", "Failed", "why", once=True)
             await settled()
         assert (server.writes, recorder.dropped) == (1, 1)
-        server.refuses, now[0] = False, AGAIN_SECONDS + 1
+        server.create, now[0] = create, AGAIN_SECONDS + 1
         for _ in range(3):
             recorder.emit(JOB, "Warning", "Failed", "why", once=True)
             await settled()

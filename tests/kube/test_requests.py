@@ -55,11 +55,6 @@ async def late(seconds):
     return stored()
 
 
-def narrow(kube):
-    """Let one request be under way at a time, as where all connections are taken."""
-    kube.session._connector._limit = 1
-
-
 async def refused(writing):
     """Return the error of a request."""
     with pytest.raises(ApiError) as caught:
@@ -179,7 +174,7 @@ async def test_just_that_object_is_deleted(answers, gone):
 async def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all():
     """Somebody else may lead by the time at which there is one."""
     async with played(late(0.6)) as (kube, asked):
-        narrow(kube)
+        kube.session._connector._limit = 1
         slow = asyncio.create_task(kube.get(PATH))
         await asyncio.sleep(0.05)
         kube.lease_until = client.since_boot() + 0.2

@@ -12,14 +12,9 @@ from muster.scheduler.model import AffinityTerm, Link
 DOMAIN = np.array([0, 0, 1, 2, -1])
 
 
-def make_term(link, *, counts=(0, 0, 0), domain=DOMAIN, **fields):
+def make_term(link, *, counts=(0, 0, 0), **fields):
     """Return a term over three domains of two, one and one node, and a node without."""
-    return AffinityTerm(link, domain, np.array(counts), str(link), **fields)
-
-
-def where(affinity, shape=1):
-    """Return the positions of nodes that are open."""
-    return np.flatnonzero(affinity.open(shape)).tolist()
+    return AffinityTerm(link, DOMAIN, np.array(counts), str(link), **fields)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,7 @@ def where(affinity, shape=1):
 )
 def test_open(term, nodes):
     """By the kind of the term and what its domains hold."""
-    assert where(AffinityState({1: (term,)})) == nodes
+    assert np.flatnonzero(AffinityState({1: (term,)}).open(1)).tolist() == nodes
 
 
 def test_reasons():

@@ -24,16 +24,11 @@ def where(stock, shape=1):
     return np.flatnonzero(stock.open(shape)).tolist()
 
 
-def add(stock, shape, *nodes, sign=1):
-    """Let a task come to each of the nodes, or go."""
-    stock.add(shape, np.array(nodes), np.full(len(nodes), sign))
-
-
 def test_volumes_that_are_made():
     """A claim for which one is made may go wherever that can be, and takes none that is there."""
     stock = Stock({1: (want("c", made=[1, 2], v=[0, 1]),), 2: (want("d", v=[0]),)})
     assert where(stock) == [0, 1, 2]
-    add(stock, 1, 2)
+    stock.add(1, np.array([2]), np.array([1]))
     assert (where(stock), where(stock, 2)) == ([1, 2], [0])
     assert list(map(list, stock.choices(1))) == []
     assert [np.flatnonzero(m).tolist() for m in stock.choices(2)] == [[0]]

@@ -9,17 +9,13 @@ from support.builders.scheduler import make_gang, make_node, make_role, nodes_of
 RACK = Topology("rack")
 
 
-def racks(*sizes, **labels):
-    """Return the nodes n0, n1, …, each of a rack that is named after its number of cpus' place."""
-    return [
-        make_node(name=f"n{i}", cpu=cpu, labels={"rack": rack, **labels})
-        for i, (rack, cpu) in enumerate(sizes)
-    ]
-
-
 def test_a_successor_goes_to_the_rack_of_the_member_before_it():
     """Not to that of the others, where there is more room; and home first of all."""
-    nodes = racks(("a", 2), ("a", 2), ("b", 8), ("b", 8))
+    sizes = [("a", 2), ("a", 2), ("b", 8), ("b", 8)]
+    nodes = [
+        make_node(name=f"n{i}", cpu=cpu, labels={"rack": rack})
+        for i, (rack, cpu) in enumerate(sizes)
+    ]
     held = [(0, "n0"), (1, "n2"), (4, "n2"), (5, "n2")]
     role = make_role(held=held, waiting=[2, 3], previous={2: "n0", 3: "n2"}, cpu=1)
     gang = make_gang(topology=RACK, admitted=True, roles=[role], shuns=frozenset({"n0"}))

@@ -265,18 +265,13 @@ def unreadable(kind, name, **fields):
     return {"kind": kind, "metadata": metadata(name, uid=f"uid-{name}"), **fields}
 
 
-def in_queue(story, queue):
-    """Show a job in that queue and return what is decided of it."""
-    story.job("odd", "odd", schedulingPolicy={"queue": queue})
-    return story.cycle()[ODD]
-
-
 @pytest.mark.parametrize("amount", ["-1", "-1e10000", "1e1.5"])
 def test_a_queue_that_cannot_be_read_lets_nobody_in(story, amount):
     """Its jobs are told its name; those of others are placed, and so are its own once it is."""
     queue = {"kind": "Queue", "metadata": {"name": "odd", "uid": "q"}}
     story.put(queue | {"spec": {"capability": {"cpu": amount}}})
-    decision = in_queue(story, "odd")
+    story.job("odd", "odd", schedulingPolicy={"queue": "odd"})
+    decision = story.cycle()[ODD]
     assert (decision.verdict.reason, decision.placements) == ("Unreadable", ())
     assert f'queue "odd" cannot be read: "{amount}"' in decision.verdict.message
     assert len(story.victim().placements) == 2

@@ -24,12 +24,6 @@ from support.builders.scheduler import (
 )
 
 
-def waits(key, count, *, cpu=1, least=None, **fields):
-    """Return a gang of so many tasks that has nothing."""
-    roles = [make_role(replicas=count, cpu=cpu)]
-    return make_gang(key=key, roles=roles, min_member=least, **fields)
-
-
 def placed(session):
     """Return gang -> how many of its tasks were given nodes, of those with any."""
     counts = {g.spec.key: sum(len(nodes) for *_, nodes in g.placements) for g in session.gangs}
@@ -57,7 +51,7 @@ def test_namespace_that_spent_its_share_is_deferred(monkeypatch):
     good = [particular(f"good/{i}", 3, created=5.0 + i) for i in range(3)]
     labels = [{"kubernetes.io/hostname": f"n{i}"} for i in range(1, 4)]
     nodes = [make_node(name=f"n{i}", cpu=9, labels=labels[i - 1]) for i in range(1, 4)]
-    gangs = [*evil, waits("evil/plain", 2, created=9.0), *good]
+    gangs = [*evil, make_gang(key="evil/plain", created=9.0), *good]
     made = make_session(nodes=nodes, gangs=gangs)
     allocate(made)
     reasons = {gang.spec.key: gang.refusal and gang.refusal.reason for gang in made.gangs}

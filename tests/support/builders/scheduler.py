@@ -105,13 +105,15 @@ def _units(amounts):
     return {r: quantity.units(r, str(v)) for r, v in _named(amounts).items()}
 
 
-def make_columns(*, nodes=(), pods=()):
-    """Return the columns of these documents."""
+def make_columns(*, nodes=(), pods=(), stored=()):
+    """Return the columns of these documents, and of views of claims, volumes and their classes."""
     columns = ClusterColumns()
     for node in nodes:
         columns.node_changed(None, parse_node(node))
     for pod in pods:
         columns.pod_changed(None, parse_use(pod, foreign=True))
+    for view in stored:
+        columns.volumes.changed(None, view)
     return columns
 
 
@@ -123,9 +125,8 @@ def make_snapshot(
     `stored`: views of claims, volumes and storage classes. `moves`: those of the last hour, if
     more are asked for.
     """
-    columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
-    for view in stored:
-        columns.volumes.changed(None, view)
+    nodes = [make_node()] if nodes is None else nodes
+    columns = make_columns(nodes=nodes, pods=pods, stored=stored)
     for quota in views_of(quotas or {}, {}):
         columns.quotas.quota_changed(None, quota)
     queues = [make_queue()] if queues is None else queues
