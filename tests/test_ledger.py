@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6379,
     "api": 3895,
-    "cluster": 6394,
+    "cluster": 6440,
     "commands": 6129,
     "controller": 4177,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10954,
     "store": 3227,
-    "tests": 72184,
+    "tests": 72206,
     "tools": 2586,
 }
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
 
 from muster.api.model import Unreadable
+from muster.api.podtemplate import REQUIRED
 from muster.api.reasons import Reason
 from muster.cluster import cautious
 from muster.cluster.assemble import assemble
@@ -20,6 +22,7 @@ from muster.cluster.nodes import (
     parse_node,
 )
 from muster.cluster.pods import parse_use, shape_of
+from muster.cluster.selectors import IDLE_VALUES, Expression
 from muster.cluster.state import FREEZES, IDLE_SHAPES
 from muster.scheduler.cycle import schedule
 from muster.scheduler.model import CPU, PODS, UNLIMITED, Topology
@@ -436,6 +439,25 @@ def test_shapes_that_nobody_uses_are_forgotten():
         assert shape.request[CPU] == 1000 * (i + 1)
     assert len(columns._rows) <= IDLE_SHAPES + 1
     assert len(columns._shapes) <= 5 * (IDLE_SHAPES + 1)
+
+
+def test_shapes_with_many_values_are_forgotten_after_their_jobs():
+    """Deleted jobs leave no more values of selectors than a limit, however large each one is."""
+    columns = make_columns(nodes=[make_node(labels={"zone": "a"})])
+    for i in range(IDLE_SHAPES):
+        values = [f"{i}-{number}" for number in range(50 * IDLE_VALUES)]
+        who = [{"key": "app", "operator": "NotIn", "values": values}]
+        term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": who}}
+        spread = {**term, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        node = {"nodeSelectorTerms": [{"matchExpressions": [{**who[0], "key": "zone"}]}]}
+        affinity = {"podAffinity": {REQUIRED: [term]}, "nodeAffinity": {REQUIRED: node}}
+        spec = {"affinity": affinity, "topologySpreadConstraints": [spread]}
+        shape = shape_of({"spec": spec}, "team")
+        freeze(columns, make_gang(roles=[dataclasses.replace(make_role(replicas=1), shape=shape)]))
+    gc.collect()
+    stored = [each for each in gc.get_objects() if isinstance(each, Expression)]
+    large = [each for each in stored if len(each.values) == 50 * IDLE_VALUES]
+    assert len({id(each) for each in large}) <= 30
 
 
 def test_room_is_asked_for_at_this_moment():

@@ -561,6 +561,7 @@ class ShapeRow:
         # Of the terms about other pods only the keys matter here, and many terms have the same.
         ties = {(tie.link, tie.key): tie for tie in shape.ties if tie.link in _MISSING}
         self.shape = shape = replace(shape, ties=tuple(ties.values()))
+        self.size = shape.size
         self.texts: list[str] = []
         rows = len(nodes.allocatable)
         self.barred: CodeArray = np.zeros(rows, np.int16)

@@ -18,7 +18,15 @@ from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.podindex import Answer, PodIndex, TermIndex, required_labels
 from muster.cluster.pods import PodShape, PodUse
-from muster.cluster.selectors import Identity, Labels, PodAffinityTerm, Selection, chosen
+from muster.cluster.selectors import (
+    IDLE_VALUES,
+    Identity,
+    Labels,
+    PodAffinityTerm,
+    Selection,
+    chosen,
+    unused,
+)
 from muster.scheduler.affinity import AffinityState
 from muster.scheduler.budget import DEFERRED, MATCH, ROWS, TERM, Budget
 from muster.scheduler.model import (
@@ -33,7 +41,7 @@ from muster.scheduler.model import (
 )
 
 IDLE: Final = 64
-"""How many questions that nobody asks at present are kept up to date."""
+"""Total size of the questions that no pod asks at present and that are kept up to date."""
 Question = tuple[Selection, ...]
 """The pods that all of the selections match."""
 
@@ -104,7 +112,7 @@ class TermCounts:
 
     def forget(self, asked: int) -> None:
         """Drop old questions; so many have been asked of late."""
-        for question in list(self._answers)[: -asked - IDLE]:
+        for question in unused(self._answers, asked, IDLE, _size):
             del self._answers[question]
 
     def space_changed(self, name: str, labels: Labels | None) -> None:
@@ -122,6 +130,10 @@ class TermCounts:
         for question in list(self._answers):
             if any(who.spaces for who in question):
                 del self._answers[question]
+
+
+def _size(question: Question) -> int:
+    return 1 + sum(who.size for who in question) // IDLE_VALUES
 
 
 MAX_COMPARISONS: Final = 64
@@ -155,7 +167,7 @@ class PodAffinity:
         """What terms of other pods came to in this cycle."""
         self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
-        self._asked = 0
+        self._asked = self._judging = 0
         self._made: dict[str, tuple[Gang, Gang]] = {}
         """By key: gangs that were resolved last, and what was made of them."""
 
@@ -276,15 +288,15 @@ class PodAffinity:
         for profile, ids in ids_of.items():
             for term in profile:
                 meant.setdefault(term, []).extend(ids)
-        self._asked = 0
+        self._asked = self._judging = 0
         self._kept.clear()
         for id_ in wanted:
             shape, profile = known[id_]
             own = self._own(shape, profile, meant, pods)
             self._terms[id_] = (*own, *self._kept_away(profile, owners))
         self.counts.forget(self._asked)
-        if len(self._judged) > self._asked + IDLE:
-            self._judged.clear()
+        for key in unused(self._judged, self._judging, IDLE, lambda judged: judged[0].size):
+            del self._judged[key]
 
     def terms(self, id_: int) -> tuple[AffinityTerm, ...]:
         """Return the terms of a shape that was resolved."""
@@ -445,11 +457,14 @@ class PodAffinity:
         if not (term.honours_taints or (term.honours_affinity and chosen)):
             return None
         key = shape, _policies(term)
-        if key not in self._judged:
+        known = self._judged.pop(key, None)
+        if known is None:
             names, _, _ = self._nodes.order()
             judged = [nodes.counts(shape, term, self._nodes.views[name]) for name in names]
-            self._judged[key] = np.array(judged, np.bool_)
-        return self._judged[key]
+            known = np.array(judged, np.bool_)
+        self._judged[key] = known  # the last one is the youngest
+        self._judging += 1
+        return known
 
     def _named(self, by_node: Mapping[str, int]) -> _Places:
         """Return positions of nodes, and the amounts there, by the names of the nodes."""

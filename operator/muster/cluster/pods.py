@@ -175,6 +175,14 @@ class PodShape:
         return tuple(one for one in self.ties if one.link is Link.APART)
 
     @property
+    def size(self) -> int:
+        """Its share of a cache: 1, and 1 more for each `IDLE_VALUES` values of its terms."""
+        terms = (*(self.affinity or ()), *(term for _, term in self.preferred))
+        values = sum(selectors.size((*term.labels, *term.fields)) for term in terms)
+        values += sum(tie.who.size for tie in self.ties)
+        return 1 + values // selectors.IDLE_VALUES
+
+    @property
     def stored(self) -> bool:
         """Whether its pods have volumes that claims stand for."""
         return bool(self.claims or self.scratch)

@@ -10,13 +10,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, TypeVar
 
 from muster.api import edge, podtemplate
 from muster.api.model import Json
 from muster.api.podtemplate import ANTI_AFFINITY
 from muster.scheduler.model import Link
 
+K = TypeVar("K")
 Labels = Mapping[str, str]
 WEIGHTS: Final = (1, 100)
 """Of a preference, as the API server takes them of a pod; so is what a template may say beyond."""
@@ -37,6 +39,20 @@ class Expression:
 
 Selector = tuple[Expression, ...] | None
 """Requirements that must all hold; none at all: everything; None: nothing."""
+IDLE_VALUES: Final = 100
+"""Values for which an object in a cache, such as the shape of a deleted job, counts once more."""
+
+
+def size(expressions: Iterable[Expression]) -> int:
+    """Return the number of requirements and of their values."""
+    return sum(1 + len(one.values) for one in expressions)
+
+
+def unused(cache: dict[K, Any], used: int, most: int, size: Callable[[K], int]) -> list[K]:
+    """Return the keys that exceed a total size, not counting the ones used last."""
+    idle = [*reversed(cache)][used:]
+    sizes = accumulate(map(size, idle))
+    return [key for key, total in zip(idle, sizes, strict=True) if total > most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,11 @@ class Selection:
     spaces: Selector
     """By the labels of their namespace, in addition to those named."""
     pods: Selector
+
+    @property
+    def size(self) -> int:
+        """The number of its names and values, which no limit bounds."""
+        return len(self.namespaces) + size((*(self.spaces or ()), *(self.pods or ())))
 
 
 @dataclass(frozen=True, slots=True)

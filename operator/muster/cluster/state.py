@@ -27,7 +27,7 @@ from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.queues import FLAT, QueueInput, QueueShape
 from muster.cluster.quota import QuotaBook
-from muster.cluster.selectors import Identity, chosen
+from muster.cluster.selectors import Identity, chosen, unused
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
@@ -133,7 +133,7 @@ MAX_RECENT: Final = 1024
 FREEZES: Final = 1024
 """After so many, columns that nobody asks for any more are given back."""
 IDLE_SHAPES: Final = 64
-"""How many shapes that nobody waits with keep their rows for the next job that looks alike."""
+"""Total size of the shapes without pods that wait whose rows are stored for equal jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class ClusterColumns:
         self._reach: Reach | None = None
         self._affinity = PodAffinity(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
-        self._last_shape = 0
+        self._last_shape = self._new_shapes = 0
         self._plain: dict[int, int] = {}
         """Shape that has a profile -> the same one without."""
         self._rows: dict[int, ShapeRow] = {}
@@ -482,7 +482,7 @@ class ClusterColumns:
         users = _claimants(made, gangs) if any(s.stored for s in wanted.values()) else {}
         self.volumes.survey(users, self._nodes.order()[1])
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
-        self._prune(wanted)
+        self._prune(wanted, made)
         waited_in, divisions = self._queues(queues, known)
         _, index, _ = self._nodes.order()
         return Snapshot(
@@ -658,6 +658,7 @@ class ClusterColumns:
         if id_ is None:
             self._last_shape += 1
             id_ = self._shapes[shape, profile] = self._last_shape
+            self._new_shapes += shape.size
             if profile:
                 self._plain[id_] = self._shape_id(shape, frozenset(()))
         return id_
@@ -789,20 +790,20 @@ class ClusterColumns:
         self._rows[id_] = row  # the last one is the youngest
         return row
 
-    def _prune(self, wanted: Mapping[int, PodShape]) -> None:
+    def _prune(self, wanted: Mapping[int, PodShape], made: Sequence[Gang]) -> None:
         # This very snapshot moved all that are wanted to the end, so that only idle ones go.
-        for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
+        for id_ in unused(self._rows, len(wanted), IDLE_SHAPES, lambda i: self._rows[i].size):
             del self._rows[id_]
             self._frozen.pop(id_, None)
         # Numbers are never given twice, so a shape that is dropped here and asked for again is new
         # to the scheduler: rarely, then, and all at once.
-        if len(self._shapes) > 4 * (len(self._gangs) + IDLE_SHAPES):
-            living = {
-                pod_set.shape for entry in self._gangs.values() for pod_set in entry.gang.pod_sets
-            }
-            living |= wanted.keys()
+        if self._new_shapes > len(self._gangs) + 4 * IDLE_SHAPES:
+            gangs = (*made, *(entry.gang for entry in self._gangs.values()))
+            living = {pod_set.shape for gang in gangs for pod_set in gang.pod_sets}
+            living |= wanted.keys() | self._rows.keys()
             self._shapes = {s: id_ for s, id_ in self._shapes.items() if id_ in living}
             self._plain = {id_: plain for id_, plain in self._plain.items() if id_ in living}
+            self._new_shapes = 0
 
 
 _OF_ROLES: Final = {one.name for one in fields(RoleInput)} - {"shape"}
