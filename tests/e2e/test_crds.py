@@ -15,7 +15,6 @@ import pytest
 from muster.local.handle import Cluster
 from support.e2e import kinds
 from support.e2e.harness import Api, Operators, Refused, own_namespace
-from support.e2e.mpijobs import mpijob
 
 pytestmark = pytest.mark.e2e
 
@@ -355,18 +354,6 @@ def test_groups_and_queues_take_kube_batchs_fields(api: Api) -> None:
     api.delete("Queue", "q")
 
 
-def mpi(version: str, name: str = "mistake", **roles: Any) -> dict[str, Any]:
-    """Return an MPIJob of that version; a launcher and two workers, unless the roles differ."""
-    made = mpijob(name, version)
-    specs = made["spec"]["mpiReplicaSpecs"]
-    made["spec"]["mpiReplicaSpecs"] = {
-        type_: {**role, **roles.get(type_, {})}
-        for type_, role in specs.items()
-        if roles.get(type_, {}) is not None
-    }
-    return made
-
-
 V2_DEFAULTS = {
     "slotsPerWorker": 1,
     "runLauncherAsWorker": False,
@@ -378,7 +365,7 @@ V2_DEFAULTS = {
 
 def test_mpijobs_keep_what_each_version_wrote(api: Api) -> None:
     """Both are read in both, whole; v2beta1's defaults are stored, v1 gets none."""
-    old, new = mpi("v1", "old"), mpi("v2beta1", "new")
+    old, new = kinds.job("MPIJob", "old"), kinds.job("MPIJob-v2beta1", "new")
     old["spec"] |= {"mainContainer": "main", "cleanPodPolicy": "All", "slotsPerWorker": 2}
     new["spec"] |= {"launcherCreationPolicy": "WaitForWorkersReady", "mpiImplementation": "Intel"}
     assert "created" in apply(api, old)
@@ -394,7 +381,7 @@ def test_mpijobs_keep_what_each_version_wrote(api: Api) -> None:
 
 def test_an_mpijob_of_v1_may_have_what_v2beta1_refuses(api: Api) -> None:
     """No workers, and ExitCode: the launcher does the work."""
-    made = mpi("v1", "lonely", Worker={"replicas": 0}, Launcher={"restartPolicy": "ExitCode"})
+    made = kinds.job("MPIJob", "lonely", workers=0, restart_policy="ExitCode")
     assert "created" in apply(api, made)
     api.patch("MPIJob-v2beta1", "lonely", {"spec": {"runPolicy": {"suspend": True}}})
 

@@ -18,11 +18,10 @@ from support.e2e.harness import (
     condition,
     node_of,
 )
-from support.e2e.mpijobs import mpijob
+from support.e2e.kinds import job
 
 pytestmark = pytest.mark.e2e
 
-VERSIONS = ("v1", "v2beta1")
 KIND = "MPIJob"
 
 
@@ -37,7 +36,7 @@ def place(api: Api, start_operator: StartOperator) -> Iterator[Api]:
 def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None:
     """The operator does not make what the author has named; once it is there, all goes on."""
     add_nodes(place, {"cpu": "8"})
-    document = mpijob("own", "v1")
+    document = job(KIND, "own")
     launcher = document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
     launcher["serviceAccountName"] = "mine"
     place.create(document)
@@ -59,10 +58,9 @@ def test_job_with_ttl_of_zero_runs_once(place: Api) -> None:
     add_nodes(place, {"cpu": "32"})
     since, jobs_since = place.revision(KIND), place.revision("Job")
     for index in range(5):
-        for version in VERSIONS:
-            policy = {"ttlSecondsAfterFinished": 0}
-            place.create(mpijob(f"brief-{version}-{index}", version, run="1", runPolicy=policy))
-    kept = [f"brief-v2beta1-{index}" for index in range(5)]
+        for sort in (KIND, f"{KIND}-v2beta1"):
+            place.create(job(sort, f"{sort.lower()}-{index}", ttlSecondsAfterFinished=0))
+    kept = [f"mpijob-v2beta1-{index}" for index in range(5)]
     for name in kept:
         place.wait_condition(name, "Succeeded", of=KIND)
     place.wait("Job", lambda found: not found or None, what="all batch Jobs deleted")
@@ -73,4 +71,4 @@ def test_job_with_ttl_of_zero_runs_once(place: Api) -> None:
     lives = {
         (j["metadata"]["name"], j["metadata"]["uid"]) for j in place.history("Job", jobs_since)
     }
-    assert sorted(name for name, _ in lives) == [f"brief-v2beta1-{i}-launcher" for i in range(5)]
+    assert sorted(name for name, _ in lives) == [f"mpijob-v2beta1-{i}-launcher" for i in range(5)]

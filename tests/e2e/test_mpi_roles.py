@@ -16,7 +16,7 @@ from support.e2e.harness import (
     install_roles,
     tfjob,
 )
-from support.e2e.mpijobs import mpijob
+from support.e2e.kinds import job
 
 pytestmark = pytest.mark.e2e
 
@@ -30,9 +30,10 @@ def test_jobs_say_what_is_missing_and_run_once_it_is_granted(
     start_operator()
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("other", workers=1, run="1"))
-    for version, missing in (("v1", "pods/exec"), ("v2beta1", "jobs.batch")):
-        name = f"poor-{version}"
-        api.create(mpijob(name, version))
+    poor = {KIND: "pods/exec", f"{KIND}-v2beta1": "jobs.batch"}
+    for sort, missing in poor.items():
+        name = sort.lower()
+        api.create(job(sort, name))
         found = api.wait_job(
             name, lambda j: (j.get("status") or {}).get("state") == "Blocked", of=KIND
         )
@@ -45,5 +46,5 @@ def test_jobs_say_what_is_missing_and_run_once_it_is_granted(
     api.wait_condition("other", "Succeeded")
     install_roles(Api(api.cluster, OPERATOR_NAMESPACE), "mpi")
     ROLES[api.cluster.server] = "mpi"
-    for version in ("v1", "v2beta1"):
-        api.wait_condition(f"poor-{version}", "Succeeded", of=KIND)
+    for sort in poor:
+        api.wait_condition(sort.lower(), "Succeeded", of=KIND)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from support.apiserver import pki
+from muster.kube.certificates import self_signed
 from support.e2e.harness import PATIENCE, Api, Json, Operators, StartOperator, add_nodes, phase_of
 from support.e2e.jobs_in_flight import in_flight, parts, work
-from support.e2e.mpijobs import mpijob
+from support.e2e.kinds import job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -53,8 +53,7 @@ class Label(BaseHTTPRequestHandler):
 @pytest.fixture
 def webhook(api: Api, tmp_path: Path) -> Iterator[None]:
     """Register a mutating webhook for v2beta1 of MPIJobs, as Kueue does."""
-    authority = pki.Authority("webhook")
-    pair = authority.server()
+    pair = self_signed("webhook", time.time(), 3600, hosts=("127.0.0.1",))
     file = tmp_path / "server.pem"
     file.write_bytes(pair.certificate + pair.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -63,13 +62,13 @@ def webhook(api: Api, tmp_path: Path) -> Iterator[None]:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    api.send("POST", CONFIGURATIONS, configuration(server.server_port, authority.certificate))
-    wait_default(api, "v1", lambda spec: "mpiImplementation" in spec)
+    api.send("POST", CONFIGURATIONS, configuration(server.server_port, pair.certificate))
+    wait_default(api, lambda spec: "mpiImplementation" in spec)
     yield
     api.delete(CONFIGURATIONS, "v2beta1")
     server.shutdown()
     server.server_close()
-    wait_default(api, "v1", lambda spec: "mpiImplementation" not in spec)
+    wait_default(api, lambda spec: "mpiImplementation" not in spec)
 
 
 def configuration(port: int, certificate: bytes) -> Json:
@@ -101,10 +100,10 @@ def configuration(port: int, certificate: bytes) -> Json:
     }
 
 
-def wait_default(api: Api, version: str, question: Callable[[Json], bool]) -> None:
+def wait_default(api: Api, question: Callable[[Json], bool]) -> None:
     """Return once that is so of a new job's spec; the API server reports no change of its own."""
     deadline = time.monotonic() + PATIENCE
-    while not question(api.create(mpijob("probe", version), "?dryRun=All")["spec"]):
+    while not question(api.create(job(KIND, "probe"), "?dryRun=All")["spec"]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -120,12 +119,12 @@ def without_field(api: Api) -> Iterator[None]:
         rules = spec["x-kubernetes-validations"]
         spec["x-kubernetes-validations"] = [r for r in rules if "mpiVersion" not in r["rule"]]
     replace(api, before)
-    wait_default(api, "v1", lambda spec: "mpiVersion" not in spec)
+    wait_default(api, lambda spec: "mpiVersion" not in spec)
     try:
         yield
     finally:
         replace(api, now)
-        wait_default(api, "v1", lambda spec: "mpiVersion" in spec)
+        wait_default(api, lambda spec: "mpiVersion" in spec)
 
 
 def replace(api: Api, definition: Json) -> None:
@@ -157,7 +156,7 @@ def test_job_of_v1_that_webhook_of_v2beta1_has_seen_is_of_v1(
 ) -> None:
     """The API server stores the defaults of v2beta1 with it, and v2beta1 demands nothing of it."""
     add_nodes(api, {"cpu": "8"})
-    document = mpijob("old", "v1", run="forever")
+    document = job(KIND, "old", run="forever")
     document["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "ExitCode"
     stored = getattr(api, how)(document)["spec"]
     assert (stored["mpiVersion"], stored["mpiImplementation"]) == ("v1", "OpenMPI")
@@ -205,8 +204,8 @@ def test_job_stored_before_the_field_keeps_its_version(
     add_nodes(api, {"cpu": "8"})
     workers = 2 if change is through_neither else 1
     with without_field(api):
-        getattr(api, how)(mpijob("stored", "v2beta1", workers=workers, run="forever"))
-        getattr(api, how)(mpijob("older", "v1", run="forever"))
+        getattr(api, how)(job(NEW, "stored", workers=workers, run="forever"))
+        getattr(api, how)(job(KIND, "older", run="forever"))
     change(api)
     spec = api.get(NEW, "stored")["spec"]
     assert (spec["mpiVersion"], spec["mpiImplementation"]) == ("v1", "OpenMPI")

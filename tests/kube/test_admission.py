@@ -21,7 +21,6 @@ from muster.kube.admission import (
     published,
 )
 from muster.kube.certificates import PairFiles, self_signed
-from support.apiserver import pki
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -62,7 +61,7 @@ def test_a_bundle_does_not_grow_without_end():
 
 def test_a_bundle_keeps_the_authorities_of_others():
     """Whoever put them there had a reason."""
-    theirs = pki.Authority("theirs").certificate
+    theirs = self_signed("theirs", NOW - 2 * DAY, DAY).certificate
     new = pair().certificate
     assert in_bundle(bundle(theirs, new, NOW)) == [
         *in_bundle(theirs),

@@ -9,14 +9,15 @@ import contextlib
 import itertools
 import json
 import ssl
+import time
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
 import pytest
 
 from muster.kube import auth, client
+from muster.kube.certificates import PairFiles, self_signed
 from muster.kube.client import ApiError, GarbledError
-from support.apiserver.pki import Authority
 
 MANY = 32
 
@@ -24,17 +25,19 @@ MANY = 32
 @asynccontextmanager
 async def _connected(folder, answer, who):
     """Give the door to a server that takes certificates, as `who` of the kubeconfig."""
-    authority = Authority("test")
-    identity, cert, key = authority.server(), folder / "cert", folder / "key"
-    cert.write_bytes(identity.certificate)
-    key.write_bytes(identity.key)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(cert, key)
-    context.load_verify_locations(cadata=authority.certificate.decode())
+    now, files = time.time(), PairFiles(folder / "served", folder / "served-key")
+    served, own = (
+        self_signed("server", now, 3600, hosts=("127.0.0.1",)),
+        self_signed("u", now, 3600),
+    )
+    files.write(served)
+    PairFiles(folder / "cert", folder / "key").write(own)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=own.certificate.decode())
+    context.load_cert_chain(*files)
     context.verify_mode = ssl.CERT_OPTIONAL
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    vouched = base64.b64encode(authority.certificate).decode()
+    vouched = base64.b64encode(served.certificate).decode()
     of_server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": vouched}
     config = {
         "current-context": "c",

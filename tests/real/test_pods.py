@@ -7,15 +7,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.api import names
 from muster.local.handle import Cluster
-from support.e2e import venvs
+from support.e2e import forkserver, venvs
 from support.e2e.harness import Api, Json
-from support.e2e.muster_cli import ask
 from support.e2e.venvs import TRAINING_SDK
 
 pytestmark = pytest.mark.real
@@ -132,6 +133,14 @@ def await_event(api: Api, job: str, words: str) -> None:
         return any(words in event["message"] for event in of_job)
 
     api.wait("Event", told, what=f"an event of {job}: {words}")
+
+
+def ask(api: Api, *words: str) -> tuple[int, str]:
+    """Return the exit code of a muster command, and what it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = forkserver.run(words, Path(folder), api.cluster.env())
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout or done.stderr
 
 
 def logs_by_sdk(api: Api, kind: str, job: str) -> dict[str, str]:
