@@ -47,6 +47,18 @@ async def served(hall, server=None):
         await runner.cleanup()
 
 
+async def code_of(ask, *words, **headers):
+    """Return the status of an answer."""
+    async with ask(*words, **headers) as answer:
+        return answer.status
+
+
+async def json_of(ask, *words):
+    """Return the JSON of an answer."""
+    async with ask(*words) as answer:
+        return await answer.json()
+
+
 async def event(response):
     """Return the next event of a stream: its fields."""
     lines = []
@@ -76,8 +88,7 @@ async def test_a_page_follows_by_differences():
     """From the view that it has; one that is not known any more is sent anew."""
     hall = Hall()
     async with served(hall) as ask:
-        async with ask("/api/view") as answer:
-            whole = await answer.json()
+        whole = await json_of(ask, "/api/view")
         assert whole["view"]["gangs"][CHURN]["queue"] == "product"
         async with ask(f"/api/events?from={whole['version']}") as stream:
             hall.seen = sample_clusters.without(SEEN, CHURN)
@@ -103,8 +114,7 @@ async def test_view_is_made_for_viewers_only_and_once(monkeypatch):
         await asyncio.sleep(0.02)
         assert (hall.looked, made) == (0, [])
         for _ in range(3):
-            async with ask("/api/view") as answer:
-                assert answer.status == 200
+            assert await code_of(ask, "/api/view") == 200
         assert len(made) == 1
         looked = hall.looked
         await asyncio.sleep(0.2)
@@ -122,8 +132,7 @@ async def test_what_is_foretold_comes_later():
     """Nobody waits for it who only wants to see what is."""
     key = "PyTorchJob/speech/tts-large"
     async with served(Hall(WHOLE)) as ask:
-        async with ask("/api/view") as answer:
-            whole = await answer.json()
+        whole = await json_of(ask, "/api/view")
         assert "eta" not in whole["view"]["gangs"][key]
         async with ask(f"/api/events?from={whole['version']}") as stream:
             changes = json.loads((await event(stream))["data"])
@@ -137,13 +146,23 @@ async def test_a_process_that_is_not_at_work_says_so():
         assert "not at work" in await answer.text()
 
 
-async def test_page_without_authentication_answers_to_local_names_alone():
-    """A page of the web could call this machine by a name of its own, and read along."""
+@pytest.mark.parametrize(
+    ("header", "allowed", "refused"),
+    [
+        ("Host", ("localhost:1", "[::1]:1"), ("evil.example",)),
+        ("Sec-Fetch-Site", ("same-origin", "none"), ("cross-site", "same-site")),
+    ],
+)
+async def test_page_without_authentication_answers_to_its_own_pages_alone(
+    header, allowed, refused
+):
+    """A page of the web could use a name of its own for this machine, or see what loads."""
     async with served(Hall()) as ask:
-        for host, status in (("localhost:1", 200), ("[::1]:1", 200), ("evil.example", 403)):
-            for path in ("/api/view", f"/api/gang?key={CHURN}"):
-                async with ask(path, Host=host) as answer:
-                    assert answer.status == status, (host, path)
+        for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
+            for value in allowed:
+                assert await code_of(ask, path, **{header: value}) == 200, (value, path)
+            for value in refused:
+                assert await code_of(ask, path, **{header: value}) == 403, (value, path)
 
 
 async def test_one_gang_is_told_with_its_job():
@@ -153,15 +172,15 @@ async def test_one_gang_is_told_with_its_job():
     document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
     hall.store.jobs.show("TFJob", document, gone=False)
     async with served(hall) as ask:
-        async with ask("/api/gang?key=TFJob/vision/mine") as answer:
-            assert (await answer.json())["pods"] == []
-        async with ask("/api/why?key=TFJob/vision/mine") as answer:
-            assert await answer.json() == [{"gang": "TFJob/vision/mine"}]
-        async with ask("/api/gang?key=JAXJob/language/llama-70b") as answer:
-            assert (await answer.json())["levels"] == {sample_clusters.RACK: {"rack-b": 7}}
+        assert (await json_of(ask, "/api/gang?key=TFJob/vision/mine"))["pods"] == []
+        assert await json_of(ask, "/api/why?key=TFJob/vision/mine") == [
+            {"gang": "TFJob/vision/mine"}
+        ]
+        assert (await json_of(ask, "/api/gang?key=JAXJob/language/llama-70b"))["levels"] == {
+            sample_clusters.RACK: {"rack-b": 7}
+        }
         for key in ("TFJob/vision/other", "x", ""):
-            async with ask(f"/api/gang?key={key}") as answer:
-                assert answer.status == 404
+            assert await code_of(ask, f"/api/gang?key={key}") == 404
     async with served(Hall()) as ask, ask(f"/api/why?key={CHURN}") as answer:
         assert answer.status == 404
 
@@ -172,13 +191,10 @@ async def test_who_may_look_sees_what_he_may_see():
     async with served(Hall(), server) as ask:
         for token, status in (("", 401), ("wrong", 401), ("stranger", 403)):
             for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
-                async with ask(path, token) as answer:
-                    assert answer.status == status, (token, path)
-        async with ask("/api/view", "admin") as answer:
-            assert (await answer.json())["view"]["gangs"].keys() > {CHURN}
+                assert await code_of(ask, path, token) == status, (token, path)
+        assert (await json_of(ask, "/api/view", "admin"))["view"]["gangs"].keys() > {CHURN}
         asked = server.asked
-        async with ask("/api/view", "admin") as answer:
-            assert answer.status == 200
+        assert await code_of(ask, "/api/view", "admin") == 200
         assert server.asked == asked
         async with ask("/api/view", "tenant") as answer:
             text = await answer.text()
@@ -200,15 +216,13 @@ async def test_a_right_that_is_taken_away_ends_the_page(monkeypatch):
     monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
     server = Server(admin={"*"})
     async with served(Hall(), server) as ask:
-        async with ask("/api/view", "admin") as answer:
-            version = (await answer.json())["version"]
+        version = (await json_of(ask, "/api/view", "admin"))["version"]
         async with ask(f"/api/events?from={version}", "admin") as stream:
             await asyncio.sleep(0.02)
             server.bearers["admin"] = {"ranking"}
             assert (await event(stream))["event"] == "again"
         server.bearers["admin"] = None
-        async with ask("/api/view", "admin") as answer:
-            assert answer.status == 403
+        assert await code_of(ask, "/api/view", "admin") == 403
 
 
 async def test_where_nobody_knows_nothing_is_shown():
@@ -223,8 +237,7 @@ async def test_pages_are_so_many_at_the_most(monkeypatch):
     """Who comes beyond it is told."""
     monkeypatch.setattr(dashboard, "MOST", 1)
     async with served(Hall()) as ask:
-        async with ask("/api/view") as answer:
-            version = (await answer.json())["version"]
+        version = (await json_of(ask, "/api/view"))["version"]
         async with ask(f"/api/events?from={version}") as first:
             assert first.status == 200
             async with ask(f"/api/events?from={version}") as second:
@@ -233,8 +246,7 @@ async def test_pages_are_so_many_at_the_most(monkeypatch):
 
 async def follow(ask, token=""):
     """Return a stream of differences that a viewer opens."""
-    async with ask("/api/view", token) as answer:
-        version = (await answer.json())["version"]
+    version = (await json_of(ask, "/api/view", token))["version"]
     stream = await ask(f"/api/events?from={version}", token)
     assert stream.status == 200
     return stream
@@ -285,8 +297,7 @@ async def test_viewer_with_many_addresses_leaves_streams_to_other_viewers(monkey
         own = [await follow(ask, "tenant") for _ in range(3)]
         other = await follow(ask, "admin")
         assert await is_replaced(own[0])
-        async with ask("/api/events?from=", "tenant") as answer:
-            assert answer.status == 503
+        assert await code_of(ask, "/api/events?from=", "tenant") == 503
         for stream in (*own, other):
             stream.close()
 
@@ -314,8 +325,7 @@ async def test_what_was_decided_names_nobody_either():
     }  # fmt: skip
     server = Server(tenant={"ranking"}, admin={"*"})
     async with served(Hall(why=lambda _: [entry]), server) as ask:
-        async with ask(f"/api/why?key={mine}", "admin") as answer:
-            assert await answer.json() == [entry]
+        assert await json_of(ask, f"/api/why?key={mine}", "admin") == [entry]
         async with ask(f"/api/why?key={mine}", "tenant") as answer:
             text = await answer.text()
         assert "secret" not in text
@@ -344,8 +354,9 @@ async def test_conditions_name_nobody_either():
     async with served(hall, server) as ask:
         told = {}
         for token in ("admin", "tenant"):
-            async with ask("/api/gang?key=TFJob/vision/mine", token) as answer:
-                told[token] = (await answer.json())["conditions"][0]["message"]
+            told[token] = (await json_of(ask, "/api/gang?key=TFJob/vision/mine", token))[
+                "conditions"
+            ][0]["message"]
         other = "a job of another namespace"
         assert told == {
             "admin": said,
@@ -353,22 +364,10 @@ async def test_conditions_name_nobody_either():
         }
 
 
-async def test_another_page_cannot_ask():
-    """It could tell by what loads which jobs there are, if only by their names."""
-    async with served(Hall()) as ask:
-        for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 403),
-                             ("same-site", 403)):  # fmt: skip
-            headers = {"Sec-Fetch-Site": site}
-            for path in ("/api/view", "/api/events?from=", f"/api/gang?key={CHURN}"):
-                async with ask(path, **headers) as answer:
-                    assert answer.status == status, (site, path)
-
-
 async def test_a_number_of_thousands_of_digits_is_unknown():
     """It is not even read."""
     async with served(Hall()) as ask:
-        async with ask("/api/view") as answer:
-            began = (await answer.json())["version"].split("-")[0]
+        began = (await json_of(ask, "/api/view"))["version"].split("-")[0]
         async with ask(f"/api/events?from={began}-{'9' * 5000}") as stream:
             assert (await event(stream))["event"] == "again"
 
@@ -379,18 +378,15 @@ async def test_more_rights_than_are_kept_apart_put_nobody_out(monkeypatch):
     server = Server(a={"ranking"}, b={"vision"}, c={"speech"})
     hall = Hall()
     async with served(hall, server) as ask:
-        async with ask("/api/view", "a") as answer:
-            version = (await answer.json())["version"]
+        version = (await json_of(ask, "/api/view", "a"))["version"]
         async with ask(f"/api/events?from={version}", "a") as stream:
             for token, status in (("b", 200), ("c", 503)):
-                async with ask("/api/view", token) as answer:
-                    assert answer.status == status
+                assert await code_of(ask, "/api/view", token) == status
             hall.seen = sample_clusters.without(SEEN, CHURN)
             assert json.loads((await event(stream))["data"])["gangs"] == {CHURN: None}
             monkeypatch.setattr(dashboard, "SILENCE", 0.2)
             await asyncio.sleep(0.3)
-            async with ask("/api/view", "c") as answer:
-                assert answer.status == 200
+            assert await code_of(ask, "/api/view", "c") == 200
             hall.seen = SEEN
             fresh = {}
             while "data" not in fresh or CHURN not in json.loads(fresh["data"])["gangs"]:
@@ -418,8 +414,7 @@ async def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
         assert len(caplog.records) == 1
         broken.clear()
         await asyncio.sleep(0.3)
-        async with ask("/api/view") as answer:
-            assert answer.status == 200
+        assert await code_of(ask, "/api/view") == 200
 
 
 async def test_who_held_what_before_is_told():
@@ -447,8 +442,7 @@ async def test_who_held_what_before_is_told():
         seen = await past(ask, "tenant")
         assert seen["rows"][0][1:6] == ["gpu-c-4", "", "", "0", 2.0]
         assert "churn" not in json.dumps(seen)
-        async with ask("/api/past") as answer:
-            assert answer.status == 401
+        assert await code_of(ask, "/api/past") == 401
 
 
 async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
@@ -466,15 +460,13 @@ async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
         for _ in range(3):
             hall.goes_on(SEEN)
             await asyncio.sleep(0.03)
-            async with ask("/api/view") as answer:
-                assert answer.status == 200
+            assert await code_of(ask, "/api/view") == 200
         assert len(caplog.records) == 1
         broken.clear()
         hall.goes_on(SEEN)
         told = {"since": None}
         while told["since"] is None:
-            async with ask("/api/past") as answer:
-                told = await answer.json()
+            told = await json_of(ask, "/api/past")
 
 
 async def test_what_is_read_is_read_by_the_rights_of_who_looks():
@@ -503,8 +495,7 @@ async def test_what_is_read_is_read_by_the_rights_of_who_looks():
                 {"at": 1_790_000_000, "type": "Normal", "reason": "Queued",
                  "message": "waits", "count": 3},
             ]  # fmt: skip
-        async with ask(f"/api/happened?{key}&pod=mine-worker-0", "good") as answer:
-            assert answer.status == 200
+        assert await code_of(ask, f"/api/happened?{key}&pod=mine-worker-0", "good") == 200
         async with ask(f"/api/log?{key}&pod=mine-worker-0", "good") as answer:
             assert await answer.text() == "step 1\n"
         events, of_pod, log = asked
@@ -515,20 +506,16 @@ async def test_what_is_read_is_read_by_the_rights_of_who_looks():
         assert log[2]["container"] == "tensorflow"
         for token, status in (("blind", 502), ("slow", 502), ("other", 404), ("", 401)):
             for path in ("happened?", "log?pod=mine-worker-0&"):
-                async with ask(f"/api/{path}{key}", token) as answer:
-                    assert answer.status == status, (token, path)
-        async with ask(f"/api/happened?{key}", "odd") as answer:
-            assert answer.status == 502
+                assert await code_of(ask, f"/api/{path}{key}", token) == status, (token, path)
+        assert await code_of(ask, f"/api/happened?{key}", "odd") == 502
         # No name of a pod that is not the job's is asked for.
         before = len(asked)
         for path in ("log", "happened"):
-            async with ask(f"/api/{path}?{key}&pod=../../x", "good") as answer:
-                assert answer.status == 404
+            assert await code_of(ask, f"/api/{path}?{key}&pod=../../x", "good") == 404
         assert len(asked) == before
     async with served(hall := Hall()) as ask:
         hall.brings()
-        async with ask(f"/api/happened?{key}") as answer:
-            assert answer.status == 404
+        assert await code_of(ask, f"/api/happened?{key}") == 404
 
 
 WORKLOAD = {
@@ -559,14 +546,12 @@ async def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
     hall.brings(**{"kueue.x-k8s.io/queue-name": "team-queue"})
     path, key = "/api/workload?key=TFJob/vision/mine", "TFJob/vision/mine"
     async with served(hall, Server(good=mine, blind=mine, other={"ranking"})) as ask:
-        async with ask("/api/view", "good") as answer:
-            job = (await answer.json())["view"]["jobs"][key]
+        job = (await json_of(ask, "/api/view", "good"))["view"]["jobs"][key]
         assert (job["dispatched"], job["localQueue"]) == (
             "dispatched by MultiKueue",
             "team-queue",
         )
-        async with ask(path, "good") as answer:
-            found = await answer.json()
+        found = await json_of(ask, path, "good")
         assert (found["name"], found["place"]) == ("tfjob-mine-1", "on cluster worker1")
         assert found["checks"] == ["multikueue: Ready: reserved"]
         (condition,) = found["conditions"]
@@ -575,11 +560,8 @@ async def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
         selector = {"labelSelector": "kueue.x-k8s.io/job-uid=u-1"}
         assert asked[-1] == ("Bearer good", workloads, selector)
         for token, status in (("blind", 502), ("other", 404), ("", 401)):
-            async with ask(path, token) as answer:
-                assert answer.status == status, token
+            assert await code_of(ask, path, token) == status, token
         listing["items"] = []
-        async with ask(path, "good") as answer:
-            assert await answer.json() == {}
+        assert await json_of(ask, path, "good") == {}
         hall.brings("plain")
-        async with ask("/api/workload?key=TFJob/vision/plain", "good") as answer:
-            assert answer.status == 404
+        assert await code_of(ask, "/api/workload?key=TFJob/vision/plain", "good") == 404
