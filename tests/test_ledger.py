@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10954,
     "store": 3227,
-    "tests": 72206,
+    "tests": 71678,
     "tools": 2586,
 }
 

@@ -382,19 +382,6 @@ def test_every_example_is_tested() -> None:
     assert {path.stem for path in EXAMPLES} == set(SAYS)
 
 
-def test_folder_of_examples_is_applied_at_once(api: Api) -> None:
-    """`kubectl apply -f examples/` creates each object once: no example changes another."""
-    folder = ("-n", api.namespace, "-f", str(EXAMPLES[0].parent))
-    try:
-        lines = api.kubectl("apply", *folder).splitlines()
-        assert len(lines) == len(set(lines))
-        assert {line.rpartition(" ")[2] for line in lines} == {"created"}
-        again = api.kubectl("apply", *folder).splitlines()
-        assert {line.rpartition(" ")[2] for line in again} == {"unchanged"}
-    finally:
-        api.kubectl("delete", *folder)
-
-
 @pytest.fixture(scope="module")
 def four_nodes(local_cluster: Cluster, shared_operator: Operator) -> Iterator[None]:
     """Bring what the comments speak of: four nodes with four GPUs each."""

@@ -21,7 +21,7 @@ from support.chaos import fault_schedules
 from support.chaos.fault_player import CPUS, NODES, Outcome, Player, Replicas
 from support.chaos.fault_report import Tally
 from support.chaos.invariants import Rank
-from support.e2e.harness import Operators, condition, tfjob
+from support.e2e.harness import condition, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -96,18 +96,6 @@ def test_the_server_is_restored_from_a_backup(player: Player, tmp_path: Path) ->
         replicas.mind()
     finally:
         replicas.stop()
-    assert replicas.wrong == []
-
-
-def test_nobody_works_beside_them(player: Player, operators: Operators) -> None:
-    """Who works on for later stories ends before a life begins: it would decide on its own."""
-    with operators.lending(player.cluster, lambda: True) as start:
-        other = start()
-    assert other.running
-    replicas = Replicas(player.cluster, player.folder, player.proxy, 1)
-    replicas.start()
-    replicas.stop()
-    assert not other.running
     assert replicas.wrong == []
 
 

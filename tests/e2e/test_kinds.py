@@ -167,27 +167,6 @@ def test_deleted_jobs_leave_nothing(shared_api: Api) -> None:
     nothing_left(api)
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "PaddleJob"])
-def test_an_autoscaler_lives_as_long_as_its_job_may_run(shared_api: Api, kind: str) -> None:
-    """It is made with the pods, goes when the job is suspended, and comes back."""
-    api = shared_api
-    target = {"type": "Utilization", "averageUtilization": 80}
-    metric = {"type": "Resource", "resource": {"name": "cpu", "target": target}}
-    policy = {"minReplicas": 1, "maxReplicas": 4, "metrics": [metric]}
-    api.create(job(kind, "elastic", run="forever", spec={"elasticPolicy": policy}))
-    scalers = "HorizontalPodAutoscaler"
-    made = api.wait(scalers, lambda found: found.get("elastic"))
-    assert made["spec"]["scaleTargetRef"]["kind"] == kind
-    assert (made["spec"]["minReplicas"], made["spec"]["maxReplicas"]) == (1, 4)
-    api.wait_condition("elastic", "Running", of=kind)
-    api.patch(kind, "elastic", {"spec": {"elasticPolicy": {"maxReplicas": 5}}})
-    api.wait(scalers, lambda found: found["elastic"]["spec"]["maxReplicas"] == 5)
-    api.patch(kind, "elastic", {"spec": {"runPolicy": {"suspend": True}}})
-    api.wait(scalers, lambda found: "elastic" not in found)
-    api.patch(kind, "elastic", {"spec": {"runPolicy": {"suspend": False}}})
-    api.wait(scalers, lambda found: "elastic" in found)
-
-
 def test_what_is_added_passes_pod_security_restricted(shared_api: Api) -> None:
     """In a namespace that demands it, jobs of every sort run whose own containers pass."""
     api = shared_api

@@ -216,18 +216,3 @@ def _gated(api: Api, sort: str) -> list[Json]:
 
     found: list[Json] = api.wait("Pod", whole, what=f"gated pods of {sort}")
     return found
-
-
-def test_jobs_that_another_cluster_runs_are_left_alone(shared_api: Api) -> None:
-    """No child, no event, no status but what its manager writes."""
-    api = shared_api
-    written = {"state": "Running", "startTime": "2024-01-01T00:00:00Z"}
-    for sort in SORTS:
-        api.create(job(sort, called(sort, "far"), managedBy="kueue.x-k8s.io/multikueue"))
-        api.patch(sort, called(sort, "far"), {"status": written}, "status")
-        api.create(job(sort, called(sort, "near"), run="0", cleanPodPolicy="All"))
-    for sort in SORTS:
-        api.wait_condition(called(sort, "near"), "Succeeded", of=sort)
-        assert api.get(sort, called(sort, "far"))["status"] == written
-        assert not api.events(name=called(sort, "far"))
-        assert not api.pods(called(sort, "far"))

@@ -194,29 +194,6 @@ def test_drained_member_of_a_collective_restarts_its_peers_and_nothing_else(
 
 
 @pytest.mark.full
-def test_gang_that_lost_a_node_restarts_in_another_rack(
-    api: Api, start_operator: StartOperator
-) -> None:
-    """The pods that are left restart together with the lost ones."""
-    start_operator()
-    racks = {rack: add_nodes(api, {"cpu": "2"}, {"cpu": "2"}, prefix=rack) for rack in ("a", "b")}
-    for rack, nodes in racks.items():
-        for node in nodes:
-            api.patch("Node", node, {"metadata": {"labels": {"rack": rack}}})
-    notes = {RESTART: "gang", "muster.kubeflow.org/topology-required": "rack"}
-    before, since = start(api, "gang", notes), api.revision("Pod")
-    (rack,) = {node_of(pod)[0] for pod in api.pods("gang")}
-    other = racks["ab".replace(rack, "")]
-    began = time.monotonic()
-    api.delete("Node", racks[rack][0])
-    wait_complete(api, "gang", before, set(before))
-    print(f"complete {time.monotonic() - began:.1f} s after the node was deleted")
-    assert {node_of(pod) for pod in api.pods("gang")} == set(other)
-    assert deleted(api, since) == before.keys()
-    api.wait_job("gang", lambda found: verdict(found).get("state") == "Running")
-
-
-@pytest.mark.full
 def test_failed_worker_of_an_mpijob_is_replaced_alone(
     api: Api, start_operator: StartOperator
 ) -> None:
