@@ -419,6 +419,8 @@ class Server:
     def _post(self, key, found, sub, body):
         meta = found["metadata"]
         if sub == "eviction":
+            if body["deleteOptions"]["preconditions"]["uid"] != meta["uid"]:
+                return fail(409, "Conflict")
             self._take(found, evicted=True)
             return 201, copied(self.delete(key, found))
         if body["metadata"]["uid"] != meta["uid"] or found["spec"].get("nodeName"):
@@ -438,6 +440,7 @@ class Server:
             self._take(found, at_once=at_once)
         if at_once:
             self.drop(key)
+            return 200, copied(found)
         return 200, copied(self.delete(key, found))
 
     def _take(self, pod, *, evicted=False, at_once=False):
