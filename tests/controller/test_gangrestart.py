@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster import gang
@@ -112,6 +114,23 @@ def test_members_that_start_are_not_restarted(phase):
         world.pod(name)["status"]["phase"] = phase
     world.extra["placements"] = {LOST: "n3"}
     assert len(deleted(world)) == (2 if phase == "Running" else 0)
+
+
+def test_member_that_starts_late_after_a_counted_restart_restarts_no_peers():
+    """The gang has not run as a whole since the failure, so that it lost no member."""
+    world = running().give(verdict=replace(PLACED, state="Degraded", placed=0))
+    world.end(LOST, 137).settle()
+    # Another process takes it for admitted, and keeps its nodes.
+    found = world.status["gang"]
+    assert (found["state"], found["reason"]) == ("Placed", "NamesInUse")
+    world.reap()
+    world.give(placements={name: node for name, node in NODES.items() if name != LOST}).run()
+    assert len(world.names()) == 2
+    world.give(placements=NODES)
+    assert deleted(world) == []
+    assert created(world) == [LOST]
+    world.run().lose(LOST).give(placements={LOST: "n3"})
+    assert len(deleted(world)) == 2
 
 
 def test_rejected_successor_restarts_no_peers():

@@ -195,9 +195,11 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     if not reason:
         return None
     ready, total = _ready(counted), scope.job.total
+    # A gang that restarts waits for its own pods, and keeps the claim to its nodes.
+    keeps = reason == Reason.NAMES_IN_USE and standing.was_admitted(scope.job)
     return Verdict(
         scheduler=_scheduler(scope),
-        state=_phase(scope, ready) or GangPhase.WAITING,
+        state=_phase(scope, ready) or (GangPhase.PLACED if keeps else GangPhase.WAITING),
         pod_group=names.flat(scope.job.name),
         min_member=kept(scope),
         placed=ready,
@@ -298,7 +300,10 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         text = f"{ready}/{scope.job.total} running" + (f", {failed} failed" if failed else "")
         return _calm(whole, GangPhase.RUNNING, max(placed, ready), text)
     stays = last.state != GangPhase.RELEASED
-    if standing.has_run(scope.job) and (standing.ran(last) or (ready and stays)):
+    # After a counted restart of the whole gang it has not run before all its pods run again.
+    restarts = scope.job.restarts_whole and any(it.restarted for it in counted.values())
+    has_run = standing.has_run(scope.job) and not restarts
+    if has_run and (standing.ran(last) or (ready and stays)):
         return _partly(scope, last, total)
     if standing.ran(last):
         last = _begun(scope, last)
