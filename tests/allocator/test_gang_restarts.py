@@ -223,6 +223,18 @@ def test_peer_on_a_node_that_becomes_silent_is_not_deleted():
     assert story.evicted().keys() == {NAMES[1]}
 
 
+def test_restart_beside_a_pod_that_came_meanwhile_is_not_carried_out():
+    """Pods that go alone would be deleted by no rule, and the gang would wait for that forever."""
+    story = Story()
+    for name in NAMES[2:]:
+        story.gone(name)
+    story.look()
+    story.look(10)
+    story.pod(NAMES[3], node="n3", uid="late")
+    assert not story.restart()
+    assert story.following.going() == {}
+
+
 def test_restart_is_no_move():
     """The moves of an hour are limited, and restarts do not count among them."""
     story = lost()

@@ -17,6 +17,7 @@ from muster.allocator.verdict import Cause, called
 from muster.api.model import PodView
 from muster.api.reasons import DeletionReason, Reason
 from muster.cluster.pdb import Budgets
+from muster.gang.standing import has_node
 from muster.scheduler.decision import Decision, Eviction
 from muster.scheduler.model import PastMove
 from muster.scheduler.policy import Policy
@@ -43,6 +44,11 @@ class _Going:
         # A successor of the same name may hold other room, or stand where it is of no use.
         same = pod is not None and seen is not None and pod.uid == seen.uid
         self.places[task[0]] = pod if same else None
+
+    def leaves_some(self) -> bool:
+        """Return whether other pods of the gang are on nodes."""
+        pods = {} if self.now is None else self.now.pods
+        return any(has_node(pod) for place, pod in pods.items() if place not in self.places)
 
 
 class Evictions:
@@ -90,7 +96,10 @@ class Evictions:
         # All or none: the room was reckoned with every one of them, and those that went for
         # nothing would have lost their work.
         pods = [pod for group in going.values() for pod in group.places.values()]
-        if any(pod is None or pod.deleting or pod.terminal for pod in pods):
+        gone = any(pod is None or pod.deleting or pod.terminal for pod in pods)
+        # A gang restarts with all its pods: the others of one that has more would stay.
+        partial = decision.gang in going and going[decision.gang].leaves_some()
+        if gone or partial:
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
         # A preemption overrides disruption budgets in the end, as in kube-scheduler. A move that
