@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6379,
+    "allocator": 6404,
     "api": 3895,
     "cluster": 6440,
     "commands": 6129,
-    "controller": 4177,
+    "controller": 4193,
     "dashboard": 624,
     "frameworks": 3071,
     "gang": 1517,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10954,
     "store": 3227,
-    "tests": 71678,
+    "tests": 71778,
     "tools": 2586,
 }
 

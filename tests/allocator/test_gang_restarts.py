@@ -161,6 +161,34 @@ def test_gang_that_is_partly_on_a_silent_node_does_not_restart():
     assert story.look(300) == math.inf
 
 
+@pytest.mark.parametrize("member", ["unreachable", "terminating"])
+def test_no_replacement_starts_beside_a_needed_member_that_may_still_run(member):
+    """That member returns to its run, or is a loss itself: then the whole gang restarts."""
+    story = Story()
+    story.gone(NAMES[2])
+    if member == "unreachable":
+        silent(story)
+    else:
+        story.pod(NAMES[3], going=True)
+    found = story.following.look(60).roles[0]
+    assert (found.waiting, found.returning) == ((), (2, 3))
+    assert found.previous == {2: "n2", 3: "n3"}
+    if member == "unreachable":
+        story.silence("n3", "True")
+    else:
+        story.gone(NAMES[3])
+    assert story.look() < math.inf
+    assert set(story.following.look().roles[0].waiting) >= {2}
+
+
+def test_replacement_starts_beside_a_member_that_may_still_run_if_it_is_not_needed():
+    """The gang is complete without that member."""
+    story = Story(policy=SURPLUS)
+    story.gone(NAMES[2])
+    silent(story)
+    assert story.following.look(60).roles[0].waiting == (2,)
+
+
 def test_gang_with_members_that_succeeded_restarts_once_these_are_removed():
     """They run again with the others, so that they need nodes as well."""
     story = Story()

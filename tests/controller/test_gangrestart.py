@@ -17,12 +17,14 @@ PLACED = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)
 LOST = "mnist-worker-2"
 
 
-def running(*, restart="gang", policy=None):
+def running(*, restart="gang", policy=None, backend=gang.EMBEDDED):
     """Return the world of a gang of three workers that run."""
     job = tfjob(Worker=3, policy=policy, annotations={"muster.kubeflow.org/restart": restart})
     job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
-    world = World(job, backend=gang.EMBEDDED, placements=NODES, verdict=PLACED).run()
-    return world.give(placements={})
+    world = World(job, backend=backend, placements=NODES, verdict=PLACED).settle()
+    if not backend.embedded:
+        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
+    return world.run().give(placements={})
 
 
 def deleted(world):
@@ -87,6 +89,42 @@ def test_terminating_member_keeps_its_gang():
     """A drained member belongs to the gang until it is removed."""
     world = running().terminate(LOST).give(placements={LOST: "n3"})
     assert deleted(world) == []
+
+
+class Away(World):
+    """A world in which the node of one pod may be unreachable."""
+
+    away = ""
+
+    def observe(self):
+        """Return what one pass sees."""
+        seen = super().observe()
+        pods = (replace(p, unreachable=True, lost=True) if p.name == self.away else p
+                for p in seen.pods)  # fmt: skip
+        return replace(seen, pods=tuple(pods))
+
+
+@pytest.mark.parametrize("member", ["unreachable", "terminating"])
+def test_no_replacement_is_created_beside_a_needed_member_that_may_still_run(member):
+    """That member returns to its run, or is a loss itself: then the whole gang restarts."""
+    began, other = running(backend=gang.VOLCANO), "mnist-worker-1"
+    world = Away(began.job, backend=gang.VOLCANO)
+    world.objects = began.objects
+    for pod in world.of("Pod"):
+        pod["spec"]["nodeName"] = "n1"
+    world.lose(LOST)
+    if member == "unreachable":
+        world.away = other
+    else:
+        world.terminate(other)
+    world.settle()
+    assert world.names() == ["mnist-worker-0", other]
+    if member == "unreachable":
+        world.away = ""
+    else:
+        world.reap()
+    assert deleted(world) == world.names()
+    assert created(world) == []
 
 
 def test_losses_before_the_restart_are_one_restart():

@@ -873,6 +873,8 @@ def _plan(turn: _Turn, *, mends: bool) -> Plan:
         turn.wake(facts.due[place])
     retries = {place for place, retry in memory.retries.items() if retry.until > turn.now}
     pausing = frozenset(retries | backing_off)
+    if _awaits_members(memory, facts):
+        pausing |= facts.wanted
     return Plan(
         assumed=memory.nodes,
         previous=memory.previous,
@@ -883,6 +885,20 @@ def _plan(turn: _Turn, *, mends: bool) -> Plan:
         unbound=memory.unbound if facts.charged else (),
         replaced=facts.due.keys(),
     )
+
+
+def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
+    """Return whether no replacement starts before other members are removed or ready again.
+
+    A gang that restarts as a whole needs these members. They are of its last run, as are the pods
+    that are left: a replacement would run beside them, and its peers would hang.
+    """
+    if memory.lifecycle.missing_since is None:
+        return False
+    if not (memory.was_whole and facts.restarts_whole):
+        return False
+    away = sum(has_node(pod) and (pod.deleting or pod.lost) for pod in facts.pods.values())
+    return bool(away) and len(facts.wanted) - away < _least(memory, facts)
 
 
 def _avoided(turn: _Turn) -> frozenset[str]:

@@ -88,6 +88,16 @@ def kept(scope: Scope) -> int:
     return scope.minimum if had is None else min(scope.minimum, had)
 
 
+def awaits_members(scope: Scope) -> bool:
+    """Return whether no replacement is created before other members are removed or ready again.
+
+    The allocator has the same rule (`tracker._awaits_members`).
+    """
+    away = len(scope.roster.having(PodFate.UNREACHABLE, PodFate.GOES))
+    restarts = scope.job.restarts_whole and standing.has_run(scope.job)
+    return bool(away) and restarts and scope.job.total - away < standing.needed(kept(scope))
+
+
 def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return where the gang stands; None without a gang scheduler, or with nothing to say."""
     if not scope.backend.apis:
