@@ -302,12 +302,13 @@ def _try_all(session: Session, ask: Ask) -> Failure | None:
     failure, gang = None, ask.gang
     # Cheapest and most faithful first: the given order with the policy's scores, and only then
     # ways that ignore these.
-    for at, (order, tight) in enumerate(STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]):
-        if at and session.budget.exhausted():
+    strategies = STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]
+    for at, (order, tight, later) in enumerate(strategies):
+        if at and (session.budget.exhausted() or (later and not session.counts_ending(ask))):
             break
         session.budget.spend(ATTEMPT if at else 0)
         with session.all_or_nothing(gang):
-            failed = _fill(session, ask, order(session, gang), tight=tight)
+            failed = _fill(session, ask, order(session, gang), tight=tight, later=later)
         if session.rules.ready(gang):
             return None
         failure = failure or failed
@@ -383,14 +384,18 @@ def _open(gang: GangState) -> list[PodSetState]:
 
 
 def _fill(
-    session: Session, ask: Ask, order: Sequence[PodSetState], *, tight: bool
+    session: Session, ask: Ask, order: Sequence[PodSetState], *, tight: bool, later: bool = False
 ) -> Failure | None:
-    """Place as many tasks as the gang lacks; return the first that did not all fit, and why."""
+    """Place as many tasks as the gang lacks; return the first that did not all fit, and why.
+
+    `later`: all of them wait for what is ending, also those that fit at present.
+    """
     gang, failed, refused = ask.gang, None, None
     ahead, now = session.counts_ending(ask), replace(ask, tight=True) if tight else ask
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
-    for tasks in [*order, *order] if tied else order:
+    twice = [*order, *order] if tied else order
+    for tasks in () if later else twice:
         wanted = min(gang.wanted(tasks), tasks.left)
         # Other tasks than those the gang was admitted with may come to stand in for them.
         limit = session.rules.barrier(gang, [(tasks, wanted)]) if wanted else None
@@ -405,13 +410,13 @@ def _fill(
             failed = (tasks, diagnosis.obstacles(session, ask, tasks))
     # Behind all that can be had at once: a promise takes from what is ending before it takes from
     # what is free.
-    for tasks in [*order, *order] if tied else order:
+    for tasks in twice:
         wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         limit = session.rules.barrier(gang, [(tasks, wanted)]) if wanted > 0 else None
         refused = refused or limit
         if wanted <= 0 or limit is not None:
             continue
-        picks = session.pick(ask, tasks, wanted, future=ahead)
+        picks = session.pick(now if later else ask, tasks, wanted, future=ahead)
         if picks.order:
             session.promise(gang, tasks, picks)
     return failed or refused
@@ -476,16 +481,19 @@ def _smallest_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
     return _largest_first(session, gang)[::-1]
 
 
-STRATEGIES: Final[Sequence[tuple[Callable[[Session, GangState], Sequence[PodSetState]], bool]]] = (
-    (_given, False),
-    (_largest_first, False),
-    (_largest_first, True),
-    (_most_first, True),
-    (_smallest_first, True),
+Order = Callable[[Session, GangState], Sequence[PodSetState]]
+STRATEGIES: Final[Sequence[tuple[Order, bool, bool]]] = (
+    (_given, False, False),
+    (_largest_first, False, False),
+    (_largest_first, True, False),
+    (_most_first, True, False),
+    (_smallest_first, True, False),
+    (_largest_first, True, True),
 )
-"""Ways to place a gang of several roles, tried until one works: (order, fullest nodes first).
+"""Ways to place a gang of several roles: (order, fullest nodes first, `later` as in `_fill`).
 
-One role alone needs no second try: the nodes' capacities for it just add up.
+They are tried until one works. The last one keeps small tasks from nodes that larger tasks need
+once pods have ended. One role alone needs no second try: the nodes' capacities for it just add up.
 """
 SLICED: Final = ((True, False), (False, False), (True, True))
 """Ways to place a gang that is cut: (slices first, fullest nodes and largest tasks first)."""
