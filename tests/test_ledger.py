@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6404,
+    "allocator": 6428,
     "api": 3895,
-    "cluster": 6440,
+    "cluster": 6447,
     "commands": 6129,
     "controller": 4193,
     "dashboard": 624,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3694,
     "muster": 1127,
     "runtime": 2304,
-    "scheduler": 10954,
+    "scheduler": 10962,
     "store": 3227,
-    "tests": 71778,
+    "tests": 71846,
     "tools": 2586,
 }
 

@@ -98,6 +98,29 @@ def test_terms_are_evaluated_where_a_node_changed_or_many_pods_came():
         assert not give(to, shape, 1)
 
 
+def test_terms_are_not_evaluated_where_resources_of_a_node_changed(monkeypatch):
+    """Only labels and taints of nodes matter to terms."""
+    monkeypatch.setattr(assume, "MAX_TERMS", 1)
+    to, labels = columns(), {"zone": "z1"}
+    shape = shape_of(template(1, "podAffinity"), "team")
+    for before, after, fits in ((9999, 9998, True), (9998, 9998, False)):
+        labels = labels if fits else labels | {"new": "label"}
+        old = parse_node(make_node(name="n1", pods=before, labels={"zone": "z1"}))
+        to.node_changed(old, parse_node(make_node(name="n1", pods=after, labels=labels)))
+        assert give(to, shape, 2) is fits
+
+
+def test_anti_affinity_counts_for_pods_with_too_many_terms():
+    """Trusted terms of other kinds count as in the cycle."""
+    to, mixed = columns(), template(1)
+    mixed["spec"]["affinity"] |= template(64, "podAffinity")["spec"]["affinity"]
+    shape = shape_of(mixed, "team")
+    came(to, node="n2", labels={"app": "x", "i": "0"})
+    for node, trusts, fits in (("n1", False, False), ("n2", True, False), ("n1", True, True)):
+        after = {f"w{i}": Assumed(node, shape, 0.0) for i in range(100)}
+        assert assume.apply(to, "team", {}, after, if_fits=True, trusts=trusts) is fits
+
+
 def test_terms_about_pods_that_did_not_fit_are_evaluated_again():
     """Pods that have to be near pods of another gang get no nodes if that gang gets none."""
     to, near = columns(), shape_of(template(1, "podAffinity"), "team")

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from muster.allocator import assume, tracker
 from muster.allocator.binder import Binder
@@ -28,6 +28,8 @@ from muster.scheduler.decision import Decision
 from muster.scheduler.model import namespace_of
 
 log = logging.getLogger(__name__)
+MAX_VOID: Final = 3
+"""The number of void decisions in a row after which many terms are not evaluated once more."""
 _T = TypeVar("_T")
 
 
@@ -56,6 +58,8 @@ class GangTracker:
         self._kind_of: dict[str, Kind] = {}
         self._seen: dict[str, _Seen] = {}
         """By gang: what its last look has shown."""
+        self._void: dict[str, int] = {}
+        """By gang: the number of decisions in a row that were void."""
         self._then: dict[str, GangFacts] = {}
         """What the cycle under way saw of gangs of which something else is known by now."""
 
@@ -194,7 +198,10 @@ class GangTracker:
         # Of the decisions of one cycle none is in the way of another: only where something else
         # has taken room meanwhile is it worth a look at each pod's node.
         if self._columns.changes != seen and before is not after:
-            if not assume.apply(self._columns, namespace_of(key), before, after, if_fits=True):
+            void, space = self._void.pop(key, 0), namespace_of(key)
+            trusts = void >= MAX_VOID
+            if not assume.apply(self._columns, space, before, after, if_fits=True, trusts=trusts):
+                self._void[key] = void + 1
                 return False
             # The room is taken: `take` is not to take it again.
             self._memories[key] = replace(memory, assumed=after)
@@ -308,6 +315,7 @@ class GangTracker:
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)
         self._seen.pop(key, None)
+        self._void.pop(key, None)
         if memory is not None:
             assume.apply(self._columns, namespace_of(key), memory.assumed, {})
 

@@ -225,7 +225,10 @@ class ClusterColumns:
         if before == after:
             return
         self.changes += 1
-        self._recent = None
+        # Terms depend on the labels and taints of nodes alone.
+        views = [(view.labels, view.taints) for view in (before, after) if view is not None]
+        if len(views) < 2 or views[0] != views[1]:
+            self._recent = None
         self._affinity.nodes_changed()
         self._reach = None
         self._frozen.clear()
@@ -267,20 +270,24 @@ class ClusterColumns:
             if len(self._recent) > MAX_RECENT:
                 self._recent = None
 
-    def excluded(self, shape: PodShape) -> Collection[tuple[str, str]] | None:
+    def excluded(
+        self, shape: PodShape, *, trusts: bool = False
+    ) -> Collection[tuple[str, str]] | None:
         """Return the topology domains that exclude the shape since the last snapshot.
 
         A domain is a node label and its value. None: all terms have to be evaluated again.
+        `trusts`: only anti-affinity counts, and only with the pods that are known.
         """
         found = set[tuple[str, str]]()
         for use in self._recent or ():
             view = self._nodes.views.get(use.node)
             for term in self._affinity.concerning(shape, use):
-                if term.link is not Link.APART:
+                if term.link is Link.APART:
+                    if use.key in self._uses and view is not None and term.key in view.labels:
+                        found.add((term.key, view.labels[term.key]))
+                elif not trusts:
                     return None
-                if use.key in self._uses and view is not None and term.key in view.labels:
-                    found.add((term.key, view.labels[term.key]))
-        return None if self._recent is None else found
+        return None if self._recent is None and not trusts else found
 
     def lets_start(self, use: PodUse) -> bool:
         """Say whether a pod that comes to its node may let others start, that must be near it.
