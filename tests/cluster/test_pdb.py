@@ -30,32 +30,28 @@ PODS = [
 
 
 @pytest.mark.parametrize(
-    ("made", "forbids"),
+    ("made", "count", "forbids"),
     [
-        (budget({"matchLabels": {"app": "x"}}), True),
-        (budget({"matchLabels": {"app": "x"}}, allowed=2), False),
-        (budget({"matchLabels": {"app": "y"}}), False),
-        (budget({"matchExpressions": [{"key": "app", "operator": "Exists"}]}), True),
-        (budget({}), True),
-        (budget(None), False),
-        (budget({}, namespace="other"), False),
+        (budget({"matchLabels": {"app": "x"}}), 2, True),
+        (budget({"matchLabels": {"app": "x"}}, allowed=2), 2, False),
+        (budget({"matchLabels": {"app": "y"}}), 2, False),
+        (budget({"matchExpressions": [{"key": "app", "operator": "Exists"}]}), 2, True),
+        (budget({}), 2, True),
+        (budget(None), 2, False),
+        (budget({}, namespace="other"), 2, False),
+        # One that allows nothing, or of which nothing is known, forbids a single pod.
+        (budget({}, allowed=0), 1, True),
+        (budget({}, allowed=None), 1, True),
+        (budget({}), 1, False),
     ],
 )
-def test_forbid(made, forbids):
+def test_forbid(made, count, forbids):
     """It counts the pods that it selects in its namespace against what it allows."""
-    budgets = Budgets()
+    budgets, pods = Budgets(), PODS[:count]
     budgets.changed(None, made)
-    assert budgets.forbid("team", PODS) is forbids
+    assert budgets.forbid("team", pods) is forbids
     budgets.changed(made, None)
-    assert not budgets.forbid("team", PODS)
-
-
-@pytest.mark.parametrize(("allowed", "forbids"), [(0, True), (None, True), (1, False)])
-def test_the_last_one(allowed, forbids):
-    """A budget that allows nothing, or of which nobody has said what it allows, keeps one pod."""
-    budgets = Budgets()
-    budgets.changed(None, budget({}, allowed=allowed))
-    assert budgets.forbid("team", PODS[:1]) is forbids
+    assert not budgets.forbid("team", pods)
 
 
 def test_budgets_are_held_against_kinds_of_pods():

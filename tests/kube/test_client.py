@@ -147,25 +147,6 @@ async def test_a_slow_webhook_delays_its_own_namespace_alone(
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_requests_are_counted_by_what_came_of_them() -> None:
-    """Each try, and also those to which nobody answered."""
-    codes = iter((429, 500, 201))
-
-    async def serve(request: web.Request) -> web.StreamResponse:
-        if request.method == "DELETE":
-            assert request.transport is not None
-            request.transport.abort()
-        return web.json_response({"kind": "Pod"}, status=next(codes), headers={"Retry-After": "0"})
-
-    async with connected(serve) as kube:
-        await kube.create(TEAM, {}, PODS)
-        kube._attempts = 1
-        with pytest.raises(client.BROKEN):
-            await kube.delete(TEAM, "uid", PODS)
-        told = {("POST", "429"): 1, ("POST", "500"): 1, ("POST", "201"): 1}
-        assert kube.requests == {**told, ("DELETE", client.UNANSWERED): 1}
-
-
 async def test_the_time_is_the_servers() -> None:
     """As each of its answers tells it; who may not even ask for its version is told so."""
     codes = iter((200, 403))

@@ -85,7 +85,7 @@ async def running(recorder):
     """Write what is recorded, until the block ends."""
     task = asyncio.create_task(recorder.run())
     try:
-        yield
+        yield recorder
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -147,8 +147,7 @@ def written(server, *told):
     """Let a new process record this; each is (reason, message, once) or None: all is written."""
 
     async def story():
-        recorder = EventRecorder(server)
-        async with running(recorder):
+        async with running(EventRecorder(server)) as recorder:
             for each in told:
                 if each is None:
                     await asyncio.sleep(0.01)
@@ -182,8 +181,7 @@ def test_a_process_that_follows_counts_on():
 async def test_an_event_that_the_server_has_dropped_begins_anew():
     """It keeps them for an hour."""
     server = Server()
-    recorder = EventRecorder(server)
-    async with running(recorder):
+    async with running(EventRecorder(server)) as recorder:
         for _ in range(2):
             recorder.emit(JOB, "Normal", "Reason", "text")
             await asyncio.sleep(0.01)
@@ -226,8 +224,7 @@ async def test_what_was_to_be_told_once_and_was_not_written_is_told_again(monkey
         raise ApiError(403, "Forbidden", "no", None)
 
     server.create = refused
-    recorder = EventRecorder(server)
-    async with running(recorder):
+    async with running(EventRecorder(server)) as recorder:
         for _ in range(3):
             recorder.emit(JOB, "Warning", "Failed", "why", once=True)
             await settled()
@@ -260,8 +257,7 @@ async def test_no_count_is_lost_while_an_event_is_being_written():
         return await plain(*asked)
 
     server.patch = slow
-    recorder = EventRecorder(server)
-    async with running(recorder):
+    async with running(EventRecorder(server)) as recorder:
         for _ in range(4):
             recorder.emit(JOB, "Warning", "Restarting", "again")
             await settled()

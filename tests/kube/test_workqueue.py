@@ -17,11 +17,11 @@ from muster.kube.workqueue import WorkQueue
 
 
 @asynccontextmanager
-async def _running(queue: WorkQueue) -> AsyncIterator[None]:
+async def _running(queue: WorkQueue) -> AsyncIterator[WorkQueue]:
     running = asyncio.create_task(queue.run())
     try:
         async with asyncio.timeout(10):
-            yield
+            yield queue
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -46,8 +46,7 @@ async def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None
             twice.set()
 
     took: list[float] = []
-    queue = WorkQueue(one, width=4, took=took.append)
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=4, took=took.append)) as queue:
         queue.add("a")
         await twice.wait()
         await asyncio.sleep(4 * workqueue.SHORTEST_REST)
@@ -69,8 +68,7 @@ async def test_nothing_is_kept_of_a_key_that_its_pass_finds_gone() -> None:
         else:
             done.set()
 
-    queue = WorkQueue(one, width=1)
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=1)) as queue:
         for key in ("a", "b"):
             queue.add(key)
             await done.wait()
@@ -87,8 +85,7 @@ async def test_the_earlier_of_two_times_counts() -> None:
     async def one(_key: str) -> None:
         done.set()
 
-    queue = WorkQueue(one, width=1)
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=1)) as queue:
         queue.add_after("a", 0.05)
         queue.add_after("a", 60.0)
         await done.wait()
@@ -110,8 +107,7 @@ async def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None
             return
         raise RuntimeError("no luck")
 
-    queue = WorkQueue(one, width=1)
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=1)) as queue:
         queue.add("bad")
         queue.add("good")
         await done.wait()
@@ -136,8 +132,7 @@ async def test_failed_passes_hurry_when_the_trouble_is_over(
             raise OSError("no route")
         done.set()
 
-    queue = WorkQueue(one, width=1, trouble=(OSError,))
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=1, trouble=(OSError,))) as queue:
         queue.add("a")
         await failed.wait()
         await asyncio.sleep(0.1)
@@ -282,8 +277,7 @@ async def test_passes_that_hang_keep_no_place_that_others_need(
         most = max(most, hanging)
         await asyncio.sleep(30)
 
-    queue = WorkQueue(one, width=8, tenant=lambda key: key[0])
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=8, tenant=lambda key: key[0])) as queue:
         for index in range(100):
             queue.add(f"a{index}")
         await asyncio.sleep(0)
@@ -311,8 +305,7 @@ async def test_a_namespace_alone_is_not_held_up_by_its_own_passes(
             return
         await asyncio.sleep(30)
 
-    queue = WorkQueue(one, width=64, tenant=lambda key: key[0])
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=64, tenant=lambda key: key[0])) as queue:
         for wave in range(5):
             for index in range(8):
                 queue.add(f"a{wave}-{index}")
@@ -341,8 +334,7 @@ async def test_what_nobody_expected_is_counted_and_told_at_length_once(
             return
         raise OverflowError("too large")
 
-    queue = WorkQueue(one, width=1, failed=counted.append)
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=1, failed=counted.append)) as queue:
         queue.add("a")
         await done.wait()
     assert counted == ["OverflowError"] * 3
@@ -364,8 +356,7 @@ async def test_a_pass_that_is_asked_for_at_once_waits_for_no_rest(
             queue.add("a")
         ended[passes - 1].set()
 
-    queue = WorkQueue(one, width=1)
-    async with _running(queue):
+    async with _running(WorkQueue(one, width=1)) as queue:
         queue.add("a")
         await ended[1].wait()
         await asyncio.sleep(0)

@@ -160,17 +160,6 @@ def test_pod_that_tolerates_out_of_service_is_replaced_at_once():
     assert state(nodes, DOWN) == (True, True, NEVER)
 
 
-def test_pods_of_a_node_that_is_fenced_again_wait_again():
-    """The time of an earlier fence that was removed does not count."""
-    now = [DOWN]
-    nodes = fenced_node(now)
-    out, unfenced = node("Unknown", taints=[OUT]), node("Unknown")
-    nodes.node_changed(out, unfenced, lambda _name: ())
-    now[0] = DOWN + 99
-    nodes.node_changed(unfenced, out, lambda _name: ("a", "b", "c"))
-    assert state(nodes, now[0], job=JOB, deleting=True)[2] == EVICTED_AT + 99
-
-
 def test_pods_of_no_job():
     """Only who made them knows for how long they are to be waited for."""
     nodes = away(node("Unknown"))
