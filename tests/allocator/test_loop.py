@@ -833,3 +833,15 @@ def test_a_binding_that_ends_of_what_nobody_expected_is_tried_again(caplog):
     gc.collect()
     assert "never retrieved" not in caplog.text
     assert "no token" in caplog.text
+
+
+def test_gang_that_is_held_back_after_a_change_is_placed_without_another_change(monkeypatch):
+    """It is held back in one cycle, and nothing else triggers the next one."""
+    monkeypatch.setattr(cells, "KEPT", 0.0)
+
+    async def story(s):
+        s.meanwhile.append(lambda: s.create(generation=2))
+        s.create()
+        await s.until(s.placements)
+
+    play(story)
