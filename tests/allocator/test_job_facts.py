@@ -119,13 +119,6 @@ def lists(gang):
 class TestTasks:
     """Every wanted pod is one task, in exactly one list."""
 
-    def test_a_new_job_waits_whole(self):
-        """All of its pods want a node."""
-        gang = see()
-        assert lists(gang) == ([0, 1, 2], [], [], (0, 0))
-        assert (gang.key, gang.queue, gang.min_member) == ("TFJob/team/mnist", "default", 3)
-        assert not gang.admitted
-
     @pytest.mark.parametrize(
         ("pod", "expected"),
         [

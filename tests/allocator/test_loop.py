@@ -72,6 +72,13 @@ class Story(Looping):
         """Show a pod of a job that runs on its node."""
         self.show_worker(name, job, f"uid-{job}", node=node)
 
+    async def run_low(self, **fields):
+        """Show a job, and let its pods run where it is placed."""
+        self.create(name="low", **fields)
+        await self.until(lambda: self.placements(LOW))
+        for name, node in list(self.placements(LOW).items()):
+            self.worker("low", name, node)
+
     @property
     def promised(self):
         """The room that is taken for pods that are not there yet."""
@@ -358,10 +365,7 @@ def test_nobody_is_evicted_before_it_is_written():
 
     async def story(s):
         s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}
-        s.create(name="low")
-        await s.until(lambda: s.placements(LOW))
-        for name, node in list(s.placements(LOW).items()):
-            s.worker("low", name, node)
+        await s.run_low()
         document = s.create()
         urgent = {"schedulingPolicy": {"priorityClass": "high"}}
         document["spec"]["runPolicy"] = urgent
@@ -582,10 +586,7 @@ def test_room_is_kept_for_the_same_gang_after_a_restart():
 
     async def story(s):
         s.patience = 1.0
-        s.create(name="low", workers=3)
-        await s.until(lambda: s.placements(LOW))
-        for name, node in list(s.placements(LOW).items()):
-            s.worker("low", name, node)
+        await s.run_low(workers=3)
         s.create()
         await s.until(lambda: s.state() == "Reserved")
         s.create(name="small", workers=1)
@@ -631,10 +632,7 @@ def test_what_is_kept_for_a_namespace_comes_free_in_time():
         s.patience = 0.0
         limits = {"reservationLimits": {"maxSeconds": 1}}
         s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limits})
-        s.create(name="low")
-        await s.until(lambda: s.placements(LOW))
-        for name, node in list(s.placements(LOW).items()):
-            s.worker("low", name, node)
+        await s.run_low()
         s.create()
         await s.until(lambda: s.state() == "Reserved")
         since = time.time()
@@ -657,10 +655,7 @@ def test_what_is_kept_for_a_namespace_is_written_on_its_queue():
             "metadata": {"name": "default"},
             "spec": {"reservationLimits": {"maxSeconds": 60}},
         })  # fmt: skip
-        s.create(name="low")
-        await s.until(lambda: s.placements(LOW))
-        for name, node in list(s.placements(LOW).items()):
-            s.worker("low", name, node)
+        await s.run_low()
         s.create()
         async with asyncio.timeout(PATIENCE):
             said = await s.server.written.get()

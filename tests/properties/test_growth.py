@@ -68,6 +68,12 @@ def affinity(kind, required=None, preferred=None):
 DURING = "DuringSchedulingIgnoredDuringExecution"
 
 
+def on_nodes(*terms):
+    """Return how it gets an affinity to nodes by these terms."""
+    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return affinity("nodeAffinity", required)
+
+
 def of_container(**fields):
     """Return how its container gets such fields."""
     return lambda template: template["spec"]["containers"][0].update(fields)
@@ -97,24 +103,10 @@ LISTS = {
         tolerations=[{"key": f"k{i}", "operator": "Equal", "value": "v"} for i in range(n)]
     ),
     "selector": lambda n: spec(nodeSelector=labels(n)),
-    "terms of nodes": lambda n: affinity(
-        "nodeAffinity",
-        {"nodeSelectorTerms": [{"matchExpressions": expressions(1)} for _ in range(n)]},
-    ),
-    "expressions on nodes": lambda n: affinity(
-        "nodeAffinity", {"nodeSelectorTerms": [{"matchExpressions": expressions(n, "NotIn")}]}
-    ),
-    "values of nodes": lambda n: affinity(
-        "nodeAffinity",
-        {
-            "nodeSelectorTerms": [
-                {
-                    "matchExpressions": [
-                        {"key": "zone", "operator": "NotIn", "values": [f"z{i}" for i in range(n)]}
-                    ]
-                }
-            ]
-        },
+    "terms of nodes": lambda n: on_nodes(*[expressions(1)] * n),
+    "expressions on nodes": lambda n: on_nodes(expressions(n, "NotIn")),
+    "values of nodes": lambda n: on_nodes(
+        [{"key": "zone", "operator": "NotIn", "values": [f"z{i}" for i in range(n)]}]
     ),
     "preferred nodes": lambda n: affinity(
         "nodeAffinity",

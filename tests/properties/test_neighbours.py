@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -146,38 +147,6 @@ RECLAIM = policy.parse({"actions": "allocate, backfill, reclaim"})
 PORTS = st.sampled_from([(), (80,), (81,), (80, 81)])
 
 
-@st.composite
-def crowds(draw):
-    """Return nodes, gangs that hold some of them, and one that comes before them and waits."""
-    nodes = [
-        make_node(
-            name=f"n{i}",
-            cpu=draw(st.integers(1, 4)),
-            labels={"host": f"n{i}", "zone": draw(st.sampled_from("xy"))},
-        )
-        for i in range(draw(st.integers(1, 4)))
-    ]
-    names = [node["metadata"]["name"] for node in nodes]
-
-    def role(**fields):
-        template = draw(templates())
-        ports = [{"containerPort": port, "hostPort": port} for port in draw(PORTS)]
-        template["spec"]["containers"][0]["ports"] = ports
-        return make_role(template=template, **fields)
-
-    gangs = [
-        make_gang(key=f"team/low{i}", priority=draw(st.sampled_from([0, 9])), roles=[low])
-        for i in range(draw(st.integers(1, 5)))
-        for low in [
-            role(held=tuple(enumerate(draw(st.lists(st.sampled_from(names), max_size=2)))))
-        ]
-        if low.held
-    ]
-    high = [role(replicas=draw(st.integers(1, 3))) for _ in range(draw(st.integers(1, 2)))]
-    roles = [dataclasses.replace(r, role=f"r{i}") for i, r in enumerate(high)]
-    return nodes, gangs, make_gang(key="team/high", priority=5, roles=roles)
-
-
 def standing(nodes, gangs, gone=()):
     """Return the columns with all that the gangs hold, but for what has gone."""
     columns = make_columns(nodes=nodes)
@@ -187,21 +156,6 @@ def standing(nodes, gangs, gone=()):
                 if (gang.key, role.role, index) not in gone:
                     columns.assume("team", f"{gang.key}-{role.role}-{index}", node, role.shape)
     return columns
-
-
-@given(crowd=crowds())
-def test_who_is_evicted_for_fits_when_they_have_gone(crowd):
-    """By ports and terms too, on the nodes that are kept; and without that it did not fit."""
-    nodes, gangs, high = crowd
-    snapshot = assemble(standing(nodes, gangs), [*gangs, high], [make_queue()], 0.0)
-    decision = next(d for d in cycle.schedule(snapshot, PREEMPT) if d.gang == high.key)
-    if not decision.evictions:
-        return
-    assert not decision.placements
-    assert len(decision.nominations) == high.min_member
-    shapes = {role.role: role.shape for role in high.roles}
-    coming = [(p.node, shapes[p.role]) for p in decision.nominations]
-    come(standing(nodes, gangs, gone_with(decision)), coming)
 
 
 def gone_with(decision):
@@ -234,35 +188,54 @@ def pieces(draw):
     """Return nodes in two zones, gangs strewn over them, and one that wants more."""
     free, nodes = in_two_zones(draw, 4)
     gangs = []
+
+    def role(cpus, **fields):
+        template = draw(templates(cpus=cpus))
+        ports = [{"containerPort": port, "hostPort": port} for port in draw(PORTS)]
+        template["spec"]["containers"][0]["ports"] = ports
+        return make_role(template=template, **fields)
+
     for i in range(draw(st.integers(1, 4))):
         roles = []
         for name in ("worker", "ps")[: draw(st.integers(1, 2))]:
             if room := [node for node, left in free.items() if left]:
                 node = draw(st.sampled_from(room))
                 free[node] -= 1
-                template = draw(templates(cpus=st.just(1)))
-                held = {"held": ((0, node),), "started": (0.0,)}
-                roles.append(make_role(role=name, template=template, **held))
+                roles.append(role(st.just(1), role=name, held=((0, node),), started=(0.0,)))
         if roles:
             gangs.append(make_gang(key=f"team/low{i}", roles=roles))
-    large = draw(templates(cpus=st.integers(2, 4)))
-    high = make_role(template=large, replicas=draw(st.integers(1, 2)))
-    return nodes, gangs, make_gang(key="team/high", roles=[high])
+    high = [
+        role(cpus, role=name, replicas=draw(st.integers(1, 2)))
+        for name, cpus in (("r0", st.integers(2, 4)), ("r1", CPUS))[: draw(st.integers(1, 2))]
+    ]
+    return nodes, gangs, make_gang(key="team/high", priority=5, roles=high)
 
 
-@given(cluster=pieces(), moves=st.booleans())
-def test_who_is_moved_or_reclaimed_fits_when_they_have_gone(cluster, moves):
-    """And so does each that is moved, with all others, where it comes again."""
+KINDS_OF_EVICTION = {
+    "preempts": ({}, PREEMPT),
+    "reclaims": ({"queue": "theirs"}, RECLAIM),
+    "moves": ({"movable": True}, moving()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_EVICTION)
+@given(cluster=pieces())
+def test_who_is_evicted_for_fits_when_they_have_gone(kind, cluster):
+    """By ports and terms too, on the nodes that are kept.
+
+    And so does each that is moved, with all others, where it comes again.
+    """
     nodes, gangs, high = cluster
-    kind = {"movable": True} if moves else {"queue": "theirs"}
-    gangs = [dataclasses.replace(gang, **kind) for gang in gangs]
+    fields, rules = KINDS_OF_EVICTION[kind]
+    gangs = [dataclasses.replace(gang, **fields) for gang in gangs]
     queues = [make_queue(weight=9), make_queue(name="theirs")]
     snapshot = assemble(standing(nodes, gangs), [*gangs, high], queues, 10.0, ())
-    decisions = cycle.schedule(snapshot, moving() if moves else RECLAIM)
-    decision = next(d for d in decisions if d.gang == high.key)
+    decision = next(d for d in cycle.schedule(snapshot, rules) if d.gang == high.key)
     if not decision.evictions:
         return
-    event("moves" if decision.moves else "reclaims")
+    event("evicts")
+    assert not decision.placements
+    assert len(decision.nominations) == high.min_member
     shapes = {(gang.key, r.role): r.shape for gang in (*gangs, high) for r in gang.roles}
     comers = [(high.key, p) for p in decision.nominations]
     comers += [(move.gang, p) for move in decision.moves for p in move.placements]

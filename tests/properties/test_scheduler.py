@@ -332,30 +332,3 @@ def test_columns_follow_events(data, parts):
                 assert (mine[:, name] == theirs[:, other.resources.index(row)]).all()
     assert (one.nodes.load == other.nodes.load).all()
     assert cycle.schedule(one, policy.DEFAULT) == cycle.schedule(other, policy.DEFAULT)
-
-
-@given(parts=clusters())
-def test_assumed_pods_count_once(parts):
-    """Between decision and arrival a placement holds its room, and afterwards it holds it once."""
-    columns = make_columns(nodes=parts["nodes"], pods=parts["pods"])
-    snapshot = assemble(columns, parts["gangs"], parts["queues"], 0.0)
-    gangs = {gang.key: gang for gang in parts["gangs"]}
-    expected = snapshot.nodes.used.copy()
-    arrived = []
-    for decision in cycle.schedule(snapshot, policy.DEFAULT):
-        for p in decision.placements:
-            shape = next(r for r in gangs[decision.gang].roles if r.role == p.role).shape
-            name = f"{decision.gang}-{p.role}-{p.index}"
-            columns.assume("team", name, p.node, shape)
-            pod = make_pod(name=name, namespace="team", node=p.node)
-            arrived.append(parse_use(pod))
-            request = dict(shape.requests) | {"pods": 1000}
-            row = [request.get(r, 0) for r in snapshot.resources]
-            expected[snapshot.nodes.index[p.node]] += row
-    assert (assemble(columns, [], [], 0.0).nodes.used == expected).all()
-    for use in arrived:
-        columns.pod_changed(None, use)
-        columns.forget("team", use.name)
-    after = assemble(columns, [], [], 0.0).nodes.used
-    assert (after[:, 0] == expected[:, 0]).all()
-    assert columns.assumed == {}
