@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2304,
     "scheduler": 10962,
     "store": 3227,
-    "tests": 71720,
+    "tests": 71591,
     "tools": 2586,
 }
 

@@ -19,7 +19,6 @@ from support.e2e.harness import Api, Operators, Refused, own_namespace
 pytestmark = pytest.mark.e2e
 
 Json = dict[str, Any]
-CLUSTER_WIDE = ("Queue", "CustomResourceDefinition")
 WORKER: dict[str, Any] = {
     "replicas": 2,
     "template": {"spec": {"containers": [{"name": "tensorflow", "image": "mnist"}]}},
@@ -28,7 +27,9 @@ WORKER: dict[str, Any] = {
 
 def place(api: Api, document: Json) -> str:
     """Return the path of the collection that a document belongs to."""
-    space = "" if document["kind"] in CLUSTER_WIDE else f"/namespaces/{api.namespace}"
+    space = (
+        "" if document["kind"] == "CustomResourceDefinition" else f"/namespaces/{api.namespace}"
+    )
     return f"/apis/{document['apiVersion']}{space}/{document['kind'].lower()}s"
 
 
@@ -50,13 +51,6 @@ def apply(api: Api, document: Json) -> str:
     except Refused as error:
         return str(error)
     return "configured"
-
-
-def stored(api: Api, plural: str, name: str, version: str = "v1") -> Json:
-    """Return a job as the server has it in that version."""
-    return api.send(
-        "GET", f"/apis/kubeflow.org/{version}/namespaces/{api.namespace}/{plural}/{name}"
-    )
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +95,6 @@ def container(**fields: Any) -> dict[str, Any]:
     return {"Worker": replica}
 
 
-def test_the_old_clean_up_is_kept_for_old_versions(api: Api) -> None:
-    """It is stored, so that it is there whatever version is read later."""
-    apply(api, job("old", version="v1beta1"))
-    apply(api, job("new"))
-    assert stored(api, "tfjobs", "old")["spec"]["cleanPodPolicy"] == "Running"
-    assert "cleanPodPolicy" not in stored(api, "tfjobs", "new")["spec"]
-
-
 def test_what_people_paste_is_accepted(api: Api, tmp_path: Path) -> None:
     """Nulls, metadata that no pod inherits, roles in lower case, two chiefs."""
     replica = copy.deepcopy(WORKER)
@@ -150,67 +136,12 @@ def test_the_lists_of_a_template_are_told_apart_as_a_pods_are(api: Api) -> None:
     assert sum(job[path][0] == "map" for path in known) > 20
 
 
-def test_two_managers_share_a_template(api: Api) -> None:
-    """Each keeps its containers, variables and ports; neither takes away the other's."""
-
-    def part(*containers: Json) -> Json:
-        template = {"spec": {"containers": list(containers)}}
-        return job("shared", tfReplicaSpecs={"Worker": {"template": template}})
-
-    def applied(manager: str, document: Json) -> str:
-        path = f"{api.path('TFJob', 'shared')}?fieldManager={manager}"
-        try:
-            api.send("PATCH", path, document, "application/apply-patch+yaml")
-        except Refused as error:
-            return str(error)
-        return ""
-
-    def containers() -> dict[str, Json]:
-        spec = stored(api, "tfjobs", "shared")["spec"]["tfReplicaSpecs"]["Worker"]["template"]
-        return {container["name"]: container for container in spec["spec"]["containers"]}
-
-    own = {
-        "name": "tensorflow",
-        "image": "train:1",
-        "env": [{"name": "A", "value": "1"}],
-        "ports": [{"containerPort": 2222}],
-    }
-    theirs = {
-        "name": "tensorflow",
-        "env": [{"name": "B", "value": "2"}],
-        "ports": [{"containerPort": 9000}],
-    }
-    assert applied("author", part(own)) == ""
-    assert applied("platform", part(theirs, {"name": "log", "image": "l"})) == ""
-    own["image"] = "train:2"
-    assert applied("author", part(own)) == ""
-    found = containers()
-    assert list(found) == ["tensorflow", "log"]
-    assert found["tensorflow"]["image"] == "train:2"
-    assert found["tensorflow"]["env"] == [*own["env"], *theirs["env"]]
-    ports = [(port["containerPort"], port["protocol"]) for port in found["tensorflow"]["ports"]]
-    assert ports == [(2222, "TCP"), (9000, "TCP")]
-    assert "conflict" in applied("platform", part({"name": "tensorflow", "image": "other"}))
-    applied("platform", part({"name": "log", "image": "l"}))
-    assert [entry["name"] for entry in containers()["tensorflow"]["env"]] == ["A"]
-
-
-def on_nodes(where: str, operator: str, value: str) -> dict[str, Any]:
-    """Return a worker role that asks so of its nodes."""
-    term = {where: [{"key": "metadata.name", "operator": operator, "values": [value]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    template = WORKER["template"]["spec"] | {"affinity": {"nodeAffinity": required}}
-    return worker(template={"spec": template})
-
-
 MISTAKES = [
     ({"tfReplicaSpecs": worker(replicas=-1)}, "should be greater than or equal to 0"),
     (
         {"tfReplicaSpecs": container(env=[{"name": "A"}, {"name": "A"}])},
         'template.spec.containers[0].env[1]: Duplicate value: {"name":"A"}',
     ),
-    ({"tfReplicaSpecs": on_nodes("matchExpressions", "Gt", "many")}, "(anyOf)"),
-    ({"tfReplicaSpecs": on_nodes("matchFields", "Gt", "1")}, 'supported values: "In", "NotIn"'),
 ]
 """Those that tests/corpus does not have."""
 
@@ -327,56 +258,6 @@ def test_fields_are_explained(api: Api, field: str, said: str) -> None:
     assert said in text
     ours = "template" not in field
     assert not ours or "<no description>" not in text.partition("FIELDS")[0], text
-
-
-def test_groups_and_queues_take_kube_batchs_fields(api: Api) -> None:
-    """Spec and status go through one door, and a wrong quantity is told."""
-    group = {
-        "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "qj-1"},
-        "spec": {"minMember": 6, "queue": "q", "minResources": {"cpu": 6}},
-        "status": {"phase": "Pending", "running": 0},
-    }
-    assert "created" in apply(api, group)
-    assert api.get("PodGroup", "qj-1")["status"] == group["status"]
-    queue = {
-        "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
-        "kind": "Queue",
-        "metadata": {"name": "q"},
-        "spec": {"weight": 2, "capability": {"cpu": "1x"}},
-    }
-    assert "spec.capability.cpu" in apply(api, queue)
-    queue["spec"] = {"weight": -1}
-    assert "spec.weight" in apply(api, queue)
-    queue["spec"] = {"weight": 2, "capability": {"cpu": "100"}}
-    assert "created" in apply(api, queue)
-    api.delete("Queue", "q")
-
-
-V2_DEFAULTS = {
-    "slotsPerWorker": 1,
-    "runLauncherAsWorker": False,
-    "sshAuthMountPath": "/root/.ssh",
-    "launcherCreationPolicy": "AtStartup",
-    "mpiImplementation": "OpenMPI",
-}
-
-
-def test_mpijobs_keep_what_each_version_wrote(api: Api) -> None:
-    """Both are read in both, whole; v2beta1's defaults are stored, v1 gets none."""
-    old, new = kinds.job("MPIJob", "old"), kinds.job("MPIJob-v2beta1", "new")
-    old["spec"] |= {"mainContainer": "main", "cleanPodPolicy": "All", "slotsPerWorker": 2}
-    new["spec"] |= {"launcherCreationPolicy": "WaitForWorkersReady", "mpiImplementation": "Intel"}
-    assert "created" in apply(api, old)
-    assert "created" in apply(api, new)
-    for version in ("v1", "v2beta1"):
-        read = stored(api, "mpijobs", "new", version)["spec"]
-        wanted = {**V2_DEFAULTS, "launcherCreationPolicy": "WaitForWorkersReady"}
-        assert {key: read[key] for key in wanted} == {**wanted, "mpiImplementation": "Intel"}
-        assert stored(api, "mpijobs", "old", version)["spec"]["mainContainer"] == "main"
-    assert "mpiImplementation" not in stored(api, "mpijobs", "old")["spec"]
-    api.patch("MPIJob-v2beta1", "old", {"spec": {"runPolicy": {"suspend": True}}})
 
 
 def test_an_mpijob_of_v1_may_have_what_v2beta1_refuses(api: Api) -> None:

@@ -116,22 +116,9 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 WORKERS = [f"mnist-worker-{i}" for i in range(11)]
 
 
-@pytest.fixture(scope="module")
-def open_mpi() -> Path:
-    """Return the folder of Open MPI's programs."""
-    return venvs.python("open-mpi", OPEN_MPI).parent
-
-
-@pytest.fixture(scope="module")
-def open_mpi_5() -> Path:
-    """Return the folder of the programs of the Open MPI that is built on PRRTE."""
-    return venvs.python("open-mpi", OPEN_MPI_5).parent
-
-
-@pytest.fixture(scope="module")
-def mpich() -> Path:
-    """Return the folder of MPICH's programs."""
-    return venvs.python("mpich", MPICH).parent
+def programs(name: str, requirement: str) -> Path:
+    """Return the folder of the programs of a package."""
+    return venvs.python(name, requirement).parent
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +132,10 @@ def intel() -> Path:
     return program.parent
 
 
-def test_open_mpi_reaches_all_workers_by_kubectl(tmp_path, open_mpi) -> None:
+def test_open_mpi_reaches_all_workers_by_kubectl(tmp_path) -> None:
     """MPIJob v1: Open MPI 4.1.8 calls kubexec.sh, which enters each worker's container once."""
     pod = launcher(tmp_path, "v1", workers=4, slotsPerWorker=2, mainContainer="main")
-    calls, said = reached(pod, open_mpi, "mpirun", **AS_ROOT)
+    calls, said = reached(pod, programs("open-mpi", OPEN_MPI), "mpirun", **AS_ROOT)
     assert in_order(said, WORKERS[:4], 2)
     assert sorted(words[:5] for words in calls) == sorted(
         ["kubectl", "exec", worker, "--container", "main"] for worker in WORKERS[:4]
@@ -156,10 +143,12 @@ def test_open_mpi_reaches_all_workers_by_kubectl(tmp_path, open_mpi) -> None:
     assert all(words[5:8] == ["--", "/bin/sh", "-c"] and len(words) == 9 for words in calls)
 
 
-def test_open_mpi_reaches_all_workers_by_ssh(tmp_path, open_mpi) -> None:
+def test_open_mpi_reaches_all_workers_by_ssh(tmp_path) -> None:
     """MPIJob v2beta1: Open MPI 4.1.8 keeps full names, tries again, fills slots in order."""
     pod = launcher(tmp_path, "v2beta1", workers=3, slotsPerWorker=2)
-    calls, said = reached(pod, open_mpi, "mpirun", OMPI_MCA_plm_rsh_agent="ssh", **AS_ROOT)
+    calls, said = reached(
+        pod, programs("open-mpi", OPEN_MPI), "mpirun", OMPI_MCA_plm_rsh_agent="ssh", **AS_ROOT
+    )
     hosts = [full(worker) for worker in WORKERS[:3]]
     assert in_order(said, hosts, 2)
     options = ["ssh", "-x", "-o", "ConnectionAttempts=10"]
@@ -167,8 +156,9 @@ def test_open_mpi_reaches_all_workers_by_ssh(tmp_path, open_mpi) -> None:
     assert all(pod.names[host] for host in hosts)
 
 
-def test_open_mpi_5_reaches_all_workers_that_it_is_told_of(tmp_path, open_mpi_5) -> None:
+def test_open_mpi_5_reaches_all_workers_that_it_is_told_of(tmp_path) -> None:
     """MPIJob v2beta1: Open MPI 5.0.11 takes the list of hosts as an option, not as a variable."""
+    open_mpi_5 = programs("open-mpi", OPEN_MPI_5)
     calls, _ = reached(
         launcher(tmp_path / "untold", "v2beta1"), open_mpi_5, "mpirun", "-n", "1", **AS_ROOT
     )
@@ -181,7 +171,7 @@ def test_open_mpi_5_reaches_all_workers_that_it_is_told_of(tmp_path, open_mpi_5)
     assert sorted(words[:3] for words in calls) == [["ssh", "-x", host] for host in hosts]
 
 
-def test_mpich_reaches_all_workers(tmp_path, mpich) -> None:
+def test_mpich_reaches_all_workers(tmp_path) -> None:
     """MPIJob v2beta1: Hydra of MPICH 4.3.2 takes `host:slots` and fills slots in order.
 
     It tries ssh once only: no release reads HYDRA_LAUNCH_EXTRA_ARGS, which these jobs are given,
@@ -189,7 +179,7 @@ def test_mpich_reaches_all_workers(tmp_path, mpich) -> None:
     """
     fields = {"mpiImplementation": "MPICH", "slotsPerWorker": 2}
     pod = launcher(tmp_path, "v2beta1", workers=11, **fields)
-    calls, said = reached(pod, mpich, "mpiexec.hydra")
+    calls, said = reached(pod, programs("mpich", MPICH), "mpiexec.hydra")
     hosts = [full(worker) for worker in WORKERS]
     assert in_order(said, hosts, 2)
     assert sorted(words[:3] for words in calls) == [["ssh", "-x", host] for host in sorted(hosts)]
