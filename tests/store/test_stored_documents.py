@@ -12,6 +12,7 @@ import logging
 import math
 
 import pytest
+from pydantic_core import from_json, to_json
 
 from muster import gang
 from muster.allocator.members import GangSettings
@@ -20,6 +21,7 @@ from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
 from muster.scheduler.cycle import forecast
+from muster.store import parse
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import tfjob
 from support.builders.scheduler import make_node, make_pod
@@ -477,3 +479,16 @@ def test_what_no_parser_has_foreseen_is_logged_once(story, caplog):
     assert record.exc_info
     story.store.gone("StorageClass", "", "s", "uid-s")
     assert story.store.unreadable() == {}
+
+
+def test_pods_with_equal_labels_share_long_keys():
+    """Each key is stored once, however long it is and however many pods have it."""
+
+    def read(number):
+        labels = {f"{'x' * 200}.com/{label}": str(number) for label in range(3)}
+        document = from_json(to_json(make_pod(name=f"pod-{number}", labels=labels)))
+        return parse.parse(document, gang.EMBEDDED, (), ("",))
+
+    entries = [read(number) for number in range(2)]
+    assert len({id(key) for entry in entries for key in entry.view.labels}) == 3
+    assert all(entry.use.labels is entry.view.labels for entry in entries)

@@ -47,6 +47,15 @@ MAX_REJECTION_CHARS = 512
 WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
+SHARED_KEY_CHARS = 64
+"""Length from which the JSON parser no longer shares equal strings of many documents."""
+
+
+@lru_cache(maxsize=4096)
+def _shared_key(key: str) -> str:
+    return key
+
+
 @lru_cache(maxsize=4096)
 def epoch(text: str) -> float:
     """Return the seconds since the epoch of an RFC 3339 time; 0 if it is not one."""
@@ -379,6 +388,11 @@ def parse(
     Pods of jobs of these `kinds` ask nothing of their own, nor do those outside of the
     `namespaces`, among which the empty one stands for all.
     """
+    metadata = document["metadata"]
+    if any(len(key) >= SHARED_KEY_CHARS for key in metadata.get("labels") or ()):
+        # The pods of a job have equal keys: up to 256 of 317 characters.
+        labels = {_shared_key(key): value for key, value in metadata["labels"].items()}
+        document = {**document, "metadata": {**metadata, "labels": labels}}
     if not backend.embedded:
         return PodEntry(pod(document), None)
     ask = podgroups.parse_ask(document, backend.scheduler_names, kinds)
