@@ -616,3 +616,11 @@ def test_no_more_of_a_pod_is_kept_than_counts():
     selector = {f"label-{i}": "v" * 63 for i in range(1000)}
     stored = {"metadata": {}, "spec": {"nodeSelector": selector}}
     assert not answers.shown(sent, stored, 0.0).stored
+
+
+def test_expired_answers_are_removed():
+    """A stream of templates leaves the answers of the last ten minutes."""
+    known = answers.DryRuns()
+    for now in range(0, 6000, 60):
+        known.put(("team", str(now)), answers.Answer(now + answers.LIFETIME))
+    assert len(known._answers) == answers.LIFETIME / 60

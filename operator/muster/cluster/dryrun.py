@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from pydantic_core import from_json, to_json
@@ -128,8 +129,10 @@ class DryRuns:
         """Take in an answer."""
         self._answers.pop(key, None)
         self._answers[key] = answer
-        if len(self._answers) > MOST:
-            del self._answers[next(iter(self._answers))]
+        for oldest in [*islice(self._answers, 2)]:
+            expired = self._answers[oldest].until <= answer.until - LIFETIME
+            if expired or len(self._answers) > MOST:
+                del self._answers[oldest]
 
     def forbid_node(self, namespace: str, now: float) -> None:
         """Record that admission rejects pods of the namespace that are created with a node."""
