@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6428,
     "api": 3895,
-    "cluster": 6447,
+    "cluster": 6450,
     "commands": 6129,
     "controller": 4193,
     "dashboard": 624,
@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3622,
     "local": 3694,
     "muster": 1127,
-    "runtime": 2304,
+    "runtime": 2311,
     "scheduler": 10962,
-    "store": 3227,
-    "tests": 71591,
+    "store": 3247,
+    "tests": 71647,
     "tools": 2586,
 }
 

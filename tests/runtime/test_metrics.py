@@ -301,3 +301,15 @@ def test_metrics_for_those_who_may_read_them():
             await ask("metrics", "/metrics", "http", **good)
 
     served(story, guard=Guard())
+
+
+def test_series_of_a_deleted_namespace_are_removed():
+    """A stream of namespaces with jobs leaves no series."""
+    metrics = Metrics()
+    before = set(shown(metrics))
+    framework = FRAMEWORKS["TFJob"]
+    job = frameworks.load(framework, tfjob(), "")
+    metrics.became(job, framework, "Created")
+    assert set(shown(metrics)) > before
+    metrics.forget(job.namespace)
+    assert set(shown(metrics)) == before

@@ -361,3 +361,11 @@ def test_too_large_job_is_read_again_once_its_pods_are_observed():
         last = crowd.show(name, minute)
     crowd.running.add("c")
     assert crowd.jobs.fits(last)
+
+
+def test_removed_jobs_leave_no_count_of_their_namespace():
+    """A stream of namespaces with jobs leaves nothing."""
+    crowd = Crowd()
+    crowd.show("a", 0)
+    crowd.show("a", 0, gone=True)
+    assert not crowd.jobs._sizes

@@ -622,3 +622,16 @@ def test_end_of_a_pod_is_recorded_once(phase):
     story.pod(phase=phase)
     story.pod(phase=phase, labels={**LABELS, "more": "a"})
     assert story.ended == ["TFJob/team/mnist"]
+
+
+def test_removal_of_a_namespace_is_notified():
+    """A change of its labels is not."""
+    removed = []
+    store = Store(gang.EMBEDDED, [], callbacks=Callbacks(space_removed=removed.append))
+    spaces = store.collections["Namespace"]
+    for version, labels in ("1", {}), ("2", {"a": "b"}):
+        metadata = {"name": "team", "uid": "u", "resourceVersion": version, "labels": labels}
+        spaces.take({"metadata": metadata})
+    assert not removed
+    spaces.remove({"metadata": {**metadata, "resourceVersion": "3"}})
+    assert removed == ["team"]

@@ -101,6 +101,7 @@ class Operator:
                 self._trigger,
                 unreadable=self._tell,
                 ended=self._on_pod_ended,
+                space_removed=self.metrics.forget,
             ),
             settings.cluster_domain,
             settings.home,

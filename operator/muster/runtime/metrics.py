@@ -164,6 +164,12 @@ class Metrics:
         """Count a job that was deleted, by whomever."""
         self._jobs[DELETED].labels(namespace, framework.operator.metric).inc()
 
+    def forget(self, namespace: str) -> None:
+        """Remove the series of a namespace that was deleted."""
+        for counter in self._jobs.values():
+            for row in frameworks.rows():
+                counter.remove(namespace, row.operator.metric)
+
     def failed_pass(self, reason: str) -> None:
         """Count a pass that failed, by the name of its error."""
         self._failed_passes.labels(reason).inc()

@@ -282,6 +282,8 @@ class Jobs:
                 self._too_large.pop(entry.key, None)
         if after is not None:
             self._leave_out(after.owner.namespace)
+        elif before is not None and not self._sizes[before.owner.namespace]:
+            del self._sizes[before.owner.namespace]
         if freed > 0:
             fitting = filter(self.fits, self._too_large)
             oldest = min(fitting, key=self._too_large.__getitem__, default=None)

@@ -76,6 +76,8 @@ class Callbacks:
     """Take note of an object that cannot be read, and why."""
     ended: Callable[[str], None] = _ignore
     """Record that a pod of the job with that key has ended."""
+    space_removed: Callable[[str], None] = _ignore
+    """Record that the namespace was deleted."""
 
 
 NOBODY: Final = Callbacks()
@@ -103,6 +105,7 @@ class Store:
         self.namespaces = tuple(namespaces) or EVERYWHERE
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
         self._ended = callbacks.ended
+        self._space_removed = callbacks.space_removed
         self._unreadable = callbacks.unreadable
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
@@ -400,6 +403,7 @@ class Store:
             self.columns.space_changed(*after[:2])
         elif before is not None:
             self.columns.space_changed(before[0], None)
+            self._space_removed(before[0])
         space = after or before
         if space is not None and before != after:
             self._admission_changed(space[0])
