@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3247,
-    "tests": 71647,
+    "tests": 71663,
     "tools": 2586,
 }
 

@@ -469,7 +469,7 @@ class AffinityState:
     def fond(self, shape: int, *, future: bool = False) -> FloatArray | None:
         """Return (N,) how well the neighbours suit, 0 - 100; None: no such preference."""
         tallies = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.FOND]
-        if not tallies:
+        if not tallies or not tallies[0].term.domain.size:
             return None
         # Brought to 0 - 100 as kube-scheduler's NormalizeScore of InterPodAffinity does, by the
         # least and the most of all nodes; a node without the label counts as 0.

@@ -7,7 +7,14 @@ import pytest
 
 from muster.scheduler import policy
 from muster.scheduler.ask import Ask
-from support.builders.scheduler import make_gang, make_node, make_pod, make_role, make_session
+from support.builders.scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_role,
+    make_session,
+    make_template,
+)
 
 OFF = {
     "leastrequested.weight": "0",
@@ -81,3 +88,12 @@ def test_preferred_affinity():
     arguments = OFF | {"nodeaffinity.weight": "2"}
     assert rank(arguments=arguments, nodes=nodes, affinity=affinity) == [150, 0]
     assert rank(arguments=OFF, nodes=nodes, affinity=affinity) == [0, 0]
+
+
+def test_preferred_terms_score_nothing_where_there_is_no_node():
+    """A cluster whose nodes were all removed causes no error."""
+    like = {"topologyKey": "zone", "labelSelector": {}}
+    preferred = [{"weight": 1, "podAffinityTerm": like}]
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    template = make_template(affinity=affinity)
+    assert rank(arguments={}, nodes=[], template=template) == []
