@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6428,
+    "allocator": 6443,
     "api": 3895,
     "cluster": 6450,
     "commands": 6129,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3247,
-    "tests": 71663,
+    "tests": 71683,
     "tools": 2586,
 }
 

@@ -152,6 +152,26 @@ def test_gang_without_running_pods_does_not_restart():
     assert story.look() == math.inf
 
 
+def test_gang_that_ran_before_its_status_says_so_restarts():
+    """A busy API server stores the status late, while the collective has formed."""
+    story = Story()
+    story.show_job("Placed")
+    story.look()
+    story.gone(NAMES[3])
+    assert story.look() == 10
+
+
+def test_gang_whose_members_never_ran_together_does_not_restart():
+    """The others still wait for the member that did not run."""
+    story = Story()
+    story.show_job("Placed")
+    story.pod(NAMES[3], node="n3", phase="Pending")
+    story.follow(START)
+    story.look()
+    story.gone(NAMES[3])
+    assert story.look() == math.inf
+
+
 def test_gang_that_is_partly_on_a_silent_node_does_not_restart():
     """The peer may run there while its successor runs elsewhere."""
     story = Story()

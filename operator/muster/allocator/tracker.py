@@ -136,7 +136,9 @@ class GangFacts:
     collective: bool = False
     """After a release its pods that succeeded run again with the others."""
     restarts_whole: bool = False
-    """It has run, and the job has the annotation `restart: gang`."""
+    """The job has the annotation `restart: gang`."""
+    has_run: bool = False
+    """By the status, the gang has run as a whole."""
     youngest: float | None = None
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
@@ -262,6 +264,9 @@ class GangMemory:
     """uid of a pod -> the reason and the node that were written on it."""
     started: bool = False
     """It has been whole at some time, or had been when this process began."""
+    ran: bool = False
+    """All members that it needs have run together, and some of these pods still run. The status
+    shows that later."""
     lifecycle: Lifecycle = NEW
     had: int | None = None
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
@@ -698,6 +703,11 @@ def _observe_presence(turn: _Turn) -> None:
     turn.remember(had=_had(turn.memory, facts))
     members = _members(turn)
     turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))
+    if facts.restarts_whole:
+        phases = [pod.phase for pod in facts.pods.values()]
+        run = phases.count("Running")
+        together = run + phases.count("Succeeded") >= facts.need
+        turn.remember(ran=run > 0 and (turn.memory.ran or together))
     # Of many arrivals one sentence tells, so none before the last pod is there.
     if turn.memory.arrivals and not turn.memory.assumed:
         turn.effects.append(Arrived(turn.memory.arrivals))
@@ -887,6 +897,10 @@ def _plan(turn: _Turn, *, mends: bool) -> Plan:
     )
 
 
+def _restarts_whole(memory: GangMemory, facts: GangFacts) -> bool:
+    return memory.was_whole and facts.restarts_whole and (facts.has_run or memory.ran)
+
+
 def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
     """Return whether no replacement starts before other members are removed or ready again.
 
@@ -895,7 +909,7 @@ def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
     """
     if memory.lifecycle.missing_since is None:
         return False
-    if not (memory.was_whole and facts.restarts_whole):
+    if not _restarts_whole(memory, facts):
         return False
     away = sum(has_node(pod) and (pod.deleting or pod.lost) for pod in facts.pods.values())
     return bool(away) and len(facts.wanted) - away < _least(memory, facts)
@@ -984,7 +998,7 @@ def _restarts_from(turn: _Turn) -> float:
     """
     memory, facts = turn.memory, turn.facts
     since, pods = memory.lifecycle.missing_since, facts.pods.values()
-    if since is None or not (memory.was_whole and facts.restarts_whole):
+    if since is None or not _restarts_whole(memory, facts):
         return math.inf
     if facts.ready + sum(map(jobpods.refused, pods)) >= _least(memory, facts):
         return math.inf
