@@ -62,15 +62,11 @@ def job(workers, gpu="8", name="fresh"):
     return tfjob(name=name, Worker={"replicas": workers, "template": template})
 
 
-def test_the_page_of_a_snapshot(file, capsys):
+async def test_the_page_of_a_snapshot(file, capsys):
     """On this machine, with what it saw and when; the decisions are made again."""
-
-    async def story():
-        async with served(file, capsys) as ask:
-            assert (await ask())[0] == 200
-            return json.loads((await ask("api/view"))[1])
-
-    shown = asyncio.run(story())
+    async with served(file, capsys) as ask:
+        assert (await ask())[0] == 200
+        shown = json.loads((await ask("api/view"))[1])
     assert (shown["live"], shown["words"]) == (
         False, "A snapshot of 2026-09-21T14:13:20Z: time stands still.",
     )  # fmt: skip

@@ -11,8 +11,9 @@ from muster.kube import flowcontrol
 from muster.kube.flowcontrol import SHARE, FlowControl, PriorityLevel
 
 
-async def _order(gate: FlowControl, wanted: list[PriorityLevel]) -> list[PriorityLevel]:
-    served: list[PriorityLevel] = []
+async def test_prose_waits_while_gangs_start() -> None:
+    """Of the less urgent writes only a share is made before the placements are through."""
+    gate, served = FlowControl(4), list[PriorityLevel]()
 
     async def one(urgency: PriorityLevel) -> None:
         async with gate.enter(urgency):
@@ -21,18 +22,12 @@ async def _order(gate: FlowControl, wanted: list[PriorityLevel]) -> list[Priorit
 
     for _ in range(gate.width):
         await gate.acquire(PriorityLevel.PLACEMENT)
+    wanted = [PriorityLevel.EVENT] * 20 + [PriorityLevel.PLACEMENT] * 20
     tasks = [asyncio.create_task(one(urgency)) for urgency in wanted]
     await asyncio.sleep(0)
     for _ in range(gate.width):
         gate.release(PriorityLevel.PLACEMENT)
     await asyncio.gather(*tasks)
-    return served
-
-
-def test_prose_waits_while_gangs_start() -> None:
-    """Of the less urgent writes only a share is made before the placements are through."""
-    wanted = [PriorityLevel.EVENT] * 20 + [PriorityLevel.PLACEMENT] * 20
-    served = asyncio.run(_order(FlowControl(4), wanted))
     last = max(i for i, urgency in enumerate(served) if urgency is PriorityLevel.PLACEMENT)
     assert served[: last + 1].count(PriorityLevel.EVENT) <= 10 * SHARE
     assert len(served) == 40
