@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3247,
-    "tests": 71676,
+    "tests": 71660,
     "tools": 2586,
 }
 

@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from support.chaos.fault_player import SHORT_LEASE
-from support.e2e.harness import Api, Json, Refused, StartOperator, add_nodes, tfjob
+from support.e2e.harness import (
+    Api,
+    Json,
+    Refused,
+    StartOperator,
+    add_nodes,
+    changed_crd,
+    tfjob,
+)
 from support.e2e.statuses import Lag
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
@@ -36,21 +43,15 @@ def large(number: int) -> Json:
 @pytest.fixture
 def stored(api: Api) -> Iterator[Api]:
     """Store large jobs while the CRD has no limit; give the API with the shipped CRD."""
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
-    shipped = api.send("GET", path)
-    spec = copy.deepcopy(shipped["spec"])
-    for version in spec["versions"]:
-        fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-        del fields["pytorchReplicaSpecs"]["x-kubernetes-validations"]
-        role = fields["pytorchReplicaSpecs"]["additionalProperties"]["properties"]
-        del role["replicas"]["maximum"]
-    merge = "application/merge-patch+json"
-    api.send("PATCH", path, {"spec": spec}, merge)
-    try:
+
+    def unlimited(spec: Json) -> None:
+        roles = spec["properties"]["pytorchReplicaSpecs"]
+        del roles["x-kubernetes-validations"]
+        del roles["additionalProperties"]["properties"]["replicas"]["maximum"]
+
+    with changed_crd(api, "pytorchjobs.kubeflow.org", unlimited):
         for number in range(JOBS):
             _create(api, large(number))
-    finally:
-        api.send("PATCH", path, {"spec": shipped["spec"]}, merge)
     yield api
     for number in range(JOBS):
         api.delete("PyTorchJob", f"large-{number}")

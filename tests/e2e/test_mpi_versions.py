@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import json
 import ssl
 import threading
@@ -17,7 +16,16 @@ from pathlib import Path
 import pytest
 
 from muster.kube.certificates import self_signed
-from support.e2e.harness import PATIENCE, Api, Json, Operators, StartOperator, add_nodes, phase_of
+from support.e2e.harness import (
+    PATIENCE,
+    Api,
+    Json,
+    Operators,
+    StartOperator,
+    add_nodes,
+    changed_crd,
+    phase_of,
+)
 from support.e2e.jobs_in_flight import in_flight, parts, work
 from support.e2e.kinds import job
 
@@ -111,28 +119,16 @@ def wait_default(api: Api, question: Callable[[Json], bool]) -> None:
 @contextmanager
 def without_field(api: Api) -> Iterator[None]:
     """Serve a CRD from before `spec.mpiVersion` existed, as long as the block lasts."""
-    now = api.get("CustomResourceDefinition", DEFINITION)
-    before = copy.deepcopy(now)
-    for version in before["spec"]["versions"]:
-        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+    def older(spec: Json) -> None:
         del spec["properties"]["mpiVersion"]
         rules = spec["x-kubernetes-validations"]
         spec["x-kubernetes-validations"] = [r for r in rules if "mpiVersion" not in r["rule"]]
-    replace(api, before)
-    wait_default(api, lambda spec: "mpiVersion" not in spec)
-    try:
+
+    with changed_crd(api, DEFINITION, older):
+        wait_default(api, lambda spec: "mpiVersion" not in spec)
         yield
-    finally:
-        replace(api, now)
-        wait_default(api, lambda spec: "mpiVersion" in spec)
-
-
-def replace(api: Api, definition: Json) -> None:
-    """Put a CRD in the place of the present one."""
-    path = api.path("CustomResourceDefinition", DEFINITION)
-    found = api.send("GET", path)
-    found["spec"] = definition["spec"]
-    api.send("PUT", path, found)
+    wait_default(api, lambda spec: "mpiVersion" in spec)
 
 
 def is_v1(api: Api, name: str) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from support.e2e.harness import (
 pytestmark = pytest.mark.e2e
 
 COMPONENT = ROOT / "manifests" / "components" / "webhook"
+WITH_WEBHOOK = "embedded+webhook"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
 DENIED = f'admission webhook "jobs.muster.kubeflow.org" denied the request: {TWO}'
@@ -52,20 +52,6 @@ def port(api: Api) -> Iterator[int]:
     api.delete(CONFIGURATIONS, "muster")
 
 
-@pytest.fixture
-def overlay(tmp_path: Path) -> str:
-    """Give a folder that adds the component to an overlay, as the README says."""
-    folder = tmp_path / "with-webhook"
-    folder.mkdir()
-    manifests = ROOT / "manifests"
-    parts = {
-        "resources": [os.path.relpath(manifests / "overlays" / "embedded", folder)],
-        "components": [os.path.relpath(manifests / "components" / "webhook", folder)],
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts))
-    return str(folder)
-
-
 def dry_run(api: Api, document: Json) -> str:
     """Return what is said against a job that is not stored; nothing if it is let in."""
     try:
@@ -84,13 +70,13 @@ def wait_refused(api: Api, seconds: float = PATIENCE) -> None:
 
 
 def test_what_only_the_webhook_can_refuse(
-    api: Api, start_operator: StartOperator, overlay: str, port: int
+    api: Api, start_operator: StartOperator, port: int, tmp_path: Path
 ) -> None:
     """At apply and at each change, in the words of the status; warnings are shown; without the
     operator jobs are let in, and one that does not serve it says the same in the status.
     """
     add_nodes(api, {"cpu": "8"})
-    operator = start_operator(f"--admission-bind-address=127.0.0.1:{port}", overlay=overlay)
+    operator = start_operator(f"--admission-bind-address=127.0.0.1:{port}", overlay=WITH_WEBHOOK)
     wait_refused(api)
     with pytest.raises(Refused) as caught:
         api.create(two_chiefs())
@@ -105,7 +91,7 @@ def test_what_only_the_webhook_can_refuse(
     api.patch("TFJob", "good", {"metadata": {"annotations": {"note": "seen"}}})
 
     old = tfjob("old", run="0", spec={"backoffLimit": 1}, backoffLimit=2)
-    file = Path(overlay) / "old.json"
+    file = tmp_path / "old.json"
     file.write_text(yaml.safe_dump(old))
     said = api.kubectl("apply", "-n", api.namespace, "-f", str(file))
     assert "Warning: spec.backoffLimit is ignored because spec.runPolicy.backoffLimit" in said
@@ -113,7 +99,7 @@ def test_what_only_the_webhook_can_refuse(
 
     operator.kill()
     api.create(two_chiefs())
-    start_operator(overlay=overlay)
+    start_operator(overlay=WITH_WEBHOOK)
     job = api.wait_job("bad", lambda j: j.get("status", {}).get("state") == "Invalid")
     assert job["status"]["reason"] == TWO
     api.delete("TFJob", "bad")

@@ -7,6 +7,7 @@ Waiting is always for an event of a watch, never for time to pass.
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 import itertools
 import json
@@ -625,6 +626,20 @@ def tfjob(
     }
 
 
+@contextmanager
+def changed_crd(api: Api, name: str, change: Callable[[Json], None]) -> Iterator[None]:
+    """Serve a CRD whose schemas of the spec are changed for as long as the block lasts."""
+    shipped = api.get("CustomResourceDefinition", name)["spec"]
+    spec = copy.deepcopy(shipped)
+    for version in spec["versions"]:
+        change(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    api.patch("CustomResourceDefinition", name, {"spec": spec})
+    try:
+        yield
+    finally:
+        api.patch("CustomResourceDefinition", name, {"spec": shipped})
+
+
 def add_nodes(api: Api, *shapes: Mapping[str, str], prefix: str = "node") -> list[str]:
     """Create simulated nodes, wait until they are Ready, return their names."""
     made = []
@@ -781,7 +796,7 @@ class StartOperator(Protocol):
     ) -> Operator:
         """Give one with the shipped roles of an overlay, that reaches its server `through`.
 
-        Components that an administrator would add stand behind it: `embedded+delayed-binding`.
+        Components that an administrator would add stand behind it: `embedded+webhook`.
         It may have worked for other stories under the same flags before, and may do so later,
         unless it is one of several, or is to be `fresh`, or looked at before it is `ready`.
         """
@@ -931,10 +946,7 @@ def _roles(api: Api, overlay: str) -> list[Json]:
 
 
 def _rendered(api: Api, overlay: str) -> str:
-    """Return the documents of an overlay, with the components that stand behind its name.
-
-    It is the name of one that is shipped, or the folder of another.
-    """
+    """Return the documents of an overlay, with the components that stand behind its name."""
     name, *components = overlay.split("+")
     with tempfile.TemporaryDirectory(prefix="overlay-") as folder:
         manifests, here = ROOT / "manifests", Path(folder).resolve()
