@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6443,
     "api": 3895,
-    "cluster": 6450,
+    "cluster": 6456,
     "commands": 6129,
     "controller": 4193,
     "dashboard": 624,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1127,
     "runtime": 2311,
     "scheduler": 10962,
-    "store": 3247,
-    "tests": 71660,
+    "store": 3249,
+    "tests": 71672,
     "tools": 2586,
 }
 

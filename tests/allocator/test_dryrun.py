@@ -592,7 +592,7 @@ def test_answers_do_not_pile_up():
     assert known.get(("team", "1"), 1.0) is not None
     known.changed("team")
     assert known.get(("team", "1"), 1.0, own) is None
-    known.put(("team", "1"), answers.Answer(10.0, under=1))
+    known.put(("team", "1"), answers.Answer(10.0, under=known.changes("team")))
     assert known.get(("team", "1"), 1.0) is not None
     known.changed()
     assert known.get(("team", "1"), 1.0) is None
@@ -624,3 +624,14 @@ def test_expired_answers_are_removed():
     for now in range(0, 6000, 60):
         known.put(("team", str(now)), answers.Answer(now + answers.LIFETIME))
     assert len(known._answers) == answers.LIFETIME / 60
+
+
+def test_answers_from_before_a_namespace_was_recreated_are_old():
+    """Nothing is stored of a deleted namespace, and its number of changes does not recur."""
+    known = answers.DryRuns()
+    known.changed("team")
+    known.put(("team", "0"), answers.Answer(10.0, under=known.changes("team")))
+    known.forget("team")
+    assert not known._changes_in
+    known.changed("team")
+    assert known.get(("team", "0"), 1.0) is None

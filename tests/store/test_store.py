@@ -635,3 +635,4 @@ def test_removal_of_a_namespace_is_notified():
     assert not removed
     spaces.remove({"metadata": {**metadata, "resourceVersion": "3"}})
     assert removed == ["team"]
+    assert not store.dry_runs._changes_in

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Final
 
 from pydantic_core import from_json, to_json
@@ -111,6 +111,7 @@ class DryRuns:
         self._without_node: dict[str, float] = {}
         self._changes = 0
         self._changes_in: dict[str, int] = {}
+        self._numbers = count(1)
 
     def changes(self, namespace: str) -> int:
         """Return a number that grows with every change of what admission goes by there."""
@@ -142,9 +143,14 @@ class DryRuns:
         """Return whether pods of the namespace are created without a node and then bound."""
         return now < self._without_node.get(namespace, 0.0)
 
+    def forget(self, namespace: str) -> None:
+        """Remove what is stored of a namespace that was deleted."""
+        self._changes_in.pop(namespace, None)
+        self._without_node.pop(namespace, None)
+
     def changed(self, namespace: str = "") -> None:
         """Take in that something which admission goes by has changed there; empty: anywhere."""
         if namespace:
-            self._changes_in[namespace] = self._changes_in.get(namespace, 0) + 1
+            self._changes_in[namespace] = next(self._numbers)
         else:
             self._changes += 1

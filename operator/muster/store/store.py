@@ -407,6 +407,8 @@ class Store:
         space = after or before
         if space is not None and before != after:
             self._admission_changed(space[0])
+            if after is None:
+                self.dry_runs.forget(space[0])
             self._trigger()
 
     def _storage_changed(self, before: Stored | None, after: Stored | None) -> None:
