@@ -111,30 +111,26 @@ BUDGETS = (
         (422, "invalid", 0),
     ],
 )
-def test_only_a_budget_is_overridden(code, message, deleted):
+async def test_only_a_budget_is_overridden(code, message, deleted):
     """Who refuses an eviction for another reason means it: told once, and not asked every time."""
     server, recorder = Server(code, message), Recorder()
-
-    async def story():
-        store = Store(gang.EMBEDDED, ())
-        made = binder.Binder(server, store, Metrics().cycles, recorder, lambda _pod: None, room)
-        for _ in range(3):
-            made.evict(make_pod(node="n1"), Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        assert server.deleted == (3 if deleted else 0)
-        refused = [event for event in recorder.events if event[3] == "EvictionRefused"]
-        asked = 3 if deleted or code == 404 else 1
-        assert (server.asked, len(refused)) == (asked, int(asked == 1))
-
-    asyncio.run(story())
+    store = Store(gang.EMBEDDED, ())
+    made = binder.Binder(server, store, Metrics().cycles, recorder, lambda _pod: None, room)
+    for _ in range(3):
+        made.evict(make_pod(node="n1"), Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert server.deleted == (3 if deleted else 0)
+    refused = [event for event in recorder.events if event[3] == "EvictionRefused"]
+    asked = 3 if deleted or code == 404 else 1
+    assert (server.asked, len(refused)) == (asked, int(asked == 1))
 
 
 @pytest.mark.parametrize(
     ("own", "asked"), [(None, None), (30, None), (3600, None), (3601, 3600), (2**63 - 1, 3600)]
 )
 @pytest.mark.parametrize("budget", [False, True])
-def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
+async def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
     """Whatever its author says, for whom it would be years; also where a budget is overridden."""
 
     class Taker:
@@ -147,20 +143,17 @@ def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
             assert budget
             self.seconds = grace
 
-    async def story():
-        server, store = Taker(), Store(gang.EMBEDDED, ())
-        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
-        pod = dataclasses.replace(make_pod(node="n1"), grace=own)
-        made.evict(pod, Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert server.seconds == asked
-
-    asyncio.run(story())
+    server, store = Taker(), Store(gang.EMBEDDED, ())
+    made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+    pod = dataclasses.replace(make_pod(node="n1"), grace=own)
+    made.evict(pod, Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert server.seconds == asked
 
 
 @pytest.mark.parametrize("volume", [None, storage.VolumeView("pv", None, (), version="5")])
-def test_claim_gets_the_volume_or_the_node_of_its_consumer(volume):
+async def test_claim_gets_the_volume_or_the_node_of_its_consumer(volume):
     """A volume is claimed in the version that was observed; else the claim is told its node."""
     claim = storage.parse_claim({"metadata": {"name": "c", "namespace": "team", "uid": "u"}})
     asked = []
@@ -169,14 +162,11 @@ def test_claim_gets_the_volume_or_the_node_of_its_consumer(volume):
         async def patch(self, path, exactly, body, _urgency):
             asked.append((path, exactly, body))
 
-    async def story():
-        store = Store(gang.EMBEDDED, ())
-        made = binder.Binder(Taker(), store, Metrics().cycles, Recorder(), lambda _: None, room)
-        made.serve(storage.Consumer(claim, volume, "n1"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-    asyncio.run(story())
+    store = Store(gang.EMBEDDED, ())
+    made = binder.Binder(Taker(), store, Metrics().cycles, Recorder(), lambda _: None, room)
+    made.serve(storage.Consumer(claim, volume, "n1"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     ((path, exactly, body),) = asked
     if volume is None:
         assert (path, exactly) == (
@@ -228,32 +218,28 @@ class Slow:
             self.said.append(node)
 
 
-def test_the_last_word_about_a_pod_is_written_last():
+async def test_the_last_word_about_a_pod_is_written_last():
     """Others are evicted when it can be read; so no earlier one may come after it, or wait."""
-
-    async def story():
-        server, store = Slow(), Store(gang.EMBEDDED, ())
-        store.put(shown("1"))
-        pod = store.children.pod("team", "pod")
-        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
-        async with server.flow.enter(PriorityLevel.GROUP):
-            for message, node in (("full", ""), ("still", ""), ("makes room", "n1")):
-                made.mark(pod, message, node, record=False)
-                for _ in range(5):
-                    await asyncio.sleep(0)
-            assert server.begun == [None]
-            assert server.flow.waiting(PriorityLevel.PLACEMENT) == 1
-        server.go_on.set()
-        await server.has_taken(2)
-        made.mark(pod, "full again", "", record=False)
-        await server.has_taken(3)
-        assert server.said == [None, "n1", None]
-
-    asyncio.run(asyncio.wait_for(story(), 120))
+    server, store = Slow(), Store(gang.EMBEDDED, ())
+    store.put(shown("1"))
+    pod = store.children.pod("team", "pod")
+    made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+    async with server.flow.enter(PriorityLevel.GROUP):
+        for message, node in (("full", ""), ("still", ""), ("makes room", "n1")):
+            made.mark(pod, message, node, record=False)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert server.begun == [None]
+        assert server.flow.waiting(PriorityLevel.PLACEMENT) == 1
+    server.go_on.set()
+    await server.has_taken(2)
+    made.mark(pod, "full again", "", record=False)
+    await server.has_taken(3)
+    assert server.said == [None, "n1", None]
 
 
 @pytest.mark.parametrize("fate", ["taken", "refused", "bound", "another"])
-def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
+async def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
     """For as long as it waits: autoscalers see no other reason to make room."""
     monkeypatch.setattr(binder, "AFTER_REFUSAL", Backoff(0.001, 0.01))
 
@@ -271,21 +257,18 @@ def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
                 store.put(shown("2", node="n1") if fate == "bound" else shown("2", uid="v"))
                 raise ApiError(503, "", "no", None)
 
-    async def story():
-        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
-        made.mark(store.children.pod("team", "pod"), "full", "", record=False)
-        await over.wait()
-        while made._marks:  # noqa: ASYNC110 -- it is nearly over
-            await asyncio.sleep(0.001)
-        assert server.tries == 4
-
     over, server, store = asyncio.Event(), Refusing(), Store(gang.EMBEDDED, ())
     store.put(shown("1"))
-    asyncio.run(asyncio.wait_for(story(), 120))
+    made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+    made.mark(store.children.pod("team", "pod"), "full", "", record=False)
+    await over.wait()
+    while made._marks:  # noqa: ASYNC110 -- it is nearly over
+        await asyncio.sleep(0.001)
+    assert server.tries == 4
 
 
 @pytest.mark.parametrize("change", ["bound", "labelled"])
-def test_a_pod_that_was_bound_meanwhile_is_not_called_unschedulable(change, monkeypatch):
+async def test_a_pod_that_was_bound_meanwhile_is_not_called_unschedulable(change, monkeypatch):
     """What was to be said waits behind what is urgent; it is meant for the pod as it was seen."""
     monkeypatch.setattr(binder, "AFTER_REFUSAL", Backoff(0.001, 0.01))
 
@@ -299,17 +282,14 @@ def test_a_pod_that_was_bound_meanwhile_is_not_called_unschedulable(change, monk
                 raise ApiError(409, "Conflict", "it has changed", None)
             self.said.append(body["status"]["conditions"][0]["status"])
 
-    async def story():
-        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
-        made.mark(store.children.pod("team", "pod"), "full", "", record=False)
-        server.stored = shown("2", node="n1" if change == "bound" else "")
-        while made._marks:  # noqa: ASYNC110 -- it is nearly over
-            await asyncio.sleep(0.001)
-        made.mark(store.children.pod("team", "pod"), "full again", "", record=False)
-        while made._marks:  # noqa: ASYNC110 -- it is nearly over
-            await asyncio.sleep(0.001)
-
     server, store = Server(), Store(gang.EMBEDDED, ())
     store.put(server.stored)
-    asyncio.run(asyncio.wait_for(story(), 60))
+    made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+    made.mark(store.children.pod("team", "pod"), "full", "", record=False)
+    server.stored = shown("2", node="n1" if change == "bound" else "")
+    while made._marks:  # noqa: ASYNC110 -- it is nearly over
+        await asyncio.sleep(0.001)
+    made.mark(store.children.pod("team", "pod"), "full again", "", record=False)
+    while made._marks:  # noqa: ASYNC110 -- it is nearly over
+        await asyncio.sleep(0.001)
     assert (server.conflicts, server.said) == (1, [] if change == "bound" else ["False"] * 2)

@@ -91,16 +91,12 @@ def test_a_snapshot_is_taken_when_it_is_asked_for():
     assert text == decisionlog.recording.dump(*seen)
 
 
-def test_a_snapshot_that_cannot_be_made_is_told_to_who_asks():
+async def test_a_snapshot_that_cannot_be_made_is_told_to_who_asks():
     """The cycle goes on."""
-
-    async def story():
-        log = DecisionLog(lambda: None, lambda *_: "")
-        asked = asyncio.create_task(log.snapshot())
-        await asyncio.sleep(0)
-        log.begin(lambda: 1 // 0)
-        log.decided(0.0, ())
-        with pytest.raises(ZeroDivisionError):
-            await asked
-
-    asyncio.run(story())
+    log = DecisionLog(lambda: None, lambda *_: "")
+    asked = asyncio.create_task(log.snapshot())
+    await asyncio.sleep(0)
+    log.begin(lambda: 1 // 0)
+    log.decided(0.0, ())
+    with pytest.raises(ZeroDivisionError):
+        await asked

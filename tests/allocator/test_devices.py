@@ -55,41 +55,33 @@ GPU = device_class("gpu", extendedResourceName="example.com/gpu")
 NOT_SERVED = ApiError(404, "NotFound", "the server could not find the requested resource", None)
 
 
-def test_classes_are_listed_only_while_a_gang_needs_them(monkeypatch):
+async def test_classes_are_listed_only_while_a_gang_needs_them(monkeypatch):
     """A change is reported once."""
     monkeypatch.setattr(devices, "PERIOD", 0.01)
     reported = []
-
-    async def story():
-        server = Server([], [GPU])
-        read = DeviceResources(server, lambda names: reported.append(sorted(names)))
-        read.want(wanted=False)
-        await asyncio.sleep(0.03)
-        assert server.paths == []
-        read.want(wanted=True)
-        while len(server.paths) < 4:  # noqa: ASYNC110 -- nothing reports a list without changes
-            await asyncio.sleep(0.01)
-        read.want(wanted=False)
-        await asyncio.sleep(0.03)
-        count = len(server.paths)
-        await asyncio.sleep(0.03)
-        assert len(server.paths) == count
-        assert set(server.paths) == {"/apis/resource.k8s.io/v1/deviceclasses"}
-
-    asyncio.run(story())
+    server = Server([], [GPU])
+    read = DeviceResources(server, lambda names: reported.append(sorted(names)))
+    read.want(wanted=False)
+    await asyncio.sleep(0.03)
+    assert server.paths == []
+    read.want(wanted=True)
+    while len(server.paths) < 4:  # noqa: ASYNC110 -- nothing reports a list without changes
+        await asyncio.sleep(0.01)
+    read.want(wanted=False)
+    await asyncio.sleep(0.03)
+    count = len(server.paths)
+    await asyncio.sleep(0.03)
+    assert len(server.paths) == count
+    assert set(server.paths) == {"/apis/resource.k8s.io/v1/deviceclasses"}
     assert reported == [["deviceclass.resource.kubernetes.io/gpu", "example.com/gpu"]]
 
 
 @pytest.mark.parametrize(
     "error", [NOT_SERVED, ApiError(403, "Forbidden", "no", None), TimeoutError()]
 )
-def test_classes_that_cannot_be_listed_offer_nothing(error):
+async def test_classes_that_cannot_be_listed_offer_nothing(error):
     """Kubernetes before 1.34 does not serve them."""
-
-    async def story():
-        read = DeviceResources(Server(error), reported.append)
-        assert await read._list() == frozenset()
-
     reported = []
-    asyncio.run(story())
+    read = DeviceResources(Server(error), reported.append)
+    assert await read._list() == frozenset()
     assert reported == []

@@ -18,8 +18,7 @@ from muster.frameworks import load
 from muster.frameworks.mpi_v1 import MPI_V1
 from muster.kube.client import ApiError
 from support.apiserver.memory import of_kind
-from support.rehearsal import allocator_loop
-from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence
+from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence, running
 
 
 class Server(Silence):
@@ -83,11 +82,6 @@ class Story(Looping):
                     await asyncio.sleep(0.01)
 
 
-def play(story, **how):
-    """Run an asynchronous story with the loop running."""
-    allocator_loop.play(lambda: Story(**how), story)
-
-
 def with_spec(**more):
     """Return an admission that puts this into each pod's spec."""
 
@@ -105,23 +99,19 @@ def with_spec(**more):
         ({"schedulingGates": [{"name": "example.com/wait"}]}, ""),
     ],
 )
-def test_fields_that_admission_adds_count_as_those_of_the_template(spec, node):
+async def test_fields_that_admission_adds_count_as_those_of_the_template(spec, node):
     """The gang goes where its pods will have to; pods with gates are created without a node."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit = with_spec(**spec)
         s.create()
         await s.until(s.placements)
         assert set(s.placements().values()) == {node}
         assert bool(s.store.columns.assumed) is bool(node)
 
-    play(story)
 
-
-def test_completed_index_asks_for_no_dry_run():
+async def test_completed_index_asks_for_no_dry_run():
     """Nothing is to be created of a role whose missing pod has succeeded."""
-
-    async def story(s):
+    async with running(Story()) as s:
         done = {"replicaStatuses": {"Worker": {"succeeded": 1, "completedIndexes": "0"}}}
         document = {**s.create(age=60), "status": done}
         s.worker(1, node="n1", phase="Running")
@@ -129,13 +119,10 @@ def test_completed_index_asks_for_no_dry_run():
         await s.cycles(2)
         assert s.asks("team") == []
 
-    play(story)
 
-
-def test_successor_of_a_failed_pod_is_tried():
+async def test_successor_of_a_failed_pod_is_tried():
     """The failed pod stays until its successor is created, of which admission may make more."""
-
-    async def story(s):
+    async with running(Story()) as s:
         document = s.create(age=60)
         document["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
         s.put(document)
@@ -144,13 +131,10 @@ def test_successor_of_a_failed_pod_is_tried():
         await s.cycles(2)
         assert len(s.asks("team")) == 1
 
-    play(story)
 
-
-def test_one_request_for_a_template():
+async def test_one_request_for_a_template():
     """However many jobs there are; another namespace, or another template, is another question."""
-
-    async def story(s):
+    async with running(Story()) as s:
         jobs = [s.create(name=f"j{i}", workers=1)["metadata"]["name"] for i in range(3)]
         for name in jobs:
             await s.until(lambda name=name: s.placements(f"TFJob/team/{name}"))
@@ -166,13 +150,10 @@ def test_one_request_for_a_template():
             *["/api/v1/namespaces/team/pods"] * 2,
         ]
 
-    play(story)
 
-
-def test_what_is_sent():
+async def test_what_is_sent():
     """A pod as it would be created, on no node."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.worker(0, node="n1")
         s.create(nodeName="n2")
         await s.until(s.placements)
@@ -181,8 +162,6 @@ def test_what_is_sent():
         assert "nodeName" not in pod["spec"]
         assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-team-mnist"
         assert any(e["name"] == "TF_CONFIG" for e in pod["spec"]["containers"][0]["env"])
-
-    play(story)
 
 
 FORBIDDEN = 'pods "p" is forbidden: '
@@ -207,13 +186,13 @@ REJECTED = (
 
 
 @pytest.mark.parametrize(("code", "reason", "message"), REJECTED)
-def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
+async def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
     """No pod of the gang is placed, and the API server is asked again after ten seconds."""
 
     def admit(_pod):
         raise ApiError(code, reason, message, None)
 
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit = admit
         s.create()
         await s.until(s.refusal)
@@ -228,8 +207,6 @@ def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
         assert not s.placements("TFJob/team/alike")
         assert len(s.server.asked) == 1
 
-    play(story)
-
 
 NO_SERVICES = (403, "Forbidden", 'admission webhook "a" denied the request: no Services', None)
 
@@ -239,10 +216,9 @@ def rejecting(_document):
     raise ApiError(*NO_SERVICES)
 
 
-def test_gang_whose_service_is_rejected_is_not_placed():
+async def test_gang_whose_service_is_rejected_is_not_placed():
     """Members of a gang without Services would not find each other."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit_service = rejecting
         s.create()
         await s.until(s.refusal)
@@ -256,33 +232,25 @@ def test_gang_whose_service_is_rejected_is_not_placed():
         assert not s.placements()
         assert s.server.services == ["mnist-worker-0"]
 
-    play(story)
 
-
-def test_running_gang_whose_service_is_rejected_replaces_lost_pods():
+async def test_running_gang_whose_service_is_rejected_replaces_lost_pods():
     """A dry run asks about no Service once the gang has pods."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit_service = rejecting
         s.worker(0, node="n1")
         s.create()
         await s.until(s.placements)
         assert s.server.services == []
 
-    play(story)
 
-
-def test_accepted_service_speaks_for_the_jobs_of_its_namespace():
+async def test_accepted_service_speaks_for_the_jobs_of_its_namespace():
     """One dry run of a Service is enough."""
-
-    async def story(s):
+    async with running(Story()) as s:
         for name in ("a", "b"):
             s.create(name=name, workers=1, priority=len(s.server.asked))
             await s.until(lambda name=name: s.placements(f"TFJob/team/{name}"))
         assert len(s.server.asked) == 2
         assert s.server.services == ["a-worker-0"]
-
-    play(story)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +265,7 @@ def test_missing_service_account_that_the_controller_creates_rejects_no_pod(acco
     assert dryrun.is_rejected(job, error) is rejected
 
 
-def test_a_policy_that_changes_its_mind(monkeypatch):
+async def test_a_policy_that_changes_its_mind(monkeypatch):
     """After the pause, which grows, the gang is placed."""
     monkeypatch.setattr(dryrun, "after_refusal", lambda *_of: Backoff(0.2, 1.0))
     seen = []
@@ -308,15 +276,13 @@ def test_a_policy_that_changes_its_mind(monkeypatch):
             raise ApiError(403, "Forbidden", 'admission webhook "a" denied the request', None)
         return pod
 
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit = admit
         s.create()
         await s.until(s.placements)
         first, second, third = seen
         assert second - first >= 0.2
         assert third - second >= 0.4
-
-    play(story)
 
 
 def too_slow(_pod):
@@ -359,11 +325,10 @@ def broken(_pod):
         lambda _pod: {"metadata": {}},
     ],
 )
-def test_what_cannot_be_found_out(admit, monkeypatch):
+async def test_what_cannot_be_found_out(admit, monkeypatch):
     """The template counts as it is written, and it is not asked again at once."""
     monkeypatch.setattr(dryrun, "PATIENCE", 0.3)
-
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit = admit
         s.create()
         await s.until(s.placements)
@@ -371,8 +336,6 @@ def test_what_cannot_be_found_out(admit, monkeypatch):
         s.create(name="other", workers=1)
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert len(s.server.asked) == 1
-
-    play(story)
 
 
 @pytest.fixture
@@ -383,10 +346,9 @@ def _unhurried(monkeypatch):
 
 
 @pytest.mark.usefixtures("_unhurried")
-def test_nobody_waits_for_another_ones_webhook():
+async def test_nobody_waits_for_another_ones_webhook():
     """A cycle goes on without the gang whose answer takes its time, and comes when it is there."""
-
-    async def story(s):
+    async with running(Story()) as s:
         answered = asyncio.Event()
 
         async def slow(pod):
@@ -402,8 +364,6 @@ def test_nobody_waits_for_another_ones_webhook():
         await s.until(s.nodes)
         assert s.nodes() == {"n2"}
 
-    play(story)
-
 
 QUICK = "TFJob/quick/small"
 
@@ -415,10 +375,9 @@ async def slowly(answer):
 
 
 @pytest.mark.usefixtures("_unhurried")
-def test_nobody_passes_a_gang_whose_answer_takes_its_time():
+async def test_nobody_passes_a_gang_whose_answer_takes_its_time():
     """It keeps its turn, so that a smaller one behind it does not get the room that it needs."""
-
-    async def story(s):
+    async with running(Story()) as s:
         answered = asyncio.Event()
 
         async def slow(pod):
@@ -437,14 +396,12 @@ def test_nobody_passes_a_gang_whose_answer_takes_its_time():
         assert len(s.placements()) == 8
         assert not s.nodes(QUICK)
 
-    play(story)
-
 
 @pytest.mark.usefixtures("_unhurried")
-def test_turns_are_not_kept_for_ever(monkeypatch):
+async def test_turns_are_not_kept_for_ever(monkeypatch):
     """A namespace with a new template for each answer, none of which is taken, stops nobody."""
+    async with running(Story()) as s:
 
-    async def story(s):
         def deny():
             number = len(s.server.asked)
             s.create(name=f"mnist-{number}", workers=8, age=60, priority=number)
@@ -462,31 +419,23 @@ def test_turns_are_not_kept_for_ever(monkeypatch):
         monkeypatch.setattr(cells, "KEPT", 0.3)
         await s.until(lambda: s.nodes(QUICK))
 
-    play(story)
-
 
 LIMITS = {"type": "Container", "min": {"cpu": "2"}}
 
 
-def test_the_answer_stands_against_what_is_worked_out_here():
+async def test_the_answer_stands_against_what_is_worked_out_here():
     """A limit range that seems to forbid the pods is left to the API server."""
     limits = {"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [LIMITS]}}
-
-    async def story(s):
+    async with running(Story()) as s:
         s.put({"kind": "LimitRange", **limits})
         s.create()
         await s.until(s.placements)
-
-    play(story)
-
-    async def untried(s):
+    async with running(Story(tries=False)) as s:
         s.put({"kind": "LimitRange", **limits})
         s.create()
         await s.until(lambda: s.loop.verdict(s.store.jobs.get(KEY)))
         assert s.loop.verdict(s.store.jobs.get(KEY)).reason == "ExceedsResourceQuota"
         assert not s.server.asked
-
-    play(untried, tries=False)
 
 
 CHANGES = {
@@ -501,10 +450,9 @@ NAMESPACED = ("account", "limits", "quota")
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_admission_is_asked_about_again(change):
+async def test_what_changes_admission_is_asked_about_again(change):
     """For gangs that have pods to create; those that are whole keep what is known."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit = with_spec(nodeSelector={"disk": "ssd"})
         s.create()
         s.create(name="large", workers=9)
@@ -525,14 +473,11 @@ def test_what_changes_admission_is_asked_about_again(change):
         held = s.loop.gangs.memory(KEY).input.roles[0].held
         assert [node for _, node in held] == ["n2", "n2"]
 
-    play(story)
-
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_rejected_gang_is_tried_at_once_when_admission_changes(change):
+async def test_rejected_gang_is_tried_at_once_when_admission_changes(change):
     """The gang is placed without the rest of its back-off."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.server.admit = raising(403, "Forbidden", FORBIDDEN + NO_ACCOUNT)
         s.create()
         await s.until(s.refusal)
@@ -542,13 +487,11 @@ def test_rejected_gang_is_tried_at_once_when_admission_changes(change):
         await s.until(s.placements)
         assert len(s.server.asked) == 2
 
-    play(story)
 
-
-def test_rejection_is_void_when_admission_changed_meanwhile():
+async def test_rejection_is_void_when_admission_changed_meanwhile():
     """The change may have removed the cause, so the API server is asked again at once."""
+    async with running(Story()) as s:
 
-    async def story(s):
         def admit(pod):
             if len(s.server.asked) > 1:
                 return pod
@@ -560,22 +503,17 @@ def test_rejection_is_void_when_admission_changed_meanwhile():
         await s.until(s.placements)
         assert s.refusal() is None
 
-    play(story)
-
 
 @pytest.mark.parametrize(("reason", "asked"), [("CreationRefused", 1), ("Blocked", 0)])
-def test_blocked_job_is_tried_again_unless_another_object_blocks_it(reason, asked):
+async def test_blocked_job_is_tried_again_unless_another_object_blocks_it(reason, asked):
     """A rejected pod has a back-off; the end of another object is the controller's to find."""
-
-    async def story(s):
+    async with running(Story()) as s:
         document = s.create()
         gang = {"state": "Waiting", "scheduler": "muster", "reason": reason}
         document["status"] = {"state": "Blocked", "gang": gang}
         s.put(document)
         await s.cycles(2)
         assert len(s.server.asked) == asked
-
-    play(story)
 
 
 def test_answers_do_not_pile_up():

@@ -9,7 +9,6 @@ import gc
 import math
 import time
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -30,8 +29,7 @@ from support.builders.scheduler import (
     make_role,
     make_snapshot,
 )
-from support.rehearsal import allocator_loop
-from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence
+from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence, running
 
 LOW = "TFJob/team/low"
 
@@ -92,13 +90,9 @@ class Story(Looping):
         return await asyncio.wait_for(looked, PATIENCE)
 
 
-play = partial(allocator_loop.play, Story)
-
-
-def test_the_default_queue_needs_no_object():
+async def test_the_default_queue_needs_no_object():
     """One that somebody makes counts in its place, and another one that is named must exist."""
-
-    async def story(s):
+    async with running(Story()) as s:
         limit = {"capability": {"cpu": "3"}}
         s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limit})
         s.create()
@@ -110,34 +104,28 @@ def test_the_default_queue_needs_no_object():
         await s.until(lambda: s.verdict("TFJob/team/other"))
         assert s.verdict("TFJob/team/other")[0] == "QueueNotFound"
 
-    play(story)
-
 
 @pytest.mark.parametrize(
     "loss",
     [lambda s: s.foreign(), lambda s: s.store.gone("Node", "", "n2", "uid-n2")],
     ids=["a-pod-came", "a-node-went"],
 )
-def test_room_that_goes_while_a_cycle_decides(loss):
+async def test_room_that_goes_while_a_cycle_decides(loss):
     """Nothing of the gang is promised, and the next cycle says why (S2)."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.meanwhile.append(lambda: loss(s))
         s.create()
         await s.until(s.verdict)
         assert not s.promised
         assert s.verdict()[0] in ("NotEnoughResources", "ExceedsCluster")
 
-    play(story)
 
-
-def test_gang_with_many_terms_starts_although_pods_change_in_each_cycle(monkeypatch):
+async def test_gang_with_many_terms_starts_although_pods_change_in_each_cycle(monkeypatch):
     """After a limited number of void decisions, the terms count as in the last cycle."""
     monkeypatch.setattr(assume, "MAX_TERMS", 3)
     like = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [like]}
-
-    async def story(s):
+    async with running(Story()) as s:
         came = []
 
         def come():
@@ -153,10 +141,8 @@ def test_gang_with_many_terms_starts_although_pods_change_in_each_cycle(monkeypa
         assert len(s.placements()) == 4
         assert len(came) > gangs.MAX_VOID
 
-    play(story)
 
-
-def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
+async def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
     """After a start every gang is evaluated, and the lease and the probes need the loop too."""
     monkeypatch.setattr(loop, "SLICE", 0.0)
     turn, evaluated = 0, {}
@@ -172,7 +158,7 @@ def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monke
             turn += 1
             await asyncio.sleep(0)
 
-    async def story(s):
+    async with running(Story()) as s:
         monkeypatch.setattr(members.JobMembers, "facts", facts)
         counting = asyncio.create_task(count())
         for number in range(10):
@@ -181,38 +167,29 @@ def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monke
         counting.cancel()
         assert len(set(evaluated.values())) == 10
 
-    play(story)
 
-
-def test_a_job_that_goes_while_a_cycle_decides():
+async def test_a_job_that_goes_while_a_cycle_decides():
     """Its room is nobody's."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.meanwhile.append(lambda: s.store.gone("TFJob", "team", "mnist", "uid-mnist"))
         s.create()
         s.create(name="other")
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert {name for _, name in s.promised} == {f"other-worker-{i}" for i in range(4)}
 
-    play(story)
 
-
-def test_a_job_that_changes_while_a_cycle_decides():
+async def test_a_job_that_changes_while_a_cycle_decides():
     """What was decided is forgotten, the next cycle decides for the new one."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.meanwhile.append(lambda: s.create(workers=3, generation=2))
         s.create()
         await s.until(s.placements)
         assert len(s.promised) == len(s.placements()) == 3
 
-    play(story)
 
-
-def test_a_status_that_is_written_while_a_cycle_decides():
+async def test_a_status_that_is_written_while_a_cycle_decides():
     """What was decided holds; unless the job is blocked since, so that nothing is created."""
-
-    async def story(s):
+    async with running(Story()) as s:
         fields = {"workers": 2, "creationTimestamp": edge.format_time(time.time())}
         said = {"conditions": [{"type": "Created", "status": "True"}]}
         s.meanwhile.append(lambda: s.create(status=said, **fields))
@@ -225,14 +202,11 @@ def test_a_status_that_is_written_while_a_cycle_decides():
         assert len(await s.promised_next()) == 2
         assert len(await s.promised_next()) == 2
 
-    play(story)
 
-
-def test_a_job_that_changes_while_each_cycle_decides(monkeypatch):
+async def test_a_job_that_changes_while_each_cycle_decides(monkeypatch):
     """It keeps its turn, but not for ever: else its edits would keep everybody else waiting."""
     monkeypatch.setattr(cells, "KEPT", 0.3)
-
-    async def story(s):
+    async with running(Story()) as s:
         oldest, edits = edge.format_time(0.0), []
 
         def edit():
@@ -247,13 +221,10 @@ def test_a_job_that_changes_while_each_cycle_decides(monkeypatch):
         assert not s.placements()
         assert edits[-1] - edits[0] >= cells.KEPT - 0.1
 
-    play(story)
 
-
-def test_a_job_that_goes_before_its_pods_were_created():
+async def test_a_job_that_goes_before_its_pods_were_created():
     """Its room goes to the one that waits, and nothing of it is remembered."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create()
         await s.until(s.placements)
         s.create(name="other")
@@ -263,13 +234,10 @@ def test_a_job_that_goes_before_its_pods_were_created():
         assert len(s.promised) == 4
         assert {memory.uid for _, memory in s.loop.gangs} == {"uid-other"}
 
-    play(story)
 
-
-def test_a_job_that_goes_while_its_pods_are_created():
+async def test_a_job_that_goes_while_its_pods_are_created():
     """Its room is the next one's when the server has answered, and not before."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create()
         await s.until(s.placements)
         job, given = s.store.jobs.get(KEY), s.placements()
@@ -285,13 +253,10 @@ def test_a_job_that_goes_while_its_pods_are_created():
         with s.loop.creating(job, "mnist-worker-0", given["mnist-worker-0"]) as still:
             assert not still
 
-    play(story)
 
-
-def test_a_pod_of_which_nobody_knows_whether_it_was_created():
+async def test_a_pod_of_which_nobody_knows_whether_it_was_created():
     """Its room is kept until it is seen; from then on it is the pod's."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create()
         await s.until(s.placements)
         known, given = s.store.jobs.get(KEY), s.placements()
@@ -307,13 +272,10 @@ def test_a_pod_of_which_nobody_knows_whether_it_was_created():
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert list(s.placements("TFJob/team/other").values()) == [given["mnist-worker-0"]]
 
-    play(story)
 
-
-def test_the_end_of_a_refusal_is_an_event():
+async def test_the_end_of_a_refusal_is_an_event():
     """Nothing else happens; the gang is placed when its time has come."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create()
         await s.until(s.placements)
         job, until = s.store.jobs.get(KEY), time.time() + 0.3
@@ -323,13 +285,10 @@ def test_the_end_of_a_refusal_is_an_event():
         assert time.time() >= until
         assert len(s.promised) == 4
 
-    play(story)
 
-
-def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
+async def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
     """Without a node, after a moment, with no other event."""
-
-    async def story(s):
+    async with running(Story()) as s:
         created = time.time()
         s.create(workers=5)
         await s.until(s.verdict)
@@ -339,8 +298,6 @@ def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
         assert set(s.placements().values()) == {""}
         assert not s.promised
 
-    play(story)
-
 
 @pytest.mark.parametrize(
     ("spec", "reason"),
@@ -349,21 +306,17 @@ def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
         ({"schedulerName": "other"}, "ForeignScheduler"),
     ],
 )
-def test_pods_with_gates_or_of_another_scheduler_are_created_at_once(spec, reason):
+async def test_pods_with_gates_or_of_another_scheduler_are_created_at_once(spec, reason):
     """Without a node; the verdict gives the reason."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create(template=spec)
         await s.until(lambda: s.verdict() and s.verdict()[0] == reason)
         await s.until(lambda: list(s.placements().values()) == [""] * 4)
 
-    play(story)
 
-
-def test_nobody_is_evicted_before_it_is_written():
+async def test_nobody_is_evicted_before_it_is_written():
     """First whose room it will be, then who leaves: each by the status of the job."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}
         await s.run_low()
         document = s.create()
@@ -382,8 +335,6 @@ def test_nobody_is_evicted_before_it_is_written():
             for pod in s.store.children.own_pods(s.store.jobs.get("TFJob/team/low")).values()
         ] == [False] * 4
 
-    play(story)
-
 
 NOW = 1_700_000_000.0
 
@@ -399,10 +350,9 @@ def decided(state, key="team/a", eta=None, head_since=None):
     return Decision(key, verdict, head_since=head_since)
 
 
-def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
+async def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
     """Neither is anything evicted, nor does the one hear of it that would have been."""
-
-    async def story(s):
+    async with running(Story()) as s:
         other = "TFJob/team/other"
         for name in ("low", "other"):
             s.create(name=name, workers=1)
@@ -418,8 +368,6 @@ def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
         s.loop._jobs.untried.add(KEY)
         assert s.loop._standing(made, NOW) == (made[2],)
         assert s.loop._next == NOW + cells.KEPT
-
-    play(story)
 
 
 @pytest.mark.parametrize(
@@ -478,11 +426,10 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_gang_that_is_not_understood_costs_itself_alone(monkeypatch, caplog, place):
+async def test_a_gang_that_is_not_understood_costs_itself_alone(monkeypatch, caplog, place):
     """It is told so; all others are placed in the same cycle, and it follows once it is mended."""
     sick(monkeypatch, *PLACES[place])
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create(name="bad", workers=1)
         s.create(name="good", workers=1)
         await s.until(lambda: s.verdict(BAD) and s.placements("TFJob/team/good"))
@@ -501,15 +448,12 @@ def test_a_gang_that_is_not_understood_costs_itself_alone(monkeypatch, caplog, p
         assert s.verdict(BAD)[0] == "NotEnoughResources"
         assert len(s.promised) == 3
 
-    play(story)
 
-
-def test_a_gang_with_which_another_makes_a_cycle_fail(monkeypatch):
+async def test_a_gang_with_which_another_makes_a_cycle_fail(monkeypatch):
     """Each goes well alone: the last straw is left out, all others are placed."""
     pair = {"TFJob/team/one", "TFJob/team/two"}
     sick(monkeypatch, cycle, "schedule", lambda seen, *_: pair <= {g.key for g in seen.gangs})
-
-    async def story(s):
+    async with running(Story()) as s:
         for name in ("one", "two", "three"):
             s.create(name=name, workers=1)
         await s.until(lambda: s.placements("TFJob/team/three"))
@@ -517,10 +461,8 @@ def test_a_gang_with_which_another_makes_a_cycle_fail(monkeypatch):
         reasons = [s.verdict(name)[0] for name in pair if name not in placed]
         assert (len(placed), reasons) == (1, ["Unreadable"])
 
-    play(story)
 
-
-def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
+async def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
     """It is left out until it changes, or for a minute: others are not to wait for the search."""
     tried = []
 
@@ -529,8 +471,7 @@ def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
         return any(gang.key == BAD for gang in snapshot.gangs)
 
     sick(monkeypatch, cycle, "schedule", seen)
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create(name="bad", workers=1)
         await s.until(lambda: s.verdict(BAD))
         tried.clear()
@@ -539,15 +480,12 @@ def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
             await s.until(lambda name=name: s.placements(f"TFJob/team/{name}"))
         assert tried == [1, 2, 3]
 
-    play(story)
 
-
-def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
+async def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
     """It is nobody's fault: all is tried again, told once at length, and shown by the probes."""
     monkeypatch.setattr(loop, "BACKOFF", Backoff(0.01, 0.01))
     sick(monkeypatch, loop, "assemble", lambda *_: True)
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create()
         while s.loop.failures < 3:  # noqa: ASYNC110 -- a cycle that fails tells nobody
             await asyncio.sleep(0.05)
@@ -560,16 +498,13 @@ def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
         monkeypatch.undo()
         await s.until(s.placements)
         assert (health.unready(s.loop, (), now), health.unwell(s.loop, (), now + 1e6)) == ("", "")
-
-    play(story)
     assert len([r for r in caplog.records if r.exc_info]) == 1
 
 
-def test_a_pod_whose_arrival_cannot_be_recorded_stops_nobody(monkeypatch):
+async def test_a_pod_whose_arrival_cannot_be_recorded_stops_nobody(monkeypatch):
     """The watch that shows it goes on."""
     sick(monkeypatch, tracker, "arrived", lambda _memory, place, *_: "bad" in place)
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create(name="bad", workers=1)
         await s.until(lambda: s.placements(BAD))
         s.worker("bad", "bad-worker-0", "n1")
@@ -577,14 +512,11 @@ def test_a_pod_whose_arrival_cannot_be_recorded_stops_nobody(monkeypatch):
         s.create(name="good", workers=1)
         await s.until(lambda: s.placements("TFJob/team/good"))
 
-    play(story)
 
-
-def test_room_is_kept_for_the_same_gang_after_a_restart():
+async def test_room_is_kept_for_the_same_gang_after_a_restart():
     """From the first cycle on: nobody is let in between, and its patience does not begin anew."""
     small = "TFJob/team/small"
-
-    async def story(s):
+    async with running(Story()) as s:
         s.patience = 1.0
         await s.run_low(workers=3)
         s.create()
@@ -595,17 +527,12 @@ def test_room_is_kept_for_the_same_gang_after_a_restart():
         after.patience = s.patience
         for document in s.shown:
             after.put(document)
-        running = asyncio.create_task(after.loop.run())
-        try:
+        async with running(after):
             await after.until(lambda: after.verdict() and after.verdict(small))
-        finally:
-            running.cancel()
         assert after.loop.cycles == 1
         assert (after.state(), after.verdict()) == (s.state(), s.verdict()) != (None, None)
         assert after.state(small) == "Waiting"
         assert not after.placements(small)
-
-    play(story)
 
 
 @pytest.mark.parametrize(
@@ -625,10 +552,9 @@ def test_a_cycle_runs_when_a_gang_may_be_evicted(started, phase, wakes):
     assert loop._end_of_grace(snapshot, [decided(phase)]) == wakes
 
 
-def test_what_is_kept_for_a_namespace_comes_free_in_time():
+async def test_what_is_kept_for_a_namespace_comes_free_in_time():
     """By a cycle of its own, though nothing else happens; the gang is told why it waits on."""
-
-    async def story(s):
+    async with running(Story()) as s:
         s.patience = 0.0
         limits = {"reservationLimits": {"maxSeconds": 1}}
         s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limits})
@@ -642,13 +568,10 @@ def test_what_is_kept_for_a_namespace_comes_free_in_time():
         assert 'queue "default" has kept room for its namespace' in said
         await s.until(lambda: s.state() == "Reserved")
 
-    play(story)
 
-
-def test_what_is_kept_for_a_namespace_is_written_on_its_queue():
+async def test_what_is_kept_for_a_namespace_is_written_on_its_queue():
     """As soon as room is kept, and beside what the queue holds."""
-
-    async def story(s):
+    async with running(Written()) as s:
         s.patience = 0.0
         s.put({
             "kind": "Queue",
@@ -664,8 +587,6 @@ def test_what_is_kept_for_a_namespace_is_written_on_its_queue():
         assert said["running"] == said["pending"] == 1
         began = edge.parse_time(said["reservations"]["team"])
         assert began == pytest.approx(time.time(), abs=PATIENCE)
-
-    allocator_loop.play(Written, story)
 
 
 class Written(Story):
@@ -683,20 +604,16 @@ class Written(Story):
         self.server.written.put_nowait(body["status"])
 
 
-def test_who_asks_for_a_cycle_between_two_gets_it():
+async def test_who_asks_for_a_cycle_between_two_gets_it():
     """What arrives then may be due before the timer that the last cycle has set."""
-
-    async def story():
-        s = Story()
-        s.loop._changed.clear()
-        for pause in (60.0, 0.05, 30.0):
-            s.loop._wake(time.time() + pause)
-        await asyncio.wait_for(s.loop._changed.wait(), PATIENCE)
-
-    asyncio.run(story())
+    s = Story()
+    s.loop._changed.clear()
+    for pause in (60.0, 0.05, 30.0):
+        s.loop._wake(time.time() + pause)
+    await asyncio.wait_for(s.loop._changed.wait(), PATIENCE)
 
 
-def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):
+async def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):
     """Whatever asks for cycles all the time, while hundreds wait for what is not there."""
     decide = cycle.schedule
 
@@ -705,8 +622,7 @@ def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):
         return decide(*args)
 
     monkeypatch.setattr(cycle, "schedule", slow)
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create(workers=50)
         await s.until(s.verdict)
         before, ends = s.loop.cycles, time.monotonic() + 2.0
@@ -715,10 +631,8 @@ def test_a_cycle_that_gives_nothing_leaves_the_process_to_others(monkeypatch):
             await asyncio.sleep(0.005)
         assert 0 < s.loop.cycles - before <= 2.0 / (0.05 + loop.IDLE_SHARE * 0.05) + 1
 
-    play(story)
 
-
-def test_deferred_search_goes_on_without_any_change(monkeypatch):
+async def test_deferred_search_goes_on_without_any_change(monkeypatch):
     """Each cycle that cut a search off is followed by one in which the gang searches further."""
     decide, seen = cycle.schedule, []
 
@@ -728,15 +642,12 @@ def test_deferred_search_goes_on_without_any_change(monkeypatch):
         return tuple(replace(each, deferred=len(seen) < 6) for each in decisions)
 
     monkeypatch.setattr(cycle, "schedule", cut_off)
-
-    async def story(s):
+    async with running(Story()) as s:
         s.create(workers=50)
         async with asyncio.timeout(PATIENCE):
             while len(seen) < 6:  # noqa: ASYNC110 -- a cycle that repeats a verdict notifies nobody
                 await asyncio.sleep(0.01)
         assert seen[5] == Deferred({KEY: 5}, alone=KEY)
-
-    play(story)
 
 
 class Hanging:
@@ -762,35 +673,29 @@ def _pod_of_muster(name):
     return {"kind": "Pod", **pod}
 
 
-def test_nothing_that_the_loop_began_outlives_it():
+async def test_nothing_that_the_loop_began_outlives_it():
     """Neither a binding nor a dry run: after it the lease goes to somebody else.
 
     What still happens to pods begins nothing any more, either.
     """
-
-    async def story():
-        server = Hanging()
-        made = Looping(server, {"n1": {"cpu": "4"}}, context=lambda _namespace: Context())
-        running = asyncio.create_task(made.loop.run())
-        made.put(_pod_of_muster("alone"))
-        made.show_job("mnist", 2)
-        wanted = [("create", "/api/v1/namespaces/team/pods/alone/binding")]
-        wanted.append(("dry_run", "/api/v1/namespaces/team/pods"))
-        async with asyncio.timeout(PATIENCE):
-            while not set(wanted) <= set(server.asked):
-                server.news.clear()
-                await server.news.wait()
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        asked = list(server.asked)
-        made.loop._binder.bind(made.store.children.pod("team", "alone"), "n1")
-        await asyncio.gather(
-            *asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True
-        )
-        assert server.asked == asked
-
-    asyncio.run(story())
+    server = Hanging()
+    made = Looping(server, {"n1": {"cpu": "4"}}, context=lambda _namespace: Context())
+    running = asyncio.create_task(made.loop.run())
+    made.put(_pod_of_muster("alone"))
+    made.show_job("mnist", 2)
+    wanted = [("create", "/api/v1/namespaces/team/pods/alone/binding")]
+    wanted.append(("dry_run", "/api/v1/namespaces/team/pods"))
+    async with asyncio.timeout(PATIENCE):
+        while not set(wanted) <= set(server.asked):
+            server.news.clear()
+            await server.news.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    asked = list(server.asked)
+    made.loop._binder.bind(made.store.children.pod("team", "alone"), "n1")
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+    assert server.asked == asked
 
 
 class Stumbling:
@@ -830,13 +735,10 @@ def test_a_binding_that_ends_of_what_nobody_expected_is_tried_again(caplog):
     assert "no token" in caplog.text
 
 
-def test_gang_that_is_held_back_after_a_change_is_placed_without_another_change(monkeypatch):
+async def test_gang_that_is_held_back_after_a_change_is_placed_without_another_change(monkeypatch):
     """It is held back in one cycle, and nothing else triggers the next one."""
     monkeypatch.setattr(cells, "KEPT", 0.0)
-
-    async def story(s):
+    async with running(Story()) as s:
         s.meanwhile.append(lambda: s.create(generation=2))
         s.create()
         await s.until(s.placements)
-
-    play(story)

@@ -126,34 +126,30 @@ def test_what_was_used_is_written():
     assert written(server, usage) == {}
 
 
-def test_no_group_waits_for_the_write_of_another(monkeypatch):
+async def test_no_group_waits_for_the_write_of_another(monkeypatch):
     """Nor is one written twice at the same time: what is new about it comes after."""
+    store, written, slow = Store(gang.EMBEDDED, []), [], asyncio.Event()
+    groups = status.GroupStatus(None, store, None)
 
-    async def story():
-        store, written, slow = Store(gang.EMBEDDED, []), [], asyncio.Event()
-        groups = status.GroupStatus(None, store, None)
+    async def write(key, memory):
+        written.append((key, memory))
+        if key == "slow":
+            await slow.wait()
 
-        async def write(key, memory):
-            written.append((key, memory))
-            if key == "slow":
-                await slow.wait()
-
-        monkeypatch.setattr(groups, "_write", write)
-        news = {"slow": 1, "other": 1}
-        running = asyncio.create_task(groups.run(news.get))
-        groups.enqueue("slow")
-        await asyncio.sleep(3 * status.GATHER)
-        news["slow"] = 2
-        for key in ("slow", "other"):
-            groups.enqueue(key)
-        await asyncio.sleep(3 * status.GATHER)
-        assert written == [("slow", 1), ("other", 1)]
-        slow.set()
-        await asyncio.sleep(3 * status.GATHER)
-        assert written[2:] == [("slow", 2)]
-        running.cancel()
-
-    asyncio.run(story())
+    monkeypatch.setattr(groups, "_write", write)
+    news = {"slow": 1, "other": 1}
+    running = asyncio.create_task(groups.run(news.get))
+    groups.enqueue("slow")
+    await asyncio.sleep(3 * status.GATHER)
+    news["slow"] = 2
+    for key in ("slow", "other"):
+        groups.enqueue(key)
+    await asyncio.sleep(3 * status.GATHER)
+    assert written == [("slow", 1), ("other", 1)]
+    slow.set()
+    await asyncio.sleep(3 * status.GATHER)
+    assert written[2:] == [("slow", 2)]
+    running.cancel()
 
 
 def test_saturated_capability_is_reported_in_queue_status():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 
@@ -113,16 +114,12 @@ class Looping(Shown):
                 await self._news.wait()
 
 
-def play(made, story):
-    """Run an asynchronous story with the loop of what `made` returns running."""
-
-    async def run():
-        looping = made()
-        running = asyncio.create_task(looping.loop.run())
-        try:
-            await story(looping)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(run())
+@contextlib.asynccontextmanager
+async def running(looping):
+    """Yield a loop that runs until the block ends."""
+    task = asyncio.create_task(looping.loop.run())
+    try:
+        yield looping
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
