@@ -47,6 +47,7 @@ def judge(backend, group, members=(), job=None, now=10.0):
 
 
 LATER = "Volcano has not admitted the group to its queue yet"
+OVERUSED, NO_QUOTA = "queue is Overused", "queue resource quota insufficient: cpu"
 
 
 @pytest.mark.parametrize(
@@ -54,35 +55,19 @@ LATER = "Volcano has not admitted the group to its queue yet"
     [
         ("", None, ("Queued", "NotAdmitted", LATER)),
         ("Pending", None, ("Queued", "NotAdmitted", LATER)),
-        (
-            "Pending",
-            unschedulable("NotEnoughResources", "queue is Overused"),
-            ("Queued", "QueueOverused", "queue is Overused"),
-        ),
-        (
-            "Pending",
-            unschedulable("", "queue resource quota insufficient: cpu"),
-            ("Queued", "QueueOverused", "queue resource quota insufficient: cpu"),
-        ),
-        (
-            "Inqueue",
-            unschedulable("NotEnoughTasks", "1 of 2"),
-            ("Queued", "NotEnoughTasks", "1 of 2"),
-        ),
-        (
-            "Inqueue",
-            unschedulable("NotEnoughPodsOfTask", "worker"),
-            ("Queued", "NotEnoughPodsOfTask", "worker"),
-        ),
+        ("Pending", ("NotEnoughResources", OVERUSED), ("Queued", "QueueOverused", OVERUSED)),
+        ("Pending", ("", NO_QUOTA), ("Queued", "QueueOverused", NO_QUOTA)),
+        ("Inqueue", ("NotEnoughTasks", "1 of 2"), ("Queued", "NotEnoughTasks", "1 of 2")),
+        ("Inqueue", ("NotEnoughPodsOfTask", "w"), ("Queued", "NotEnoughPodsOfTask", "w")),
         ("Inqueue", None, None),
-        ("Running", unschedulable("NotEnoughResources", "old"), ("Running", "", "")),
+        ("Running", ("NotEnoughResources", "old"), ("Running", "", "")),
         ("Completed", None, ("Running", "", "")),
-        ("Unknown", unschedulable("PodFailed", "gone"), ("Degraded", "PodFailed", "gone")),
+        ("Unknown", ("PodFailed", "gone"), ("Degraded", "PodFailed", "gone")),
     ],
 )
 def test_volcano(phase, condition, verdict):
     """Volcano's phases and conditions."""
-    group = make_group(phase=phase, conditions=(condition,) if condition else ())
+    group = make_group(phase=phase, conditions=(unschedulable(*condition),) if condition else ())
     assert judge(gang.VOLCANO, group) == verdict
 
 

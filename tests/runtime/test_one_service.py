@@ -9,6 +9,7 @@ from collections import Counter
 from muster.api import names
 from muster.kube.flowcontrol import PriorityLevel
 from support.apiserver.memory import of_kind
+from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import Process, end, until
 
@@ -42,9 +43,9 @@ class Counted(Process):
 
 def test_little_more_than_one_write_a_pod():
     """Until all run and the status says so: the pods, one service, the group, some statuses."""
-    container = {"name": "pytorch", "image": "i", "resources": {"requests": {"cpu": "1"}}}
     told = {"annotations": {"run": "forever", "exits": "0"}}
-    template = {"metadata": told, "spec": {"containers": [container]}}
+    template = make_template(requests={"cpu": "1"}, metadata=told)
+    template["spec"]["containers"][0]["name"] = "pytorch"
     job = of_kind(
         "PyTorchJob",
         annotations={names.SERVICE: names.SERVICE_OF_JOB},

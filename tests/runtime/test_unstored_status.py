@@ -10,6 +10,7 @@ import pytest
 
 from muster.api.edge import parse_time
 from support.apiserver.memory import tfjob
+from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import Process, end, until
 
@@ -50,9 +51,7 @@ class Story:
 
     def create(self, *, exits="0", **policy):
         """Create a job of one worker."""
-        container = {"name": "tensorflow", "image": "i"}
-        told = {"annotations": {"run": "1", "exits": exits}}
-        template = {"metadata": told, "spec": {"containers": [container]}}
+        template = make_template(metadata={"annotations": {"run": "1", "exits": exits}})
         worker = {"replicas": 1, "restartPolicy": "ExitCode", "template": template}
         self.server.create("tfjobs", "team", tfjob(policy=policy, Worker=worker))
 

@@ -11,7 +11,8 @@ import pytest
 
 from muster.kube.flowcontrol import PriorityLevel
 from muster.scheduler import policy
-from support.apiserver.memory import of_kind
+from support.apiserver.memory import tfjob
+from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import Process, end, until
 
@@ -25,26 +26,18 @@ PREEMPT = policy.parse({"actions": "allocate, preempt"})
 
 def job(name, run="forever"):
     """Return a job that takes the whole node."""
-    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    spec = {"containers": [container], "priorityClassName": name}
     metadata = {"annotations": {"run": run, "exits": "0"}}
-    role = {"replicas": 2, "template": {"metadata": metadata, "spec": spec}}
-    made = of_kind("TFJob", Worker=role)
-    made["metadata"]["name"] = name
-    return made
+    template = make_template(requests={"cpu": "1"}, priority=name, metadata=metadata)
+    return tfjob(name=name, Worker={"replicas": 2, "template": template})
 
 
 def pod(name):
     """Return a pod that takes it, made by somebody himself."""
-    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
-    spec = {
-        "containers": [container],
-        "schedulerName": "muster",
-        "priority": CLASSES[name],
-        "priorityClassName": name,
-    }
-    told = {"run": "forever", "exits": "0"}
-    return {"metadata": {"name": name, "annotations": told}, "spec": spec}
+    metadata = {"name": name, "annotations": {"run": "forever", "exits": "0"}}
+    spec = {"scheduler": "muster", "priority": name}
+    made = make_template(requests={"cpu": "2"}, metadata=metadata, **spec)
+    made["spec"]["priority"] = CLASSES[name]
+    return made
 
 
 async def clog(gate):
