@@ -14,23 +14,19 @@ from muster.runtime.front import HANG_SECONDS, Front, Health
 from muster.runtime.metrics import Addresses, Metrics, Probes, serve
 
 
-def test_health_is_that_of_the_last_heartbeat_until_the_work_hangs():
+async def test_health_is_that_of_the_last_heartbeat_until_the_work_hangs():
     """A process is restarted once its work has had no heartbeat for HANG_SECONDS."""
-
-    async def story():
-        now = [0.0]
-        front = Front(lambda: now[0])
-        assert (front.unready(), front.unwell()) == ("starting", "")
-        front.beat(Health("", "", "a warning"))
-        now[0] = HANG_SECONDS - 1
-        assert (front.unready(), front.unwell(), front.warning()) == ("", "", "a warning")
-        assert front.responsive()
-        now[0] = HANG_SECONDS
-        hangs = "the event loop has been blocked for 120 s"
-        assert (front.unready(), front.unwell()) == (hangs, hangs)
-        assert not front.responsive()
-
-    asyncio.run(story())
+    now = [0.0]
+    front = Front(lambda: now[0])
+    assert (front.unready(), front.unwell()) == ("starting", "")
+    front.beat(Health("", "", "a warning"))
+    now[0] = HANG_SECONDS - 1
+    assert (front.unready(), front.unwell(), front.warning()) == ("", "", "a warning")
+    assert front.responsive()
+    now[0] = HANG_SECONDS
+    hangs = "the event loop has been blocked for 120 s"
+    assert (front.unready(), front.unwell()) == (hangs, hangs)
+    assert not front.responsive()
 
 
 def test_probes_are_answered_while_the_loop_of_the_work_is_blocked():

@@ -10,7 +10,7 @@ import getpass
 import json
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -53,7 +53,7 @@ def test_kopf_lives_under_a_uid_without_a_name(monkeypatch: pytest.MonkeyPatch) 
     handlers._Life(kube(), (), (), lambda *_: None, stop, unknown).run()
 
 
-def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some tries, so that a probe shows it; and taken back when a life lasts."""
     monkeypatch.setattr(handlers, "BACKOFF", handlers.Backoff(0.001, 0.05))
     lives: list[int] = []
@@ -66,29 +66,25 @@ def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) ->
         life.stop.wait(10)
 
     monkeypatch.setattr(handlers._Life, "run", run)
+    over = asyncio.Event()
 
-    async def follow() -> None:
-        over = asyncio.Event()
+    def failing(why: str) -> None:
+        told.append(why)
+        if not why:
+            over.set()
 
-        def failing(why: str) -> None:
-            told.append(why)
-            if not why:
-                over.set()
-
-        nothing = (lambda *_: None, lambda: None)
-        following = handlers.follow(kube(), (), (), *nothing, failing, asyncio.Event(), unknown)
-        task = asyncio.create_task(following)
-        await over.wait()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    asyncio.run(asyncio.wait_for(follow(), 10))
+    nothing = (lambda *_: None, lambda: None)
+    following = handlers.follow(kube(), (), (), *nothing, failing, asyncio.Event(), unknown)
+    task = asyncio.create_task(following)
+    await over.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
     assert told == ["OSError: no", "OSError: no", ""]
     assert lives == [0, 0, 0, 1, 2]
 
 
-def test_what_kopf_ends_of_is_no_matter_when_nobody_follows(
+async def test_what_kopf_ends_of_is_no_matter_when_nobody_follows(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when the lease is lost at the moment in which a watch brings nonsense."""
@@ -100,27 +96,23 @@ def test_what_kopf_ends_of_is_no_matter_when_nobody_follows(
         raise ValueError("nonsense")
 
     monkeypatch.setattr(handlers._Life, "run", run)
-
-    async def follow() -> None:
-        nothing = (lambda *_: None, lambda: None, lambda _: None)
-        following = asyncio.create_task(
-            handlers.follow(kube(), (), (), *nothing, asyncio.Event(), unknown)
-        )
-        await asyncio.to_thread(began.wait, 10)
-        following.cancel()
-        await asyncio.wait([following])
-        # The thread goes on until its next look.
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        assert others
-        await asyncio.wait(others)
-        del others
-        gc.collect()
-
-    asyncio.run(follow())
+    nothing = (lambda *_: None, lambda: None, lambda _: None)
+    following = asyncio.create_task(
+        handlers.follow(kube(), (), (), *nothing, asyncio.Event(), unknown)
+    )
+    await asyncio.to_thread(began.wait, 10)
+    following.cancel()
+    await asyncio.wait([following])
+    # The thread goes on until its next look.
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    assert others
+    await asyncio.wait(others)
+    del others
+    gc.collect()
     assert "never retrieved" not in caplog.text
 
 
-def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
+async def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its versions stand above all that are to come, in whichever thread it waits."""
@@ -142,28 +134,24 @@ def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
         life.hand_over("TFJob", {"type": "MODIFIED", "object": 92})
 
     monkeypatch.setattr(handlers._Life, "run", run)
+    anew, over = asyncio.Event(), asyncio.Event()
 
-    async def follow() -> None:
-        anew, over = asyncio.Event(), asyncio.Event()
+    def take(_kind: str, document: object, _gone: bool) -> None:
+        taken.append(document)
+        if document == 90:
+            anew.set()
 
-        def take(_kind: str, document: object, _gone: bool) -> None:
-            taken.append(document)
-            if document == 90:
-                anew.set()
-
-        following = handlers.follow(kube(), (), (), take, over.set, lambda _: None, anew, unknown)
-        task = asyncio.create_task(following)
-        while not lives:  # noqa: ASYNC110 -- it lives in another thread
-            await asyncio.sleep(0.001)
-        # The loop looks at what it is handed only when both are there.
-        busy.set()
-        assert handed.wait(120)
-        await over.wait()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    asyncio.run(asyncio.wait_for(follow(), 120))
+    following = handlers.follow(kube(), (), (), take, over.set, lambda _: None, anew, unknown)
+    task = asyncio.create_task(following)
+    while not lives:  # noqa: ASYNC110 -- it lives in another thread
+        await asyncio.sleep(0.001)
+    # The loop looks at what it is handed only when both are there.
+    busy.set()
+    assert handed.wait(120)
+    await over.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
     assert taken[:2] == [90, 5]
 
 
@@ -222,77 +210,64 @@ def _group(path: str) -> dict[str, object]:
     return {"name": group, "versions": [one], "preferredVersion": one}
 
 
-def follow(
+@contextlib.asynccontextmanager
+async def followed(
     server: Server,
-    story: Callable[[asyncio.Event], Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
     knows: Callable[[object], bool] = unknown,
     took: Callable[[object], None] = lambda _: None,
-) -> None:
-    """Follow the TFJobs of a server while a story goes on; it is given what a job sets."""
+) -> AsyncIterator[asyncio.Event]:
+    """Follow the TFJobs of a server; give what a job sets."""
     monkeypatch.setattr(discovery, "PERIOD", 0.1)
+    shown, door = asyncio.Event(), kube()
 
-    async def run() -> None:
-        shown, door = asyncio.Event(), kube()
+    def take(_kind: str, document: object, _gone: bool) -> None:
+        took(document)
+        shown.set()
 
-        def take(_kind: str, document: object, _gone: bool) -> None:
-            took(document)
-            shown.set()
-
-        rows = [frameworks.FRAMEWORKS["TFJob"]]
-        following = handlers.follow(
-            door, rows, (), take, lambda: None, lambda _: None, asyncio.Event(), knows
-        )
-        async with served(server.serve) as door.host:
-            task = asyncio.create_task(following)
-            await story(shown)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+    rows = [frameworks.FRAMEWORKS["TFJob"]]
+    following = handlers.follow(
+        door, rows, (), take, lambda: None, lambda _: None, asyncio.Event(), knows
+    )
+    async with served(server.serve) as door.host:
+        task = asyncio.create_task(following)
+        yield shown
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
-def test_kind_that_is_served_later_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kind_that_is_served_later_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kopf has asked what is served by then, and does not ask again by itself."""
     server = Server()
-
-    async def story(shown: asyncio.Event) -> None:
+    async with followed(server, monkeypatch) as shown:
         await server.hears.wait()
         server.told = True
         await shown.wait()
 
-    follow(server, story, monkeypatch)
 
-
-def test_kind_that_is_served_no_longer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kind_that_is_served_no_longer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kopf begins anew with the kinds that are left."""
     server = Server(told=True)
-
-    async def story(shown: asyncio.Event) -> None:
+    async with followed(server, monkeypatch) as shown:
         await shown.wait()
         server.hears.clear()
         server.told = False
         await server.hears.wait()
 
-    follow(server, story, monkeypatch)
-
 
 @pytest.mark.parametrize("told", [True, False])
-def test_same_kinds_leave_kopf_alone(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_same_kinds_leave_kopf_alone(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No CRD is read either."""
     server = Server(told=told)
-
-    async def story(_shown: asyncio.Event) -> None:
+    async with followed(server, monkeypatch) as _:
         await server.hears.wait()
         await asyncio.sleep(5 * discovery.PERIOD)
-
-    follow(server, story, monkeypatch)
     assert server.asked["/apis"] == 1
     assert server.asked[f"{EXTENSIONS}/{CRDS}"] == 0
 
 
-def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that fails for a moment serves the same kinds after it."""
     monkeypatch.setattr(discovery, "PERIOD", 0.01)
     answers = [(200, "tfjobs"), (503, ""), (200, "tfjobs"), (404, "")]
@@ -302,17 +277,16 @@ def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         status, name = next(asked)
         return web.json_response({"resources": [{"name": name}]}, status=status)
 
-    async def run() -> None:
-        async with served(serve) as host, aiohttp.ClientSession() as session:
-            kinds = discovery.ServedKinds(session, [f"{host}{KINDS}"], {"tfjobs"})
-            await kinds.read()
-            await kinds.changed()
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+    async with served(serve) as host, aiohttp.ClientSession() as session:
+        kinds = discovery.ServedKinds(session, [f"{host}{KINDS}"], {"tfjobs"})
+        await kinds.read()
+        await kinds.changed()
     assert next(asked, None) is None
 
 
-def test_kopf_does_not_show_a_change_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kopf_does_not_show_a_change_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It goes on behind it all the same."""
     versions, over = list[str](), asyncio.Event()
 
@@ -330,7 +304,8 @@ def test_kopf_does_not_show_a_change_that_is_known(monkeypatch: pytest.MonkeyPat
             over.set()
 
     server = Server(told=True, changes=[*map(change, "678")])
-    follow(server, lambda _: over.wait(), monkeypatch, knows, took)
+    async with followed(server, monkeypatch, knows, took):
+        await over.wait()
     assert [version for version in versions if version] == ["6", "8"]
 
 
@@ -348,7 +323,7 @@ def test_jobs_share_their_words() -> None:
     assert next(iter(first)) is next(iter(second))
 
 
-def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document of a megabyte is ten of objects, and who writes jobs says how many there are.
 
     Nor what it has made of it: for the handlers that we have it would be for nothing. That goes at
@@ -361,18 +336,16 @@ def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         made = any(type(it).__name__ == "Body" for it in every)
         return made or any(it == JOB["spec"] for it in found)
 
-    async def story(shown: asyncio.Event) -> None:
-        await shown.wait()
-        # Kopf goes on a little after its handler, and tells nobody when it is done.
-        tries = iter(range(200))
-        while kept():
-            assert next(tries, None) is not None
-            await asyncio.sleep(0.05)
-
     # What stories before have left.
     gc.collect()
     gc.disable()
     try:
-        follow(Server(told=True), story, monkeypatch)
+        async with followed(Server(told=True), monkeypatch) as shown:
+            await shown.wait()
+            # Kopf goes on a little after its handler, and tells nobody when it is done.
+            tries = iter(range(200))
+            while kept():
+                assert next(tries, None) is not None
+                await asyncio.sleep(0.05)
     finally:
         gc.enable()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import socket
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import aiohttp
@@ -20,6 +20,7 @@ from muster.api import names
 from muster.controller.model import Emit
 from muster.frameworks import FRAMEWORKS
 from muster.kube.serving import start
+from muster.local.cluster import free_port
 from muster.runtime.metrics import Addresses, Metrics, Probes, serve
 from muster.store.jobs import Jobs
 from support.apiserver.memory import tfjob
@@ -175,58 +176,46 @@ def test_deleted_job_of_another_controller_is_not_counted(manager, count, read):
     assert shown(metrics).get(f"training_operator_jobs_deleted_total{labels}", 0) == count
 
 
-def port():
-    """Return a port that nobody listens on."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return made.getsockname()[1]
+@asynccontextmanager
+async def served(*, guard=None, pages=None, probes=None):
+    """Run the servers of a process; give a function that sends a request to one of them."""
+    addresses = Addresses(*(f"127.0.0.1:{free_port()}" for _ in range(3)))
+    well = Probes(lambda: "", lambda: "")
+    loop = asyncio.get_running_loop()
+    runners = await serve(Metrics(), addresses, probes or well, loop, pages or {}, guard)
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(server, path, scheme="http", **headers):
+            url = f"{scheme}://{getattr(addresses, server)}{path}"
+            async with session.get(url, headers=headers, ssl=False) as response:
+                return response.status, await response.text()
+
+        try:
+            yield ask
+        finally:
+            for runner in runners:
+                await runner.cleanup()
 
 
-def served(story, *, guard=None, pages=None, probes=None):
-    """Run a story with the servers of a process; it gets a function that asks one of them."""
-    addresses = Addresses(*(f"127.0.0.1:{port()}" for _ in range(3)))
-
-    async def run():
-        well = Probes(lambda: "", lambda: "")
-        loop = asyncio.get_running_loop()
-        runners = await serve(Metrics(), addresses, probes or well, loop, pages or {}, guard)
-        async with aiohttp.ClientSession() as session:
-
-            async def ask(server, path, scheme="http", **headers):
-                url = f"{scheme}://{getattr(addresses, server)}{path}"
-                async with session.get(url, headers=headers, ssl=False) as response:
-                    return response.status, await response.text()
-
-            try:
-                await asyncio.wait_for(story(ask), 20)
-            finally:
-                for runner in runners:
-                    await runner.cleanup()
-
-    asyncio.run(run())
-
-
-def test_pages_for_debugging_are_not_where_the_metrics_are():
+async def test_pages_for_debugging_are_not_where_the_metrics_are():
     """They have an address of their own, which is the machine's alone."""
 
     async def page(_query):
         return "{}"
 
-    async def story(ask):
+    async with served(pages={"/debug/decisions": page}) as ask:
         assert await ask("debug", "/debug/decisions") == (200, "{}")
         for server in ("metrics", "health"):
             assert (await ask(server, "/debug/decisions"))[0] == 404
         assert (await ask("metrics", "/metrics"))[0] == 200
         assert (await ask("health", "/metrics"))[0] == 404
 
-    served(story, pages={"/debug/decisions": page})
 
-
-def test_one_dump_at_a_time():
+async def test_one_dump_at_a_time():
     """Each costs a second of work."""
     log = DecisionLog(lambda: None, lambda *_: "")
 
-    async def story(ask):
+    async with served(pages=log.pages) as ask:
         first = asyncio.create_task(ask("debug", "/debug/snapshot"))
         await asyncio.sleep(0.2)
         for path in log.pages:
@@ -235,35 +224,30 @@ def test_one_dump_at_a_time():
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
 
-    served(story, pages=log.pages)
 
-
-def test_what_strangers_pack_stays_packed():
+async def test_what_strangers_pack_stays_packed():
     """A small body that becomes a large one would hold up the event loop of all that works."""
     bomb = gzip.compress(bytes(2**20))
 
     async def show(request):
         return web.Response(body=await request.read())
 
-    async def story():
-        address = f"127.0.0.1:{port()}"
-        runner = await start(address, [web.post("/", show)], None)
-        headers = {"Content-Encoding": "gzip"}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"http://{address}/", data=bomb, headers=headers) as answer,
-        ):
-            assert await answer.read() == bomb
-        await runner.cleanup()
-
-    asyncio.run(story())
+    address = f"127.0.0.1:{free_port()}"
+    runner = await start(address, [web.post("/", show)], None)
+    headers = {"Content-Encoding": "gzip"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}/", data=bomb, headers=headers) as answer,
+    ):
+        assert await answer.read() == bomb
+    await runner.cleanup()
 
 
-def test_probes_say_what_is_wrong():
+async def test_probes_say_what_is_wrong():
     """Each its own."""
     said = {"unready": "", "unwell": ""}
 
-    async def story(ask):
+    async with served(probes=Probes(lambda: said["unready"], lambda: said["unwell"])) as ask:
         assert await ask("health", "/readyz") == await ask("health", "/healthz") == (200, "ok\n")
         said["unready"] = "cycles fail"
         assert await ask("health", "/readyz") == (503, "cycles fail\n")
@@ -271,20 +255,15 @@ def test_probes_say_what_is_wrong():
         said["unwell"] = "a cycle hangs"
         assert await ask("health", "/healthz") == (503, "a cycle hangs\n")
 
-    served(story, probes=Probes(lambda: said["unready"], lambda: said["unwell"]))
 
-
-def test_ready_process_reports_warnings():
+async def test_ready_process_reports_warnings():
     """A warning stands in a line of its own and leaves the process ready."""
-
-    async def story(ask):
+    async with served(probes=Probes(str, str, lambda: "fields are dropped")) as ask:
         assert await ask("health", "/readyz") == (200, "ok\nfields are dropped\n")
         assert await ask("health", "/healthz") == (200, "ok\n")
 
-    served(story, probes=Probes(str, str, lambda: "fields are dropped"))
 
-
-def test_metrics_for_those_who_may_read_them():
+async def test_metrics_for_those_who_may_read_them():
     """Over TLS, by their token."""
 
     class Guard:
@@ -292,15 +271,13 @@ def test_metrics_for_those_who_may_read_them():
             known = authorization == "Bearer good"
             return HTTPStatus.OK if known else HTTPStatus.UNAUTHORIZED
 
-    async def story(ask):
+    async with served(guard=Guard()) as ask:
         good = {"Authorization": "Bearer good"}
         assert (await ask("metrics", "/metrics", "https", **good))[0] == 200
         assert await ask("metrics", "/metrics", "https") == (401, "Unauthorized\n")
         assert (await ask("health", "/readyz"))[0] == 200
         with pytest.raises(aiohttp.ClientError):
             await ask("metrics", "/metrics", "http", **good)
-
-    served(story, guard=Guard())
 
 
 def test_series_of_a_deleted_namespace_are_removed():

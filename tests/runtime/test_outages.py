@@ -42,29 +42,25 @@ def change(away, status, *names):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_events_on_the_lease_report_an_outage_once(before):
+async def test_events_on_the_lease_report_an_outage_once(before):
     """An outage that has begun before this process led is reported as well."""
     server, away = Server(), AwayNodes(clock=lambda: 0.0)
-
-    async def run():
-        recorder = EventRecorder(server)
-        reports = OutageReports(away, recorder, lambda: LEASE)
-        change(away, "True", "n0", "n1", "n2", "n3")
-        if not before:
-            reports.begin()
-        change(away, "Unknown", "n0", "n1", "n2")
-        if before:
-            reports.begin()
-            reports.begin()
-        change(away, "Unknown", "n3")
-        change(away, "True", "n1", "n2", "n3")
-        writing = asyncio.create_task(recorder.run())
-        for _ in range(2):
-            await server.written.acquire()
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
-
-    asyncio.run(asyncio.wait_for(run(), 10))
+    recorder = EventRecorder(server)
+    reports = OutageReports(away, recorder, lambda: LEASE)
+    change(away, "True", "n0", "n1", "n2", "n3")
+    if not before:
+        reports.begin()
+    change(away, "Unknown", "n0", "n1", "n2")
+    if before:
+        reports.begin()
+        reports.begin()
+    change(away, "Unknown", "n3")
+    change(away, "True", "n1", "n2", "n3")
+    writing = asyncio.create_task(recorder.run())
+    for _ in range(2):
+        await server.written.acquire()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
     begun, ended = sorted(server.events, key=lambda event: event["type"], reverse=True)
     assert (begun["type"], begun["reason"], begun["count"]) == ("Warning", "NodeOutageStarted", 1)
     assert begun["message"].startswith("3 of 4 nodes of the cluster are unreachable.")

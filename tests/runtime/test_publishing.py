@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -34,19 +35,15 @@ class Server:
         self.applied.put_nowait((path, body))
 
 
-def play(story, *errors, path=""):
-    """Run the story with a server and a policy file while the policy is published."""
-
-    async def run():
-        server, policies = Server(*errors), PolicyFile(path)
-        task = asyncio.create_task(publishing.publish(server, SETTINGS, policies))
-        try:
-            async with asyncio.timeout(10):
-                await story(server, policies)
-        finally:
-            task.cancel()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def published(*errors, path=""):
+    """Publish the policy; give the server and the policy file."""
+    server, policies = Server(*errors), PolicyFile(path)
+    task = asyncio.create_task(publishing.publish(server, SETTINGS, policies))
+    try:
+        yield server, policies
+    finally:
+        task.cancel()
 
 
 def test_operator_without_a_namespace_publishes_nothing():
@@ -56,10 +53,9 @@ def test_operator_without_a_namespace_publishes_nothing():
     assert Settings(home="b", lock_namespace="a").policy_namespace == "b"
 
 
-def test_policy_is_published_in_the_namespace_of_the_operator():
+async def test_policy_is_published_in_the_namespace_of_the_operator():
     """The ConfigMap has the policy and the settings that decisions depend on."""
-
-    async def story(server, _policies):
+    async with published() as (server, _policies):
         path, body = await server.applied.get()
         assert path.startswith("/api/v1/namespaces/system/configmaps/muster-policy?")
         assert body["metadata"] == {"name": "muster-policy", "namespace": "system"}
@@ -67,15 +63,13 @@ def test_policy_is_published_in_the_namespace_of_the_operator():
         assert chosen == policy.DEFAULT
         assert Settings().completed(settings) == Settings(default_queue="team")
 
-    play(story)
 
-
-def test_changed_policy_is_published_again(tmp_path):
+async def test_changed_policy_is_published_again(tmp_path):
     """The operator reads a changed file in a cycle, and publishes it then."""
     file, other = tmp_path / "policy.yaml", tmp_path / "other"
     file.write_text("actions: allocate")
 
-    async def story(server, policies):
+    async with published(path=str(file)) as (server, policies):
         await server.applied.get()
         other.write_text("actions: allocate, preempt")
         os.replace(other, file)  # noqa: PTH105 -- as the kubelet does
@@ -83,17 +77,12 @@ def test_changed_policy_is_published_again(tmp_path):
         _, body = await server.applied.get()
         assert policyfile.published(body["data"])[0].actions == ("allocate", "preempt")
 
-    play(story, path=str(file))
-
 
 @pytest.mark.parametrize("code", [403, 404])
-def test_policy_that_may_not_be_published_is_left_until_it_changes(code, caplog):
+async def test_policy_that_may_not_be_published_is_left_until_it_changes(code, caplog):
     """Without the permission another attempt fails too, and the operator runs on."""
-
-    async def story(server, policies):
+    async with published(ApiError(code, "Forbidden", "no", None)) as (server, policies):
         await server.failed.wait()
         policies.changed.set()
         await server.applied.get()
-
-    play(story, ApiError(code, "Forbidden", "no", None))
     assert "Could not publish ConfigMap system/muster-policy" in caplog.text

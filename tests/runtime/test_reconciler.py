@@ -210,7 +210,7 @@ def test_changes_of_one_object_are_made_in_their_order(story):
 
 
 @pytest.mark.parametrize(("workers", "turns"), [(2, 1), (2_500, 10)])
-def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
+async def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
     story, monkeypatch, workers, turns
 ):
     """Probes are answered between observing, deciding and the creations that wait at once.
@@ -246,12 +246,9 @@ def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
             turn += 1
             await asyncio.sleep(0)
 
-    async def play():
-        counting = asyncio.create_task(count())
-        await story.reconciler.reconcile(KEY)
-        counting.cancel()
-
-    asyncio.run(play())
+    counting = asyncio.create_task(count())
+    await story.reconciler.reconcile(KEY)
+    counting.cancel()
     assert len(begun) == workers
     assert len(set(seen)) == min(turns, 2)
     assert len(set(begun)) == turns
@@ -260,15 +257,8 @@ def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
 
 def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):
     """They may be seen to go before it is, and before a status of it was written."""
-    owner = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "name": "mnist",
-        "uid": "u",
-        "controller": True,
-    }
     metadata = {"name": "one", "namespace": "team", "uid": "p", "resourceVersion": "2"}
-    owned = {**metadata, "ownerReferences": [owner]}
+    owned = {**metadata, "ownerReferences": [reference(uid="u")]}
     story.store.put({"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": {}})
     story.store.gone("Pod", "team", "one", "p")
     story.server.job = None
@@ -537,7 +527,7 @@ def test_no_event_is_lost_as_a_later_write_fails(story):
     assert after < 1
 
 
-def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(monkeypatch):
+async def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(monkeypatch):
     """It would wait behind them all, and the pods of the job behind it.
 
     What the allocator has to say of it is.
@@ -560,33 +550,29 @@ def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(mo
         return edge.format_time(time.time() - ago)
 
     begun = {"conditions": [{"type": "Created", "status": "True"}]}
-
-    async def beside_another():
-        async with gate.enter(PriorityLevel.PLACEMENT, "team"):
-            after, writes = await go()
-            assert (LATER < after <= FIRST_VERDICT, writes) == (True, [])
-            gives["placements"] = {"mnist-worker-0": "n1"}
+    async with gate.enter(PriorityLevel.PLACEMENT, "team"):
+        after, writes = await go()
+        assert (LATER < after <= FIRST_VERDICT, writes) == (True, [])
+        gives["placements"] = {"mnist-worker-0": "n1"}
+        assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+        gives["placements"] = {}
+        gives["verdict"] = Verdict("muster", GangPhase.WAITING, "mnist", 1)
+        assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+        gives["verdict"] = None
+        story.show(3, begun, creationTimestamp=now)
+        assert await go() == (LATER, [])
+        # The server's clock may be ahead, by whatever it is.
+        for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
+            story.show(4, begun, creationTimestamp=created(ago))
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-            gives["placements"] = {}
-            gives["verdict"] = Verdict("muster", GangPhase.WAITING, "mnist", 1)
+    async with gate.enter(PriorityLevel.PLACEMENT, "other"):
+        await asyncio.sleep(2 * LINGER)
+        story.show(5, creationTimestamp=now)
+        after, writes = await go()
+        assert (0 < after <= FIRST_VERDICT, writes) == (True, [])
+        for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
+            story.show(6, creationTimestamp=created(ago))
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-            gives["verdict"] = None
-            story.show(3, begun, creationTimestamp=now)
-            assert await go() == (LATER, [])
-            # The server's clock may be ahead, by whatever it is.
-            for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
-                story.show(4, begun, creationTimestamp=created(ago))
-                assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-        async with gate.enter(PriorityLevel.PLACEMENT, "other"):
-            await asyncio.sleep(2 * LINGER)
-            story.show(5, creationTimestamp=now)
-            after, writes = await go()
-            assert (0 < after <= FIRST_VERDICT, writes) == (True, [])
-            for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
-                story.show(6, creationTimestamp=created(ago))
-                assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-
-    asyncio.run(beside_another())
 
 
 def test_a_status_goes_with_the_version_that_it_was_derived_from(story):
@@ -758,22 +744,18 @@ def test_status_that_ends_a_job_is_as_urgent_as_a_placement(story, status, level
     assert story.server.urgency is level
 
 
-def test_status_before_the_end_of_a_pod_waits_for_no_placement(story):
+async def test_status_before_the_end_of_a_pod_waits_for_no_placement(story):
     """The status that ends the job would wait behind it, while pods of others are placed."""
     story.actions = [STATUS]
-
-    async def play():
-        story.server.gate = FlowControl(1)
-        async with story.server.gate.enter(PriorityLevel.PLACEMENT, "team"):
-            reconciles = asyncio.create_task(story.reconciler.reconcile(KEY))
-            await asyncio.sleep(2 * LINGER)
-            waiting = story.server.gate.waiting
-            assert waiting(PriorityLevel.STATUS) == 1
-            story.reconciler.on_pod_ended("TFJob/team/other")
-            assert waiting(PriorityLevel.PLACEMENT) == 0
-            story.reconciler.on_pod_ended(KEY)
-            assert waiting(PriorityLevel.PLACEMENT) == 1
-        await reconciles
-
-    asyncio.run(play())
+    story.server.gate = FlowControl(1)
+    async with story.server.gate.enter(PriorityLevel.PLACEMENT, "team"):
+        reconciles = asyncio.create_task(story.reconciler.reconcile(KEY))
+        await asyncio.sleep(2 * LINGER)
+        waiting = story.server.gate.waiting
+        assert waiting(PriorityLevel.STATUS) == 1
+        story.reconciler.on_pod_ended("TFJob/team/other")
+        assert waiting(PriorityLevel.PLACEMENT) == 0
+        story.reconciler.on_pod_ended(KEY)
+        assert waiting(PriorityLevel.PLACEMENT) == 1
+    await reconciles
     assert story.server.writes == [WRITTEN]

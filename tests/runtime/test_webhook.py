@@ -18,6 +18,7 @@ from pydantic_core import to_json
 
 from muster.frameworks import FRAMEWORKS
 from muster.kube.certificates import PairFiles, self_signed
+from muster.local.cluster import free_port
 from muster.runtime import webhook
 from muster.runtime.webhook import LARGEST, Endpoint, answer
 from support.apiserver.memory import tfjob
@@ -77,9 +78,14 @@ def test_what_is_no_job_of_ours_is_let_in(more):
     assert said(review(BAD, **more)) == {"uid": "r", "allowed": True}
 
 
-@pytest.mark.parametrize("question", [None, [], {}, {"request": 1}, {"request": {"uid": 5}}])
+LONG_UID = {"uid": "u" * 10_000, "kind": TFJOB}
+
+
+@pytest.mark.parametrize(
+    "question", [None, [], {}, {"request": 1}, {"request": {"uid": 5}}, {"request": LONG_UID}]
+)
 def test_what_is_no_question_gets_no_answer(question):
-    """Whoever sent it."""
+    """Whoever sent it. The uid is returned to the sender, so its length is limited."""
     with pytest.raises(ValueError, match="no AdmissionReview"):
         answer(question, FRAMEWORKS, "")
 
@@ -118,13 +124,6 @@ def test_message_beyond_the_limit_is_shortened_and_keeps_its_beginning():
     assert message.endswith("...")
 
 
-def test_review_with_a_long_uid_is_no_review():
-    """The uid is returned to the sender, so its length is limited."""
-    question = {"request": {"uid": "u" * 10_000, "kind": TFJOB}}
-    with pytest.raises(ValueError, match="no AdmissionReview"):
-        answer(question, FRAMEWORKS, "")
-
-
 class Certified:
     """Has a certificate."""
 
@@ -138,46 +137,35 @@ class Certified:
         self.ready.set()
 
 
-def tell(tmp_path, unused_tcp_port, story, certified=None):
-    """Run a story with an endpoint that serves; give it a function that asks."""
-    url = f"https://127.0.0.1:{unused_tcp_port}/validate"
-
-    async def run():
-        address = f"127.0.0.1:{unused_tcp_port}"
-        made = Endpoint(address, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
-        serving = asyncio.create_task(made.run())
-        async with aiohttp.ClientSession() as session:
-
-            async def ask(body):
-                for _ in range(200):
-                    try:
-                        async with session.post(url, data=body, ssl=False) as response:
-                            return response.status, await response.text()
-                    except aiohttp.ClientConnectorError:
-                        await asyncio.sleep(0.02)
-                raise AssertionError("nobody serves")
-
-            try:
-                await asyncio.wait_for(story(ask), 20)
-            finally:
-                serving.cancel()
-                await asyncio.gather(serving, return_exceptions=True)
-
+@contextlib.asynccontextmanager
+async def told(tmp_path, *, certified=None, port=None):
+    """Run an endpoint that serves; give a function that sends a request to it."""
+    address = f"127.0.0.1:{port or free_port()}"
+    url = f"https://{address}/validate"
     before = threading.active_count()
-    asyncio.run(run())
+    made = Endpoint(address, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
+    serving = asyncio.create_task(made.run())
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(body):
+            for _ in range(200):
+                try:
+                    async with session.post(url, data=body, ssl=False) as response:
+                        return response.status, await response.text()
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.02)
+            raise AssertionError("nobody serves")
+
+        try:
+            yield ask
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
     assert [t.name for t in threading.enumerate() if t.name == "webhook"] == []
     assert threading.active_count() <= before + 1
 
 
-@pytest.fixture
-def unused_tcp_port():
-    """Return a port that nobody listens on."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return made.getsockname()[1]
-
-
-def test_it_answers_in_a_thread_of_its_own(tmp_path, unused_tcp_port, monkeypatch):
+async def test_it_answers_in_a_thread_of_its_own(tmp_path, monkeypatch):
     """The allocator's loop waits for nobody."""
     threads = set()
     well = webhook.answer
@@ -188,28 +176,23 @@ def test_it_answers_in_a_thread_of_its_own(tmp_path, unused_tcp_port, monkeypatc
 
     monkeypatch.setattr(webhook, "answer", noted)
 
-    async def story(ask):
+    async with told(tmp_path) as ask:
         status, text = await ask(json.dumps(review(BAD)))
         assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
         assert threads == {"webhook"}
 
-    tell(tmp_path, unused_tcp_port, story)
 
-
-def test_what_is_too_large_or_no_question_is_turned_away(tmp_path, unused_tcp_port):
+async def test_what_is_too_large_or_no_question_is_turned_away(tmp_path):
     """And the next one is answered."""
-
-    async def story(ask):
+    async with told(tmp_path) as ask:
         assert (await ask(io.BytesIO(b" " * (LARGEST + 1))))[0] == 413
         assert (await ask(b"{"))[0] == 400
         assert (await ask(b"{}"))[0] == 400
         large = tfjob(annotations={"x": "y" * 1_500_000})
         assert (await ask(io.BytesIO(json.dumps(review(large)).encode())))[0] == 200
 
-    tell(tmp_path, unused_tcp_port, story)
 
-
-def test_there_are_never_more_at_once_than_a_few(tmp_path, unused_tcp_port, monkeypatch):
+async def test_there_are_never_more_at_once_than_a_few(tmp_path, monkeypatch):
     """Who comes when as many are being read is told to come again; who is slow is let go."""
     monkeypatch.setattr(webhook, "MOST", 2)
     monkeypatch.setattr(webhook, "PATIENCE", 0.5)
@@ -219,7 +202,7 @@ def test_there_are_never_more_at_once_than_a_few(tmp_path, unused_tcp_port, monk
             yield b" "
             await asyncio.sleep(0.05)
 
-    async def story(ask):
+    async with told(tmp_path) as ask:
         assert (await ask(json.dumps(review(tfjob()))))[0] == 200
         slow = [asyncio.create_task(ask(slowly())) for _ in range(2)]
         await asyncio.sleep(0.2)
@@ -227,24 +210,23 @@ def test_there_are_never_more_at_once_than_a_few(tmp_path, unused_tcp_port, monk
         assert {status for status, _ in await asyncio.gather(*slow)} == {408}
         assert (await ask(json.dumps(review(tfjob()))))[0] == 200
 
-    tell(tmp_path, unused_tcp_port, story)
 
-
-def test_client_that_never_reads_responses_is_disconnected(tmp_path, unused_tcp_port, monkeypatch):
+async def test_client_that_never_reads_responses_is_disconnected(tmp_path, monkeypatch):
     """One timeout covers reading a request and writing its response."""
+    port = free_port()
     monkeypatch.setattr(webhook, "PATIENCE", 0.5)
     body = json.dumps(review({**BAD, "spec": {"tfReplicaSpecs": {"x" * 3000: {}}}})).encode()
     request = b"POST /v HTTP/1.1\r\nHost: me\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
 
-    async def story(ask):
+    async with told(tmp_path, port=port) as ask:
         assert (await ask(body))[0] == 200
         # The kernel stores little for this client, and the client's transport reads nothing.
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", unused_tcp_port))
+        await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
         _, writer = await asyncio.open_connection(sock=raw, ssl=tls, server_hostname="x")
         writer.transport.pause_reading()
         with contextlib.suppress(ConnectionError):
@@ -254,29 +236,25 @@ def test_client_that_never_reads_responses_is_disconnected(tmp_path, unused_tcp_
         writer.transport.abort()
         assert (await ask(body))[0] == 200
 
-    tell(tmp_path, unused_tcp_port, story)
 
-
-def test_a_certificate_is_exchanged_between_two_greetings(tmp_path, unused_tcp_port):
+async def test_a_certificate_is_exchanged_between_two_greetings(tmp_path):
     """Certificate and key are two things: whoever comes in between would be sent away."""
     certified = Certified(tmp_path)
     threads = set()
 
-    async def story(ask):
+    async with told(tmp_path, certified=certified) as ask:
         await ask(json.dumps(review(tfjob())))
         await certified.within(lambda: threads.add(threading.current_thread().name))
         assert threads == {"webhook"}
 
-    tell(tmp_path, unused_tcp_port, story, certified)
-
 
 @pytest.mark.parametrize("steps", range(1, 8))
-def test_it_may_end_while_it_begins(tmp_path, unused_tcp_port, caplog, steps):
+def test_it_may_end_while_it_begins(tmp_path, caplog, steps):
     """Nothing is left of it, and nobody complains."""
+    port = free_port()
 
     async def run():
-        address = f"127.0.0.1:{unused_tcp_port}"
-        made = Endpoint(address, Certified(tmp_path), FRAMEWORKS.values(), "")
+        made = Endpoint(f"127.0.0.1:{port}", Certified(tmp_path), FRAMEWORKS.values(), "")
         serving = asyncio.create_task(made.run())
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -287,4 +265,4 @@ def test_it_may_end_while_it_begins(tmp_path, unused_tcp_port, caplog, steps):
     gc.collect()
     assert [record.getMessage() for record in caplog.records] == []
     with socket.socket() as again:
-        again.bind(("127.0.0.1", unused_tcp_port))
+        again.bind(("127.0.0.1", port))
