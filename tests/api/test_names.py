@@ -30,9 +30,3 @@ def test_children_carry_job_role_and_index() -> None:
     """Pod and service of a replica have the same, deterministic name."""
     assert names.child("mnist", "worker", 12) == "mnist-worker-12"
     assert names.child("team/mnist", "ps", 0) == "team-mnist-ps-0"
-
-
-def test_reasons_carry_the_kind() -> None:
-    """Reasons are the kind followed by what happened."""
-    assert names.reason("TFJob", names.Condition.RUNNING) == "TFJobRunning"
-    assert names.reason("TFJob", names.Suffix.RESUMED) == "TFJobResumed"

@@ -318,8 +318,7 @@ class TestCleanUp:
         world.edit(runPolicy={"activeDeadlineSeconds": 0, "cleanPodPolicy": "All"})
         first = [a for a in world.step() if isinstance(a, Delete | SetStatus)]
         assert [type(action) for action in first] == [SetStatus]
-        world.settle().reap()
-        assert not world.settle().names()
+        assert not world.settle().reap().settle().names()
 
 
 class TestTimeToLive:

@@ -13,8 +13,6 @@ from support.apiserver.memory import World
 
 SEEDS = Path(__file__).parent.parent / "seeds"
 OWN, PLUGINS = "scheduling.incubator.k8s.io/v1alpha1", "scheduling.x-k8s.io/v1alpha1"
-GROUP_NAME = "scheduling.k8s.io/group-name"
-
 # Manifest, flag -> number of pods, group's apiVersion and minMember, schedulerName of the pods.
 TABLE = [
     ("tfjob-v1alpha2-kube-batch", "kube-batch", 2, OWN, 2, "kube-batch"),
@@ -63,11 +61,3 @@ def test_pods_group_and_scheduler(manifest, flag, pods, api, minimum, scheduler)
     assert world.start().settle().conditions[-1] == "Running T"
     assert world.end(f"{name}-worker-0").settle().status["state"] == "Succeeded"
     assert not world.names("PodGroup")
-
-
-def test_the_lightweight_labels_are_copied():
-    """Labels of another dialect reach the pods; the job's own group is what counts."""
-    world = lived("tfjob-v1-binpack", None)
-    for pod in world.of("Pod"):
-        assert pod["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/name"] == "tf-smoke-gpu"
-        assert pod["metadata"]["annotations"][GROUP_NAME] == "tf-smoke-gpu"

@@ -162,8 +162,7 @@ def test_somebody_elses_autoscaler_blocks():
     assert world.status["state"] == "Blocked"
     assert '"mnist" of Kind "HorizontalPodAutoscaler"' in world.status["reason"]
     assert not world.names()
-    world.edit(elasticPolicy=None)
-    assert len(world.settle().names()) == 2
+    assert len(world.edit(elasticPolicy=None).settle().names()) == 2
     assert world.objects[KEY]["metadata"]["uid"] == "theirs"
 
 

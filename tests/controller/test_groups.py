@@ -31,6 +31,21 @@ WAITS = Verdict(
     blocked_by=("job team/big",),
 )
 PLACED = Verdict("muster", "Placed", "mnist", min_member=2, placed=2)
+RUNS = {
+    "scheduler": "muster",
+    "podGroup": "mnist",
+    "state": "Running",
+    "minMember": 2,
+    "placed": 2,
+    "ready": 2,
+}
+LACKS = {
+    "reason": "NotEnoughResources",
+    "position": 3,
+    "eta": "2023-11-14T22:15:00Z",
+    "shortage": {"cpu": "2"},
+    "blockedBy": ["job team/big"],
+}
 
 
 def embedded(*, document=None, **observed):
@@ -45,8 +60,7 @@ def running():
 
 def grown():
     """Return a world whose gang of two runs, and of which four are wanted that do not fit."""
-    world = running().scale(4)
-    world.extra = {"placements": {}, "verdict": WAITS}
+    world = running().scale(4).give(placements={}, verdict=WAITS)
     return world.settle()
 
 
@@ -78,8 +92,7 @@ class TestFirstWord:
         kinds = {}
         for backend in (gang.EMBEDDED, gang.SCHEDULER_PLUGINS):
             world = World(tfjob(Worker=2), backend=backend)
-            world.extra = {"verdict": WAITS, "placements": unbound(world)}
-            world.step()
+            world.give(verdict=WAITS, placements=unbound(world)).step()
             made = [w.doc["kind"] for w in world.writes if isinstance(w, Create)]
             kinds[backend.name] = list(dict.fromkeys(made))
         assert kinds[gang.EMBEDDED.name] == ["Pod", "PodGroup", "Service"]
@@ -87,9 +100,7 @@ class TestFirstWord:
 
     def test_it_is_written_once_with_the_verdict(self):
         """Created and the verdict in one write."""
-        world = embedded().settle()
-        world.extra = {"verdict": WAITS, "placements": {}}
-        world.settle()
+        world = embedded().settle().give(verdict=WAITS, placements={}).settle()
         assert len([w for w in world.writes if isinstance(w, SetStatus)]) == 1
         assert world.status["state"] == "Queued"
 
@@ -101,20 +112,14 @@ class TestVerdict:
         """The allocator's word, field by field, and one event for the reason."""
         world = embedded(verdict=WAITS, placements={}).settle()
         assert world.status["gang"] == {
-            "scheduler": "muster",
-            "podGroup": "mnist",
+            **RUNS,
+            **LACKS,
             "state": "Waiting",
-            "minMember": 2,
             "placed": 0,
             "ready": 0,
-            "reason": "NotEnoughResources",
             "message": WAITS.message,
             "summary": WAITS.summary,
             "since": "2023-11-14T22:13:20Z",
-            "position": 3,
-            "eta": "2023-11-14T22:15:00Z",
-            "shortage": {"cpu": "2"},
-            "blockedBy": ["job team/big"],
         }
         assert world.reasons().count("Unschedulable") == 1
         assert not world.names()
@@ -140,60 +145,38 @@ class TestVerdict:
         world.start("mnist-worker-0").settle()
         assert world.status["gang"]["state"] == "Placed"
         world.start().settle()
-        assert world.status["gang"] == {
-            "scheduler": "muster",
-            "podGroup": "mnist",
-            "state": "Running",
-            "minMember": 2,
-            "placed": 2,
-            "ready": 2,
-            "summary": "2/2 running",
-            "admissionTime": format_time(START),
-        }
+        admitted = {"admissionTime": format_time(START)}
+        assert world.status["gang"] == {**RUNS, **admitted, "summary": "2/2 running"}
 
     def test_a_running_gang_that_is_to_grow(self):
         """It runs, says that more wait, and why; the group asks for all of them."""
         world = grown()
         assert world.status["gang"] | {"since": ""} == {
-            "scheduler": "muster",
-            "podGroup": "mnist",
-            "state": "Running",
-            "minMember": 2,
-            "placed": 2,
-            "ready": 2,
-            "reason": WAITS.reason,
+            **RUNS,
+            **LACKS,
             "message": f"it is to have 2 more: {WAITS.message}",
             "summary": "2/4 running, 2 more wait",
             "since": "",
             "admissionTime": format_time(START),
-            "position": 3,
-            "eta": "2023-11-14T22:15:00Z",
-            "shortage": {"cpu": "2"},
-            "blockedBy": ["job team/big"],
         }
         assert world.reasons().count("Unschedulable") == 1
         assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 4
         told = world.status["gang"]
-        world.extra = {"placements": None, "verdict": None}
-        world.settle()
+        world.give(placements=None, verdict=None).settle()
         assert world.status["gang"] == told
-        world.extra = {"placements": {}, "verdict": WAITS}
-        world.lose("mnist-worker-1").settle()
+        world.give(placements={}, verdict=WAITS).lose("mnist-worker-1").settle()
         assert world.status["gang"]["state"] == "Degraded"
         assert world.status["gang"]["minMember"] == 2
 
     def test_a_gang_that_has_grown(self):
         """Once all run it is the larger gang."""
         world = grown()
-        world.extra = {"placements": dict.fromkeys(FOUR, "n1"), "verdict": PLACED}
-        world.settle()
+        world.give(placements=dict.fromkeys(FOUR, "n1"), verdict=PLACED).settle()
         assert world.status["gang"]["summary"] == "2/4 running, 2 more wait"
         assert world.status["gang"]["placed"] == 4
         world.start().settle()
         assert world.status["gang"] == {
-            "scheduler": "muster",
-            "podGroup": "mnist",
-            "state": "Running",
+            **RUNS,
             "minMember": 4,
             "placed": 4,
             "ready": 4,
@@ -222,8 +205,7 @@ class TestVerdict:
         world.scale(4)
         quota = "pods forbidden: exceeded quota"
         refusal = Refusal("Pod", "mnist-worker-2", "Forbidden", quota, world.now + 60)
-        world.extra = {"placements": {}, "verdict": WAITS, "refusal": refusal}
-        world.settle()
+        world.give(placements={}, verdict=WAITS, refusal=refusal).settle()
         assert world.names() == list(NODES)
         gang = world.status["gang"]
         assert gang["state"] == ("Running" if runs else "Placed")
@@ -284,17 +266,6 @@ class TestGroup:
         world.backend = gang.NONE
         assert not world.settle().names("PodGroup")
 
-    def test_while_the_old_one_is_going_nothing_is_created(self):
-        """A group with a deletion time admits nobody and is not patched."""
-        world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS)
-        world.step(upto=1)
-        world.objects["PodGroup", "mnist"]["metadata"]["deletionTimestamp"] = (
-            "2024-01-01T00:00:00Z"
-        )
-        assert not world.settle().names()
-        world.reap()
-        assert len(world.settle().names()) == 2
-
 
 class TestForeignScheduler:
     """Templates that name a scheduler."""
@@ -354,8 +325,7 @@ class TestBlocked:
         """Who reads it, a process that comes after this one too, would take its room for kept."""
         world = self.promised()
         world.context = NO_RIGHTS
-        world.extra = {"verdict": None, "placements": {}}
-        gang_ = world.settle().status["gang"]
+        gang_ = world.give(verdict=None, placements={}).settle().status["gang"]
         assert (world.status["state"], gang_["state"], gang_["reason"]) == (
             "Blocked",
             "Waiting",
@@ -379,8 +349,7 @@ class TestBlocked:
         if there == 1:
             world.lose("mnist-worker-1")
         world.context = NO_RIGHTS
-        world.extra = {"verdict": None, "placements": {}}
-        gang_ = world.settle().status["gang"]
+        gang_ = world.give(verdict=None, placements={}).settle().status["gang"]
         assert (gang_["state"], gang_["placed"]) == ("Placed", there)
         assert gang_.get("reason", "") == ("Blocked" if there == 1 else "")
 
@@ -388,8 +357,7 @@ class TestBlocked:
         """More of it would not help."""
         world = embedded(placements={}, verdict=WAITS).settle()
         world.context = NO_RIGHTS
-        world.extra = {"verdict": None, "placements": {}}
-        gang_ = world.settle().status["gang"]
+        gang_ = world.give(verdict=None, placements={}).settle().status["gang"]
         assert (gang_["reason"], "shortage" in gang_, "eta" in gang_) == ("Blocked", False, False)
 
     def test_one_that_runs_runs(self):
@@ -405,8 +373,7 @@ class TestBlocked:
         world = self.promised()
         assert world.status["startTime"]
         del world.status["gang"]["admissionTime"]
-        world.scale(-1)
-        world.extra = {"verdict": None, "placements": {}}
+        world.scale(-1).give(verdict=None, placements={})
         assert (world.settle().status["state"], world.status.get("gang")) == ("Invalid", None)
 
 
@@ -598,8 +565,7 @@ class TestNative:
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES).settle()
         for pod in world.of("Pod"):
             del pod["spec"]["schedulingGroup"]
-        world.settle().start()
-        assert world.settle().status["gang"]["reason"] == "GangNotEnforced"
+        assert world.run().status["gang"]["reason"] == "GangNotEnforced"
         assert world.status["state"] == "Running"
         (told,) = [emit for emit in world.said if emit.reason == "GangNotEnforced"]
         assert told.type == "Warning"
@@ -661,8 +627,7 @@ class TestNative:
         world.terminate(first, second).lose(first)
         # One of two that go is replaced at once: the third stands.
         assert first in world.settle().names()
-        world.terminate(first, third).lose(first)
-        assert world.settle().names() == [second, third]
+        assert world.terminate(first, third).lose(first).settle().names() == [second, third]
         assert world.lose(second).settle().names() == [third]
         assert world.lose(third).settle().names() == [first, second, third]
 
@@ -718,8 +683,7 @@ class TestSilence:
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Inqueue"}
         assert len(world.settle().names()) == 2
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Pending"}
-        world.scale(3)
-        assert len(world.settle().names()) == 2
+        assert len(world.scale(3).settle().names()) == 2
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Inqueue"}
         assert len(world.settle().names()) == 3
 
@@ -938,20 +902,16 @@ class TestStart:
         world.give(placements=NODES).run()
         admitted = self.admission(world)
         world.give(placements={}, verdict=replace(WAITS, state=state)).lose(*world.names())
-        world.now += 10
-        assert self.admission(world.settle()) == admitted
-        world.give(placements=NODES).wait(10)
-        assert self.admission(world.settle()) == admitted
+        assert self.admission(world.wait(10).settle()) == admitted
+        assert self.admission(world.give(placements=NODES).wait(10).settle()) == admitted
         assert world.wait(40).settle().status["state"] == "Failed"
 
     def test_admission_time_is_kept_while_the_job_is_blocked(self):
         """A verdict on an obstacle replaces the others, but not the time."""
         world = self.waiting(gang.EMBEDDED)
-        world.extra["placements"] = NODES
-        admitted = self.admission(world.settle())
+        admitted = self.admission(world.give(placements=NODES).settle())
         world.context = NO_RIGHTS
-        world.now += 10
-        assert self.admission(world.settle()) == admitted
+        assert self.admission(world.wait(10).settle()) == admitted
 
     def test_gang_placed_by_other_scheduler_before_this_operator_counts_from_the_start(self):
         """The status of an earlier operator has no time of admission."""
@@ -999,5 +959,4 @@ class TestStart:
         world.extra["placements"] = {}
         for name in world.names():
             del world.pod(name)["spec"]["nodeName"]
-        world.end("mnist-worker-1")
-        assert self.admission(world.settle()) == format_time(START + 3600)
+        assert self.admission(world.end("mnist-worker-1").settle()) == format_time(START + 3600)

@@ -60,8 +60,7 @@ def test_s19_a_gang_that_makes_room_restarts_whole():
     world = World(limited, backend=gang.EMBEDDED, placements=NODES).run()
     text = "preempt: evicted for TFJob team/large"
     word = Verdict("muster", "Released", "mnist", 2, reason="Preempted", message=text)
-    world.extra = {"placements": {}, "verdict": word}
-    world.settle()
+    world.give(placements={}, verdict=word).settle()
     assert world.conditions == ["Created T", "Restarting T"]
     assert (world.status["state"], world.counts()) == ("Restarting", (2, 0, 0))
     restarting = world.status["conditions"][-1]
@@ -71,8 +70,7 @@ def test_s19_a_gang_that_makes_room_restarts_whole():
     world.objects = {k: v for k, v in world.objects.items() if k[0] != "Pod"}
     world.settle()
     assert world.status["replicaStatuses"] == {"Worker": {}}
-    world.extra = {"placements": NODES, "verdict": Verdict("muster", "Placed", "mnist", 2)}
-    world.run()
+    world.give(placements=NODES, verdict=Verdict("muster", "Placed", "mnist", 2)).run()
     assert world.conditions == ["Created T", "Running T"]
     assert world.counts() == (2, 0, 0)
 

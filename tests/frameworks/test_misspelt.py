@@ -8,7 +8,6 @@ import pytest
 from muster.api import names
 from muster.api.model import Notice
 from muster.frameworks import FRAMEWORKS, load
-from muster.frameworks.loading import review
 from muster.frameworks.misspelt import MAX_SHOWN
 from support.apiserver.memory import tfjob
 from support.builders.objects import make_template
@@ -94,13 +93,6 @@ def test_one_notice_names_few_of_many():
     assert told is not None
     assert told.count("is ignored") == MAX_SHOWN
     assert told.endswith("; and 994 more")
-
-
-def test_webhook_warns_of_ignored_annotations():
-    """At once, when the job is applied."""
-    ruling = review(FRAMEWORKS["TFJob"], document({"muster.kubeflow.org/restrat": "gang"}))
-    assert not ruling.problems
-    assert ["did you mean" in warning for warning in ruling.warnings] == [True]
 
 
 def test_every_annotation_of_muster_is_in_a_table():
