@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3249,
-    "tests": 71473,
+    "tests": 71198,
     "tools": 2586,
 }
 

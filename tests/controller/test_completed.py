@@ -7,7 +7,7 @@ import pytest
 
 from muster import gang
 from muster.api.status import Verdict
-from muster.controller.model import Create, Delete
+from muster.controller.model import Delete
 from support.apiserver.memory import World, of_kind, tfjob
 
 ROLE = {"replicas": 2, "restartPolicy": "OnFailure"}
@@ -44,14 +44,6 @@ def succeed(world, *pods):
 def completed(world, type_="Worker"):
     """Return the completed indexes in the status."""
     return world.status["replicaStatuses"][type_].get("completedIndexes", "")
-
-
-def named(world, kind, action):
-    """Return the names of the pods that the next reconcile creates or deletes."""
-    found = [a for a in world.decide() if isinstance(a, action)]
-    documents = [a.doc["metadata"]["name"] for a in found if isinstance(a, Create)
-                 and a.doc["kind"] == kind]  # fmt: skip
-    return documents + [a.name for a in found if isinstance(a, Delete) and a.kind == kind]
 
 
 def test_removed_pod_of_completed_index_is_not_created_again():
@@ -159,7 +151,7 @@ def test_restart_of_a_whole_gang_starts_a_new_run(servers, again):
     """A failure restarts the gang: a collective with all its members, others without completed."""
     world = succeed(three(servers=servers, annotations=WHOLE), W0)
     world.end(W1, 137).step()
-    assert sorted(named(world, "Pod", Delete)) == sorted(again)
+    assert sorted(world.deletes()) == sorted(again)
     world.settle().reap().give(placements=dict.fromkeys((W0, W1, W2, "mnist-ps-0"), "node"))
     world.settle()
     assert set(again) <= set(world.names())
@@ -169,20 +161,19 @@ def test_restart_of_a_whole_gang_starts_a_new_run(servers, again):
 def test_gang_that_restarts_after_a_loss_needs_nodes_for_completed_indexes():
     """Running peers stay until there are nodes for the lost member and for what succeeded."""
     world = succeed(three(annotations=WHOLE), W0).lose(W1).give(placements={W1: "node"})
-    assert named(world, "Pod", Delete) == [W0]
-    assert named(world, "Pod", Create) == []
+    assert world.deletes() == [W0]
+    assert world.creates() == []
     world.step()
     assert completed(world) == ""
-    assert named(world, "Pod", Delete) == []
-    world.extra["placements"] = {W0: "node", W1: "node"}
-    assert named(world, "Pod", Delete) == [W2]
+    assert world.deletes() == []
+    assert world.give(placements={W0: "node", W1: "node"}).deletes() == [W2]
 
 
 def test_lost_pod_of_completed_index_restarts_no_gang():
     """A completed member is no loss."""
     world = succeed(three(annotations=WHOLE), W0).lose(W0).give(placements={W0: "node"})
-    assert named(world, "Pod", Delete) == []
-    assert named(world, "Pod", Create) == []
+    assert world.deletes() == []
+    assert world.creates() == []
 
 
 @pytest.mark.parametrize(("servers", "kept"), [(0, ""), (1, "0")])
@@ -191,7 +182,7 @@ def test_released_gang_starts_a_new_run(servers, kept):
     world = succeed(three(servers=servers), W0)
     world.give(verdict=RELEASED).step()
     assert completed(world) == kept
-    assert named(world, "Pod", Delete) == ([] if kept else [W0])
+    assert world.deletes() == ([] if kept else [W0])
     world.lose(W1, W2).settle()
     world.give(verdict=PLACED).give(placements=dict.fromkeys((W0, W1, W2), "node")).settle()
     assert completed(world) == kept

@@ -9,7 +9,7 @@ import pytest
 
 from muster import gang
 from muster.api.status import Verdict
-from muster.controller.model import Create, Delete
+from muster.controller.model import Delete
 from support.apiserver.memory import World, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
@@ -27,28 +27,17 @@ def running(*, restart="gang", policy=None, backend=gang.EMBEDDED):
     return world.run().give(placements={})
 
 
-def deleted(world):
-    """Return the names of the pods that the next reconcile deletes."""
-    return [a.name for a in world.decide() if isinstance(a, Delete) and a.kind == "Pod"]
-
-
-def created(world):
-    """Return the names of the pods that the next reconcile creates."""
-    documents = [a.doc for a in world.decide() if isinstance(a, Create)]
-    return [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Pod"]
-
-
 @pytest.mark.parametrize("placements", [{}, {LOST: ""}])
 def test_peers_of_lost_member_stay_until_replacement_fits(placements):
     """A pod that is created without a node, for autoscalers, does not fit yet."""
-    assert deleted(running().lose(LOST).give(placements=placements)) == []
+    assert running().lose(LOST).give(placements=placements).deletes() == []
 
 
 def test_peers_of_lost_member_restart_with_it():
     """All members are replaced once the lost member has a node, and no restart is counted."""
     world = running().lose(LOST).give(placements={LOST: "n3"})
-    assert deleted(world) == ["mnist-worker-0", "mnist-worker-1"]
-    assert created(world) == []
+    assert world.deletes() == ["mnist-worker-0", "mnist-worker-1"]
+    assert world.creates() == []
     world.step()
     world.reap().give(placements=NODES).settle()
     assert len(world.names()) == 3
@@ -60,9 +49,8 @@ def test_member_on_a_node_that_shuts_down_is_a_loss():
     """The gang restarts as a whole, but neither counted nor before all members fit."""
     world = running().end(LOST, None, reason="Terminated")
     world.step()
-    assert deleted(world) == []
-    world.extra["placements"] = {LOST: "n3"}
-    assert deleted(world) == ["mnist-worker-0", "mnist-worker-1"]
+    assert world.deletes() == []
+    assert world.give(placements={LOST: "n3"}).deletes() == ["mnist-worker-0", "mnist-worker-1"]
     world.step()
     assert "restarts" not in world.status["replicaStatuses"]["Worker"]
     assert "restartsInARow" not in world.status
@@ -74,21 +62,20 @@ def test_member_on_a_node_that_shuts_down_is_a_loss():
 def test_lost_member_is_replaced_alone(job):
     """Without the annotation, or if the gang still has the members that it needs."""
     world = running(**job).lose(LOST).give(placements={LOST: "n3"})
-    assert deleted(world) == []
-    assert created(world) == [LOST]
+    assert world.deletes() == []
+    assert world.creates() == [LOST]
 
 
 def test_growth_of_running_gang_restarts_nothing():
     """New members are created beside the running ones."""
     world = running().edit(tfReplicaSpecs={"Worker": {"replicas": 4}})
-    world.extra["placements"] = {"mnist-worker-3": "n3"}
-    assert deleted(world) == []
+    assert world.give(placements={"mnist-worker-3": "n3"}).deletes() == []
 
 
 def test_terminating_member_keeps_its_gang():
     """A drained member belongs to the gang until it is removed."""
     world = running().terminate(LOST).give(placements={LOST: "n3"})
-    assert deleted(world) == []
+    assert world.deletes() == []
 
 
 class Away(World):
@@ -123,17 +110,15 @@ def test_no_replacement_is_created_beside_a_needed_member_that_may_still_run(mem
         world.away = ""
     else:
         world.reap()
-    assert deleted(world) == world.names()
-    assert created(world) == []
+    assert world.deletes() == world.names()
+    assert world.creates() == []
 
 
 def test_losses_before_the_restart_are_one_restart():
     """Members of a drained node terminate one after the other; their peers restart once."""
     world, drained = running(), "mnist-worker-1"
-    world.lose(LOST).terminate(drained).give(placements={LOST: "n3"})
-    assert deleted(world) == []
-    world.lose(drained)
-    assert deleted(world) == []
+    assert world.lose(LOST).terminate(drained).give(placements={LOST: "n3"}).deletes() == []
+    assert world.lose(drained).deletes() == []
     world.give(placements={LOST: "n3", drained: "n4"}).step()
     world.reap().give(placements=NODES)
     for _ in NODES:
@@ -151,7 +136,7 @@ def test_members_that_start_are_not_restarted(phase):
     for name in ("mnist-worker-0", "mnist-worker-1"):
         world.pod(name)["status"]["phase"] = phase
     world.extra["placements"] = {LOST: "n3"}
-    assert len(deleted(world)) == (2 if phase == "Running" else 0)
+    assert len(world.deletes()) == (2 if phase == "Running" else 0)
 
 
 def test_member_that_starts_late_after_a_counted_restart_restarts_no_peers():
@@ -165,17 +150,17 @@ def test_member_that_starts_late_after_a_counted_restart_restarts_no_peers():
     world.give(placements={name: node for name, node in NODES.items() if name != LOST}).run()
     assert len(world.names()) == 2
     world.give(placements=NODES)
-    assert deleted(world) == []
-    assert created(world) == [LOST]
+    assert world.deletes() == []
+    assert world.creates() == [LOST]
     world.run().lose(LOST).give(placements={LOST: "n3"})
-    assert len(deleted(world)) == 2
+    assert len(world.deletes()) == 2
 
 
 def test_rejected_successor_restarts_no_peers():
     """A pod that its node rejected never ran, so that its peers lost nothing."""
     world = running().end(LOST, None, reason="OutOfcpu").give(placements={LOST: "n3"})
-    assert deleted(world) == [LOST]
-    assert created(world) == [LOST]
+    assert world.deletes() == [LOST]
+    assert world.creates() == [LOST]
 
 
 @pytest.mark.parametrize("done", range(1, 5))

@@ -7,7 +7,6 @@ import pytest
 
 from muster import gang
 from muster.api import edge
-from muster.controller.model import Create
 from support.apiserver.memory import START, World, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
@@ -26,25 +25,18 @@ def again(*, used, backend=gang.EMBEDDED, policy=None):
     return world
 
 
-def created(world):
-    """Return the names of the pods that the next reconcile creates."""
-    documents = [a.doc for a in world.decide() if isinstance(a, Create)]
-    return [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Pod"]
-
-
 @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO])
 def test_gang_with_name_in_use_creates_no_pod(backend):
     """No pod of the gang is created before the names of all its members are free."""
     world = again(used=[1], backend=backend)
     world.extra |= {} if backend is gang.EMBEDDED else {"placements": None}
-    assert created(world) == []
+    assert world.creates() == []
 
 
 def test_gang_with_name_in_use_reports_pod_and_node():
     """The verdict names the count, the oldest pod and its node; the job is Queued."""
     world = again(used=[1, 2])
-    world.extra["placements"] = {}
-    status = world.settle().status
+    status = world.give(placements={}).settle().status
     assert status["state"] == "Queued"
     assert status["gang"]["reason"] == "NamesInUse"
     assert "2 pod(s)" in status["gang"]["message"]
@@ -55,17 +47,17 @@ def test_gang_starts_when_its_names_are_free():
     """All pods are created in one reconcile after the last old pod is removed."""
     world = again(used=[1])
     world.settle().lose("mnist-worker-1")
-    assert created(world) == [*NODES]
+    assert world.creates() == [*NODES]
 
 
 def test_name_beyond_the_minimum_does_not_delay_the_gang():
     """Surplus members wait for their own names."""
     world = again(used=[2], policy={"schedulingPolicy": {"minAvailable": 2}})
-    assert created(world) == ["mnist-worker-0", "mnist-worker-1"]
+    assert world.creates() == ["mnist-worker-0", "mnist-worker-1"]
 
 
 def test_replacement_of_single_member_waits_for_its_own_name_only():
     """A terminating member does not delay the replacement of another one."""
     world = again(used=[])
     world.run().terminate("mnist-worker-1").lose("mnist-worker-2")
-    assert created(world) == ["mnist-worker-2"]
+    assert world.creates() == ["mnist-worker-2"]

@@ -106,8 +106,7 @@ def test_its_node_is_fenced(away):
 
 def test_after_a_restart_of_the_operator(away):
     """What was said of nodes is not taken for what the allocator says."""
-    away.settle()
-    away.extra = {"placements": None, "verdict": None}
+    away.settle().give(placements=None, verdict=None)
     assert not writes(away, SetStatus)
     away.marked = lambda pod: pod
     assert "reason" not in away.settle().status["gang"]
@@ -134,8 +133,7 @@ def test_many_nodes():
     workers = {f"mnist-worker-{i}": f"n{i}" for i in range(6)}
     world = Away(tfjob(Worker=6), backend=gang.EMBEDDED, placements=workers, verdict=PLACED)
     world.marked = lambda pod: replace(pod, unreachable=pod.phase == "Running")
-    world.settle().start()
-    told = world.settle().status["gang"]
+    told = world.run().status["gang"]
     assert "6 pod(s) on unreachable node(s) n0, n1, n2 and 3 more may" in told["message"]
 
 
@@ -147,6 +145,4 @@ def test_gang_with_a_member_that_may_run_is_not_undone(away):
     assert writes(away, Delete) == []
     away.marked = lambda pod: pod
     away.lose(W1)
-    assert [action.name for action in writes(away, Delete) if action.kind == "Pod"] == [
-        "mnist-worker-0"
-    ]
+    assert away.deletes() == ["mnist-worker-0"]

@@ -102,6 +102,15 @@ class World:
         seen = self.observe()
         return reconcile.reconcile(seen, of(seen.job), self.backend, self.context)
 
+    def creates(self, kind="Pod"):
+        """Return the names of the objects of a kind that the next pass creates."""
+        documents = [a.doc for a in self.decide() if isinstance(a, Create)]
+        return [doc["metadata"]["name"] for doc in documents if doc["kind"] == kind]
+
+    def deletes(self, kind="Pod"):
+        """Return the names of the objects of a kind that the next pass deletes."""
+        return [a.name for a in self.decide() if isinstance(a, Delete) and a.kind == kind]
+
     def step(self, *, upto=None):
         """Do one pass, or only its first actions; return what was done."""
         actions = self.decide()[:upto]
