@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
 
 from muster.allocator import decisionlog
 from muster.allocator.decisionlog import DecisionLog
-from muster.scheduler.decision import Move
+from muster.scheduler.decision import Move, Placement
 from support.builders.scheduler import make_gang, make_role, run
 from support.builders.snapshots import rich
 
@@ -100,3 +101,17 @@ async def test_a_snapshot_that_cannot_be_made_is_told_to_who_asks():
     log.decided(0.0, ())
     with pytest.raises(ZeroDivisionError):
         await asked
+
+
+def test_names_of_placed_pods_take_less_than_40_bytes_each():
+    """A log that is full has 200,000 of them."""
+    log, names = make_log(), 10_000
+    (decision,) = run(gangs=[STARTS]).values()
+    placements = tuple(Placement("worker", index, "n1") for index in range(names))
+    decision = replace(decision, placements=placements)
+    tracemalloc.start()
+    log.decided(0.0, [decision])
+    stored, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert stored < 40 * names
+    assert kept(log)[0]["placements"][-1]["pod"] == "worker-9999"
