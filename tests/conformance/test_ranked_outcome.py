@@ -123,8 +123,7 @@ def test_p11_a_permanent_exit_code_fails(kind):
     world = world_of(kind, roles, "ExitCode")
     put(world, {"Worker": (2, 0, 1)}, code=1).settle()
     assert world.conditions == ["Created T", "Running F", "Failed T"]
-    failed = world.status["conditions"][-1]
-    assert failed["message"] == 'job "mnist" is failing because "Worker" replica(s) failed.'
+    assert world.last[1] == 'job "mnist" is failing because "Worker" replica(s) failed.'
     assert world.status["completionTime"]
     assert f"{kind}Restarting" not in world.reasons()
     assert "restarts" not in world.status["replicaStatuses"]["Worker"]
@@ -138,9 +137,7 @@ def test_p12_x4_a_retryable_exit_code_replaces_the_pod(kind):
     world.start()
     put(world, {"Worker": (2, 0, 1)}, code=137).step()
     assert world.conditions == ["Created T", "Restarting T"]
-    assert world.status["conditions"][-1]["message"] == (
-        "job mnist is restarting because Worker replica(s) failed."
-    )
+    assert world.last[1] == "job mnist is restarting because Worker replica(s) failed."
     world.run()
     assert world.conditions == ["Created T", "Running T"]
     assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
@@ -184,9 +181,8 @@ def test_message_of_a_failure(kind):
     """It says which role, and how many of it."""
     world = world_of(kind, {"Master": 1, **FLAT} if kind == XGBOOST else FLAT, "Never")
     put(world, {"Worker": (1, 0, 2)}).settle()
-    failed = world.status["conditions"][-1]
-    assert failed["reason"] == f"{kind}Failed"
-    assert failed["message"] == f"{kind} mnist is failed because 2 Worker replica(s) failed."
+    message = f"{kind} mnist is failed because 2 Worker replica(s) failed."
+    assert world.last == (f"{kind}Failed", message)
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,7 @@ class TestSuspend:
         suspended(world.settle(), suspend=False).settle()
         assert world.conditions == ["Created T", "Running F", "Suspended F"]
         assert world.status["startTime"] == edge.format_time(START + 100)
-        last = world.status["conditions"][-1]
-        assert (last["reason"], last["message"]) == (f"{kind}Resumed", f"{kind} mnist is resumed.")
+        assert world.last == (f"{kind}Resumed", f"{kind} mnist is resumed.")
         world.start().settle()
         assert world.conditions == ["Created T", "Suspended F", "Running T"]
         assert world.reasons().count(f"{kind}Suspended") == 1

@@ -91,9 +91,7 @@ def test_row_19_retryable_exit_codes_restart_the_job():
     put(world, {"Chief": (0, 0, 1), "PS": (2, 0, 0), "Worker": (0, 0, 4)}, code=130).step()
     assert world.conditions == ["Created T", "Restarting T"]
     assert world.counts() == (0, 0, 4)
-    assert world.status["conditions"][-1]["message"] == (
-        "job mnist is restarting because Chief replica(s) failed."
-    )
+    assert world.last[1] == "job mnist is restarting because Chief replica(s) failed."
 
 
 def test_row_19_with_a_permanent_code_fails():
@@ -102,8 +100,7 @@ def test_row_19_with_a_permanent_code_fails():
     world = World(tfjob(Chief={"replicas": 1, **role}, Worker={"replicas": 4, **role})).settle()
     put(world, {"Chief": (0, 0, 1), "Worker": (0, 0, 4)}).step()
     assert world.conditions == ["Created T", "Failed T"]
-    failed = world.status["conditions"][-1]
-    assert failed["message"] == 'job "mnist" is failing because "Chief" replica(s) failed.'
+    assert world.last[1] == 'job "mnist" is failing because "Chief" replica(s) failed.'
     assert world.status["completionTime"]
 
 
@@ -122,9 +119,7 @@ def test_only_roles_that_are_replaced_are_excused():
     assert "Restarting T" in world.conditions
     world.end("mnist-ps-0", 1).settle()
     assert world.conditions[-1] == "Failed T"
-    assert world.status["conditions"][-1]["message"] == (
-        "TFJob team/mnist has failed because 1 PS replica(s) failed."
-    )
+    assert world.last[1] == "TFJob team/mnist has failed because 1 PS replica(s) failed."
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Unknown", ""])
@@ -152,6 +147,5 @@ def test_failure_names_role_and_count():
     """A failure by counts says which role, and how many of it."""
     world = World(tfjob(Worker=3)).settle()
     put(world, {"Worker": (1, 0, 2)}).settle()
-    failed = world.status["conditions"][-1]
-    assert failed["reason"] == "TFJobFailed"
-    assert failed["message"] == "TFJob team/mnist has failed because 2 Worker replica(s) failed."
+    message = "TFJob team/mnist has failed because 2 Worker replica(s) failed."
+    assert world.last == ("TFJobFailed", message)

@@ -147,8 +147,7 @@ def test_a_job_that_failed_keeps_it_and_one_that_succeeded_has_none():
         assert told(world) == (SECOND, 1)
         assert SECOND in world.status["reason"]
     assert failed.conditions[-1] == "Failed T"
-    message = failed.status["conditions"][-1]["message"]
-    assert message == "TFJob team/mnist has failed because 1 Worker replica(s) failed."
+    assert failed.last[1] == "TFJob team/mnist has failed because 1 Worker replica(s) failed."
     dynamic.end(FIRST).settle()
     assert dynamic.conditions[-1] == "Succeeded T"
     assert (told(dynamic), dynamic.status.get("reason")) == (None, None)

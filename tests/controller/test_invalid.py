@@ -10,8 +10,8 @@ import pytest
 from muster import gang
 from muster.api import names
 from muster.controller.model import Context, Create, Delete, RequeueAfter
-from support.apiserver.memory import START, World, copied, merge, of_kind, tfjob
-from support.builders.job_kinds import SORTS
+from support.apiserver.memory import START, World, copied, merge, tfjob
+from support.builders.job_kinds import SORTS, job_of
 from support.builders.mpijobs import SECRETS, mpijob
 
 ROLES = "tfReplicaSpecs"
@@ -152,13 +152,7 @@ def test_a_limit_that_makes_no_sense_is_none(policy):
 
 def running_of(sort):
     """Return a job of that kind with two workers, all of whose pods run."""
-    framework = SORTS[sort]
-    if framework.kind == "MPIJob":
-        document = mpijob(framework.version)
-    else:
-        roles = {"Master": 1} if framework.kind == "XGBoostJob" else {}
-        document = of_kind(framework.kind, Worker=2, **roles)
-    world = World(document, secrets=SECRETS).settle()
+    world = World(job_of(sort), secrets=SECRETS).settle()
     if world.names("Job"):
         world.launch()
     world.start().settle()

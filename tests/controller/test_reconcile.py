@@ -63,10 +63,8 @@ def test_s19_a_gang_that_makes_room_restarts_whole():
     world.give(placements={}, verdict=word).settle()
     assert world.conditions == ["Created T", "Restarting T"]
     assert (world.status["state"], world.counts()) == ("Restarting", (2, 0, 0))
-    restarting = world.status["conditions"][-1]
-    assert restarting["reason"] == "Preempted"
-    assert restarting["message"] == f"job mnist is restarting: {text}"
-    assert [e.message for e in world.said if e.reason == "Preempted"] == [restarting["message"]]
+    assert world.last == ("Preempted", f"job mnist is restarting: {text}")
+    assert [e.message for e in world.said if e.reason == "Preempted"] == [world.last[1]]
     world.objects = {k: v for k, v in world.objects.items() if k[0] != "Pod"}
     world.settle()
     assert world.status["replicaStatuses"] == {"Worker": {}}

@@ -31,14 +31,6 @@ def done(world, sort):
     return deletes if sort is Delete else [kind for kind in creates if kind in WORK]
 
 
-def succeed(world):
-    """Let every program of the job end well, its launcher's batch Job as well."""
-    for name in world.names():
-        world.end(name)
-    for name in world.names("Job"):
-        world.close(name)
-
-
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 @pytest.mark.parametrize("name", recorded_jobs.NAMES)
 class TestInFlight:
@@ -56,7 +48,10 @@ class TestInFlight:
         active = {type_: c.get("active") for type_, c in world.status["replicaStatuses"].items()}
         wanted = world.job["spec"][world.framework.spec_field]
         assert active == {type_: role["replicas"] for type_, role in wanted.items()}
-        succeed(world)
+        for pod in world.names():
+            world.end(pod)
+        for batch in world.names("Job"):
+            world.close(batch)
         world.settle()
         assert world.status["state"] == "Succeeded"
         assert done(world, Delete) == done(world, Create) == []

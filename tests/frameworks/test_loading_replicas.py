@@ -7,20 +7,10 @@ import pytest
 
 from muster.api.jobs import MAX_REPLICAS
 from muster.frameworks import FRAMEWORKS, load
-from support.apiserver.memory import of_kind, tfjob
-from support.builders.job_kinds import SORTS
-from support.builders.mpijobs import mpijob
+from support.apiserver.memory import tfjob
+from support.builders.job_kinds import SORTS, job_of
 
 HUGE = 2**31 - 1
-
-
-def job_of(sort, workers):
-    """Return a job document of that kind with one leading pod at most and these workers."""
-    framework = SORTS[sort]
-    if framework.kind == "MPIJob":
-        return mpijob(framework.version, workers=workers)
-    leading = {"Master": 1} if framework.kind == "XGBoostJob" else {}
-    return of_kind(framework.kind, Worker=workers, **leading)
 
 
 def problems(document, **limits):

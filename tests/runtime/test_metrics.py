@@ -34,12 +34,6 @@ def shown(metrics):
     return {name: float(value) for name, value in samples}
 
 
-def job_of(version):
-    """Return an MPIJob of that version."""
-    document = mpijobs.mpijob(version)
-    return frameworks.load(FRAMEWORKS["MPIJob"], document, "")
-
-
 def test_every_name_of_jobs_is_served_from_the_start():
     """Those without labels show nothing yet, those with labels come with their first job."""
     text = generate_latest(Metrics().registry).decode()
@@ -57,7 +51,8 @@ def test_every_name_of_jobs_is_served_from_the_start():
 @pytest.mark.parametrize(("version", "own"), [("v1", 0), ("v2beta1", 1)])
 def test_v2beta1_has_counters_of_its_own(version, own):
     """Beside those of all kinds."""
-    metrics, job = Metrics(), job_of(version)
+    metrics = Metrics()
+    job = frameworks.load(FRAMEWORKS["MPIJob"], mpijobs.mpijob(version), "")
     for condition in ("Created", "Running", "Failed"):
         metrics.became(job, frameworks.of(job), condition)
     found = shown(metrics)

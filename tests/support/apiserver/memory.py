@@ -294,6 +294,12 @@ class World:
         listed = self.status.get("conditions", ())
         return [f"{c['type']} {c['status'][0]}" for c in listed]
 
+    @property
+    def last(self):
+        """Reason and message of the newest condition."""
+        newest = self.status["conditions"][-1]
+        return newest["reason"], newest["message"]
+
     def counts(self, type_="Worker"):
         """Return active, succeeded, failed of a role."""
         found = self.status["replicaStatuses"][type_]
