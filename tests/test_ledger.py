@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6444,
+    "allocator": 6445,
     "api": 3895,
     "cluster": 6456,
     "commands": 6129,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3249,
-    "tests": 71154,
+    "tests": 71169,
     "tools": 2586,
 }
 

@@ -172,6 +172,21 @@ def test_gang_whose_members_never_ran_together_does_not_restart():
     assert story.look() == math.inf
 
 
+def test_pods_of_the_next_run_do_not_restart_for_a_member_that_starts_late():
+    """Some pods of the last run still terminate while others of the next run start."""
+    story = Story()
+    story.show_job("Placed")
+    for i, name in enumerate(NAMES):
+        story.pod(name, node=f"n{i}", going=True)
+    story.look()
+    for i, name in enumerate(NAMES):
+        story.gone(name)
+        if i < 3:
+            story.pod(name, node=f"n{i}", uid=f"new-{i}")
+        story.look()
+    assert story.look() == math.inf
+
+
 def test_gang_that_is_partly_on_a_silent_node_does_not_restart():
     """The peer may run there while its successor runs elsewhere."""
     story = Story()

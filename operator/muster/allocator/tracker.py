@@ -704,7 +704,8 @@ def _observe_presence(turn: _Turn) -> None:
     members = _members(turn)
     turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))
     if facts.restarts_whole:
-        phases = [pod.phase for pod in facts.pods.values()]
+        # Pods of the last run may still terminate while the first pods of the next run start.
+        phases = [pod.phase for pod in facts.pods.values() if not pod.deleting]
         run = phases.count("Running")
         together = run + phases.count("Succeeded") >= facts.need
         turn.remember(ran=run > 0 and (turn.memory.ran or together))
