@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6445,
     "api": 3895,
-    "cluster": 6456,
+    "cluster": 6457,
     "commands": 6129,
     "controller": 4193,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3249,
-    "tests": 71169,
+    "tests": 71171,
     "tools": 2586,
 }
 

@@ -208,6 +208,8 @@ def test_no_replacement_starts_beside_a_needed_member_that_may_still_run(member)
     found = story.following.look(60).roles[0]
     assert (found.waiting, found.returning) == ((), (2, 3))
     assert found.previous == {2: "n2", 3: "n3"}
+    # Afterwards, the nodes of the missing members are free for other gangs.
+    assert story.following.look(300).refusal is NOT_NOW
     if member == "unreachable":
         story.silence("n3", "True")
     else:

@@ -850,7 +850,9 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
     # Also at the one that ends first: what was said while it rested, and kept, goes with its rest.
     turn.wake(memory.rests_until)
     turn.wake(facts.blocked_until)
-    barred = memory.released or (turn.now < end and not protected)
+    # A gang may await members for ever, but its nodes are kept for the hold alone.
+    awaits = _awaits_members(memory, facts)
+    barred = memory.released or ((awaits or turn.now < end) and not protected)
     rests = memory.released or turn.now < memory.rests_until
     if not barred:
         return False
@@ -858,7 +860,7 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
     moving = memory.moving and rests
     kept = memory.nominated if moving else {}
     # Why pods are refused, their job says itself.
-    verdict = memory.verdict if rests else None
+    verdict = memory.verdict if rests or awaits else None
     unbound = memory.unbound & facts.free
     turn.remember(unbound=unbound, nominated=kept, moving=moving, verdict=verdict)
     return True
@@ -908,9 +910,7 @@ def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
     A gang that restarts as a whole needs these members. They are of its last run, as are the pods
     that are left: a replacement would run beside them, and its peers would hang.
     """
-    if memory.lifecycle.missing_since is None:
-        return False
-    if not _restarts_whole(memory, facts):
+    if memory.lifecycle.missing_since is None or not _restarts_whole(memory, facts):
         return False
     away = sum(has_node(pod) and (pod.deleting or pod.lost) for pod in facts.pods.values())
     return bool(away) and len(facts.wanted) - away < _least(memory, facts)
