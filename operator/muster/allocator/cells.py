@@ -128,25 +128,25 @@ class Deferrals:
 
 
 class Turns:
-    """Turns of gangs to which nothing may be given yet: nobody passes them, but not for ever.
+    """Gangs that were decided in vain, and still come before the gangs behind them for a while.
 
-    It is not known of some what their pods will be, others have changed while it was decided
-    where they go. Who edits a job or makes new ones all the time would keep everybody waiting:
-    from a namespace whose turns have all been in vain they are not kept for a while.
+    No dry run has shown the pods of some yet, others changed while the cycle decided. A user that
+    edits jobs or creates new ones all the time would delay all others: if each cycle of `KEPT`
+    seconds had such a gang of a namespace, these gangs of it are held back for `GIVEN_UP` seconds.
     """
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
-        """By namespace: since when each cycle had a turn of it in vain."""
+        """Namespace -> since when each cycle has had a gang of it that was decided in vain."""
         self._vain: frozenset[str] = frozenset()
-        """The gangs that had theirs in vain in the last cycle."""
+        """The gangs that the last cycle decided in vain."""
         self._held_back = False
-        """This cycle holds back a gang for that alone: it gets a place in the next cycle."""
+        """Whether this cycle holds back a gang of these. Nothing else triggers the next cycle."""
 
     def pass_by(
         self, gangs: Sequence[GangInput], untried: Container[str], now: float
     ) -> list[GangInput]:
-        """Return the gangs, those without their turn that keep it no longer."""
+        """Return the gangs. Those that are held back in this cycle have the refusal NOT_NOW."""
         over = {n for n, since in self._since.items() if now >= since + KEPT}
         keys = {gang.key for gang in gangs if namespace_of(gang.key) in over}
         new = {key for key in keys if key in untried}
@@ -158,9 +158,9 @@ class Turns:
         ]
 
     def had(self, vain: Collection[str], now: float) -> float:
-        """Take in which gangs had their turn in vain; return when the next cycle is due.
+        """Record which gangs were decided in vain; return when the next cycle is due.
 
-        Every cycle without any of a namespace gives it all its time again.
+        A cycle without such a gang of a namespace starts its `KEPT` seconds again.
         """
         self._vain, spaces = frozenset(vain), set(map(namespace_of, vain))
         # A cycle without turns in vain ends a namespace's count, but not the time for which it has

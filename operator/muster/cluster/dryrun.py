@@ -130,6 +130,7 @@ class DryRuns:
         """Take in an answer."""
         self._answers.pop(key, None)
         self._answers[key] = answer
+        # Two for each new one, so that an answer to a template that no job has any more goes soon.
         for oldest in [*islice(self._answers, 2)]:
             expired = self._answers[oldest].until <= answer.until - LIFETIME
             if expired or len(self._answers) > MOST:

@@ -133,7 +133,7 @@ class TermCounts:
 
 
 def _size(question: Question) -> int:
-    return 1 + sum(who.size for who in question) // IDLE_VALUES
+    return 1 + sum(selection.size for selection in question) // IDLE_VALUES
 
 
 MAX_COMPARISONS: Final = 64

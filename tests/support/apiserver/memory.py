@@ -249,7 +249,7 @@ class World:
         return self
 
     def terminate(self, *pods):
-        """Let somebody delete pods, which end in their own time."""
+        """Delete pods, which terminate until they are removed by `reap`."""
         for name in pods:
             self.pod(name)["metadata"]["deletionTimestamp"] = edge.format_time(self.now)
         return self

@@ -443,7 +443,7 @@ class _Played:
         for api, story in self._jobs:
             job = self._player.onlooker.find(story.kind, api.namespace, story.name) or {}
             kept = left.pop((api.namespace, story.name), [])
-            # A job may end before the Services of its pods are created: nobody waits for them.
+            # A job may end before the Services of its pods are created, which it does not await.
             services = {one.replace("Pod ", "Service ") for one in kept if one.startswith("Pod ")}
             kept = [one for one in kept if one not in services]
             if story.fate == "again":
