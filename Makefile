@@ -72,7 +72,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install controlplane demo test test-all test-full unit nightly mutants faults hostile e2e \
 	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh docs bench trace \
-	deploy undeploy image publish release helm promtool cosign local-up local-down constraints clean
+	deploy undeploy image publish release helm promtool cosign local-up local-down constraints \
+	debian-pins clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -192,6 +193,9 @@ undeploy: install ## take the operator away; CRDs and jobs stay
 image: install ## build the operator's image: IMAGE=REGISTRY/NAME:TAG ENGINE=docker|podman|buildah|none
 	@$(BIN)/python tools/release image --image '$(IMAGE)' --engine '$(ENGINE)' \
 		--base '$(BASE)' --machine '$(MACHINE)'
+
+debian-pins: install ## pin the newest packages of Debian for the image
+	@$(BIN)/python tools/release debian-pins
 
 publish: install ## build and push it for amd64 and arm64, sign, release: REGISTRY=... NAME=muster
 	@$(BIN)/python tools/release publish --registry '$(REGISTRY)' --name '$(NAME)' \

@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3249,
-    "tests": 71171,
-    "tools": 2586,
+    "tests": 71184,
+    "tools": 2668,
 }
 
 

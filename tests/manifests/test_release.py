@@ -17,6 +17,7 @@ from types import ModuleType
 
 import bundle
 import chart
+import debian
 import gotools
 import image
 import pytest
@@ -50,6 +51,18 @@ def test_what_names_no_image_is_refused(text: str) -> None:
     """With what to write; nothing is made without one."""
     with pytest.raises(ReleaseError, match=r"IMAGE is not set|is no name of an image"):
         Image.read(text)
+
+
+def test_packages_of_the_image_have_digests_for_both_machines() -> None:
+    """One version of each; a line of another form would be left out of the image."""
+    machines: dict[tuple[str, str], set[str]] = {}
+    for line in (ROOT / debian.PINS).read_text().splitlines():
+        if not line.startswith("#"):
+            name, version, machine, sha256, sha1 = line.split(" ")
+            assert re.fullmatch(r"[0-9a-f]{64} [0-9a-f]{40}", f"{sha256} {sha1}")
+            machines.setdefault((name, version), set()).add(machine)
+    assert len(machines) == len({name for name, _ in machines}) > 0
+    assert all(there in ({"all"}, {"amd64", "arm64"}) for there in machines.values())
 
 
 def test_the_manifests_name_an_image_that_says_what_to_do() -> None:

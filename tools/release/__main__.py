@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bundle
+import chart
+import debian
 import gotools
 import image
 import sbom
@@ -39,6 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     program = parts.add_parser("program", help="build a program into the user's cache")
     program.add_argument("name", choices=gotools.PROGRAMS)
     program.set_defaults(run=_program)
+    pins = parts.add_parser("debian-pins", help="pin the newest packages of Debian for the image")
+    pins.set_defaults(run=_pins)
     install = parts.add_parser("install", help="print all that an installation is")
     release = parts.add_parser("release", help="write the files of a release")
     for part in (install, release):
@@ -72,6 +76,11 @@ def _program(args: argparse.Namespace) -> int:
     if not gotools.find(args.name):
         gotools.build(args.name)
     print(gotools.find(args.name))
+    return 0
+
+
+def _pins(_: argparse.Namespace) -> int:
+    debian.update(chart.ROOT / debian.PINS)
     return 0
 
 
