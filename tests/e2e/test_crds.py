@@ -82,18 +82,6 @@ def job(name: str, version: str = "v1", **spec: Any) -> dict[str, Any]:
     }
 
 
-def worker(**fields: Any) -> dict[str, Any]:
-    """Return a map of replica specs whose worker differs by these fields."""
-    return {"Worker": {**WORKER, **fields}}
-
-
-def container(**fields: Any) -> dict[str, Any]:
-    """Return a map of replica specs whose worker's container differs by these fields."""
-    replica = copy.deepcopy(WORKER)
-    replica["template"]["spec"]["containers"][0] |= fields
-    return {"Worker": replica}
-
-
 def test_what_people_paste_is_accepted(api: Api, tmp_path: Path) -> None:
     """Nulls, metadata that no pod inherits, roles in lower case, two chiefs."""
     replica = copy.deepcopy(WORKER)
@@ -133,56 +121,6 @@ def test_the_lists_of_a_template_are_told_apart_as_a_pods_are(api: Api) -> None:
     known = [path for path in job if path in pod and "ownerReferences" not in path]
     assert {path: job[path] for path in known} == {path: pod[path] for path in known}
     assert sum(job[path][0] == "map" for path in known) > 20
-
-
-MISTAKES = [
-    ({"tfReplicaSpecs": worker(replicas=-1)}, "should be greater than or equal to 0"),
-    (
-        {"tfReplicaSpecs": container(env=[{"name": "A"}, {"name": "A"}])},
-        'template.spec.containers[0].env[1]: Duplicate value: {"name":"A"}',
-    ),
-]
-"""Those that tests/corpus does not have."""
-
-
-@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
-@pytest.mark.parametrize(("spec", "said"), MISTAKES)
-def test_a_mistake_is_told_at_apply(
-    api: Api, version: str, spec: dict[str, Any], said: str
-) -> None:
-    """In every version, with the field and what to write instead."""
-    assert said in refusal(api, job("mistake", version=version, **spec))
-
-
-def of_kind(kind: str, name: str = "mistake", **spec: Any) -> dict[str, Any]:
-    """Return a job of that kind with this spec."""
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-
-
-NONE = {**WORKER, "replicas": 0}
-MISTAKES_OF_KINDS = [
-    ("PaddleJob", {"paddleReplicaSpecs": {"worker": NONE}}, "Worker must be at least 1"),
-    (
-        "PaddleJob",
-        {"paddleReplicaSpecs": {"Master": NONE, "Worker": WORKER}},
-        "Master must be at least 1",
-    ),
-    ("TFJob", {"tfReplicaSpecs": {"PS": WORKER, "Worker": NONE}}, "Worker must be at least 1"),
-    ("JAXJob", {"jaxReplicaSpecs": {"Worker": NONE}}, "Worker must be at least 1"),
-]
-
-
-@pytest.mark.parametrize(("kind", "spec", "said"), MISTAKES_OF_KINDS)
-def test_a_mistake_of_a_kind_is_told_at_apply(
-    api: Api, kind: str, spec: dict[str, Any], said: str
-) -> None:
-    """What only this kind demands, with what to write instead."""
-    assert said in refusal(api, of_kind(kind, **spec))
 
 
 def test_a_queue_can_be_set_and_taken_away_but_not_changed(api: Api) -> None:
@@ -304,7 +242,7 @@ def test_sum_of_replicas_is_limited_at_apply(api: Api, version: str) -> None:
 
 def test_job_above_the_limit_stays_writable(api: Api) -> None:
     """A job that was stored before the limit can be changed, except to another such number."""
-    many = job("older", tfReplicaSpecs=worker(replicas=60_000))
+    many = job("older", tfReplicaSpecs={"Worker": {**WORKER, "replicas": 60_000}})
     with changed_crd(api, TFJOBS, lax):
         while refusal(api, many):
             time.sleep(0.05)
