@@ -34,8 +34,8 @@ pytestmark = pytest.mark.e2e
 class Past:
     """What was seen of the jobs of one example, and where it was."""
 
-    def __init__(self, sights: list[Sight], api: Api, since: Mapping[str, str]) -> None:
-        """Sort it; `since` are the revisions of the kinds that are asked for later."""
+    def __init__(self, sights: list[Sight], api: Api, since: str) -> None:
+        """Sort it; `since` is the revision from which autoscalers are asked for later."""
         self.sights = sights
         self.api = api
         self._since = since
@@ -50,9 +50,9 @@ class Past:
         """Return each status of a job that was seen."""
         return [s.status for s in self.sights if isinstance(s, JobSight) and s.name == job]
 
-    def objects(self, kind: str) -> list[Json]:
-        """Return every version of the objects of a kind."""
-        return self.api.history(kind, self._since[kind])
+    def autoscalers(self) -> list[Json]:
+        """Return every version of the autoscalers."""
+        return self.api.history("HorizontalPodAutoscaler", self._since)
 
     def runs(self, job: str) -> tuple[float, float]:
         """Return when its first pod came to a node, and when its last one left."""
@@ -61,7 +61,6 @@ class Past:
         return min(s.start for s in found), max(s.end or 0.0 for s in found)
 
 
-WATCHED = ("HorizontalPodAutoscaler", "ConfigMap")
 RESUME = ("patch", "tfjob", "suspended", "--type=merge", "-p")
 RESUMED = '{"spec":{"runPolicy":{"suspend":false}}}'
 
@@ -71,7 +70,7 @@ async def follow(api: Api, path: Path) -> Past:
 
     That kubectl applies them as they are is told of those that the demo shows.
     """
-    since = {kind: api.revision(kind) for kind in WATCHED}
+    since = api.revision("HorizontalPodAutoscaler")
     watch = history.Watch(api.cluster, api.namespace, time.monotonic())
     async with watch:
         played = demo.Show(api.cluster, watch, namespace=api.namespace)
@@ -113,12 +112,6 @@ def together_once(past: Past, job: str) -> None:
     starts = [stay.start for stay in past.of(job)]
     _, end = past.runs(job)
     assert max(starts) <= end
-
-
-def simple(past: Past) -> None:
-    """Two workers start together."""
-    assert len(past.of("simple")) == 2
-    together_once(past, "simple")
 
 
 def gang_waits(past: Past) -> None:
@@ -247,45 +240,11 @@ def limits(past: Past) -> None:
     assert [pod["metadata"]["name"] for pod in past.api.list("Pod")] == ["too-often-worker-0"]
 
 
-def all_workers(past: Past) -> None:
-    """All three have succeeded."""
-    assert [stay.ending for stay in past.of("all-workers")] == ["Succeeded"] * 3
-
-
-def dynamic_workers(past: Past) -> None:
-    """Both workers fail, the chief's success is the job's, the server is taken away."""
-    endings = {stay.pod.removeprefix("dynamic-workers-"): stay for stay in past.of(DYNAMIC)}
-    assert {pod: stay.ending for pod, stay in endings.items()} == {
-        "chief-0": "Succeeded",
-        "ps-0": "Deleted",
-        "worker-0": "Failed",
-        "worker-1": "Failed",
-    }
-    assert past.statuses(DYNAMIC)[-1].state == "Succeeded"
-
-
-DYNAMIC = "dynamic-workers"
-
-
-def min_available(past: Past) -> None:
-    """Two must start together; here all four have a place."""
-    gangs = [s.gang for s in past.statuses("min-available") if s.gang]
-    assert {gang.min_member for gang in gangs} == {2}
-    assert len(past.of("min-available")) == 4
-
-
-def min_of_roles(past: Past) -> None:
-    """Have a master and two workers start together; here all five have a place."""
-    gangs = [s.gang for s in past.statuses("pytorch-min-available") if s.gang]
-    assert {gang.min_member for gang in gangs} == {3}
-    assert len(past.of("pytorch-min-available")) == 5
-
-
 def scaled(job: str, bounds: tuple[int, int], pods: int) -> Callable[[Past], None]:
     """Return the test of a job that has an autoscaler for as long as it runs."""
 
     def says(past: Past) -> None:
-        specs = [scaler["spec"] for scaler in past.objects("HorizontalPodAutoscaler")]
+        specs = [scaler["spec"] for scaler in past.autoscalers()]
         assert {(spec["minReplicas"], spec["maxReplicas"]) for spec in specs} == {bounds}
         assert {spec["scaleTargetRef"]["name"] for spec in specs} == {job}
         assert not past.api.list("HorizontalPodAutoscaler")
@@ -295,34 +254,8 @@ def scaled(job: str, bounds: tuple[int, int], pods: int) -> Callable[[Past], Non
     return says
 
 
-def servers(past: Past) -> None:
-    """Two servers succeed, and with them the job; the trainers are taken away."""
-    endings = {stay.pod: stay.ending for stay in past.of("paddle-servers")}
-    assert endings == {
-        f"paddle-servers-{role}-{index}": ending
-        for role, ending in (("master", "Succeeded"), ("worker", "Deleted"))
-        for index in (0, 1)
-    }
-
-
-def hosts(job: str) -> Callable[[Past], None]:
-    """Return the test of an MPIJob whose hosts are listed in hydra's form."""
-
-    def says(past: Past) -> None:
-        led(job, 3)(past)
-        (lines,) = {
-            config["data"]["hostfile"]
-            for config in past.objects("ConfigMap")
-            if config["metadata"]["name"] == f"{job}-config"
-        }
-        start, end = f"{job}-worker-", f".{job}.{past.api.namespace}.svc:2"
-        assert lines.splitlines() == [f"{start}{index}{end}" for index in (0, 1)]
-
-    return says
-
-
 SAYS: Mapping[str, Callable[[Past], None]] = {
-    "tfjob-simple": simple,
+    "tfjob-simple": together("simple", 2),
     "tfjob-gang-waits": gang_waits,
     "tfjob-ps-worker-gpu": ps_worker_gpu,
     "tfjob-exit-code": exit_code,
@@ -333,27 +266,27 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-gang-restart": gang_restart,
     "tfjob-suspend": suspended,
     "tfjob-limits": limits,
-    "tfjob-all-workers": all_workers,
-    "tfjob-dynamic-workers": dynamic_workers,
-    "tfjob-min-available": min_available,
+    "tfjob-all-workers": together("all-workers", 3),
+    "tfjob-dynamic-workers": together("dynamic-workers", 4),
+    "tfjob-min-available": together("min-available", 4),
     "pytorchjob-simple": together("pytorch-simple", 3),
     "pytorchjob-one-service": together("pytorch-one-service", 4),
     "pytorchjob-topology": on_one_node,
     "pytorchjob-slices": in_slices,
-    "pytorchjob-min-available": min_of_roles,
+    "pytorchjob-min-available": together("pytorch-min-available", 5),
     "pytorchjob-elastic": together("pytorch-elastic", 3),
     "pytorchjob-autoscaled": scaled("pytorch-autoscaled", (2, 4), 2),
     "xgboostjob-simple": together("xgboost-simple", 3),
     "paddlejob-simple": together("paddle-simple", 2),
     "paddlejob-elastic": scaled("paddle-elastic", (2, 6), 3),
-    "paddlejob-servers": servers,
+    "paddlejob-servers": together("paddle-servers", 4),
     "jaxjob-simple": together("jax-simple", 2),
     "mpijob-v1": led("mpi-v1", 3),
     "mpijob-v2beta1": led("mpi-v2beta1", 3),
     "mpijob-launcher-as-worker": led("mpi-launcher-as-worker", 2),
     "mpijob-wait-for-workers": led("mpi-wait-for-workers", 3),
-    "mpijob-intel": hosts("mpi-intel"),
-    "mpijob-mpich": hosts("mpi-mpich"),
+    "mpijob-intel": led("mpi-intel", 3),
+    "mpijob-mpich": led("mpi-mpich", 3),
 }
 ALONE = frozenset(
     {"tfjob-gang-waits", "tfjob-ps-worker-gpu", "tfjob-queue-priority", "tfjob-never-fits"}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of every sort on a real API server: done, suspended, scaled, deleted.
+"""Jobs of every sort on a real API server: scaled, deleted, and under pod security.
 
-How they fail is told in test_faults.
+How they end is told in test_examples, how they are suspended in test_kueue.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from support.builders.job_kinds import SORTS
 from support.e2e.harness import (
     Api,
     Json,
-    condition,
-    condition_types,
-    node_of,
     nothing_left,
     of_job,
     phase_of,
 )
-from support.e2e.kinds import BATCH, LAUNCHED, active, called, finish, job, size
+from support.e2e.kinds import LAUNCHED, active, called, job, size
 
 pytestmark = pytest.mark.e2e
 
 OVERLAY = "mpi"
-LIFE = [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -42,62 +38,6 @@ def started(api: Api, **fields: str) -> None:
     for sort in SORTS:
         api.wait_pods(size(sort), "Running", called(sort))
         api.wait_condition(called(sort), "Running", of=sort)
-
-
-def suspend(api: Api, sort: str, name: str, *, so: bool) -> None:
-    """Suspend a job, or resume it."""
-    api.patch(sort, name, {"spec": {"runPolicy": {"suspend": so}}})
-
-
-def test_jobs_run_as_gangs_and_succeed(shared_api: Api) -> None:
-    """All pods on nodes at once, with their services; the conditions tell the same story."""
-    api = shared_api
-    started(api)
-    services = set()
-    for sort in SORTS:
-        pods = api.pods(called(sort))
-        assert all(map(node_of, pods)), sort
-        assert api.get("PodGroup", called(sort))["spec"]["minMember"] == size(sort), sort
-        if SORTS[sort].pods.services:
-            services |= {pod["metadata"]["name"] for pod in pods}
-    services |= {called(sort) for sort in BATCH}
-    api.wait("Service", lambda found: set(found) == services, what=f"services {services}")
-    for sort in SORTS:
-        finish(api, sort, called(sort))
-    for sort in SORTS:
-        found = api.wait_condition(called(sort), "Succeeded", of=sort)
-        assert condition_types(found) == LIFE, sort
-        assert found["status"]["state"] == "Succeeded"
-        assert found["status"]["completionTime"]
-    api.wait("PodGroup", lambda groups: not groups)
-
-
-def test_suspended_and_resumed(shared_api: Api) -> None:
-    """Everything is taken down, counted as gone when it is, and built anew."""
-    api = shared_api
-    started(api)
-    before = {pod["metadata"]["uid"] for pod in api.pods()}
-    for sort in SORTS:
-        suspend(api, sort, called(sort), so=True)
-    for sort in SORTS:
-        found = api.wait_job(
-            called(sort),
-            lambda seen: condition(seen, "Suspended") == "True" and not any(active(seen).values()),
-            of=sort,
-        )
-        assert condition(found, "Running") == "False", sort
-        assert not api.pods(called(sort)), sort
-    lasting = {called(sort) for sort in BATCH}
-    api.wait("Service", lambda services: set(services) == lasting)
-    api.wait("PodGroup", lambda groups: not groups)
-    for sort in SORTS:
-        suspend(api, sort, called(sort), so=False)
-    for sort in SORTS:
-        pods = api.wait_pods(size(sort), "Running", called(sort))
-        assert not before & {pod["metadata"]["uid"] for pod in pods}, sort
-        found = api.wait_condition(called(sort), "Running", of=sort)
-        steps = [("Created", "True"), ("Suspended", "False"), ("Running", "True")]
-        assert condition_types(found) == steps, sort
 
 
 def test_running_jobs_are_scaled(shared_api: Api) -> None:
@@ -161,7 +101,7 @@ def test_deleted_jobs_leave_nothing(shared_api: Api) -> None:
         api.wait_condition(called(sort, "held"), "Running", of=sort)
         api.wait_condition(called(sort, "late"), "Suspended", of=sort)
         api.create(job(sort, called(sort, "new"), run="forever"))
-        suspend(api, sort, called(sort, "held"), so=True)
+        api.patch(sort, called(sort, "held"), {"spec": {"runPolicy": {"suspend": True}}})
         for what in ("run", "held", "late", "new"):
             api.delete(sort, called(sort, what))
     nothing_left(api)
