@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10962,
     "store": 3249,
-    "tests": 71184,
+    "tests": 70690,
     "tools": 2668,
 }
 

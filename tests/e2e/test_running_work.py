@@ -27,7 +27,6 @@ from support.e2e.harness import (
     tfjob,
     verdict,
 )
-from support.e2e.kinds import job
 from support.e2e.lost_nodes import FENCES, HOLD, READY, fence, silence
 from support.e2e.statuses import Lag
 
@@ -39,7 +38,6 @@ NODE_SECONDS, CLUSTER_SECONDS, WATCH_SECONDS = (190, 300, 200) if REAL else [HOL
 """Seconds for which a node is silent, for which all are, and without any reaction afterwards."""
 
 ENDS = "local.muster.kubeflow.org/end-seconds"
-RESTART = "muster.kubeflow.org/restart"
 MANY, WHOLE_AGAIN = 80, 30.0
 """Members on a node that falls silent, and seconds from its fence until all run elsewhere."""
 
@@ -55,9 +53,7 @@ def deleted(api: Api, since: str) -> set[str]:
     return {p["metadata"]["name"] for p in pods if "deletionTimestamp" in p["metadata"]}
 
 
-def wait_complete(
-    api: Api, name: str, before: dict[str, str], replaced: set[str], of: str = "TFJob"
-) -> None:
+def wait_complete(api: Api, name: str, before: dict[str, str], replaced: set[str]) -> None:
     """Wait until all pods of a job run, those that are `replaced` with other uids."""
 
     def complete(pods: dict[str, Json]) -> bool:
@@ -67,19 +63,14 @@ def wait_complete(
         return running and mine.keys() == before.keys() and fresh == replaced
 
     api.wait("Pod", complete, what=f"{name} is complete")
-    api.wait_job(name, lambda found: verdict(found).get("state") == "Running", of=of)
+    api.wait_job(name, lambda found: verdict(found).get("state") == "Running")
 
 
-def start(
-    api: Api,
-    name: str,
-    annotations: dict[str, str] | None = None,
-    of_pods: dict[str, str] | None = None,
-) -> dict[str, str]:
+def start(api: Api, name: str, of_pods: dict[str, str] | None = None) -> dict[str, str]:
     """Start a gang of four workers that run forever; return their uids by name."""
-    body = tfjob(name, workers=4, run="forever", annotations=of_pods, restart_policy="OnFailure")
-    body["metadata"]["annotations"] = annotations or {}
-    api.create(body)
+    api.create(
+        tfjob(name, workers=4, run="forever", annotations=of_pods, restart_policy="OnFailure")
+    )
     api.wait_pods(4, "Running", name)
     api.wait_job(name, lambda found: verdict(found).get("state") == "Running")
     return uids(api, name)
@@ -174,46 +165,6 @@ def test_lost_member_is_rejected_by_no_node_more_than_twice(
     events = api.wait_events("PodRejected", "gang", count=len(rejected))
     for node in counts:
         assert any(f"Node {node} rejected pod gang-worker-2" in it["message"] for it in events)
-
-
-@pytest.mark.full
-def test_drained_member_of_a_collective_restarts_its_peers_and_nothing_else(
-    api: Api, start_operator: StartOperator
-) -> None:
-    """With `restart: gang` the peers of an evicted member are replaced together with it."""
-    start_operator()
-    add_nodes(api, {"cpu": "8"})
-    other = start(api, "other")
-    before = start(api, "gang", {RESTART: "gang"})
-    since, began = api.revision("Pod"), time.monotonic()
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": "gang-worker-2"},
-    }
-    api.send("POST", api.path("Pod", "gang-worker-2", "eviction"), eviction)
-    wait_complete(api, "gang", before, set(before))
-    print(f"complete {time.monotonic() - began:.1f} s after the eviction, 3 peers deleted")
-    assert deleted(api, since) == before.keys()
-    assert uids(api, "other") == other
-
-
-@pytest.mark.full
-def test_failed_worker_of_an_mpijob_is_replaced_alone(
-    api: Api, start_operator: StartOperator
-) -> None:
-    """Under OnFailure the launcher and the other workers go on."""
-    start_operator(overlay="mpi")
-    add_nodes(api, {"cpu": "8"})
-    api.create(job("MPIJob-v2beta1", "gang", run="forever", workers=3, restart_policy="OnFailure"))
-    api.wait_pods(4, "Running", "gang")
-    before, since, began = uids(api, "gang"), api.revision("Pod"), time.monotonic()
-    # As a kubelet does at the shutdown of its node; other failures restart the container.
-    status = {"phase": "Failed", "reason": "Terminated", "message": "node shutdown"}
-    api.patch("Pod", "gang-worker-1", {"status": status}, "status")
-    wait_complete(api, "gang", before, {"gang-worker-1"}, of="MPIJob-v2beta1")
-    print(f"complete {time.monotonic() - began:.1f} s after the failure, 1 pod deleted")
-    assert deleted(api, since) <= {"gang-worker-1"}
 
 
 @pytest.mark.parametrize("way", FENCES)

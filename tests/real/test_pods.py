@@ -324,27 +324,3 @@ def nodes(there: Cluster) -> list[str]:
     if not there.extra.nodes:
         pytest.skip("needs nodes of this machine")
     return [f"real-{number + 1}" for number in range(there.extra.nodes)]
-
-
-def cores(api: Api, node: str) -> int:
-    """Return how many cores a node has."""
-    return int(api.get("/api/v1/nodes", node)["status"]["allocatable"]["cpu"])
-
-
-def test_a_gang_waits_for_room_and_starts_whole(api: Api, image: str, nodes: list[str]) -> None:
-    """With room for two of three none starts, and what is short is said."""
-    size = cores(api, nodes[0])
-    for node in nodes:
-        api.create(filler(f"fills-{node}", image, node, f"{size * 500}m"))
-    api.wait_pods(len(nodes), "Running")
-    asks = {"requests": {"cpu": f"{size * 400}m"}}
-    api.create(pytorchjob("three", image, MEET, resources=asks))
-    job = api.wait_job(
-        "three",
-        lambda job: job.get("status", {}).get("gang", {}).get("message"),
-        of="PyTorchJob",
-    )
-    assert "cpu" in job["status"]["gang"]["message"]
-    assert all("nodeName" not in pod["spec"] for pod in api.pods("three"))
-    api.delete("Pod", f"fills-{nodes[0]}", grace=0)
-    api.wait_condition("three", "Succeeded", of="PyTorchJob")

@@ -6,19 +6,8 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from datetime import datetime
 
-from support.e2e.harness import Api, Json, Operator, tfjob
-
-
-def seconds(text: str) -> float:
-    """Return an RFC 3339 time as seconds since the epoch."""
-    return datetime.fromisoformat(text).timestamp()
-
-
-def counted(job: Json, field: str, role: str = "Worker") -> int:
-    """Return a number of a role's status."""
-    return int(job.get("status", {}).get("replicaStatuses", {}).get(role, {}).get(field, 0))
+from support.e2e.harness import Api, Operator, tfjob
 
 
 def created_pods(operator: Operator) -> int:
