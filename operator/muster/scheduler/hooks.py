@@ -329,7 +329,10 @@ class Rules:
         return total
 
     def regions(self, ask: Ask) -> Iterator[Within]:
-        """Yield where to try the gang, best first; what leaves a role no node is left out."""
+        """Yield where to try the gang, best first.
+
+        What leaves no node to roles that the gang needs for its minimum is left out.
+        """
         answers = (answer(ask) for answer in self._asked["regions"])
         lists = [regions for regions in answers if regions is not None]
         if not lists:
@@ -344,7 +347,9 @@ class Rules:
                     key = tasks.pod_set.shape
                     if region.shapes is None or key in region.shapes:
                         within[key] = within.get(key, region.nodes) & region.nodes
-            if all(nodes.any() for nodes in within.values()):
+            none = {shape for shape, nodes in within.items() if not nodes.any()}
+            without = [tasks for tasks in ask.gang.tasks if tasks.pod_set.shape in none]
+            if not without or ask.gang.minimum_of(without) <= 0:
                 yield within
 
 

@@ -80,12 +80,13 @@ class Party:
     def allows(self, nodes: BoolArray) -> bool:
         """Return whether (N,) nodes lie in one domain of the required level, if one is required.
 
-        Levels do not always nest: a rack may lie in two zones, or have nodes without a zone.
+        Levels do not always nest: a rack may lie in two zones, or have nodes without a zone. No
+        nodes at all are the place of a role that an elastic gang can do without.
         """
         if not self.asked.required:
             return True
         inside = self.levels[-1].domains.domain[nodes]
-        return len(inside) > 0 and inside[0] >= 0 and bool((inside == inside[0]).all())
+        return not len(inside) or bool(inside[0] >= 0 and (inside == inside[0]).all())
 
     def has(self, pod_set: PodSet) -> bool:
         """Say whether the pod set is one of its own."""
