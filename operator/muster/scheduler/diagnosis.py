@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -62,7 +63,7 @@ def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) ->
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
     # Equal gangs get the same explanation, as long as nothing has changed.
-    key = (session.room.state, tasks.pod_set.shape, tasks.left, _parts(demand))
+    key = (session.room.state, tasks.pod_set.shape, tasks.left, _parts(gang, demand))
     kept = session.caches.explanations.get(key)
     # What is in the way may have been seen behind tasks that were taken back.
     if kept is None or kept[0] is not found:
@@ -74,9 +75,9 @@ def _explanation(
     session: Session, ask: Ask, demand: Demand, tasks: PodSetState, found: Obstacles
 ) -> Explanation:
     """Return why these tasks did not all fit, with the amounts that they lack."""
-    ask = replace(ask, unreserved=True)
+    ask, gang = replace(ask, unreserved=True), ask.gang
     short = shortage(session, demand)
-    reason = _hopeless(session, demand)
+    reason = _hopeless(session, gang, demand)
     if reason is None:
         reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
     count = next((count for pod_set, count in demand if pod_set is tasks), 0) or tasks.left
@@ -192,20 +193,20 @@ def _excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, in
     }
 
 
-def _hopeless(session: Session, demand: Demand) -> Reason | None:
-    """Return why the tasks would not fit if nothing ran, or None if they might."""
-    key = _parts(demand)
-    return cached(session.caches.hopeless, key, lambda: _hopelessness(session, demand))
+def _hopeless(session: Session, gang: GangState, demand: Demand) -> Reason | None:
+    """Return why the tasks of the gang would not fit if nothing ran, or None if they might."""
+    key, lacks = _parts(gang, demand), gang.lacks()
+    return cached(session.caches.hopeless, key, lambda: _hopelessness(session, demand, lacks))
 
 
-def _parts(demand: Demand) -> Parts:
+def _parts(gang: GangState, demand: Demand) -> Parts:
     """Return all of the tasks that tells whether, and why, they do not fit."""
-    return tuple([(t.pod_set.shape, n, t.coming, len(t.pod_set.held)) for t, n in demand])
+    rows = [(t.pod_set.shape, n, t.coming, len(t.pod_set.held)) for t, n in demand]
+    return tuple(gang.lacks().items()), tuple(rows)
 
 
-def _hopelessness(session: Session, demand: Demand) -> Reason | None:
-    missing = 0
-    reason = None
+def _hopelessness(session: Session, demand: Demand, lacks: Mapping[str, int]) -> Reason | None:
+    missing, reason, fitting = 0, None, Counter[str]()
     # What the gang holds already does not become free for the rest of it.
     demand = [(tasks, count + len(tasks.pod_set.held)) for tasks, count in demand]
     for tasks, count in demand:
@@ -219,7 +220,9 @@ def _hopelessness(session: Session, demand: Demand) -> Reason | None:
         missing += max(count - empty.capacity, 0)
         # Tasks that other roles could give instead count for what is missing.
         missing -= max(min(empty.capacity, tasks.coming + len(tasks.pod_set.held)) - count, 0)
-    if missing > 0:
+        fitting[tasks.pod_set.role] += empty.capacity - len(tasks.pod_set.held)
+    # No other role stands in for one with a minimum of its own.
+    if missing > 0 or any(fits < lacks.get(role, 0) for role, fits in fitting.items()):
         return reason
     if any(tasks.coming + len(tasks.pod_set.held) > count for tasks, count in demand):
         return None  # other tasks of the gang could make up its minimum
@@ -317,7 +320,7 @@ def stuck(session: Session, gang: GangState) -> bool:
         return True
     limit = session.rules.admissible(gang, gang.lacking())
     above = limit is not None and not limit.reason.ever_possible
-    return above or _hopeless(session, demand) is not None
+    return above or _hopeless(session, gang, demand) is not None
 
 
 def _empty(session: Session, tasks: PodSetState) -> Empty:
@@ -413,7 +416,7 @@ def _missing_for(session: Session, ask: Ask, tasks: PodSetState, count: int, res
 def _members_that_fit(
     session: Session, ask: Ask, tasks: PodSetState, count: int, found: Obstacles
 ) -> str:
-    """Return how many of the tasks fit, and which nodes would hold the others."""
+    """Return how many of the tasks fit, and which nodes would hold the rest."""
     role = tasks.pod_set.role or "pod"
     roles = role if count == 1 or role.endswith("s") else f"{role}s"
     fitting = min(int(session.fit(ask, tasks).capacity.sum()), count)
@@ -430,8 +433,14 @@ def _members_that_fit(
         f"{amount(resource, most * _asked(session, tasks, resource))} free {resource}"
         for resource, _ in sorted(found.lacking.items(), key=_prominence, reverse=True)
     )
-    needed = "node with {} is needed" if nodes == 1 else "nodes with {} are needed"
-    return f"{fits}; {nodes} more {needed.format(amounts)}"
+    needed = "is needed" if nodes == 1 else "are needed"
+    # Another mix of roles may do with fewer nodes.
+    needed = "would hold the rest" if _has_other_mixes(ask.gang) else needed
+    return f"{fits}; {nodes} more {'node' if nodes == 1 else 'nodes'} with {amounts} {needed}"
+
+
+def _has_other_mixes(gang: GangState) -> bool:
+    return len(gang.tasks) > 1 and gang.is_elastic
 
 
 def _prominence(item: tuple[str, int]) -> tuple[int, bool, str]:

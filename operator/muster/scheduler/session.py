@@ -39,8 +39,8 @@ from muster.scheduler.ways import Ways
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-Parts = tuple[tuple[int, int, int, int], ...]
-"""Of each role: its shape, and its missing, coming and held tasks."""
+Parts = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, int, int, int], ...]]
+"""What roles lack of their own minimums; of each role its shape, missing, coming, held tasks."""
 Explanation = tuple[Obstacles, Refusal, str, Mapping[str, int]]
 """Obstacles, the refusal for them, its summary, and what is short."""
 JobOrder = tuple[Order, float, str, str]

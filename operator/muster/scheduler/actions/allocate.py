@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -427,15 +428,17 @@ def short(session: Session, ask: Ask, demand: Demand) -> PodSetState | None:
 
     `demand`: what would make it just whole.
     """
-    possible = 0
-    first = None
+    first, fitting = None, Counter[str]()
     for tasks, count in demand:
         fit = session.fit(ask, tasks, future=session.counts_ending(ask))
         capacity = int(fit.capacity.sum())
-        possible += min(capacity, tasks.coming)
+        fitting[tasks.pod_set.role] += min(capacity, tasks.coming)
         if capacity < count and first is None:
             first = tasks
-    return first if possible < ask.gang.need else None
+    lacks = ask.gang.lacks()
+    # No other role stands in for one with a minimum of its own.
+    scarce = any(fits < lacks.get(role, 0) for role, fits in fitting.items())
+    return first if scarce or fitting.total() < ask.gang.need else None
 
 
 def _may_evaluate(session: Session, ask: Ask) -> bool:
