@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3694,
     "muster": 1127,
     "runtime": 2311,
-    "scheduler": 10980,
+    "scheduler": 10983,
     "store": 3249,
     "tests": 70690,
     "tools": 2668,

@@ -104,6 +104,9 @@ def _together(session: Session, ask: Ask, parties: Sequence[Party]) -> Iterator[
             for party in parties
             if any(count for _, count in party.demand) or (party.asked.required and party.tasks)
         ]
+    if not parties:
+        yield ()
+        return
     if len(parties) == 1:
         shapes = None if len(parties[0].pod_sets) == len(gang.spec.pod_sets) else parties[0].shapes
         for nodes in _places(session, ask, parties[0]):
@@ -118,7 +121,7 @@ def _together(session: Session, ask: Ask, parties: Sequence[Party]) -> Iterator[
     # What is merely preferred must not be the reason why nothing is found.
     strict = [party for party in parties if party.asked.required]
     if len(strict) < len(parties):
-        yield from _together(session, ask, strict) if strict else ((),)
+        yield from _together(session, ask, strict)
 
 
 def _combinations(
