@@ -116,7 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="It only reads. Flags of `muster run` that name the cluster or its policy count.",
     )
     page.add_argument("--cluster", default="live", metavar="FILE", help=_SNAPSHOT)
-    page.add_argument("--port", type=int, default=8083, help="of 127.0.0.1 (8083); 0: any")
+    port = arguments.up_to(65535)
+    page.add_argument("--port", type=port, default=8083, help="of 127.0.0.1 (8083); 0: any")
     page.set_defaults(run=_dashboard, run_flags=True)
     arguments.add_to(subparsers)
     _add_doctor(subparsers)
@@ -357,7 +358,7 @@ def _ask(args: argparse.Namespace) -> int:
         if asyncio.iscoroutine(answer):
             answer = loops.run(answer)
     except (FlagError, arguments.ArgumentError, *questions.FAILURES) as error:
-        output.complain(str(error))
+        output.complain(questions.live.explained(error))
         return 2
     output.write(answer.text)
     if answer.complaint:
@@ -375,7 +376,7 @@ def _dashboard(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 0
     except (FlagError, *questions.FAILURES) as error:
-        output.complain(str(error))
+        output.complain(questions.live.explained(error))
         return 2
     return 0
 

@@ -395,7 +395,7 @@ def test_a_read_that_hangs_costs_nothing_else(ask):
 
     there = {**installed(), f"{APPS}/deployments": [deployment(ready=0)]}
     _, found = ask(Slow(there))
-    assert "ask again: no answer came (TimeoutError)" in {one["cure"] for one in found}
+    assert "ask again: no answer came: TimeoutError" in {one["cure"] for one in found}
     assert "is ready" in found[0]["what"]
 
 

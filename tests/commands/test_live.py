@@ -96,3 +96,55 @@ def test_a_cluster_that_is_none(tmp_path, capsys):
     file.write_text("apiVersion: v1\nkind: Config\n")
     assert cli.main(["top", f"--kubeconfig={file}"]) == 2
     assert capsys.readouterr().err.startswith("muster: no connection to a cluster")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ApiError(401, "Unauthorized", "Unauthorized", None),
+            (
+                "the API server does not accept your credentials: Unauthorized; "
+                "log in again, or give --context or --kubeconfig"
+            ),
+        ),
+        (FileNotFoundError(2, "No such file", "/absent"), "/absent: No such file"),
+        (TimeoutError(), "no answer came: TimeoutError"),
+    ],
+)
+def test_failed_requests_and_files_are_errors_that_name_the_object(error, told):
+    """The error message names the object and what to do, also where the error has no text."""
+    assert live.explained(error) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("explain x --cluster {file}", "muster: {file}: not JSON"),
+        ("simulate --replay {file}", "muster: {file}: not JSON"),
+        ("dashboard --cluster {file}", "muster: {file}: not JSON"),
+        ("simulate --replay {file}.none", "muster: {file}.none: No such file or directory"),
+        ("render -f {file}.none", "muster render: {file}.none: No such file or directory"),
+        ("snapshot --from bogus", "muster: bogus/debug/snapshot is not a URL"),
+        (
+            "top --kubeconfig {file}",
+            "muster: no connection to a cluster: kubeconfig {file} cannot",
+        ),
+        ("explain --kubeconfig {file}", "muster: no connection to a cluster: kubeconfig {file}"),
+    ],
+)
+def test_unusable_file_is_an_error_that_names_it(tmp_path, capsys, words, told):
+    """Every command reports an unusable file by its name and ends with code 2."""
+    file = tmp_path / "file"
+    file.write_text("[")
+    assert cli.main(words.format(file=file).split()) == 2
+    assert capsys.readouterr().err.startswith(told.format(file=file))
+
+
+@pytest.mark.parametrize("words", ["dashboard --port 65536", "logs x --tail -5"])
+def test_number_out_of_range_is_an_error_that_names_the_flag(capsys, words):
+    """A number that cannot be meant is refused before a cluster is contacted."""
+    with pytest.raises(SystemExit):
+        cli.main(words.split())
+    flag, value = words.split()[-2:]
+    assert f"argument {flag}: {value}: write a number of 0 to" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from muster.kube import client
 from muster.kube.client import ApiError
 from muster.settings import Settings
 from support.apiserver.memory import tfjob
-from support.apiserver.read_only import Served, job
+from support.apiserver.read_only import OBJECTS, Served, job
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role
 from support.builders.snapshots import seen
 from support.rehearsal.commands import connected
@@ -333,6 +333,24 @@ def test_pod_names_its_job(live):
     assert explain_live("pod/alone-x").text.startswith("Pod/team/alone-x: waiting")
     assert explain_live("pod/alone-x", what_if=True).text.startswith("Pod/team/alone-x: fits now")
     assert explain_live("job/alone-x").complaint == "job/alone-x in namespace team does not exist"
+
+
+def test_absent_object_is_an_error_that_says_what_to_write(monkeypatch):
+    """The error names the kinds or the command that lists jobs, and claims no shown status."""
+    connected(monkeypatch, Served(JOBS["runs"], failing={OBJECTS["Lease"]: None}))
+    for words, message in [
+        (["absent"], "no job absent in namespace team, nor in any other namespace; to list all"),
+        (["tfj", "absent"], "no job tfj/absent in namespace team, nor in any other namespace"),
+        (
+            ["deployment/web"],
+            "deployment/web: deployment is no kind of job or gang; the kinds are",
+        ),
+        (["podgroup/web"], "podgroup/web in namespace team does not exist"),
+    ]:
+        answer = explain_live(*words)
+        assert (answer.code, answer.text) == (2, "")
+        assert answer.complaint.startswith(message)
+        assert "is shown" not in answer.complaint
 
 
 # Jobs of Kueue.

@@ -130,3 +130,41 @@ async def test_what_is_read_for_others_has_an_end(tmp_path, monkeypatch):
     async with _asked(tmp_path, body=b"x" * 1001) as (kube, _):
         with pytest.raises(GarbledError):
             await kube.text_for("Bearer theirs", "/api", {})
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (None, "no such file"),
+        (b"", "item assignment"),
+        (b"not: [closed", "expected ',' or ']'"),
+        (b"\xff\xfe\x00", "codec can't decode"),
+        (b"[1]", "list indices"),
+        (b"apiVersion: v1", "Expected key current-context"),
+        ({"user": "other"}, "not iterable"),
+        ({"cluster": {"certificate-authority-data": "YWJj"}}, "certificate"),
+        ({"cluster": {"certificate-authority": "/absent"}}, "/absent"),
+    ],
+)
+async def test_kubeconfig_that_cannot_be_used_is_one_error_with_its_name(tmp_path, config, told):
+    """A malformed file, certificate or reference is an error of the configuration."""
+    file = tmp_path / "config"
+    if isinstance(config, dict):
+        cluster = {"server": "https://127.0.0.1", **config.get("cluster", {})}
+        context = {"cluster": "c", "user": config.get("user", "u")}
+        config = json.dumps(
+            {
+                "current-context": "c",
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "c", "context": context}],
+            }
+        ).encode()
+    if config is not None:
+        file.write_bytes(config)
+    with pytest.raises(auth.ConfigurationError) as raised:
+        await auth.connect(str(file))
+    text = str(raised.value)
+    assert text.startswith(f"no connection to a cluster: kubeconfig {file} cannot be used: ")
+    assert told in text
+    assert "\n" not in text

@@ -149,6 +149,17 @@ def connection() -> argparse.ArgumentParser:
     return flags
 
 
+def up_to(most: int) -> Callable[[str], int]:
+    """Return the type of a flag whose value is a number of 0 to `most`."""
+
+    def number(text: str) -> int:
+        if text.isdecimal() and int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text}: write a number of 0 to {most}")
+
+    return number
+
+
 def selector() -> argparse.ArgumentParser:
     """Return the flag that selects jobs by their labels."""
     flags = argparse.ArgumentParser(add_help=False)
@@ -213,7 +224,7 @@ def _add_logs(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     add("-f", "--follow", action="store_true", help="go on until the job is over")
     add("--rank", action="append", default=[], help="such as worker-0, or a number; repeatable")
     add("-c", "--container", default="", help="container (the one in which the framework runs)")
-    add("--tail", type=int, metavar="LINES", help="the last lines of each rank")
+    add("--tail", type=up_to(2**31 - 1), metavar="LINES", help="the last lines of each rank")
     add("-p", "--previous", action="store_true", help="of the containers before these")
 
     def ask(module: Any, kube: Any, where: str, args: argparse.Namespace) -> Any:

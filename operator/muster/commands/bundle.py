@@ -18,7 +18,6 @@ import muster
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 from muster.commands import live, questions, tables
-from muster.commands.doctor import ATTEMPTS
 from muster.commands.published import HOME
 from muster.commands.questions import FAILURES, NO, YES, Answer, connected
 from muster.kube import client
@@ -63,7 +62,7 @@ async def bundle(
     `flags`: names of those that an operator has.
     """
     parts, failed = await _gathered(settings, sources, flags)
-    missing = [f"{name}: {error}" for name, error in failed]
+    missing = [f"{name}: {live.explained(error)}" for name, error in failed]
     long = {name: len(part) for name, part in parts.items() if len(part) > LARGEST}
     cut = [f"{name}: cut off, of {length} characters" for name, length in long.items()]
     parts = {name: part[:LARGEST] for name, part in parts.items()}
@@ -108,7 +107,7 @@ async def _gathered(
             nothing = OSError(f"{source} serves none of {', '.join(RUNNING)}")
             failed.append((f"running-{number}", nothing))
     try:
-        async with connected(settings, ATTEMPTS) as kube:
+        async with connected(settings) as kube:
             await add("versions.json", kube.get("/version"), _versions)
             await add("jobs.json", live.jobs(kube, ""), lambda jobs: _text([d for _, d in jobs]))
             await add("queues.json", live.queues(kube), _text)

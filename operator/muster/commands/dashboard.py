@@ -11,12 +11,12 @@ from typing import Final
 
 from muster.allocator.view import Seen
 from muster.api import edge
-from muster.cluster import recording
 from muster.cluster.gangs import GangRules
 from muster.commands import published, snapshot
-from muster.commands.questions import FAILURES, FROM_OUTSIDE, LIVE, connected, read
+from muster.commands.questions import FAILURES, FROM_OUTSIDE, LIVE, connected, recorded
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
+from muster.kube import client
 from muster.kube.client import Kube
 from muster.scheduler import cycle, policy
 from muster.scheduler.policy import Policy
@@ -35,7 +35,7 @@ async def run(settings: Settings, cluster: str, port: int) -> None:
     """Serve the page until cancelled. Raises what `questions.FAILURES` names."""
     if cluster != LIVE:
         await _serve(port, _of_file(cluster))
-    async with connected(settings) as kube:
+    async with connected(settings, client.ATTEMPTS) as kube:
         chosen, completed, unknown = await published.read(kube, settings)
         problem = await published.operator_problem(kube, settings, await published.now(kube))
         eye = _Eye(settings, kube, chosen, completed, (unknown, problem))
@@ -62,7 +62,7 @@ async def _serve(port: int, source: Source) -> None:
 
 
 def _of_file(file: str) -> Source:
-    saw, _ = recording.load(read(file))
+    saw, _ = recorded(file)
     seen = Seen(saw.snapshot(), saw.decide())
     chosen = policy.parse(saw.policy) if saw.policy else policy.DEFAULT
     store = snapshot.empty_store(tuple(saw.rules.scheduler_names))

@@ -35,8 +35,6 @@ from muster.store import permissions
 
 T = TypeVar("T")
 ACCOUNT: Final = "muster"
-ATTEMPTS: Final = 2
-"""Who asks what is wrong does not want to wait for it to pass."""
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 LONGEST_HOST: Final = 63
@@ -52,7 +50,7 @@ async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json:
     `read_flags` makes the settings of a Deployment's arguments, `home` is the operator's
     namespace, empty for the usual one.
     """
-    async with connected(chosen, ATTEMPTS) as kube:
+    async with connected(chosen) as kube:
         facts = await _Reader(kube, chosen, read_flags, home or HOME).read()
     found = checks.findings(facts)
     return Answer((_json if as_json else _lines)(found), checks.exit_code(found))
@@ -170,7 +168,7 @@ class _Reader:
         try:
             return await reading
         except BROKEN as error:
-            self._unread[field] = f"ask again: no answer came ({type(error).__name__})"
+            self._unread[field] = f"ask again: {live.explained(error)}"
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             self._unread[field] = f"what the server answers cannot be read: {error!r:.100}"
         return getattr(NOTHING, field)
@@ -188,7 +186,7 @@ class _Reader:
             if error.code == 403:
                 self._unread[field] = f"have a role grant you: {asked}"
             elif error.code != 404:
-                self._unread[field] = f"{asked}: {error.message}"
+                self._unread[field] = f"ask again: {asked}: {error.message}"
         return otherwise
 
     async def _listed(self, field: str, resource: Resource) -> list[Json]:

@@ -19,6 +19,7 @@ from muster.commands.output import plain
 from muster.commands.questions import LIVE, NO, UNKNOWN, YES, Answer, Asked
 from muster.commands.snapshot import empty_store
 from muster.commands.tables import TEXT, WIDE
+from muster.frameworks import FRAMEWORKS
 from muster.gang import podgroup
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube
@@ -28,6 +29,8 @@ from muster.store.informers import OURS
 from muster.store.store import Store
 
 _BLANK: Final = Verdict("", "")
+OTHER_KINDS: Final = ("PodGroup", "Job", "Pod")
+"""Kinds of objects without a job of Muster that may belong to a gang."""
 
 
 def of_job(job: Job, pods: Iterable[PodView] = (), group: GroupView | None = None) -> Standing:
@@ -123,14 +126,13 @@ async def explain(settings: Settings, what: Reference | None, asked: Asked) -> A
         await reader.read(what.selector if what else "")
         at = await published.now(kube)
         problem = await published.operator_problem(kube, settings, at)
-        if problem:
-            problem += "; the status that it stored last is shown"
-        complaint = "; ".join((*filter(None, [problem]), *reader.unread))
         if what is None or not named:
             answer = _listing(reader.standings(selected=what is not None), asked.output)
         else:
             answer = await _named(reader, what, asked.output, stale=bool(problem))
-        parts = filter(None, (answer.complaint, complaint))
+        if problem and answer.code != UNKNOWN:
+            problem += "; the status that it stored last is shown"
+        parts = filter(None, (answer.complaint, problem, *reader.unread))
         return replace(answer, complaint="; ".join(parts))
 
 
@@ -207,7 +209,7 @@ async def _named(reader: _Reader, what: Reference, output: str, *, stale: bool) 
     key = keys[0] if keys else questions.key_of_pod(store, what, where)
     job = store.jobs.get(key)
     if job is None and key not in store.foreign:
-        return Answer("", UNKNOWN, f"{what} in namespace {where} does not exist")
+        return Answer("", UNKNOWN, await _absent(reader.kube, where, what))
     standing = reader.standing(key)
     if output != TEXT:
         return _listing([standing], output)
@@ -220,6 +222,16 @@ async def _named(reader: _Reader, what: Reference, output: str, *, stale: bool) 
     if job is not None:
         text += "".join(await failure.report(reader.kube, job))
     return Answer(text, YES if standing.healthy else NO)
+
+
+async def _absent(kube: Kube, namespace: str, what: Reference) -> str:
+    """Return that there is no such object, and what to write. Raises connection errors."""
+    if not what.kind or any(live.is_kind(what.kind, each) for each in FRAMEWORKS):
+        return await live.nowhere(kube, namespace, what)
+    if any(live.is_kind(what.kind, each) for each in OTHER_KINDS):
+        return f"{what} in namespace {namespace} does not exist"
+    kinds = ", ".join(map(str.lower, (*FRAMEWORKS, *OTHER_KINDS)))
+    return f"{what}: {what.kind} is no kind of job or gang; the kinds are {kinds}"
 
 
 def _listing(standings: Sequence[Standing], output: str) -> Answer:

@@ -50,14 +50,10 @@ def run(command: Command, namespace: str = "", kubeconfig: str = "", context: st
     """
     try:
         loops.run(_print(command, namespace, kubeconfig, context))
-    except ApiError as error:
-        text = explained(error)
-    except (RefusedError, ConfigurationError, OSError, *BROKEN) as error:
-        text = str(error) or f"no answer came: {type(error).__name__}"
-    else:
-        return 0
-    output.complain(text)
-    return FAILED
+    except (RefusedError, ApiError, ConfigurationError, OSError, *BROKEN) as error:
+        output.complain(explained(error))
+        return FAILED
+    return 0
 
 
 async def _print(command: Command, namespace: str, kubeconfig: str, context: str) -> None:
@@ -75,8 +71,19 @@ async def _print(command: Command, namespace: str, kubeconfig: str, context: str
         await kube.close()
 
 
-def explained(error: ApiError) -> str:
-    """Return what the server says, and what somebody can do about it who may not do that."""
+def explained(error: Exception) -> str:
+    """Return the error message of a command: the object, what happened, and what to do."""
+    if isinstance(error, ApiError):
+        return _refusal(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or f"no answer came: {type(error).__name__}"
+
+
+def _refusal(error: ApiError) -> str:
+    if error.code == 401:
+        hint = "log in again, or give --context or --kubeconfig"
+        return f"the API server does not accept your credentials: {error.message}; {hint}"
     denied = _FORBIDDEN.search(error.message) if error.unpermitted else None
     if denied is None:
         return error.message
@@ -204,7 +211,7 @@ async def find(kube: Kube, namespace: str, what: Reference) -> Job:
         raise RefusedError(f"{what}: {what.kind} is no kind of job; the kinds are {kinds}")
     found = await _selected(kube, space, what)
     if not found:
-        raise RefusedError(await _nowhere(kube, space, what))
+        raise RefusedError(await nowhere(kube, space, what))
     if len(found) > 1:
         raise RefusedError(f"{what} matches several jobs: {', '.join(map(named, found))}")
     return found[0]
@@ -217,8 +224,11 @@ async def _selected(kube: Kube, namespace: str, what: Reference) -> list[Job]:
     return [job for job, _ in await jobs(kube, namespace, what.kind, **params)]
 
 
-async def _nowhere(kube: Kube, namespace: str, what: Reference) -> str:
-    """Return that there is no such job, and in which namespaces there is one."""
+async def nowhere(kube: Kube, namespace: str, what: Reference) -> str:
+    """Return that there is no such job, and in which namespaces there is one.
+
+    Raises connection errors.
+    """
     told = f"no job {what} in namespace {namespace}"
     try:
         others = [job.namespace for job in await _selected(kube, "", what)]

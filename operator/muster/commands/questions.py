@@ -85,7 +85,7 @@ async def snapshot(settings: Settings, source: str) -> Answer:
 
 def replay(file: str) -> Answer:
     """Return the decisions of a recording, made again; NO if they are not those it holds."""
-    seen, told = recording.load(read(file))
+    seen, told = recorded(file)
     again = recording.decisions_text(seen.decide())
     if again != told:
         return Answer(json_text(again), NO, f"{file}: other decisions than those that it holds")
@@ -246,7 +246,7 @@ def _standing(gang: GangInput, decision: Decision | None, foretold: float | None
 
 
 @asynccontextmanager
-async def connected(settings: Settings, attempts: int = client.ATTEMPTS) -> AsyncIterator[Kube]:
+async def connected(settings: Settings, attempts: int = live.TRIES) -> AsyncIterator[Kube]:
     """Give the door to the cluster of these settings."""
     context = settings.context or None
     kube = await connect(
@@ -264,7 +264,7 @@ async def _observed(settings: Settings, asked: Asked) -> tuple[Store | None, Rec
     Of a file only what a cycle would see is known.
     """
     if asked.cluster != LIVE:
-        seen, _ = recording.load(read(asked.cluster))
+        seen, _ = recorded(asked.cluster)
         return None, seen, "", asked.namespace or "default"
     async with connected(settings) as kube:
         chosen, settings, unknown = await published.read(kube, settings)
@@ -273,9 +273,12 @@ async def _observed(settings: Settings, asked: Asked) -> tuple[Store | None, Rec
         return store, seen, unknown, asked.namespace or kube.namespace
 
 
-def read(file: str) -> str:
-    """Return what a file holds. Raises OSError."""
-    return Path(file).read_text(encoding="utf-8")
+def recorded(file: str) -> tuple[Recording, str]:
+    """Return the recording of a file, and its decisions. Raises OSError and UnreadableError."""
+    try:
+        return recording.load(Path(file).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UnreadableError(f"{file}: {error}") from error
 
 
 HOLDERS: Final = 5

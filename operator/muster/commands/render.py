@@ -144,7 +144,7 @@ def documents(file: str) -> Iterator[Json]:
     try:
         written = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise UnreadableError(f"{file}: {error}") from error
+        raise UnreadableError(f"{file}: {error.strerror}") from error
     yield from parsed(written, file)
 
 

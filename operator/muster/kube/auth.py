@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import yaml
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
 from kubernetes.aio import client as aio_client
@@ -52,6 +53,18 @@ class Connections(aiohttp.TCPConnector):
                 unused.pop()[0].close()
 
 
+UNUSABLE: Final = (
+    aio_config.ConfigException,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+    yaml.YAMLError,
+)
+"""Errors of the library for a kubeconfig, which it does not validate."""
+
+
 class ConfigurationError(Exception):
     """No usable connection to an API server is configured."""
 
@@ -65,10 +78,17 @@ async def connect(
 ) -> Kube:
     """Open a connection as kubectl would, or as a pod does. Raises ConfigurationError."""
     configuration = aio_client.Configuration()
-    namespace = await _load(configuration, kubeconfig, context)
+    files = kubeconfig or os.environ.get("KUBECONFIG", "")
+    try:
+        namespace = await _load(configuration, files, context)
+        rest = RESTClientObject(configuration)
+    except UNUSABLE as error:
+        source = f"kubeconfig {files} cannot be used: " if files else ""
+        hint = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
+        text = f"no connection to a cluster: {source}{error}; {hint}"
+        raise ConfigurationError(" ".join(text.split())) from error
     if master:
         configuration.host = master
-    rest = RESTClientObject(configuration)
     # Of the class, as asyncio has no other way to say it: for all TLS of the process.
     sslproto.SSLProtocol.max_size = BUFFER
 
@@ -116,21 +136,19 @@ async def connect(
     return Kube(configuration.host, new_session, namespace, width, attempts, bare)
 
 
-async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:
-    inside = "KUBERNETES_SERVICE_HOST" in os.environ
-    try:
-        if not kubeconfig and "KUBECONFIG" not in os.environ and inside:
-            aio_config.load_incluster_config(client_configuration=configuration)
-            return _pod_namespace()
-        loader = await aio_config.load_kube_config(
-            config_file=kubeconfig or os.environ.get("KUBECONFIG"),
-            context=context,
-            client_configuration=configuration,
-            persist_config=False,
-        )
-    except (aio_config.ConfigException, OSError) as error:
-        hint = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
-        raise ConfigurationError(f"no connection to a cluster: {error}; {hint}") from error
+async def _load(configuration: Any, files: str, context: str | None) -> str:
+    """Set the server and the credentials; return the namespace. Raises UNUSABLE."""
+    if not files and "KUBERNETES_SERVICE_HOST" in os.environ:
+        aio_config.load_incluster_config(client_configuration=configuration)
+        return _pod_namespace()
+    if files and not any(map(os.path.exists, files.split(os.pathsep))):
+        raise FileNotFoundError("no such file")
+    loader = await aio_config.load_kube_config(
+        config_file=files or None,
+        context=context,
+        client_configuration=configuration,
+        persist_config=False,
+    )
     active = loader.current_context or {}
     return str(active.get("context", {}).get("namespace") or "default")
 

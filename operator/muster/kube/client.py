@@ -623,9 +623,12 @@ def is_unsure(error: BaseException) -> bool:
 
 
 async def fetch(url: str) -> str:
-    """Return what another process of ours serves at a URL. Raises ApiError."""
+    """Return what another process of ours serves at a URL. Raises ApiError, OSError."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
-        return await _text(session.get(url))
+        try:
+            return await _text(session.get(url))
+        except aiohttp.InvalidURL as error:
+            raise OSError(f"{url} is not a URL: write http://HOST:PORT") from error
 
 
 async def _text(request: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> str:
