@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1128,
     "runtime": 2311,
     "scheduler": 10983,
-    "store": 3249,
-    "tests": 70798,
+    "store": 3255,
+    "tests": 70821,
     "tools": 2668,
 }
 

@@ -164,6 +164,29 @@ def test_no_pod_is_replaced_by_force_during_an_outage(deleting):
     assert (pod.unreachable, pod.lost, pod.fenced) == (True, False, False)
 
 
+def test_next_leader_replaces_by_force_no_pod_of_an_outage_that_has_ended():
+    """It did not see the outage: it treats no such pod as lost before it has seen it for a minute.
+
+    Pods that are not replaced by force are lost at once, as their nodes are not fenced.
+    """
+    cluster = Cluster(none=10)
+    cluster.silence(*numbered("none", 6))
+    cluster.wait(300)
+    cluster.set("none0")
+    views, cluster.views = cluster.views, {}
+    cluster.away = AwayNodes(AFTER, clock=lambda: cluster.now)
+    for name, view in views.items():
+        cluster._changed(name, view, complete=False)
+    pod, due = cluster.observed("none1", FORCED)
+    assert (pod.unreachable, pod.lost, due) == (True, False, cluster.now + AFTER)
+    assert cluster.lost() == set(numbered("none", 6)) - {"none0"}
+    cluster.wait(59)
+    assert not cluster.observed("none1", FORCED)[0].fenced
+    cluster.silence("none1", any="label")
+    cluster.wait(1)
+    assert cluster.observed("none2", FORCED)[0].fenced
+
+
 def test_nodes_with_the_exclusion_label_are_not_counted():
     """Neither as reachable nor as unreachable."""
     cluster = Cluster(none=10)

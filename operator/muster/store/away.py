@@ -42,11 +42,13 @@ class _Absence:
     """When it became unreachable; `-inf` if it is not, but fenced."""
     zone: Zone
     fenced: bool
+    seen: float
+    """When this process first observed that it is unreachable."""
     evicted_at: float = -math.inf
     """When Kubernetes has evicted the pods there; `-inf`: it evicts none."""
 
 
-_GONE: Final = _Absence(-math.inf, ("", ""), fenced=True)
+_GONE: Final = _Absence(-math.inf, ("", ""), fenced=True, seen=-math.inf)
 
 
 class AwayNodes:
@@ -121,7 +123,8 @@ class AwayNodes:
         since, fenced = after.unreachable_since, after.out_of_service
         if since is not None or fenced:
             since = -math.inf if since is None else since
-            absence = _Absence(since, zone_of(after.labels), fenced=fenced)
+            seen = known.seen if known and known.since == since else self._clock()
+            absence = _Absence(since, zone_of(after.labels), fenced=fenced, seen=seen)
             if after.evicts and known and before and before.evictions == after.evictions:
                 absence = replace(absence, evicted_at=known.evicted_at)
             elif after.evicts:
@@ -189,7 +192,10 @@ class AwayNodes:
             return ended + self._lost_after if ended > absence.since else -math.inf
         if job is None:
             return math.inf
-        return max(absence.since, ended) + max(self._lost_after, _tolerated(job, pod))
+        # An earlier leader may have seen the end of an outage. The kubelets of the nodes that are
+        # left are about to return, and would end pods that run.
+        since = absence.seen if job.replaces_unreachable else absence.since
+        return max(since, ended) + max(self._lost_after, _tolerated(job, pod))
 
 
 def _replaceable_at(job: Job | None, pod: PodView, absence: _Absence) -> float:
