@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6445,
+    "allocator": 6446,
     "api": 3895,
     "cluster": 6457,
     "commands": 6162,
-    "controller": 4193,
+    "controller": 4197,
     "dashboard": 624,
     "frameworks": 3071,
     "gang": 1517,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1128,
     "runtime": 2311,
     "scheduler": 10983,
-    "store": 3255,
-    "tests": 70821,
+    "store": 3254,
+    "tests": 70855,
     "tools": 2668,
 }
 

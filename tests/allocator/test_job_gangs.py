@@ -654,6 +654,22 @@ class TestUnreachable:
         restarting.gone(W1)
         assert restarting.look().restartable
 
+    def test_gang_with_member_on_silent_node_is_not_released_for_another_member(self, restarting):
+        """The other member is gone: the gang could not start again before that node answers."""
+        for name in ("n1", "n2"):
+            restarting.silence(name)
+        restarting.gone(W0)
+        restarting.look(60)
+        assert not restarting.look(100 * HOLD).restartable
+        assert not restarting.memory.released
+        for name in ("n1", "n2"):
+            restarting.silence(name, status="True")
+        assert restarting.look().restartable
+        restarting.look(HOLD - 1)
+        assert not restarting.memory.released
+        restarting.look(1)
+        assert restarting.memory.released
+
     def test_lost_member_that_is_removed_starts_another_hold(self, restarting):
         """Replacements have the whole member hold before the other members are deleted."""
         restarting.silence()

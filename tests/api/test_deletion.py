@@ -12,8 +12,8 @@ from support.builders.objects import make_pod
 RUNS = make_pod(phase="Running", node="n1")
 FAILED = make_pod(phase="Failed", node="n1")
 DONE = make_pod(phase="Succeeded", node="n1")
-FENCED = make_pod(phase="Running", node="n1", lost=True, fenced=True)
-SILENT = make_pod(phase="Running", node="n1", lost=True)
+FENCED = make_pod(phase="Running", node="n1", unreachable=True, lost=True, fenced=True)
+SILENT = make_pod(phase="Running", node="n1", unreachable=True)
 JOB = make_pod(kind="Job", suspended=True)
 SURPLUS = Evidence(unwanted={RUNS.uid})
 COUNTED = {"counted": {RUNS.uid}}

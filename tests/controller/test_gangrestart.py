@@ -81,17 +81,17 @@ def test_terminating_member_keeps_its_gang():
 class Away(World):
     """A world in which the node of one pod may be unreachable."""
 
-    away = ""
+    away, lost = "", False
 
     def observe(self):
         """Return what one pass sees."""
         seen = super().observe()
-        pods = (replace(p, unreachable=True, lost=True) if p.name == self.away else p
+        pods = (replace(p, unreachable=True, lost=self.lost) if p.name == self.away else p
                 for p in seen.pods)  # fmt: skip
         return replace(seen, pods=tuple(pods))
 
 
-@pytest.mark.parametrize("member", ["unreachable", "terminating"])
+@pytest.mark.parametrize("member", ["unreachable", "outage", "terminating"])
 def test_no_replacement_is_created_beside_a_needed_member_that_may_still_run(member):
     """That member returns to its run, or is a loss itself: then the whole gang restarts."""
     began, other = running(backend=gang.VOLCANO), "mnist-worker-1"
@@ -100,16 +100,14 @@ def test_no_replacement_is_created_beside_a_needed_member_that_may_still_run(mem
     for pod in world.of("Pod"):
         pod["spec"]["nodeName"] = "n1"
     world.lose(LOST)
-    if member == "unreachable":
-        world.away = other
-    else:
+    if member == "terminating":
         world.terminate(other)
+    else:
+        world.away, world.lost = other, member == "unreachable"
     world.settle()
     assert world.names() == ["mnist-worker-0", other]
-    if member == "unreachable":
-        world.away = ""
-    else:
-        world.reap()
+    world.away = ""
+    world.reap()
     assert world.deletes() == world.names()
     assert world.creates() == []
 

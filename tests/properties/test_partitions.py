@@ -133,9 +133,12 @@ def story(share, seconds, fence, expired):
     return cut_off
 
 
-def may_be_taken(partition, share, expired, pod, node, evicted, lost):
+def may_be_taken(partition, share, expired, pod, node, evicted, lost, away):
     """Return whether the operator may delete or evict a pod that was running on a node."""
     kind, broken = pod.split("-")[0], gang_of(pod) in map(gang_of, lost)
+    # What is cut off may run on, so that its gang could not start again.
+    away = {name for name, on in away.items() if on not in partition.fenced}
+    broken = broken and gang_of(pod) not in map(gang_of, away)
     if evicted:
         # One of two gangs that both lost members is released, if that completes the other.
         return broken
@@ -152,6 +155,7 @@ def may_be_taken(partition, share, expired, pod, node, evicted, lost):
     seed=st.integers(0, 10**6),
 )
 @example(share=10, seconds=3600, fence=False, expired="restart", seed=1)
+@example(share=100, seconds=3600, fence=True, expired="restart", seed=1)
 @settings(
     max_examples=max(1, settings().max_examples // 5), phases=[Phase.explicit, Phase.generate]
 )

@@ -114,7 +114,7 @@ class GangFacts:
     ending: int = 0
     """Pods that are being taken away and have not ended: each is a member until then."""
     may_run: bool = False
-    """A missing member may still run: its node is unreachable and not fenced."""
+    """A member may still run: its node is unreachable and not fenced."""
     had: int | None = None
     """By what is written: how many it had when it last was whole, as `asks.min_member` counts."""
     need: int = 0
@@ -566,8 +566,9 @@ def _judge(turn: _Turn) -> tuple[float | None, bool]:
 def _releases(turn: _Turn, hold_until: float) -> bool:
     """Return whether the members that are left are released because others are missing.
 
-    Never while a missing member may still run: no replacement could be created for it. After
-    that, replacements have the whole hold again before running pods are deleted.
+    Never while a member may still run on an unreachable node: no replacement could be created for
+    it, so that the gang could not start again. After that, replacements have the whole hold again
+    before running pods are deleted.
     """
     facts, memory = turn.facts, turn.memory
     restartable = facts.gives_up if memory.was_whole else facts.gives_up_early
@@ -912,7 +913,7 @@ def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
     """
     if memory.lifecycle.missing_since is None or not _restarts_whole(memory, facts):
         return False
-    away = sum(has_node(pod) and (pod.deleting or pod.lost) for pod in facts.pods.values())
+    away = sum(has_node(pod) and (pod.deleting or pod.unreachable) for pod in facts.pods.values())
     return bool(away) and len(facts.wanted) - away < _least(memory, facts)
 
 

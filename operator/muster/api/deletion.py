@@ -44,7 +44,7 @@ class Evidence:
     restartable: bool = False
     """Members are missing, and the gang is released when their hold expires."""
     may_run: bool = False
-    """A missing member may still run: its node is unreachable and not fenced."""
+    """A member may still run: its node is unreachable and not fenced."""
     released: bool = False
     """The release of the whole gang has begun. It is completed, whatever changes."""
 
@@ -98,7 +98,7 @@ def _is_restarted(seen: Evidence, pod: PodView) -> bool:
 
 
 def _is_peer(seen: Evidence, pod: PodView) -> bool:
-    return (seen.restarts_whole or seen.released) and not (pod.lost or pod.terminal)
+    return (seen.restarts_whole or seen.released) and not (pod.unreachable or pod.terminal)
 
 
 _OF_POD: Final[Mapping[DeletionReason, Callable[[Evidence, PodView], bool]]] = {

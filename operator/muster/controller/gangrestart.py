@@ -47,10 +47,11 @@ def with_replaced_members(scope: Scope) -> Scope:
 
 
 def _lost_members(scope: Scope) -> bool:
-    away = (PodFate.GOES, PodFate.UNREACHABLE, PodFate.RESTARTS, PodFate.COUNTED)
+    away = (PodFate.GOES, PodFate.RESTARTS, PodFate.COUNTED)
     # A terminating member belongs to the gang until it is removed. Failed members restart the
     # gang in their own way.
     waits = bool(scope.roster.having(*away)) or not standing.has_run(scope.job)
+    waits = waits or any(standing.may_run(member.pod) for member in scope.roster.members)
     # A rejected pod never ran: its successor joins peers that lost nothing.
     rejected = sum(refused(member.pod) for member in scope.roster.having(PodFate.LOST))
     there = gangstatus.existing(scope) + rejected

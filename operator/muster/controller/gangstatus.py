@@ -93,7 +93,10 @@ def awaits_members(scope: Scope) -> bool:
 
     The allocator has the same rule (`tracker._awaits_members`).
     """
-    away = len(scope.roster.having(PodFate.UNREACHABLE, PodFate.GOES))
+    away = sum(
+        member.fate is PodFate.GOES or standing.may_run(member.pod)
+        for member in scope.roster.members
+    )
     restarts = scope.job.restarts_whole and standing.has_run(scope.job)
     return bool(away) and restarts and scope.job.total - away < standing.needed(kept(scope))
 

@@ -102,8 +102,8 @@ def first_names(job: Job, minimum: int) -> Iterator[str]:
 
 
 def may_run(pod: PodView) -> bool:
-    """Return whether a lost pod may still run: it exists, and its node is not fenced."""
-    return pod.lost and not (pod.fenced or pod.terminal)
+    """Return whether a pod may run on an unreachable node: that node is not fenced."""
+    return pod.unreachable and not (pod.fenced or pod.terminal)
 
 
 def is_ending(pod: PodView) -> bool:

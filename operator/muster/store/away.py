@@ -147,9 +147,8 @@ class AwayNodes:
         self._nodes = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of those whose pods may be lost."""
-        is_out = self.outages.is_out
-        return (name for name, it in self._nodes.items() if it.fenced or not is_out(it.zone))
+        """Yield the names of those whose pods are unreachable or lost, now or later."""
+        return iter(self._nodes)
 
     def look(
         self, job: Job | None, pods: Mapping[str, PodView], now: float

@@ -47,6 +47,8 @@ DISK = {"ephemeral-storage": "100Gi"}
 TOLERATED = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute",
              "operator": "Exists", "tolerationSeconds": 300}  # fmt: skip
 """What admission adds to each pod."""
+LONG = 62.0
+"""Seconds after which the operator treats a silent node as unreachable, and has seen that."""
 KINDS = ("TFJob", "PyTorchJob", "MPIJob")
 PLURALS = {
     **{resource.plural: kind for kind, resource in OF_KIND.items()},
@@ -125,7 +127,7 @@ class Server:
         """Names of pods that are gone or whose node is fenced, one after the other."""
         self.taken = []
         """The running pods that the operator deleted or evicted: name, node, whether it was
-        evicted, and the names that were lost before."""
+        evicted, the names that were lost before, and the node of each pod that is cut off."""
         self.slow = (0.0, 0.01, 0.05)
         """Seconds that an answer, or an event, may take."""
         for name, count in cpus.items():
@@ -256,6 +258,7 @@ class Server:
         """Cut the kubelets of these nodes off."""
         for node in nodes:
             self.silent[node] = asyncio.Event()
+            self.silent[node].since = time.time()
             self._report(node, "Unknown")
 
     def answer(self):
@@ -269,6 +272,16 @@ class Server:
     def _report(self, node, status):
         ready = {"type": "Ready", "status": status, "lastTransitionTime": self.now}
         self.change(("nodes", "", node), {"status": {"conditions": [ready]}})
+
+    def cut_off(self):
+        """Return the nodes of the running pods by name, if they have been silent for long."""
+        long = [n for n, event in self.silent.items() if time.time() > event.since + LONG]
+        found = ((key[2], o) for key, o in self.objects.items() if key[0] == "pods")
+        return {
+            name: o["spec"]["nodeName"]
+            for name, o in found
+            if o["status"]["phase"] == "Running" and o["spec"]["nodeName"] in long
+        }
 
     async def reached(self, node):
         """Return when the kubelet of a node is reached."""
@@ -448,7 +461,8 @@ class Server:
         going = "deletionTimestamp" in pod["metadata"] and not at_once
         if pod["status"]["phase"] == "Running" and not going:
             name = pod["metadata"]["name"]
-            self.taken.append((name, pod["spec"]["nodeName"], evicted, frozenset(self.lost)))
+            lost, away = frozenset(self.lost), self.cut_off()
+            self.taken.append((name, pod["spec"]["nodeName"], evicted, lost, away))
 
     def _patch(self, key, found, sub, body):
         meta, asked = found["metadata"], body.pop("metadata", {})
