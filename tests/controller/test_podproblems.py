@@ -8,6 +8,7 @@ import pytest
 from muster.api.edge import format_time
 from muster.controller.podproblems import MAX_PROBLEMS
 from support.apiserver.memory import START, World, tfjob
+from support.builders import mpijobs
 
 W0 = "mnist-worker-0"
 BEGUN = format_time(START)
@@ -135,6 +136,17 @@ def test_pod_that_terminates_beyond_its_grace_period_is_reported():
     world.settle()
     ended = format_time(START + 30)
     text = f"Pod {W0} on node n1 is Terminating; its grace period ended at {ended}."
+    assert world.status["reason"] == text
+
+
+def test_launcher_that_terminates_beyond_its_grace_period_is_reported():
+    """Its batch Job stands for the pod, and has no grace period of its own."""
+    world = mpijobs.world("v2beta1").start().settle()
+    pod = world.pod(world.launch())
+    pod["spec"]["nodeName"] = "n1"
+    pod["metadata"]["deletionTimestamp"] = BEGUN
+    world.wait(60).settle()
+    text = f"Pod mnist-launcher on node n1 is Terminating; its grace period ended at {BEGUN}."
     assert world.status["reason"] == text
 
 

@@ -11,6 +11,7 @@ from muster import gang
 from muster.api.status import Verdict
 from muster.controller.model import Create, Delete, Refusal, RequeueAfter, SetStatus
 from support.apiserver.memory import START, World, tfjob
+from support.builders import mpijobs
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 PLACED = Verdict("muster", "Placed", "mnist", min_member=2, placed=2)
@@ -89,6 +90,24 @@ def test_unreachable_pod_that_is_not_lost_is_reported(away, deleting):
     assert away.reasons().count("NodeUnreachable") == 1
     away.marked = lambda pod: pod
     assert "reason" not in away.settle().status["gang"]
+
+
+@pytest.mark.parametrize(("lost", "state"), [(False, "Running"), (True, "Degraded")])
+def test_launcher_that_a_batch_job_has_made_is_reported(lost, state):
+    """Nobody replaces it: its batch Job makes no other pod before that one has ended."""
+    workers = {"mnist-worker-0": "n0", "mnist-launcher": "n1"}
+    job = mpijobs.mpijob("v2beta1", workers=1)
+    told = {"backend": gang.EMBEDDED, "placements": workers, "verdict": PLACED}
+    world = Away(job, secrets=mpijobs.SECRETS, **told).settle().start().settle()
+    launcher = world.pod(world.launch())
+    assert world.settle().status["gang"]["state"] == "Running"
+    launcher["spec"]["nodeName"], world.lost = "n1", lost
+    assert not [gone for gone in writes(world, Delete) if gone.kind in ("Pod", "Job")]
+    found = world.settle().status["gang"]
+    assert (found["state"], found["reason"]) == (state, "NodeUnreachable")
+    assert "n1" in found["summary"]
+    world.close()
+    assert world.settle().conditions[-1] == "Succeeded T"
 
 
 def test_its_node_is_fenced(away):

@@ -161,6 +161,8 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         suspended=batch.suspended,
         **shown,
     )
+    if batch.end:
+        view = replace(view, unreachable=False, lost=False)
     if batch.end == "Complete":
         return replace(view, phase="Succeeded", node="", completed=batch.completed)
     if batch.end == "Failed":
@@ -172,6 +174,7 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
 _SHOWN: Final = (
     "phase", "node", "ready", "ends", "restarts", "past_failures", "unready",
     "containers_started", "started", "message", "doubt", "scheduler_name",
+    "deletion", "unreachable", "lost",
 )  # fmt: skip
 """What a batch Job shows of the newest of its pods."""
 _NO_POD: Final[Mapping[str, Any]] = {"phase": "Pending", "node": ""}

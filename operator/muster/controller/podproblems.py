@@ -54,7 +54,7 @@ def _of(scope: Scope, member: Member) -> Iterator[str]:
         yield replacement.rejection(pod)
     elif pod.unreachable or pod.lost:
         return  # the verdict reports more on its node
-    elif pod.deleting:
+    elif pod.deletion:
         yield from _terminates(scope, member)
     elif member.fate is PodFate.STAYS and not pod.terminal:
         kinds = (_waits, _crashed, _ended_alone, _is_unready, _was_rejected)
@@ -63,7 +63,7 @@ def _of(scope: Scope, member: Member) -> Iterator[str]:
 
 def _times(member: Member) -> Iterator[float]:
     pod = member.pod
-    if pod.deleting:
+    if pod.deletion:
         yield pod.deletion + TERMINATION_SECONDS
     elif not pod.terminal:
         if pod.unready is not None:
