@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3694,
     "muster": 1128,
     "runtime": 2311,
-    "scheduler": 10983,
+    "scheduler": 10988,
     "store": 3254,
-    "tests": 70886,
+    "tests": 70911,
     "tools": 2668,
 }
 

@@ -56,3 +56,28 @@ def test_equal_nodes_give_the_same_reasons_whether_each_is_looked_at_or_not(monk
     assert cycle.schedule(snapshot, policy.DEFAULT) == one_by_one
     reasons = {decision.gang: decision.verdict.reason for decision in one_by_one}
     assert reasons == {"team/4": "NotEnoughResources", "team/5": "NoNodeLargeEnough"}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "replicas", "told"),
+    [
+        # The CPUs are in use, but without other pods only the GPUs are too few.
+        (1, 2, 5, "3 nodes lack nvidia.com/gpu (need 5*2, all nodes together 6)"),
+        (1, 3, 2, "3 nodes lack nvidia.com/gpu (need 2*3, largest node 2)"),
+        # The sum of all nodes is large enough, their parts are not.
+        (3, 0, 4, "3 nodes lack cpu (need 4*3, all nodes hold 3 of them)"),
+    ],
+)
+def test_summary_of_a_gang_that_never_fits_names_what_empty_nodes_lack(cpu, gpu, replicas, told):
+    """The amounts of the summary are too small even if no other pod runs."""
+    nodes = [make_node(name=f"n{i}", cpu=5, gpu=2) for i in range(3)]
+    pods = [make_pod(name=f"p{i}", node=f"n{i}", cpu=5) for i in range(3)]
+    gang = make_gang(
+        roles=[make_role(replicas=replicas, cpu=cpu, **({"gpu": gpu} if gpu else {}))]
+    )
+    (decision,) = cycle.schedule(
+        make_snapshot(nodes=nodes, pods=pods, gangs=[gang]), policy.DEFAULT
+    )
+    assert not decision.verdict.ever_possible
+    summary = decision.verdict.summary.replace("\N{MULTIPLICATION SIGN}", "*")
+    assert summary == f"0/{replicas} placed: {told}"

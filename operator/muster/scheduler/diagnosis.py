@@ -362,18 +362,23 @@ def _summary(
         short = [f"{nodes} {text}" for text, nodes in texts[:2]]
         unknown = _unknown_labels(session, tasks) if reason is Reason.NO_MATCHING_NODE else ""
         return "; ".join(filter(None, (*short, unknown))) or "there are no nodes"
-    resource, nodes = max(found.lacking.items(), key=_prominence)
-    column = session.snapshot.resources.index(resource)
-    suits = session.barred(tasks.pod_set.shape)[0] == 0
-    each = amount(resource, _asked(session, tasks, resource))
     if reason.ever_possible:
         return _members_that_fit(session, ask, tasks, count, found)
-    if reason is Reason.NO_NODE_LARGE_ENOUGH:
-        largest = session.snapshot.nodes.allocatable[:, column][suits].max()
-        most = f"largest node {amount(resource, int(largest))}"
+    empty = session.snapshot.nodes.allocatable[session.barred(tasks.pod_set.shape)[0] == 0]
+    request, single = tasks.shape.request, reason is Reason.NO_NODE_LARGE_ENOUGH
+    wanted = request if single else count * request
+    there = empty.max(axis=0) if single else empty.sum(axis=0, dtype=np.float64)
+    # What other gangs use is not the reason: without them another resource may be too small.
+    scarce = [session.snapshot.resources[c] for c in np.flatnonzero(there < wanted).tolist()]
+    lacking = {r: found.lacking.get(r, len(empty)) for r in scarce} or found.lacking
+    resource, nodes = max(lacking.items(), key=_prominence)
+    holding = _empty(session, tasks).capacity
+    if scarce or holding >= count:
+        most = "largest node" if single else "all nodes together"
+        most += f" {amount(resource, int(there[session.snapshot.resources.index(resource)]))}"
     else:
-        total = session.snapshot.nodes.allocatable[:, column][suits].sum(dtype=np.float64)
-        most = f"all nodes together {amount(resource, int(total))}"
+        most = f"all nodes hold {holding} of them"
+    each = amount(resource, _asked(session, tasks, resource))
     lack = "node lacks" if nodes == 1 else "nodes lack"
     return f"{nodes} {lack} {resource} (need {count}×{each}, {most})"  # noqa: RUF001
 
