@@ -17,12 +17,12 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6446,
-    "api": 3895,
+    "api": 3906,
     "cluster": 6457,
-    "commands": 6162,
+    "commands": 6170,
     "controller": 4200,
     "dashboard": 624,
-    "frameworks": 3071,
+    "frameworks": 3072,
     "gang": 1517,
     "kube": 3643,
     "local": 3694,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2311,
     "scheduler": 10988,
     "store": 3254,
-    "tests": 70911,
+    "tests": 70938,
     "tools": 2668,
 }
 

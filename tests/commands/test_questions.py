@@ -332,7 +332,24 @@ def test_pod_names_its_job(live):
     assert explain_live("po", "runs-worker-0").text.startswith("TFJob/team/runs: ")
     assert explain_live("pod/alone-x").text.startswith("Pod/team/alone-x: waiting")
     assert explain_live("pod/alone-x", what_if=True).text.startswith("Pod/team/alone-x: fits now")
-    assert explain_live("job/alone-x").complaint == "job/alone-x in namespace team does not exist"
+    assert explain_live("job/alone-x").complaint.startswith("job/alone-x in namespace team does")
+
+
+def test_podgroup_of_a_job_names_the_job(live):
+    """The PodGroup of a job stands for the job, as its pods do."""
+    live(JOBS["runs"], ROOMY)
+    for word in ("podgroup/runs", "pg/runs", "podgroups.scheduling.incubator.k8s.io/runs"):
+        assert explain_live(word).text.startswith("TFJob/team/runs: ")
+    assert explain_live("podgroup/runs", what_if=True).text.startswith("TFJob/team/runs: ")
+
+
+def test_message_that_is_stored_twice_is_shown_once(live):
+    """A refused pod is in the status as its reason and as the verdict's message."""
+    told = 'Pod "runs-worker-0" is invalid'
+    gang = {"scheduler": "muster", "state": "Waiting", "reason": "CreationRefused"}
+    gang |= {"message": told, "summary": f"0/2 placed: {told}", "everPossible": True}
+    live({**JOBS["runs"], "status": {"state": "Blocked", "reason": told, "gang": gang}}, ROOMY)
+    assert explain_live("runs").text.splitlines()[1:] == [f"  {told}", f"  0/2 placed: {told}"]
 
 
 def test_absent_object_is_an_error_that_says_what_to_write(monkeypatch):
@@ -345,7 +362,7 @@ def test_absent_object_is_an_error_that_says_what_to_write(monkeypatch):
             ["deployment/web"],
             "deployment/web: deployment is no kind of job or gang; the kinds are",
         ),
-        (["podgroup/web"], "podgroup/web in namespace team does not exist"),
+        (["podgroup/web"], "podgroup/web in namespace team does not exist, or belongs to no"),
     ]:
         answer = explain_live(*words)
         assert (answer.code, answer.text) == (2, "")

@@ -269,7 +269,17 @@ def test_a_quantity_that_is_none():
     """It is found before anything computes with it."""
     container = {"name": "tensorflow", "image": "i", "resources": {"limits": {"cpu": "much"}}}
     (text,) = problems(with_role(template={"spec": {"containers": [container]}}))
-    assert text.startswith("spec.tfReplicaSpecs[Worker].template.spec: Invalid value: ")
+    path = "spec.tfReplicaSpecs[Worker].template.spec"
+    assert text.startswith(f"{path}.containers[0].resources: Invalid value: ")
+    init = {"name": "i", "image": "i", "resources": {"requests": {"cpu": "-1"}}}
+    both = {"containers": [{"name": "tensorflow", "image": "i"}], "initContainers": [init]}
+    (text,) = problems(with_role(template={"spec": both}))
+    assert text.startswith(f'{path}.initContainers[0].resources: Invalid value: "-1" is negative')
+    (text,) = problems(with_role(template={"spec": {**both, "overhead": {"cpu": "much"}}}))
+    assert text.startswith(f"{path}.initContainers[0].resources: ")
+    both = {**both, "initContainers": [], "overhead": {"cpu": "much"}}
+    (text,) = problems(with_role(template={"spec": both}))
+    assert text.startswith(f"{path}: Invalid value: ")
     (text,) = problems(tfjob(policy={"schedulingPolicy": {"minResources": {"cpu": "much"}}}))
     assert text.startswith("spec.runPolicy.schedulingPolicy.minResources[cpu]: Invalid value: ")
 

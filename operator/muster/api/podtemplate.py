@@ -105,6 +105,17 @@ def requests(spec: Json) -> Amounts:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
+def unreadable_part(spec: Json) -> str:
+    """Return the path to the resources that are no quantities; empty if they are not in a list."""
+    for part in LISTS:
+        for index, container in enumerate(spec.get(part) or ()):
+            try:
+                _container(container)
+            except (ValueError, TypeError, AttributeError):
+                return f".{part}[{index}].resources"
+    return ""
+
+
 def resized(spec: Json, status: Json) -> Json:
     """Return the spec of a pod with the larger requests of those asked for, held and granted.
 

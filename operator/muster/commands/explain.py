@@ -44,7 +44,7 @@ def of_job(job: Job, pods: Iterable[PodView] = (), group: GroupView | None = Non
         verdict.state or jobreport.state(job),
         kueue.local_queue(job) or queue,
         verdict,
-        tuple(jobreport.messages(job)),
+        jobreport.messages(job),
         _placed(pods),
         job.created,
         _starts(verdict),
@@ -229,7 +229,7 @@ async def _absent(kube: Kube, namespace: str, what: Reference) -> str:
     if not what.kind or any(live.is_kind(what.kind, each) for each in FRAMEWORKS):
         return await live.nowhere(kube, namespace, what)
     if any(live.is_kind(what.kind, each) for each in OTHER_KINDS):
-        return f"{what} in namespace {namespace} does not exist"
+        return f"{what} in namespace {namespace} does not exist, or belongs to no gang"
     kinds = ", ".join(map(str.lower, (*FRAMEWORKS, *OTHER_KINDS)))
     return f"{what}: {what.kind} is no kind of job or gang; the kinds are {kinds}"
 

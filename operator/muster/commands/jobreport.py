@@ -57,8 +57,12 @@ def state(job: Job) -> str:
     return status.shown_state or names.JobState.CREATED
 
 
-def messages(job: Job) -> Iterator[str]:
-    """Yield why the job has that state, in sentences."""
+def messages(job: Job) -> tuple[str, ...]:
+    """Return why the job has that state, in sentences."""
+    return tuple(dict.fromkeys(_messages(job)))
+
+
+def _messages(job: Job) -> Iterator[str]:
     status = job.status
     if job.deleting:
         yield "It is being deleted."

@@ -161,7 +161,11 @@ def matching(known: Iterable[str], what: Reference, namespace: str) -> list[str]
 
 
 def key_of_pod(store: Store, what: Reference, namespace: str) -> str:
-    """Return the key of the job or gang to which a pod or batch Job belongs."""
+    """Return the key of the job or gang to which a pod, batch Job or PodGroup belongs."""
+    if live.is_kind(what.kind, "PodGroup"):
+        for job in store.jobs:
+            if (job.namespace, names.flat(job.name)) == (namespace, what.name):
+                return job.key
     if not what.kind or live.is_kind(what.kind, "Pod"):
         pod = store.children.pod(namespace, what.name)
         if pod is not None:

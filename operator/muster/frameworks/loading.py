@@ -323,7 +323,8 @@ def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Probl
         try:
             podtemplate.requests(dict(template["spec"]))
         except (ValueError, TypeError, AttributeError) as error:
-            yield Problem(f"{path}.template.spec", f"Invalid value: {error}")
+            where = podtemplate.unreadable_part(template["spec"])
+            yield Problem(f"{path}.template.spec{where}", f"Invalid value: {error}")
 
 
 def _containers(role: object) -> list[dict[str, Any]]:
