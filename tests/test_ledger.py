@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3694,
     "muster": 1128,
     "runtime": 2311,
-    "scheduler": 10988,
+    "scheduler": 10999,
     "store": 3254,
     "tests": 70938,
     "tools": 2668,

@@ -131,7 +131,8 @@ def _combinations(
     job, *roles = parties
 
     def several(party: Party, outer: BoolArray | None) -> Iterator[BoolArray | None]:
-        return itertools.islice(_places(session, ask, party, len(parties), outer), PLACES)
+        places = _distinct(_places(session, ask, party, len(parties), outer))
+        return itertools.islice(places, PLACES)
 
     if not any(job.has(role.pod_sets[0]) for role in roles):
         yield from itertools.product(*(several(party, None) for party in parties))
@@ -140,6 +141,16 @@ def _combinations(
         # An exempt role is not confined to the place of its job.
         inner = (several(role, outer if job.has(role.pod_sets[0]) else None) for role in roles)
         yield from ((outer, *chosen) for chosen in itertools.product(*inner))
+
+
+def _distinct(places: Iterable[BoolArray | None]) -> Iterator[BoolArray | None]:
+    """Yield each place once: a domain is often all that a wider one has for the gang."""
+    seen = set[bytes | None]()
+    for nodes in places:
+        mark = None if nodes is None else nodes.tobytes()
+        if mark not in seen:
+            seen.add(mark)
+            yield nodes
 
 
 def _places(
