@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6446,
     "api": 3906,
-    "cluster": 6457,
+    "cluster": 6542,
     "commands": 6170,
     "controller": 4200,
     "dashboard": 624,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3694,
     "muster": 1128,
     "runtime": 2311,
-    "scheduler": 10999,
+    "scheduler": 11016,
     "store": 3254,
-    "tests": 70938,
+    "tests": 71021,
     "tools": 2668,
 }
 

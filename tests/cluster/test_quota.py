@@ -233,6 +233,7 @@ def test_the_book():
     assert book.version == version
     found = book.dimensions([{"team/few/pods": 1000, "gone/few/pods": 1}])
     assert found == {"team/few/pods": Quota("team/few", "pods", 4000, 3000)}
+    assert book.dimensions(spaces={"other"}) == {}
     book.quota_changed(more, quota(hard={"cpu": "1"}))
     view = limits(max={"cpu": "1"})
     book.limits_changed(None, view)

@@ -205,16 +205,15 @@ class PodAffinity:
         shapes: Iterable[Sequence[PodShape]],
         id_of: Callable[[PodShape, Profile], int],
         pods: Collection[PodUse],
-        cycle: tuple[float, Deferred],
+        cut: Collection[str],
         *,
         movable: bool = False,
-    ) -> tuple[list[Gang], dict[int, PodShape]]:
+    ) -> tuple[list[Gang], dict[int, PodShape], dict[int, PodShape]]:
         """Make the terms of all pod sets that wait, and give them shapes of their own if need be.
 
-        `shapes`: of the pod sets of each gang. `cycle`: its time, and what earlier ones cut off.
-        `movable`: what may be moved is as what waits. Returns the gangs, and the shapes of those
-        pod sets by id. Gangs whose terms cost more than their share of the cycle are deferred:
-        their shapes have no terms.
+        `shapes`: of the pod sets of each gang. `cut`: the gangs that are `too_expensive`.
+        `movable`: what may be moved is as what waits. Returns the gangs, and by id the shapes of
+        those pod sets, and of those of gangs that are deferred: these have no terms.
         """
         made, known = [], dict[int, tuple[PodShape, Profile]]()
         wanted, rest = dict[int, PodShape](), dict[int, PodShape]()
@@ -222,7 +221,6 @@ class PodAffinity:
             (gang, list(zip(gang.pod_sets, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
         ]
-        cut = _too_expensive(paired, len(pods), *cycle, movable=movable)
         # Of pods that are on nodes `holders` has those terms that count; more are asked about only
         # by who waits, or may be moved.
         self._profiles.follow(
@@ -248,7 +246,7 @@ class PodAffinity:
             refusal = gang.refusal or (DEFERRED if gang.key in cut else None)
             made.append(self._with_shapes(gang, ids, refusal, before.get(gang.key)))
         self._make_terms(wanted, known, pods)
-        return made, rest | wanted
+        return made, wanted, rest
 
     def _with_shapes(
         self,
@@ -559,24 +557,21 @@ def _is_wanted(gang: Gang, pod_set: PodSet, *, movable: bool) -> bool:
     return waits or (bool(pod_set.held) and gang.relocates(moves=movable))
 
 
-_Paired = Sequence[tuple[Gang, Sequence[tuple[PodSet, PodShape]]]]
+Bound = Mapping[str, tuple[Gang, Mapping[int, PodShape]]]
+"""By key: a gang, and those of its shapes that wait and have terms or volumes."""
 
 
-def _too_expensive(
-    paired: _Paired, pods: int, now: float, deferred: Deferred, *, movable: bool
+def too_expensive(
+    bound: Bound, prices: Prices, volumes: Callable[[PodShape], int], cycle: tuple[float, Deferred]
 ) -> Collection[str]:
-    """Return the gangs whose terms cost more than their share of the cycle; charge the others.
+    """Return the gangs whose terms and volumes cost more than their share; charge the others.
 
     Gangs for which capacity is kept are charged first and never left out: otherwise other gangs
-    would be placed there.
+    would be placed there. `volumes`: the price of those of a shape. `cycle`: its time, and what
+    earlier ones cut off.
     """
-    bound: dict[str, tuple[Gang, dict[int, PodShape]]] = {}
-    for gang, own in paired:
-        wanted = [pair for pair in own if _is_wanted(gang, pair[0], movable=movable)]
-        if terms := {pod_set.shape: shape for pod_set, shape in wanted if shape.ties}:
-            bound[gang.key] = gang, terms
+    now, deferred = cycle
     cut, paid = set[str](), set[int]()
-    prices = _Prices([shape.identity for _, own in paired for _, shape in own if bound], pods)
     budget = Budget((gang.namespace for gang, _ in bound.values()), deferred)
     # Few terms first: gangs with many wait for what is left, or for a cycle of their own.
     kept = {key for key, (gang, _) in bound.items() if _is_kept(gang, now)}
@@ -586,7 +581,8 @@ def _too_expensive(
         # To find the price is linear in the terms, and charged as well.
         affords = budget.may_evaluate(key, MATCH * _term_count(new), at_least_one=False)
         if affords:
-            affords = budget.may_evaluate(key, sum(map(prices.of, new)), at_least_one=False)
+            units = sum(prices.of(shape) + volumes(shape) for shape in new)
+            affords = budget.may_evaluate(key, units, at_least_one=False)
         if affords or key in kept:
             paid.update(bound[key][1])
         else:
@@ -595,7 +591,7 @@ def _too_expensive(
 
 
 def _term_count(shapes: Iterable[PodShape]) -> int:
-    return sum(len(shape.ties) for shape in shapes)
+    return sum(len(shape.ties) + len(shape.claims) + len(shape.scratch) for shape in shapes)
 
 
 def _is_kept(gang: Gang, now: float) -> bool:
@@ -604,10 +600,11 @@ def _is_kept(gang: Gang, now: float) -> bool:
     return degraded or gang.owed or gang.nominated or gang.told is not None
 
 
-class _Prices:
+class Prices:
     """The units that the terms of a shape cost, by the pods and shapes they are compared with."""
 
     def __init__(self, identities: Sequence[Identity], pods: int) -> None:
+        """Make the prices. `identities`: of all shapes. `pods`: the number of pods on nodes."""
         self._pods, self._all = pods, len(identities)
         self._labels = Counter(each for one in identities for each in one.labels.items())
         self._spaces = Counter(one.namespace for one in identities)

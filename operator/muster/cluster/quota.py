@@ -7,7 +7,7 @@ of its pods exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -236,12 +236,15 @@ class QuotaBook:
         quotas = [view for space in sorted(self._quotas) for view in self.quotas(space)]
         return quotas, [view for space in sorted(self._ranges) for view in self.ranges(space)]
 
-    def dimensions(self, pending: Iterable[Mapping[str, int]] = ()) -> Mapping[str, Quota]:
-        """Return all quotas for the scheduler core.
+    def dimensions(
+        self, pending: Iterable[Mapping[str, int]] = (), spaces: Collection[str] | None = None
+    ) -> Mapping[str, Quota]:
+        """Return the quotas of these namespaces, or of all, for the scheduler core.
 
         `pending` is taken by pods that are about to be created.
         """
-        everything = (view for views in self._quotas.values() for view in views.values())
+        wanted = self._quotas if spaces is None else self._quotas.keys() & spaces
+        everything = (view for space in wanted for view in self._quotas[space].values())
         found = {key: quota for view in everything for key, quota in view.dimensions()}
         for amounts in pending:
             for key, amount in amounts.items():

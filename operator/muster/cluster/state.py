@@ -23,7 +23,7 @@ from muster.cluster.nodes import (
     Vocabulary,
     selected,
 )
-from muster.cluster.podaffinity import PodAffinity, Profile
+from muster.cluster.podaffinity import PodAffinity, Prices, Profile, too_expensive
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.queues import FLAT, QueueInput, QueueShape
 from muster.cluster.quota import QuotaBook
@@ -31,6 +31,7 @@ from muster.cluster.selectors import Identity, chosen, unused
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
+from muster.scheduler.budget import NODES, VOLUME
 from muster.scheduler.model import (
     CEILING,
     PODS,
@@ -473,22 +474,24 @@ class ClusterColumns:
         wanted |= {id_: shape for entry in moving for id_, shape in entry.held}
         # Terms of pods about each other give equal templates different shapes, so it is known only
         # now which shapes there are. Where no pod has a term, all of this is left out.
-        if wanted and self._affinity.matter(wanted.values()):
+        cut, rest = self._too_expensive(known, moving, gangs, (now, deferred)), {}
+        if wanted and (self._affinity.matter(wanted.values()) or cut):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
-            made, wanted = self._affinity.resolve(
-                made,
-                shapes_of,
-                self._shape_id,
-                self._uses.values(),
-                (now, deferred),
-                movable=movable,
+            made, wanted, rest = self._affinity.resolve(
+                made, shapes_of, self._shape_id, self._uses.values(), cut, movable=movable
             )
         else:
             self._affinity.idle()
         # Holders count too: if they are evicted, their claims come free.
         users = _claimants(made, gangs) if any(s.stored for s in wanted.values()) else {}
         self.volumes.survey(users, self._nodes.order()[1])
-        shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
+        # No task of a deferred gang is placed: its volumes are evaluated by a later cycle.
+        bare = rest.keys() - wanted.keys()
+        wanted |= rest
+        shapes = {
+            id_: self._shape(id_, shape, stored=id_ not in bare)
+            for id_, shape in sorted(wanted.items())
+        }
         self._prune(wanted, made)
         waited_in, divisions = self._queues(queues, known)
         _, index, _ = self._nodes.order()
@@ -510,12 +513,37 @@ class ClusterColumns:
                 for _, use in sorted(self._nominated.items())
                 if use.node in index
             ),
-            quotas=self.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
+            quotas=self.quotas.dimensions(
+                (gang.pending for gang in gangs if gang.pending), {gang.namespace for gang in made}
+            ),
             device_resources=self.device_resources,
             moves=moves,
             deferred=deferred,
             topologies=self._lying > 0,
         )
+
+    def _too_expensive(
+        self,
+        known: Iterable[_Known],
+        moving: Iterable[_Known],
+        gangs: Iterable[GangInput],
+        cycle: tuple[float, Deferred],
+    ) -> Collection[str]:
+        """Return the gangs whose terms and volumes cost more than their share of the cycle."""
+        bound = dict[str, tuple[Gang, dict[int, PodShape]]]()
+        listed = [(entry, entry.shapes) for entry in known if entry.shapes]
+        for entry, shapes in (*listed, *((entry, entry.held) for entry in moving)):
+            if own := {id_: shape for id_, shape in shapes if shape.ties or shape.stored}:
+                bound.setdefault(entry.gang.key, (entry.gang, {}))[1].update(own)
+        tied = any(shape.ties for _, own in bound.values() for shape in own.values())
+        all_of = [role.shape.identity for gang in gangs for role in gang.roles] if tied else []
+        unit = VOLUME + len(self._nodes.slots) // NODES
+
+        def volumes(shape: PodShape) -> int:
+            return unit * self.volumes.price(shape) if shape.stored else 0
+
+        prices = Prices(all_of, len(self._uses))
+        return too_expensive(bound, prices, volumes, cycle) if bound else ()
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
         # Who holds what is asked only to make room for somebody.
@@ -762,7 +790,7 @@ class ClusterColumns:
             limits[self._vocabulary.columns[name]] = amount
         return limits
 
-    def _shape(self, id_: int, source: PodShape) -> Shape:
+    def _shape(self, id_: int, source: PodShape, *, stored: bool) -> Shape:
         # By node alone, so that it holds until a node changes, however many pods come and go, and
         # whatever terms they have about pods of the shape.
         plain = self._plain.get(id_, id_)
@@ -780,7 +808,7 @@ class ClusterColumns:
                 selected=selected(source),
             )
         terms = self._affinity.terms(id_)
-        if source.stored:
+        if source.stored and stored:
             nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
             self._reach = self._reach or Reach(nodes)
             frozen = self.volumes.constrain(id_, frozen, source, nodes, self._reach)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -275,6 +275,7 @@ class Reach:
         self.index: Final = {node.name: i for i, node in enumerate(nodes)}
         """Node -> where it stands."""
         self._known: dict[Terms, BoolArray] = {}
+        self._zones: dict[tuple[str, tuple[str, ...]], BoolArray] = {}
         self._places: dict[str, dict[str, list[int]]] = {}
 
     def of(self, terms: Terms) -> BoolArray:
@@ -286,6 +287,23 @@ class Reach:
                     marks[i] |= holds(term, self._nodes[i])
             self._known[terms] = marks
         return self._known[terms]
+
+    def named(self, names: Collection[str]) -> BoolArray:
+        """Return (N,) the nodes with these names."""
+        marks = np.zeros(len(self._nodes), np.bool_)
+        marks[[self.index[name] for name in names if name in self.index]] = True
+        return marks
+
+    def in_zone(self, key: str, values: tuple[str, ...]) -> BoolArray:
+        """Return (N,) the nodes that a volume with this label of `ZONES` reaches."""
+        if (key, values) not in self._zones:
+            labels = [node.labels for node in self._nodes]
+            found = [
+                own.get(key, own.get(ZONES[key], "")) in values or ZONES.keys().isdisjoint(own)
+                for own in labels
+            ]
+            self._zones[key, values] = np.array(found, np.bool_)
+        return self._zones[key, values]
 
     def domains(self, labels: Sequence[str]) -> IntArray:
         """Return (N,) numbers, the same for nodes with the same values of the labels."""

@@ -17,7 +17,6 @@ from muster.api.reasons import Reason
 from muster.cluster.nodes import NodeView, holds
 from muster.cluster.pods import PodKey, PodShape, PodUse, Scratch, Term
 from muster.cluster.storage import (
-    ZONES,
     AttachView,
     ClaimView,
     ClassView,
@@ -54,6 +53,8 @@ class Limits:
 
     views: dict[str, AttachView] = field(default_factory=dict)
     """By node."""
+    unreadable: set[str] = field(default_factory=set)
+    """The nodes whose limits could not be read."""
     _most: dict[str, dict[str, int]] = field(default_factory=dict)
     """Driver -> node -> volumes."""
     _labels: dict[str, Counter[tuple[str, ...]]] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Limits:
             self.views[view.node] = view
         else:
             self.views.pop(view.node, None)
+        (self.unreadable.add if there and view.unreadable else self.unreadable.discard)(view.node)
         for driver, labels in view.topology:
             said = self._labels.pop(driver, Counter())
             said[labels] += 1 if there else -1
@@ -160,6 +162,11 @@ class _Users:
 
 Key = tuple[str, str]
 """(namespace, name) of a claim."""
+Options = tuple[tuple[str, BoolArray], ...]
+"""(volume, (N,) where it can be had)"""
+MAX_WAITING: Final = 16
+"""Maximum number of a pod's claims that wait for their first consumer. The volumes that each of
+them may get are compared with all nodes."""
 ELSEWHERE: Final = "node(s) didn't match PersistentVolume's node affinity"
 UNKNOWN_LIMITS: Final = "node(s) whose CSINode could not be read"
 OTHER_ZONE: Final = "node(s) had no available volume zone"
@@ -180,7 +187,13 @@ class Volumes:
     """Claim -> pod -> its node."""
     chosen: dict[Key, str] = field(default_factory=dict)
     """Claim that has users -> the volume that is for it, empty if one is made."""
-    _options: dict[ClaimView, tuple[VolumeView, ...]] = field(default_factory=dict)
+    _default: ClassView | None = None
+    """Of claims that name no class."""
+    _by_use: dict[Key | str, dict[str, VolumeView]] = field(default_factory=dict)
+    """Claim, or class of those that no claim has -> its volumes by name."""
+    _options: dict[Key, tuple[VolumeView, ...]] = field(default_factory=dict)
+    _reached: dict[Key, tuple[Reach, Options]] = field(default_factory=dict)
+    """Claim -> its options, and where they are for these nodes."""
     going: set[PodKey] = field(default_factory=set)
     """Pods with claims that are being deleted."""
     limits: Limits = field(default_factory=Limits)
@@ -188,22 +201,37 @@ class Volumes:
     """Why no claim that waits for its first consumer gets a volume, in a sentence."""
     _scratch: dict[Key, dict[str, Scratch]] = field(default_factory=dict)
     """Claim that is made for a pod on a node -> the pod's uid -> the volume that it asks for."""
-    _claimants: Mapping[int, PodShape] = field(default_factory=dict)
+    _claimants: dict[Key, list[int]] = field(default_factory=dict)
+    """Claim -> the shapes that were surveyed and mount it."""
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
 
     def changed(self, before: Stored | None, after: Stored | None) -> None:
         """Take in that one of them came (before None), changed, or went (after None)."""
-        # Which volumes suit a claim depends on the claim and on all volumes, so a claim that
-        # changes has another key.
+        # Which volumes suit a claim depends on the claim and on all volumes.
         if isinstance(before or after, VolumeView):
             self._options.clear()
+            self._reached.clear()
         for view, there in ((before, False), (after, True)):
             if isinstance(view, ClaimView):
-                _put(self.claims, (view.namespace, view.name), view, there=there)
+                key = view.namespace, view.name
+                _put(self.claims, key, view, there=there)
+                self._options.pop(key, None)
+                self._reached.pop(key, None)
             elif isinstance(view, VolumeView):
                 _put(self.volumes, view.name, view, there=there)
+                use = view.owner[:2] if view.owner else view.storage_class
+                volumes = self._by_use.setdefault(use, {})
+                _put(volumes, view.name, view, there=there)
+                if not volumes:
+                    del self._by_use[use]
             elif isinstance(view, ClassView):
                 _put(self.classes, view.name, view, there=there)
+                # Of several defaults the newest, as the API server's admission has it; of equal
+                # ones the first by name.
+                listed = sorted(self.classes.values(), key=lambda of: of.name)
+                self._default = max(
+                    (of for of in listed if of.default), key=lambda of: of.created, default=None
+                )
             elif isinstance(view, AttachView):
                 self.limits.put(view, there=there)
 
@@ -227,6 +255,9 @@ class Volumes:
 
     def refusal(self, shape: PodShape) -> Refusal | None:
         """Return why pods of the shape cannot be placed anywhere at present."""
+        if (count := len(self._waiting(shape))) > MAX_WAITING:
+            sentence = f"{count} claims without a volume; at most {MAX_WAITING} are supported"
+            return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
         for key in shape.claims:
             sentence = self._missing(key)
             if sentence:
@@ -264,12 +295,8 @@ class Volumes:
         return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
 
     def _class_of(self, own: Scratch) -> ClassView | None:
-        if own.storage_class is not None:
-            return self.classes.get(own.storage_class)
-        defaults = sorted(of.name for of in self.classes.values() if of.default)
-        # Of several defaults the newest, as the API server's admission has it; of equal ones the
-        # first by name.
-        return max((self.classes[n] for n in defaults), key=lambda of: of.created, default=None)
+        named = own.storage_class
+        return self._default if named is None else self.classes.get(named)
 
     def survey(self, shapes: Mapping[int, PodShape], index: Mapping[str, int]) -> None:
         """Look at all that have claims before single shapes are asked for.
@@ -279,7 +306,10 @@ class Volumes:
         """
         # Limits count volumes, not pods: two shapes that share a volume take one place together.
         # So the table of each driver is made over all shapes at once, and `constrain` reads it.
-        self._claimants, self._drivers = shapes, {}
+        self._claimants, self._drivers = {}, {}
+        for id_, shape in shapes.items():
+            for key in shape.claims:
+                self._claimants.setdefault(key, []).append(id_)
         if shapes and self.limits.views:
             volumes = {id_: list(map(self._attached, s.claims)) for id_, s in shapes.items()}
             own = {id_: list(map(self._maker, s.scratch)) for id_, s in shapes.items()}
@@ -295,7 +325,7 @@ class Volumes:
     ) -> Shape:
         """Return the frozen shape, surveyed before, with all that its volumes mean."""
         wants = self.wants(shape, reach)
-        barred, texts = self._barred(shape, nodes, wants, frozen)
+        barred, texts = self._barred(shape, reach, wants, frozen)
         return replace(
             frozen,
             barred=barred,
@@ -307,20 +337,21 @@ class Volumes:
         )
 
     def _barred(
-        self, shape: PodShape, nodes: Sequence[NodeView], wants: tuple[Want, ...], frozen: Shape
+        self, shape: PodShape, reach: Reach, wants: tuple[Want, ...], frozen: Shape
     ) -> tuple[CodeArray, tuple[str, ...]]:
         """Return codes (N,) and texts, with the nodes that the volumes rule out added."""
         numbers = {text: i for i, text in enumerate(frozen.texts, 1)}
         codes = frozen.barred.copy()
+        against = [*self._against(shape, reach)]
         # By the scheduler's own rules: whether claims can be served together is a matching, which
         # no claim's answer alone shows.
         served = Stock({0: wants}).open(0)
-        for i, node in enumerate(nodes):
-            against = "" if codes[i] else self._against(shape, node)
-            if not against and served is not None and not served[i]:
-                against = NOT_SERVED
-            if against and not codes[i]:
-                codes[i] = numbers.setdefault(against, len(numbers) + 1)
+        if served is not None:
+            against.append((NOT_SERVED, ~served))
+        for text, excluded in against:
+            new = excluded & (codes == 0)
+            if new.any():
+                codes[new] = numbers.setdefault(text, len(numbers) + 1)
         return codes, tuple(numbers)
 
     def wants(self, shape: PodShape, reach: Reach) -> tuple[Want, ...]:
@@ -328,22 +359,34 @@ class Volumes:
 
         A claim of which a pod has come to its node gets what was chosen for that one.
         """
-        found = []
-        for key, claim in self._waiting(shape):
-            kept = self.chosen.get(key)
+        waiting, found = self._waiting(shape), []
+        # The refusal says why no node is evaluated for so many.
+        for key, claim in waiting if len(waiting) <= MAX_WAITING else ():
+            kept, options = self.chosen.get(key), self._reach_of(key, claim, reach)
             # Once a pod has come to its node the choice is made, for all that share the claim.
-            options = [v for v in self._choice(claim) if kept in (None, v.name)]
+            if kept is not None:
+                options = tuple(option for option in options if option[0] == kept)
             labels = self._labels(claim)
             domain = reach.domains(labels) if labels else None
-            found.append(
-                Want(
-                    "/".join(key),
-                    tuple((volume.name, reach.of(volume.affinity)) for volume in options),
-                    self._room(key, claim, domain, reach),
-                    domain,
-                )
-            )
+            room = self._room(key, claim, domain, reach)
+            found.append(Want("/".join(key), options, room, domain))
         return tuple(found)
+
+    def price(self, shape: PodShape) -> int:
+        """Return how many conditions of volumes are compared with all nodes for the shape."""
+        waiting = self._waiting(shape)
+        free = (len(self._by_use.get(claim.storage_class, ())) for _, claim in waiting)
+        options = sum(free) if len(waiting) <= MAX_WAITING else 0
+        return len(shape.claims) + len(shape.scratch) + options
+
+    def _reach_of(self, key: Key, claim: ClaimView, reach: Reach) -> Options:
+        """Return the volumes that the claim may get, and (N,) where each of them can be had."""
+        known = self._reached.get(key)
+        if known is None or known[0] is not reach:
+            choice = self._choice(claim)
+            known = reach, tuple((volume.name, reach.of(volume.affinity)) for volume in choice)
+            self._reached[key] = known
+        return known[1]
 
     def _room(
         self, key: Key, claim: ClaimView, domain: IntArray | None, reach: Reach
@@ -379,6 +422,7 @@ class Volumes:
             )
             if key not in self.users or claim is None or claim.bound or gone:
                 del self.chosen[key]
+        taken = set(self.chosen.values())
         for key in self.users:
             claim, node = self.claims.get(key), views.get(self._home(key, views))
             # A claim with a selected node is the provisioner's: what it makes cannot be chosen
@@ -389,11 +433,11 @@ class Volumes:
             if not self._owned(key, claim):
                 continue
             if self._waits(claim):
-                taken = set(self.chosen.values())
                 free = (v for v in self._choice(claim) if v.name not in taken)
                 found = next((v for v in free if _suits(v.affinity, node)), None)
                 if found is not None:
                     self.chosen[key] = found.name
+                    taken.add(found.name)
                 # Only where none is there already, as kube-scheduler has it: a volume is made
                 # last.
                 elif _suits(self._made(claim), node):
@@ -413,13 +457,15 @@ class Volumes:
 
     def _choice(self, claim: ClaimView) -> tuple[VolumeView, ...]:
         """Return the volumes that the claim may get: its own, or the smallest first."""
-        if claim not in self._options:
-            fit = [volume for volume in self.volumes.values() if volume.suits(claim)]
+        key = claim.namespace, claim.name
+        if key not in self._options:
+            listed = (self._by_use.get(use, {}) for use in (key, claim.storage_class))
+            fit = [volume for part in listed for volume in part.values() if volume.suits(claim)]
             # Where a volume's claimRef names the claim already, Kubernetes takes no other.
             own = [volume for volume in fit if volume.owner is not None]
             order = sorted(own or fit, key=lambda volume: (volume.size, volume.name))
-            self._options[claim] = tuple(order[:1] if own else order)
-        return self._options[claim]
+            self._options[key] = tuple(order[:1] if own else order)
+        return self._options[key]
 
     def _made(self, claim: ClaimView) -> tuple[Term, ...] | None:
         of = self.classes.get(claim.storage_class)
@@ -436,7 +482,7 @@ class Volumes:
                     np.zeros(nodes, np.int64),
                     np.array([len(users)]),
                     IN_USE,
-                    {id_: 1 for id_, other in self._claimants.items() if key in other.claims},
+                    dict.fromkeys(self._claimants.get(key, ()), 1),
                     going=np.array([len(self.going.intersection(users))]),
                 )
 
@@ -475,7 +521,9 @@ class Volumes:
         used = any(
             self.claims[k].alone for k in shape.claims if k in self.claims and k in self.users
         )
-        if used or self.refusal(shape) is not None or self._against(shape, node):
+        if used or self.refusal(shape) is not None:
+            return False
+        if any(excluded.any() for _, excluded in self._against(shape, Reach([node]))):
             return False
         if self._full(shape, node):
             return False
@@ -546,27 +594,26 @@ class Volumes:
             return _unserved(f'claim "{claim.name}"', self.unserved)
         return ""
 
-    def _against(self, shape: PodShape, node: NodeView) -> str:
+    def _against(self, shape: PodShape, reach: Reach) -> Iterator[tuple[str, BoolArray]]:
+        """Yield why nodes do not suit the volumes, and (N,) these nodes; the first reason counts.
+
+        Equal conditions of many volumes are evaluated once: that is linear in the nodes.
+        """
         claims = [self.claims[key] for key in shape.claims if key in self.claims]
-        limits = self.limits.views.get(node.name)
-        if limits is not None and limits.unreadable:
-            return UNKNOWN_LIMITS
+        bound = [self.volumes[c.volume] for c in claims if c.bound and c.volume in self.volumes]
+        yield UNKNOWN_LIMITS, reach.named(self.limits.unreadable)
         # As kube-scheduler: all affinities, then the claims to be bound, then all zones.
-        for claim in claims:
-            volume = self.volumes.get(claim.volume) if claim.bound else None
-            if volume is not None and not _suits(volume.affinity, node):
-                return ELSEWHERE
-        for claim in claims:
-            if not claim.bound and claim.node and claim.node != node.name:
-                return NOT_SERVED
-            if not claim.bound and claim.node and not _suits(self._made(claim), node):
-                return NOT_SERVED
-        classes = map(self._class_of, shape.scratch)
-        if not all(of is None or _suits(of.topologies, node) for of in classes):
-            return NOT_SERVED
-        bound = (self.volumes.get(claim.volume) for claim in claims if claim.bound)
-        zones = [zone for volume in bound if volume is not None for zone in volume.zones]
-        return OTHER_ZONE if not _in_zones(zones, node) else ""
+        for affinity in {volume.affinity for volume in bound}:
+            yield ELSEWHERE, ~reach.of(affinity)
+        chosen_for = [claim for claim in claims if not claim.bound and claim.node]
+        for node in {claim.node for claim in chosen_for}:
+            yield NOT_SERVED, ~reach.named({node})
+        classes = [self._class_of(own) for own in shape.scratch]
+        topologies = {self._made(claim) for claim in chosen_for}
+        for terms in topologies | {of.topologies for of in classes if of is not None}:
+            yield NOT_SERVED, ~reach.of(terms)
+        for zone in {zone for volume in bound for zone in volume.zones}:
+            yield OTHER_ZONE, ~reach.in_zone(*zone)
 
 
 def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> None:
@@ -591,11 +638,3 @@ def _name(key: Key) -> str:
 
 def _suits(terms: tuple[Term, ...] | None, node: NodeView) -> bool:
     return terms is None or any(holds(part, node) for part in terms)
-
-
-def _in_zones(zones: Iterable[tuple[str, tuple[str, ...]]], node: NodeView) -> bool:
-    if not any(key in node.labels for key in ZONES):
-        return True
-    return all(
-        node.labels.get(key, node.labels.get(ZONES[key], "")) in values for key, values in zones
-    )

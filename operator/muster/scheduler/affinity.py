@@ -24,6 +24,9 @@ from muster.scheduler.model import (
 
 NOT_SERVED: Final = "node(s) didn't find available persistent volumes to bind"
 
+OPTIONS: Final = 4
+"""Volumes that cost as much as one term about other pods."""
+
 
 class Stock:
     """Who has what. `version` grows with every change."""
@@ -31,6 +34,8 @@ class Stock:
     def __init__(self, wants: Mapping[int, tuple[Want, ...]]) -> None:
         self._wants: Final = {shape: own for shape, own in wants.items() if own}
         self._given: Final[dict[str, str]] = {}
+        self._reach: Final[dict[str, BoolArray]] = {}
+        """Claim -> (N,) where the volume is that is given to it."""
         self._place: Final[dict[str, int]] = {}
         """Claim -> domain of the volume that is made for it."""
         self._users: Final[Counter[str]] = Counter()
@@ -39,6 +44,10 @@ class Stock:
     def knows(self, shape: int) -> bool:
         """Say whether tasks of the shape want any volume."""
         return shape in self._wants
+
+    def weight(self, shape: int) -> int:
+        """Return the number of terms that cost as much as the volumes for one task."""
+        return sum(len(want.options) for want in self._wants.get(shape, ())) // OPTIONS
 
     def open(self, shape: int) -> BoolArray | None:
         """Return (N,) where all that the shape wants can be had; None: it wants nothing."""
@@ -62,9 +71,11 @@ class Stock:
             there: BoolArray = want.made & (want.domain == self._place[want.claim])
             return there
         if given is not None:
-            return dict(want.options).get(given, want.made)
+            return self._reach.get(want.claim, want.made)
         met = np.zeros(len(want.made), np.bool_)
         for volume, reach in want.options:
+            if met.all():
+                break
             used = gone.get(volume)
             # Each node gets the first volume that can be had there, and only there it is used up:
             # on another node the same volume is still free for the next want.
@@ -80,10 +91,12 @@ class Stock:
             self._users[want.claim] += int(counts.sum())
             if not self._users[want.claim]:
                 self._given.pop(want.claim, None)
+                self._reach.pop(want.claim, None)
             elif want.claim not in self._given:
                 taken = set(self._given.values())
-                free = (v for v, at in want.options if v not in taken and at[nodes].all())
-                self._given[want.claim] = next(free, "")
+                free = ((v, at) for v, at in want.options if v not in taken and at[nodes].all())
+                volume, reach = next(free, ("", want.made))
+                self._given[want.claim], self._reach[want.claim] = volume, reach
                 if want.domain is not None:
                     self._place[want.claim] = int(want.domain[nodes[0]])
 
@@ -379,7 +392,7 @@ class AffinityState:
 
         Gangs whose terms select the shape are charged for that before the cycle.
         """
-        return 1 + len(self._tallies.get(shape, ()))
+        return 1 + len(self._tallies.get(shape, ())) + self.stock.weight(shape)
 
     def is_counted(self, shape: int) -> bool:
         """Say whether tasks of the shape mean anything to others."""

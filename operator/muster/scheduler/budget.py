@@ -21,6 +21,10 @@ TERM: Final = 500
 """One affinity term evaluated for one task."""
 MATCH: Final = 100
 """One affinity term compared with one shape, and with what is placed of that shape."""
+VOLUME: Final = 100
+"""One condition of a volume compared with few nodes."""
+NODES: Final = 50
+"""Nodes with which the same condition is compared at the cost of one unit more."""
 ROWS: Final = 8
 """Pods of which one label is compared with a requirement at the cost of one unit."""
 VICTIM: Final = 10_000
