@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6446,
-    "api": 3906,
-    "cluster": 6542,
+    "api": 3916,
+    "cluster": 6543,
     "commands": 6170,
     "controller": 4200,
     "dashboard": 624,
     "frameworks": 3072,
     "gang": 1517,
-    "kube": 3643,
+    "kube": 3641,
     "local": 3694,
     "muster": 1128,
-    "runtime": 2311,
+    "runtime": 2312,
     "scheduler": 11016,
     "store": 3254,
-    "tests": 71021,
+    "tests": 71035,
     "tools": 2668,
 }
 

@@ -182,6 +182,7 @@ REJECTED = (
     (404, "NotFound", 'runtimeclasses.node.k8s.io "gvisor" not found'),
     (413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"),
     (422, "Invalid", 'Pod "p" is invalid: spec.containers[0].ports: Invalid value: 99999'),
+    (500, "InternalError", 'failed calling webhook "a": connection refused'),
 )
 
 
@@ -319,7 +320,7 @@ def broken(_pod):
         raising(404, "NotFound", 'namespaces "team" not found'),
         raising(404, "NotFound", "the server could not find the requested resource"),
         raising(409, "AlreadyExists", 'pods "mnist-worker-0" already exists'),
-        raising(500, "InternalError", 'failed calling webhook "a"'),
+        raising(500, "InternalError", "etcdserver: leader changed"),
         broken,
         too_slow,
         lambda _pod: {"metadata": {}},

@@ -43,7 +43,8 @@ def test_the_factor_is_free() -> None:
         ("Pod", 422, "invalid", [10, 20, 300]),
         ("PodGroup", 422, "invalid", [10, 20, 300]),
         ("Pod", 403, 'pods "p" is forbidden: exceeded quota: q', [2, 4, 60]),
-        ("Pod", 500, "failed calling webhook", [2, 4, 60]),
+        ("Pod", 500, "failed calling webhook", [10, 20, 300]),
+        ("Pod", 500, "etcdserver: leader changed", [2, 4, 60]),
         ("PodGroup", 403, "no", [2, 4, 60]),
     ],
 )

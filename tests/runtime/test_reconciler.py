@@ -16,6 +16,7 @@ from muster import gang
 from muster.api import edge
 from muster.api.reasons import DeletionReason, GangPhase
 from muster.api.status import Verdict
+from muster.cluster.dryrun import Answer
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
 from muster.controller.reconcile import FIRST_VERDICT
@@ -444,6 +445,17 @@ def test_a_job_that_took_the_name_of_another_is_not_held_up_by_what_that_was_ref
     story.go(create("one"))
     refusal = story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0)
     assert round(refusal.until - time.time()) == 10
+
+
+@pytest.mark.parametrize(("code", "again"), [(403, True), (422, True), (500, False)])
+def test_rejected_pod_is_tried_by_another_dry_run_before_the_next_attempt(story, code, again):
+    """A policy may have changed since: without that, each attempt would start its peers."""
+    answers, key = story.store.dry_runs, ("team", "digest")
+    answers.put(key, Answer(time.time() + 600, under=answers.changes("team")))
+    story.server.refuses["create", "pods/one"] = code
+    story.go(create("one"))
+    assert (answers.get(key, time.time()) is None) is again
+    assert round(story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0).until - time.time()) > 0
 
 
 PLACED = Create.of(

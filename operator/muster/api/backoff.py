@@ -40,14 +40,24 @@ AFTER_REFUSAL: Final = Backoff(2.0, 60.0)
 _AFTER_REJECTION: Final = Backoff(10.0, 300.0)
 """Seconds between two attempts to create an object that admission rejects, now at least."""
 _INVALID: Final = 422
-REJECTED: Final = frozenset({400, 403, 404, 413, _INVALID})
-"""HTTP status codes of a creation that the same object gets again until something changes."""
+_REJECTED: Final = frozenset({400, 403, 404, 413, _INVALID})
+REFUSED: Final = frozenset({*_REJECTED, 500})
+"""HTTP status codes of a creation that is attempted again after a back-off. 404: its API or its
+namespace does not exist; 500: an admission webhook fails."""
+HOOK: Final = "failed calling webhook"
+"""Part of the API server's message if an admission webhook that must answer does not: that may
+hold for hours."""
 QUOTA: Final = "exceeded quota"
 """Part of the API server's message for a full ResourceQuota: its code is a plain 403."""
+
+
+def is_rejection(code: int, message: str) -> bool:
+    """Return whether the same object gets this error again until something changes."""
+    return code in _REJECTED or HOOK in message
 
 
 def after_refusal(kind: str, code: int, message: str) -> Backoff:
     """Return the back-off between two attempts to create an object that was refused."""
     # Attempts to create a gang start and end pods, a full quota gets free as other pods end.
-    rejected = kind == "Pod" and code in REJECTED and QUOTA not in message
+    rejected = kind == "Pod" and is_rejection(code, message) and QUOTA not in message
     return _AFTER_REJECTION if rejected or code == _INVALID else AFTER_REFUSAL

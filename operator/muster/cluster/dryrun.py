@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic_core import from_json, to_json
 
-from muster.api.backoff import QUOTA, REJECTED
+from muster.api.backoff import QUOTA, is_rejection
 from muster.api.model import Json
 from muster.api.podtemplate import LISTS
 from muster.cluster.pods import CLAIM, PER_POD, UNSUPPORTED_VOLUMES
@@ -41,7 +41,7 @@ _OF_VOLUMES: Final = (CLAIM, "ephemeral", *UNSUPPORTED_VOLUMES)
 
 def is_rejected(code: int, message: str) -> bool:
     """Return whether an error of a dry run means that no such pod can be created."""
-    return code in REJECTED and not _UNDECIDED.search(message)
+    return is_rejection(code, message) and not _UNDECIDED.search(message)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

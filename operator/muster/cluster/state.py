@@ -474,7 +474,8 @@ class ClusterColumns:
         wanted |= {id_: shape for entry in moving for id_, shape in entry.held}
         # Terms of pods about each other give equal templates different shapes, so it is known only
         # now which shapes there are. Where no pod has a term, all of this is left out.
-        cut, rest = self._too_expensive(known, moving, gangs, (now, deferred)), {}
+        cut = self._too_expensive(known, moving, gangs, (now, deferred))
+        rest: dict[int, PodShape] = {}
         if wanted and (self._affinity.matter(wanted.values()) or cut):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
             made, wanted, rest = self._affinity.resolve(

@@ -27,7 +27,7 @@ import aiohttp
 import tenacity
 from pydantic_core import from_json, to_json
 
-from muster.api.backoff import Backoff
+from muster.api.backoff import HOOK, Backoff
 from muster.api.model import Json
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.kube.resources import namespace_of
@@ -77,8 +77,6 @@ BUDGET = "disruption budget"
 """So says a server that does not evict a pod; that may hold for hours."""
 BUDGETS = "more than one PodDisruptionBudget"
 """The same, where several of them guard it."""
-HOOK = "failed calling webhook"
-"""So says a server whose admission webhook does not answer; that, too, may hold for hours."""
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
 UNANSWERED: Final = "0"
 """Stands for the status of an answer that did not come."""

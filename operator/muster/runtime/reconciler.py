@@ -22,11 +22,12 @@ from muster import frameworks
 from muster.allocator import binder
 from muster.allocator.loop import Loop
 from muster.api import edge, names, owner
-from muster.api.backoff import AFTER_REFUSAL, QUOTA, REJECTED, Backoff, after_refusal
+from muster.api.backoff import AFTER_REFUSAL, QUOTA, REFUSED, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.reasons import DeletionReason
 from muster.cluster import gangs
+from muster.cluster.dryrun import is_rejected
 from muster.controller import events, gangstatus, reconcile
 from muster.controller.model import (
     Action,
@@ -55,9 +56,6 @@ from muster.store.store import Store
 from muster.store.takeover import Takeover
 
 log = logging.getLogger(__name__)
-REFUSED = frozenset({*REJECTED, 500})
-"""Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
-gone; 500: an admission webhook fails."""
 _SECRETS: Final = "bind the ClusterRole muster-mpi-secrets in the namespace, see docs/install.md"
 _BY_POLICY: Final = frozenset({403, 422})
 """HTTP status codes with which admission plugins and policies reject an object."""
@@ -521,6 +519,9 @@ class Reconciler:
             self._store.dry_runs.forbid_node(job.namespace, time.time())
             return
         kind, name = named = _named(document)
+        if kind == "Pod" and is_rejected(error.code, error.message) and not error.unpermitted:
+            # A dry run accepted such a pod. Before the next attempt another one is made.
+            self._store.dry_runs.changed(job.namespace)
         backoff = after_refusal(kind, error.code, error.message)
         pause = backoff.pause(self._count(job.key, named))
         self._metrics.count(kind, "refused")
