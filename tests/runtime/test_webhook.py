@@ -22,6 +22,7 @@ from muster.local.cluster import free_port
 from muster.runtime import webhook
 from muster.runtime.webhook import LARGEST, Endpoint, answer
 from support.apiserver.memory import tfjob
+from support.rehearsal import call_count
 
 TFJOB = {"group": "kubeflow.org", "version": "v1", "kind": "TFJob"}
 
@@ -62,6 +63,19 @@ def test_what_was_wrong_before_does_not_forbid_a_change():
     """It is a warning then."""
     found = said(review(BAD, operation="UPDATE", oldObject=BAD))
     assert (found["allowed"], found["warnings"]) == (True, [TWO])
+
+
+def test_cost_of_an_update_is_linear_in_the_problems():
+    """Ten times as many problems of both versions cost about ten times as much."""
+
+    def cost(count):
+        template = {"spec": {"containers": [{"name": f"c{i}"} for i in range(count)]}}
+        replicas = {"Worker": {"replicas": 1, "template": template}}
+        document = {**BAD, "spec": {"tfReplicaSpecs": replicas}}
+        question = review(document, operation="UPDATE", oldObject=document)
+        return call_count.calls(lambda: said(question))
+
+    assert cost(400) < 15 * cost(40)
 
 
 @pytest.mark.parametrize(

@@ -565,8 +565,10 @@ def review(
     if before is None:
         return Ruling(job.problems, warnings)
     old = load(framework, before, domain, home, max_replicas=max_replicas)
-    kept = tuple(problem for problem in job.problems if problem in old.problems)
-    new = [problem for problem in job.problems if problem not in kept]
+    # Sets: a hostile document has as many problems as bytes.
+    known = frozenset(old.problems)
+    kept = tuple(problem for problem in job.problems if problem in known)
+    new = [problem for problem in job.problems if problem not in known]
     manager = job.run_policy.managed_by
     if manager != old.run_policy.managed_by:
         shown = "null" if manager is None else f'"{manager}"'
