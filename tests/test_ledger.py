@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6446,
     "api": 3916,
-    "cluster": 6543,
+    "cluster": 6548,
     "commands": 6170,
     "controller": 4200,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3254,
-    "tests": 71049,
+    "tests": 71063,
     "tools": 2668,
 }
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, strategies
 
-from muster.cluster import hostports
+from muster.cluster import gangs, hostports
 from muster.cluster.gangs import GangInput
+from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import HostPort
 from muster.scheduler.session import Session
+from support.apiserver.memory import of_kind
 from support.builders.scheduler import make_gang, make_role, make_snapshot, make_template
 
 
@@ -24,6 +27,17 @@ def test_what_comes_and_goes_leaves_nothing():
     for key, item in (("a", 1), ("b", 1), ("a", 2)):
         hostports.count(table, key, item, -1)
     assert table == {}
+
+
+@pytest.mark.parametrize(("kind", "port"), [("PyTorchJob", 23456), ("TFJob", 2222)])
+def test_framework_port_is_a_host_port_on_the_network_of_the_host(kind, port):
+    """Each pod gets the port, so that no node takes two of them, also without a dry run."""
+    document = of_kind(kind, Worker=2)
+    (field,) = [key for key in document["spec"] if key.endswith("ReplicaSpecs")]
+    document["spec"][field]["Worker"]["template"]["spec"]["hostNetwork"] = True
+    job = load(FRAMEWORKS[kind], document)
+    found = gangs.shapes_of(job, gangs.templates(job))["Worker"].ports
+    assert found == {HostPort("TCP", "*", port)}
 
 
 PORTS = strategies.builds(

@@ -15,7 +15,7 @@ from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.queues import QueueInput, amounts
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
-from muster.frameworks.base import Waiting, labels
+from muster.frameworks.base import Waiting, framework_container, labels, with_port
 from muster.gang import GangFacts, demand, standing
 from muster.scheduler.model import UNLIMITED, Link, Refusal, Topology
 
@@ -336,9 +336,14 @@ def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
 
 
 def _whole(job: Job, replica: Replica, classes: Container[str], waiting: Waiting) -> Json:
-    spec = replica.template.get("spec") or {}
+    spec, framework = replica.template.get("spec") or {}, frameworks.of(job)
     more: Json = {}
-    if init := frameworks.of(job).pods.init_containers(job, replica, waiting):
+    if spec.get("hostNetwork"):
+        # On the network of the host each port is one of the node's.
+        own = framework_container(framework, replica.template)
+        ported = with_port(framework, own)
+        more["containers"] = [ported if c is own else c for c in spec["containers"]]
+    if init := framework.pods.init_containers(job, replica, waiting):
         more["initContainers"] = [*(spec.get("initContainers") or ()), *init]
     if named := demand.pod_class(job, replica, classes):
         more["priorityClassName"] = named
