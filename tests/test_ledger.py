@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1128,
     "runtime": 2312,
     "scheduler": 11016,
-    "store": 3254,
-    "tests": 71063,
+    "store": 3255,
+    "tests": 71095,
     "tools": 2668,
 }
 

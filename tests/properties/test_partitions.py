@@ -9,13 +9,24 @@ import contextlib
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from support.apiserver.memory import tfjob
+from muster.frameworks import FRAMEWORKS
+from support.apiserver.memory import of_kind
+from support.builders.mpijobs import mpijob
 from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import TOLERATED, Process
 
 NODES = {f"n{number}": 2 for number in range(30)}
 GANGS, SIZE = 9, 4
+KINDS = (
+    ("TFJob", {"PS": 1, "Worker": 3}),
+    ("PyTorchJob", {"Master": 1, "Worker": 3}),
+    ("JAXJob", {"Worker": 4}),
+    ("v1", {"Launcher": 1, "Worker": 3}),
+    ("v2beta1", {"Launcher": 1, "Worker": 3}),
+)
+"""Kinds, or versions of the MPIJob, and the replicas of their roles."""
+ZONE = "topology.kubernetes.io/zone"
 NOTES = {
     "plain": {},
     "whole": {"muster.kubeflow.org/restart": "gang"},
@@ -26,17 +37,26 @@ SETTLED = 400.0
 """Seconds after which all gangs are complete again."""
 
 
-def document(name, notes):
-    """Return a job whose workers run until they are deleted."""
+def document(kind, replicas, name, notes):
+    """Return a job whose pods run until they are deleted."""
     told = {"annotations": {"run": "forever", "exits": "0"}}
-    template = make_template(requests={"cpu": "1"}, metadata=told)
-    role = {"replicas": SIZE, "restartPolicy": "OnFailure", "template": template}
-    return tfjob(name=name, annotations=notes, Worker=role)
+    roles = {}
+    for type_, count in replicas.items():
+        template = make_template(requests={"cpu": "1"}, metadata=told)
+        if kind in FRAMEWORKS:
+            template["spec"]["containers"][0]["name"] = FRAMEWORKS[kind].pods.container
+        roles[type_] = {"replicas": count, "restartPolicy": "OnFailure", "template": template}
+    if kind in FRAMEWORKS:
+        return of_kind(kind, name=name, annotations=notes, **roles)
+    job = mpijob(kind)
+    job["spec"]["mpiReplicaSpecs"] = roles
+    job["metadata"] |= {"name": name, "annotations": notes}
+    return job
 
 
 def gang_of(pod):
     """Return the name of a pod's job."""
-    return pod.rsplit("-worker-", 1)[0]
+    return "-".join(pod.split("-")[:2])
 
 
 class Partition:
@@ -92,15 +112,21 @@ async def until(question, seconds):
                 await asyncio.sleep(1)
 
 
-def story(share, seconds, fence, expired):
+def story(share, seconds, fence, expired, zones=1):
     """Return a story in which nodes are cut off, which returns what must not have been."""
 
     async def cut_off(server, dice):
         process = asyncio.create_task(Process(server, expired=expired).run())
-        kinds = [list(NOTES)[number % len(NOTES)] for number in range(GANGS)]
-        names = [f"{kind}-{number}" for number, kind in enumerate(kinds)]
-        for name, kind in zip(names, kinds, strict=True):
-            server.create("tfjobs", "team", document(name, NOTES[kind]))
+        for number, name in enumerate(NODES):
+            # Those of the first zone have no label.
+            if zone := number % zones:
+                server.change(("nodes", "", name), {"metadata": {"labels": {ZONE: f"z{zone}"}}})
+        names, first = [], dice.randrange(len(KINDS))
+        for number in range(GANGS):
+            what, (kind, replicas) = list(NOTES)[number % 3], KINDS[(first + number) % len(KINDS)]
+            names.append(f"{what}-{number}")
+            job = document(kind, replicas, names[-1], NOTES[what])
+            server.create(f"{job['kind'].lower()}s", "team", job)
         partition = Partition(server, share)
         await until(lambda: all(partition.runs(name) == SIZE for name in names), 120)
         assert all(partition.runs(name) == SIZE for name in names)
@@ -152,15 +178,17 @@ def may_be_taken(partition, share, expired, pod, node, evicted, lost, away):
     seconds=st.sampled_from([10, 90, 300, 3600]),
     fence=st.booleans(),
     expired=st.sampled_from(["keep", "restart"]),
+    zones=st.sampled_from([1, 3]),
     seed=st.integers(0, 10**6),
 )
-@example(share=10, seconds=3600, fence=False, expired="restart", seed=1)
-@example(share=100, seconds=3600, fence=True, expired="restart", seed=1)
+@example(share=10, seconds=3600, fence=False, expired="restart", zones=1, seed=1)
+@example(share=100, seconds=3600, fence=True, expired="restart", zones=1, seed=1)
+@example(share=34, seconds=3600, fence=False, expired="restart", zones=3, seed=638539)
 @settings(
     max_examples=max(1, settings().max_examples // 5), phases=[Phase.explicit, Phase.generate]
 )
 def test_partition_of_any_share_and_length_costs_no_running_pods(
-    share, seconds, fence, expired, seed
+    share, seconds, fence, expired, zones, seed
 ):
     """Only fenced nodes, force, and restarts of whole gangs that lost members take pods down."""
-    assert virtual_cluster.play(story(share, seconds, fence, expired), seed, NODES) == []
+    assert virtual_cluster.play(story(share, seconds, fence, expired, zones), seed, NODES) == []

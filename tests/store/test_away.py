@@ -173,6 +173,10 @@ def test_a_job_that_does_not_want_to_wait():
     nodes = away(node("Unknown"))
     assert state(nodes, DOWN + 59, job=job) == (False, False, DOWN + AFTER)
     assert state(nodes, DOWN + 60, job=job) == (True, True, NEVER)
+    # A batch Job creates no other pod, so that no place becomes free.
+    assert state(nodes, DOWN + 60, job=job, maker="launcher") == (True, False, NEVER)
+    fenced = away(node("Unknown", taints=[FENCE]))
+    assert state(fenced, DOWN, job=job, maker="launcher") == (True, True, NEVER)
 
 
 @pytest.mark.parametrize("tolerated", [300.0, 20.0])

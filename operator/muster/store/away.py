@@ -166,7 +166,8 @@ class AwayNodes:
             lost_at = self._lost_at(job, pod, absence)
             reported_at = absence.since + self._lost_after
             if now >= lost_at:
-                forced = job is not None and job.replaces_unreachable
+                # A batch Job makes no other pod before this one has ended, whoever deletes it.
+                forced = job is not None and job.replaces_unreachable and not pod.maker
                 free = _replaceable_at(job, pod, absence)
                 due = min(due, free if free > now else math.inf)
                 fenced = forced or (absence.fenced and now >= free)

@@ -49,7 +49,7 @@ TOLERATED = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute",
 """What admission adds to each pod."""
 LONG = 62.0
 """Seconds after which the operator treats a silent node as unreachable, and has seen that."""
-KINDS = ("TFJob", "PyTorchJob", "MPIJob")
+KINDS = ("TFJob", "PyTorchJob", "MPIJob", "JAXJob")
 PLURALS = {
     **{resource.plural: kind for kind, resource in OF_KIND.items()},
     **{FRAMEWORKS[kind].plural: kind for kind in KINDS},
