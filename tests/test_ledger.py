@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3255,
-    "tests": 71095,
+    "tests": 70932,
     "tools": 2668,
 }
 

@@ -23,33 +23,6 @@ def with_roles(version, roles):
 
 
 BARE = {"template": {"spec": {"containers": []}}}
-ANONYMOUS = {"template": {"spec": {"containers": [{"image": "i"}]}}}
-IMAGELESS = {"template": {"spec": {"containers": [{"name": "main"}]}}}
-WRONG = "MPIReplicaSpec is not valid"
-
-OF_V1 = [
-    (None, "MPIReplicaSpecs is not valid"),
-    (
-        {"Launcher": BARE},
-        "MPIReplicaSpecs is not valid: containers definition expected in Launcher",
-    ),
-    (
-        {"Launcher": None},
-        "MPIReplicaSpecs is not valid: containers definition expected in Launcher",
-    ),
-    ({"Chief": role()}, "MPIReplicaType is Chief but must be one of [Launcher Worker]"),
-    ({"Launcher": IMAGELESS}, f"{WRONG}: Image is undefined in the container of Launcher"),
-    ({"Launcher": ANONYMOUS}, f"{WRONG}: ImageName is undefined in the container of Launcher"),
-    ({"Launcher": role(2)}, f"{WRONG}: There must be only 1 launcher replica"),
-    ({"Worker": role(2)}, f"{WRONG}: Master ReplicaSpec must be present"),
-]
-
-
-@pytest.mark.parametrize(("roles", "text"), OF_V1)
-def test_v1_tells_the_first_mistake(roles, text):
-    """One sentence, as it always was."""
-    assert said(with_roles("v1", roles)) == [text]
-
 
 LEADS = "spec.mpiReplicaSpecs[Launcher]"
 WORKS = "spec.mpiReplicaSpecs[Worker]"

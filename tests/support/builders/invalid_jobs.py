@@ -28,6 +28,8 @@ class Broken:
     document: dict[str, Any]
     by: str
     says: tuple[str, ...]
+    told: str
+    """All that the status says of it, empty where the table does not give it."""
     shared: int | None = None
     """Which row of those for every kind it is, None for one of this sort alone."""
 
@@ -99,7 +101,14 @@ def _broken(sort: str, index: int, row: dict[str, Any]) -> Broken:
         del _find(document, way)[last]
     what = " ".join(str(row.get(key, "")) for key in ("put", "copy", "drop"))
     says = tuple(map(str, row["says"]))
-    return Broken(f"{sort} {what.strip()}", sort, document, row.get("by", "apply"), says)
+    told, api = row.get("told", ""), SORTS[sort].api
+    for word, shown in {
+        "{roles}": SORTS[sort].spec_field,
+        "{types}": ", ".join(f'"{type_}"' for type_ in sorted(api.types)),
+        "{name}": container(sort),
+    }.items():
+        told = told.replace(word, shown)
+    return Broken(f"{sort} {what.strip()}", sort, document, row.get("by", "apply"), says, told)
 
 
 def _steps(sort: str, place: str) -> list[Any]:
