@@ -7,7 +7,6 @@ import pytest
 
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Quota
-from muster.scheduler.policy import Option, Policy
 from support.builders.scheduler import (
     make_gang,
     make_node,
@@ -44,14 +43,3 @@ def test_decisions_are_in_the_order_made():
     snapshot = make_snapshot(nodes=[make_node(cpu=8)], gangs=gangs)
     decided = [decision.gang for decision in cycle.schedule(snapshot, policy.DEFAULT)]
     assert decided == ["team/held", "team/first", "team/second", "team/waits", "team/late"]
-
-
-@pytest.mark.parametrize("plugins", [(), ("priority",), ("predicates", "nodeorder")])
-def test_without_the_gang_plugin_tasks_start_one_by_one(plugins):
-    """All-or-nothing is the gang plugin's doing."""
-    rules = Policy(("allocate",), (tuple(Option(name) for name in plugins),))
-    gang = make_gang(roles=[make_role(replicas=3, cpu=3)])
-    assert (
-        len(run(nodes=[make_node(cpu=8)], gangs=[gang], with_policy=rules)["team/a"].placements)
-        == 2
-    )

@@ -7,7 +7,8 @@ gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` 
 `message` and `summary` exactly, `says` (parts of the message), `evicts` (gang -> how many of its
 tasks, or which ones), `by` (the action that evicts), `kept` (role-index -> node that is kept for
 it), `moves` (gang -> role-index -> node where it goes instead), and any other field of its
-verdict; null for no decision at all. `moves` of a story are those of the last hour.
+verdict; null for no decision at all. `moves` of a story are those of the last hour, `devices` the
+resources of DeviceClasses. `starts` are the times at which waiting gangs are told to start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import yaml
 
 from muster.api.reasons import Reason
 from muster.cluster import storage
-from muster.scheduler import policy
+from muster.scheduler import cycle, policy
 from muster.scheduler.model import PastMove, Quota, Refusal, Topology
 from support.builders.scheduler import (
     make_gang,
@@ -29,6 +30,7 @@ from support.builders.scheduler import (
     make_pod,
     make_queue,
     make_role,
+    make_snapshot,
     nodes_of,
     run,
 )
@@ -63,7 +65,8 @@ def load(path):
         }
     if "queues" in story:
         parts["queues"] = [make_queue(**queue) for queue in story["queues"]]
-    return parts, story["expect"]
+    parts["devices"] = frozenset(story.get("devices", ()))
+    return parts, story["expect"], story.get("starts")
 
 
 def _gang(roles, refusal=None, **fields):
@@ -116,7 +119,11 @@ def path(request):
 @functools.lru_cache(maxsize=1)
 def told(path):
     """Return the parts of a story, what it expects, and what is decided, by gang."""
-    parts, expect = load(path)
+    parts, expect, starts = load(path)
+    if starts is not None:
+        rest = {name: part for name, part in parts.items() if name != "with_policy"}
+        keys = [gang.key for gang in parts["gangs"]]
+        assert cycle.forecast(make_snapshot(**rest), parts["with_policy"], keys) == starts
     return parts, expect, run(**parts)
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
 from muster.api.reasons import Reason
 from muster.scheduler import budget, policy
 from muster.scheduler.actions.allocate import allocate
-from muster.scheduler.model import Deferred, Topology
+from muster.scheduler.model import Deferred
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
     make_gang,
@@ -19,8 +17,6 @@ from support.builders.scheduler import (
     make_session,
     make_snapshot,
     make_template,
-    nodes_of,
-    run,
 )
 
 
@@ -114,29 +110,3 @@ def test_a_gang_may_have_more_effort_than_its_namespace(monkeypatch):
         made = Session(seen, policy.DEFAULT.openers())
         allocate(made)
         assert placed(made) == found
-
-
-@pytest.mark.parametrize(
-    ("racks", "count", "expected"),
-    [
-        ("ab", 1, {"n2"}),
-        ("a", 1, {"n1"}),
-        ("aab", 2, {"n1", "n2"}),
-        ("aabb", 2, {"n3", "n4"}),
-    ],
-    ids=["another-node", "only-node", "required-topology", "another-rack"],
-)
-@pytest.mark.parametrize("admitted", [True, False])
-def test_avoided_node_is_used_where_no_other_is_possible(racks, count, expected, admitted):
-    """Neither the minimum nor the required topology suffers."""
-    nodes = [
-        make_node(name=f"n{i}", cpu=4, labels={"rack": rack}) for i, rack in enumerate(racks, 1)
-    ]
-    roles = [make_role(replicas=count, cpu=3)]
-    gang = make_gang(
-        roles=roles,
-        topology=Topology("rack", required=True),
-        shuns=frozenset({"n1"}),
-        admitted=admitted,
-    )
-    assert set(nodes_of(run(nodes=nodes, gangs=[gang])["team/a"]).values()) == expected

@@ -12,7 +12,6 @@ from support.builders.scheduler import (
     make_queue,
     make_role,
     make_session,
-    run,
 )
 
 POLICY = policy.parse({"actions": "allocate, preempt"})
@@ -34,15 +33,3 @@ def test_extras_are_judged_by_their_own_role():
     )
     preempt(session, session.gangs)
     assert session.evictions() == {}
-
-
-def test_roles_leave_nodes_that_a_larger_role_needs_after_evictions_free():
-    """A small role that fits at present waits, if the victims' nodes hold both roles then."""
-    low = make_role(held=((0, "n1"), (1, "n2")), cpu=2)
-    high = [make_role(role="large", replicas=1, cpu=3), make_role(role="small", replicas=1, cpu=1)]
-    gangs = [make_gang(key="team/low", roles=[low]), make_gang(priority=5, roles=high)]
-    pods = [make_pod(name=f"low-{i}", node=f"n{i}", cpu=2) for i in (1, 2)]
-    pods += [make_pod(name=f"stays-{i}", node=f"n{i}", cpu=3 - i) for i in (1, 2)]
-    nodes = [make_node(name=f"n{i}", cpu=4) for i in (1, 2)]
-    decision = run(nodes=nodes, pods=pods, gangs=gangs, with_policy=POLICY)["team/a"]
-    assert {p.role: p.node for p in decision.nominations} == {"large": "n2", "small": "n1"}

@@ -37,16 +37,6 @@ def single(key, queue, node=None):
     return make_gang(key=f"team/{key}", queue=queue, roles=[role])
 
 
-def test_whole_nodes_are_shared_by_more_queues_than_shares_are_whole():
-    """Of 4 nodes, a third queue that deserves 1.33 gets one of a queue that has 2."""
-    queues = [make_queue(name=name) for name in "abc"]
-    held = [single(f"{q}{i}", q, f"n{2 * k + i}") for k, q in enumerate("ab") for i in range(2)]
-    gone = world_evictions(4, queues, [*held, single("c0", "c"), single("c1", "c")])
-    assert len(gone) == 1
-    held[0] = single("c0", "c", "n0")
-    assert world_evictions(4, queues, [*held, single("a0", "a"), single("c1", "c")]) == []
-
-
 @pytest.mark.parametrize(("own", "count"), [(0, 8), (7, 1), (8, 0)])
 def test_many_small_queues_of_a_team_count_as_one_side(own, count):
     """A team of 16 queues with one GPU each gives back half of the cluster to another team."""
@@ -57,19 +47,3 @@ def test_many_small_queues_of_a_team_count_as_one_side(own, count):
     waits = [single(f"w{i}", "one") for i in range(9)]
     more = [single(f"x{i:02}", f"q{i:02}") for i in range(16)]
     assert len(world_evictions(16, queues, [*held, *mine, *waits, *more])) == count
-
-
-def test_guarantee_is_not_reclaimed():
-    """A queue keeps its guarantee, whatever the shares are."""
-    for sure, count in ((4, 0), (3, 1)):
-        queues = [make_queue(name="a", guarantee={"gpu": sure}), make_queue(name="b", weight=9)]
-        gangs = [single(f"a{i}", "a", f"n{i}") for i in range(4)]
-        gangs += [single("b0", "b"), single("b1", "b")]
-        assert len(world_evictions(4, queues, gangs)) == count
-
-
-def test_queue_that_deserves_none_reclaims_none():
-    """Its share is infinite, also when it holds nothing."""
-    queues = [make_queue(name="a"), make_queue(name="b", deserved={"gpu": 0})]
-    gangs = [*(single(f"a{i}", "a", f"n{i}") for i in range(2)), single("b0", "b")]
-    assert world_evictions(2, queues, [*gangs, single("a2", "a")]) == []

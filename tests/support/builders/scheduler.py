@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from muster.api import quantity
 from muster.api.reasons import QueuePhase
@@ -118,19 +119,21 @@ def make_columns(*, nodes=(), pods=(), stored=()):
 
 
 def make_snapshot(
-    *, nodes=None, pods=(), gangs=(), queues=None, quotas=None, stored=(), now=1000.0, moves=None
-):
+    *, nodes=None, pods=(), gangs=(), queues=None, quotas=None, stored=(), now=1000.0, moves=None,
+    devices=frozenset(),
+):  # fmt: skip
     """Return what a cycle sees; by default one node and the default queue.
 
     `stored`: views of claims, volumes and storage classes. `moves`: those of the last hour, if
-    more are asked for.
+    more are asked for. `devices`: the resources that DeviceClasses offer.
     """
     nodes = [make_node()] if nodes is None else nodes
     columns = make_columns(nodes=nodes, pods=pods, stored=stored)
     for quota in views_of(quotas or {}, {}):
         columns.quotas.quota_changed(None, quota)
     queues = [make_queue()] if queues is None else queues
-    return assemble(columns, list(gangs), queues, now, moves)
+    seen = assemble(columns, list(gangs), queues, now, moves)
+    return replace(seen, device_resources=devices)
 
 
 def run(*, with_policy=policy.DEFAULT, **parts):
