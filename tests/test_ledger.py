@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3255,
-    "tests": 70422,
+    "tests": 70283,
     "tools": 2668,
 }
 

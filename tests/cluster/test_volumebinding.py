@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where volumes let pods go, and which claims have to learn their node."""
+"""Where volumes let pods go; decisions are in scenarios/scheduler/volumes-*.yaml."""
 
 from __future__ import annotations
 
@@ -65,53 +65,6 @@ def place(columns, *roles):
     snapshot = assemble(columns, [make_gang(roles=list(roles))], [make_queue()], 0.0)
     (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
     return decision
-
-
-@pytest.mark.parametrize(
-    ("stored", "node"),
-    [
-        ((claim(volume="pv-b"), volume("b")), "n1"),
-        ((claim(), storage_class(zone="b")), "n1"),
-        ((claim(), storage_class()), "n0"),
-        ((claim(**{storage.SELECTED_NODE: "n1"}), storage_class()), "n1"),
-    ],
-    ids=["bound", "class", "anywhere", "chosen"],
-)
-def test_where(stored, node):
-    """A bound claim by its volume, one that waits by its class or the node it was given."""
-    decision, _ = decide(*stored)
-    assert nodes_of(decision) == {"worker-0": node}
-
-
-@pytest.mark.parametrize(
-    ("stored", "reason", "says"),
-    [
-        ((), "WaitingForVolume", 'claim "data" does not exist'),
-        ((claim(volume="pv-b"),), "WaitingForVolume", 'volume "pv-b" does not exist'),
-        ((claim(),), "WaitingForVolume", 'claim "data" is not bound yet'),
-        (
-            (claim(of="now"), storage_class("now", mode="Immediate")),
-            "WaitingForVolume",
-            'claim "data" is not bound yet',
-        ),
-        (
-            (claim(), storage_class(by="kubernetes.io/no-provisioner")),
-            "NoMatchingNode",
-            "2 node(s) didn't find available persistent volumes to bind",
-        ),
-        (
-            (claim(volume="pv-c"), volume("c")),
-            "NoMatchingNode",
-            "2 node(s) didn't match PersistentVolume's node affinity",
-        ),
-    ],
-    ids=["none", "no-volume", "no-class", "immediate", "static", "elsewhere"],
-)
-def test_why_not(stored, reason, says):
-    """What a gang waits for is said, and whether waiting helps."""
-    decision, _ = decide(*stored)
-    assert (decision.placements, str(decision.verdict.reason)) == ((), reason)
-    assert says in decision.verdict.message
 
 
 MAY_NOT = "this account may not patch persistentvolumes"
@@ -277,41 +230,6 @@ OTHER = {"namespace": "team", "name": "other", "uid": "uid-other"}
 OWN = {"namespace": "team", "name": "data"}
 
 
-@pytest.mark.parametrize(
-    ("of", "suits"),
-    [
-        (local("v", "n1"), True),
-        (local("v", "n1", size="5Gi"), True),
-        (local("v", "n1", size="4Gi"), False),
-        (local("v", "n1", phase="Released"), False),
-        (local("v", "n1", phase="Released", owner=OWN), True),
-        (local("v", "n1", owner={**OWN, "uid": "uid-data"}), True),
-        (local("v", "n1", owner={**OWN, "uid": "uid-before"}), False),
-        (local("v", "n1", owner=OTHER), False),
-        (local("v", "n1", deletionTimestamp="2024-01-01T00:00:00Z"), False),
-        (local("v", "n1", spec={"storageClassName": "other"}), False),
-        (local("v", "n1", spec={"volumeMode": "Block"}), False),
-        (local("v", "n1", spec={"volumeAttributesClassName": "gold"}), False),
-        (local("v", "n1", spec={"accessModes": ["ReadOnlyMany"]}), False),
-    ],
-    ids=["fits", "just", "small", "released", "own", "own-by-uid", "predecessors", "others",
-         "going", "class", "block", "attributes", "modes"],
-)  # fmt: skip
-def test_what_a_claim_may_get(of, suits):
-    """As kube-scheduler has it."""
-    role = make_role(replicas=1, cpu=1, template=make_template(cpu=1, **mount("data")))
-    decision = place(shelf(wanting(), of), role)
-    assert nodes_of(decision) == ({"worker-0": "n1"} if suits else {})
-
-
-def test_a_selector_of_labels():
-    """Of the volume; a claim without one takes any."""
-    gold = local("gold", "n2", labels={"tier": "gold"})
-    asked = wanting(selector={"matchLabels": {"tier": "gold"}})
-    role = make_role(replicas=1, template=make_template(cpu=1, **mount("data")))
-    assert nodes_of(place(shelf(asked, gold, local("v", "n1")), role)) == {"worker-0": "n2"}
-
-
 def test_the_smallest_that_fits_is_taken_for_good():
     """It is written on the volume, and the claim's other pods go there in later cycles too."""
     big, small = local("a-big", "n1", size="20Gi"), local("z-small", "n1", version="7")
@@ -384,30 +302,6 @@ def test_a_chosen_volume_that_somebody_else_got():
     assert [c.volume.name for c in columns.consumers()] == ["b"]
 
 
-def test_tasks_that_share_a_claim_stay_with_its_volume():
-    """Where it lies there must be room for all of them, or the gang waits."""
-    columns = shelf(wanting(), local("a", "n1"), local("b", "n2"))
-    columns.assume("team", "guest", "n1", make_role(cpu=3).shape)
-    template = make_template(cpu=1, **mount("data"))
-    fits = place(columns, make_role(replicas=4, template=template))
-    assert set(nodes_of(fits).values()) == {"n2"}
-    assert not place(columns, make_role(replicas=5, template=template)).placements
-
-
-def test_claims_of_one_gang_get_a_volume_each():
-    """Two of them on one node with one volume do not."""
-    columns = shelf(wanting("one"), wanting("two"), local("a", "n1"))
-    roles = [
-        make_role(role=name, replicas=1, template=make_template(cpu=1, **mount(name)))
-        for name in ("one", "two")
-    ]
-    waits = place(columns, *roles)
-    assert not waits.placements
-    assert volumebinding.NOT_SERVED in waits.verdict.message
-    columns.volumes.changed(None, local("b", "n2"))
-    assert sorted(nodes_of(place(columns, *roles)).values()) == ["n1", "n2"]
-
-
 def test_claims_of_one_pod_are_served_the_smallest_first():
     """The small one does not take the only volume that the large one can have."""
     columns = shelf(
@@ -421,21 +315,6 @@ def test_claims_of_one_pod_are_served_the_smallest_first():
     columns.assume("team", "w", "n1", make_role(template=both).shape)
     got = {c.claim.name: c.volume.name for c in columns.consumers()}
     assert got == {"small": "v5", "a-large": "v8"}
-
-
-def test_gangs_of_one_cycle_do_not_get_the_same_volume():
-    """The second waits for another one."""
-    columns = shelf(wanting("one"), wanting("two"), local("a", "n1"))
-    gangs = [
-        make_gang(
-            key=f"team/{name}",
-            created=float(i),
-            roles=[make_role(replicas=1, template=make_template(cpu=1, **mount(name)))],
-        )
-        for i, name in enumerate(("one", "two"))
-    ]
-    decisions = cycle.schedule(assemble(columns, gangs, [make_queue()], 0.0), policy.DEFAULT)
-    assert [len(decision.placements) for decision in decisions] == [1, 0]
 
 
 def test_a_volume_that_is_there_is_preferred_to_making_one():
@@ -603,24 +482,6 @@ def test_the_claim_of_a_pods_own_volume_learns_the_node():
     assert (found.claim, found.volume, found.node) == (new, None, "n1")
     columns.volumes.changed(new, own_claim("w", **{storage.SELECTED_NODE: "n1"}))
     assert list(columns.consumers()) == []
-
-
-@pytest.mark.parametrize(
-    ("claims", "says"),
-    [
-        ([], 'claim "w-tmp" does not exist'),
-        ([own_claim("w", uid="before")], 'claim "w-tmp" was not made for the pod'),
-        ([own_claim("w")], ""),
-    ],
-    ids=["not-yet", "of-another", "its-own"],
-)
-def test_a_pod_that_is_there_needs_its_own_claim(claims, says):
-    """It is placed by that as by any other."""
-    columns = make_columns(nodes=NODES, stored=[storage_class(zone="b"), *claims])
-    pod = make_pod(name="w", node="", namespace="team", cpu=1, **scratch())
-    decision = place(columns, make_role(replicas=1, template=pod))
-    assert says in decision.verdict.message
-    assert nodes_of(decision) == ({} if says else {"worker-0": "n1"})
 
 
 def test_volumes_of_their_own_are_counted_for_each_pod():
