@@ -14,20 +14,56 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
+from aiohttp import web
 
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.scheduler import policy
+from support.apiserver.stub import served
 from support.builders import sample_clusters
 from support.builders.sample_clusters import Server
 from support.builders.scheduler import make_node
-from support.e2e import browser, reverse_proxy
+from support.e2e import browser
 from support.e2e.gangs import wait_reason
 from support.e2e.harness import Api, Operator, add_nodes, tfjob
 from support.rehearsal.dashboard_source import EVENT, Hall
+
+HOST = "muster.example.com"
+OWN = frozenset({"host", "connection", "transfer-encoding", "content-length"})
+"""Headers of one connection alone."""
+
+
+@asynccontextmanager
+async def before(target: str, path: str, token: str = "") -> AsyncIterator[str]:
+    """Serve under `path` what is at `target`; give where.
+
+    With a token it says who looks, as one does that has asked him; without one it passes on what
+    he says.
+    """
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+
+        async def pass_on(request: web.Request) -> web.StreamResponse:
+            headers = {k: v for k, v in request.headers.items() if k.lower() not in OWN}
+            headers |= {"Host": HOST} | ({"Authorization": f"Bearer {token}"} if token else {})
+            url = target + request.match_info["rest"]
+            body = await request.read()
+            async with session.request(
+                request.method, url, params=request.query, headers=headers, data=body or None
+            ) as answer:
+                kept = {k: v for k, v in answer.headers.items() if k.lower() not in OWN}
+                passed = web.StreamResponse(status=answer.status, headers=kept)
+                await passed.prepare(request)
+                async for piece in answer.content.iter_any():
+                    await passed.write(piece)
+                return passed
+
+        async with served(pass_on, f"{path}{{rest:.*}}") as outside:
+            yield outside + path
+
 
 pytestmark = [
     pytest.mark.e2e,
@@ -359,7 +395,7 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
 
         async with (
             shown(page, seen, server) as base,
-            reverse_proxy.before(base, "/gpus/of/all/", token) as outside,
+            before(base, "/gpus/of/all/", token) as outside,
         ):
             await page.ask("Page.navigate", url=outside)
             if not knows:
