@@ -8,10 +8,13 @@ asks for nothing unusual, gets its nodes in the same cycle.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import math
+from pathlib import Path
 
 import pytest
+import yaml
 from pydantic_core import from_json, to_json
 
 from muster import gang
@@ -30,6 +33,9 @@ from support.rehearsal.gang_tracking import Shown, reconcile_all, tracked
 NOW = 1_800_000_000.0
 VICTIM, ODD = "TFJob/team/mnist", "TFJob/odd/odd"
 LONG = "9" * 5000
+CORPUS = Path(__file__).parents[1] / "corpus" / "stored.yaml"
+STORED = yaml.load(CORPUS.read_text(), yaml.CSafeLoader)
+STORED = json.loads(json.dumps(STORED).replace("LONG", LONG))
 
 
 class Story(Shown):
@@ -105,64 +111,7 @@ def odd_pod(containers=1, **amounts):
     return {"kind": "Pod", **made}
 
 
-LIMITED = {"type": "Container", "min": {"cpu": "-1"}, "default": {"cpu": "-1"}}
-NUMBERED = {"key": "a", "operator": "Gt", "values": ["1"]}
-HARMLESS = {
-    "a claim of four digits of exponent": claim("1e1002"),
-    "a claim of thousands of digits": claim(LONG),
-    "a claim of almost nothing": claim("1e-1002"),
-    "a volume of thousands of digits": {
-        "kind": "PersistentVolume",
-        "metadata": {"name": "v"},
-        "spec": {"capacity": {"storage": f"1e{LONG}"}, "claimRef": {}},
-    },
-    "a limit range with a negative minimum": {
-        "kind": "LimitRange",
-        "metadata": metadata("l", namespace="team"),
-        "spec": {"limits": [LIMITED]},
-    },
-    "a quota of more than there can be": {
-        "kind": "ResourceQuota",
-        "metadata": metadata("q"),
-        "spec": {"hard": {"cpu": "1e1002", "requests.memory": LONG}},
-        "status": {"used": {"cpu": "1e999"}},
-    },
-    "a queue of another name": {
-        "kind": "Queue",
-        "metadata": {"name": "odd"},
-        "spec": {"weight": 2**31 - 1, "capability": {"cpu": "1e10000"}},
-    },
-    "a queue that is a part of itself": {
-        "kind": "Queue",
-        "metadata": {"name": "default"},
-        "spec": {"parent": "default", "guarantee": {"cpu": "1e10000"}},
-        "status": {"shape": {"parent": "default"}, "usage": {"seconds": -1, "at": LONG}},
-    },
-    "a queue that would have all of another one": {
-        "kind": "Queue",
-        "metadata": {"name": "odd"},
-        "spec": {
-            "parent": "default",
-            "weight": 2**31 - 1,
-            "guarantee": {"cpu": "1e10000", LONG: "1"},
-            "borrowingLimit": {"cpu": LONG},
-            "minRuntimeSeconds": 2**63 - 1,
-        },
-        "status": {"shape": [], "usage": {"seconds": 2**63 - 1, "at": "9999-12-31T23:59:59Z"}},
-    },
-    "a budget that selects by numbers": {
-        "kind": "PodDisruptionBudget",
-        "metadata": metadata("b"),
-        "spec": {"selector": {"matchExpressions": [NUMBERED]}},
-    },
-    "a pod of another scheduler": {
-        "kind": "Pod",
-        **make_pod(name="other", namespace="odd", node="", cpu="1000e999"),
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("document", HARMLESS.values(), ids=HARMLESS)
+@pytest.mark.parametrize("document", STORED["documents"].values(), ids=STORED["documents"])
 def test_what_is_stored_is_read(story, document):
     """It has a value, and its neighbour is placed."""
     story.put(document)
@@ -188,45 +137,12 @@ def test_thousands_of_pods_at_the_limit(story):
 
 
 TERM = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-GT = [{"key": "zone", "operator": "Gt", "values": [LONG]}]
-EPHEMERAL = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+LARGE = {"name": "tensorflow", "image": "i", "resources": {"requests": {"memory": "8Pi"}}}
 TEMPLATES = {
-    "a bound of thousands of digits": {
-        "spec": {"affinity": {"nodeAffinity": {
-            REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": GT}]}}}}
-    },
-    "fewer domains than none": {
-        "spec": {"topologySpreadConstraints": [
-            {**TERM, "maxSkew": -5, "minDomains": -1, "whenUnsatisfiable": "DoNotSchedule"}]}
-    },
-    "more domains than numbers": {
-        "spec": {"topologySpreadConstraints": [
-            {**TERM, "maxSkew": 2**63 - 1, "minDomains": 2**63 - 1}]}
-    },
-    "the least weight": {
-        "spec": {"affinity": {"podAffinity": {
-            PREFERRED: [{"weight": -(2**63), "podAffinityTerm": TERM}]}}}
-    },
-    "weights that sum up to nothing": {
-        "spec": {"affinity": {"nodeAffinity": {PREFERRED: [
-            {"weight": 2**63 - 1, "preference": {"matchExpressions": GT}},
-            {"weight": -(2**63), "preference": {"matchExpressions": GT}}]}}}
-    },
-    "a uid without a name": {
-        "metadata": {"uid": "mine"}, "spec": {"volumes": [EPHEMERAL]}
-    },
-    "a sum beyond 64 bits": {
-        "spec": {"containers": [
-            {"name": "tensorflow", "image": "i", "resources": {"requests": {"memory": "8Pi"}}}
-        ] * 1024}
-    },
-    "a quantity of thousands of digits": {
-        "spec": {"containers": [
-            {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": LONG}}}]}
-    },
-}  # fmt: skip
+    **STORED["templates"],
+    "a sum beyond 64 bits": {"spec": {"containers": [LARGE] * 1024}},
+}
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
