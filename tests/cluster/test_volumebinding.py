@@ -398,59 +398,22 @@ def own_claim(pod, *, uid="", **annotations):
     )
 
 
-DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
-
-
-def default_class(name, created, *, zone):
-    """Return a class for claims that name none, of one zone."""
-    where = [{"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}]
-    metadata = {"name": name, "annotations": DEFAULT, "creationTimestamp": created}
-    doc = {"metadata": metadata, "volumeBindingMode": "WaitForFirstConsumer"}
-    return storage.parse_class({**doc, "provisioner": "d", "allowedTopologies": where})
-
-
 @pytest.mark.parametrize(
-    ("volumes", "stored", "node"),
+    ("volumes", "stored", "fits"),
     [
-        (scratch(), [storage_class()], "n0"),
-        (scratch(), [storage_class(zone="b")], "n1"),
-        (scratch(None), [default_class("a", "2024", zone="b")], "n1"),
-        (scratch(None), [default_class(name, year, zone=zone) for name, year, zone in (
-            ("a", "2024", "a"), ("b", "2025", "b"), ("c", "2025", "a"))], "n1"),
+        (scratch(), [storage_class()], [True, True]),
+        (scratch(), [storage_class(zone="b")], [False, True]),
+        (scratch(), [], [False, False]),
+        (scratch(None), [], [False, False]),
+        (scratch(), [storage_class(mode="Immediate")], [False, False]),
+        (scratch(selector={}), [storage_class()], [False, False]),
     ],
-    ids=["anywhere", "of-a-zone", "default", "newest-default"],
-)  # fmt: skip
-def test_a_volume_of_its_own_is_made_where_the_pod_goes(volumes, stored, node):
-    """Where the class can make it; before there is a pod, or a claim."""
+)
+def test_node_fits_a_volume_of_its_own_that_can_be_made_there(volumes, stored, fits):
+    """The check before a pod is bound is that of the decision."""
+    shape = make_role(replicas=1, template=make_template(cpu=1, **volumes)).shape
     columns = make_columns(nodes=NODES, stored=stored)
-    role = make_role(replicas=1, template=make_template(cpu=1, **volumes))
-    assert nodes_of(place(columns, role)) == {"worker-0": node}
-    assert columns.fits(node, role.shape)
-
-
-@pytest.mark.parametrize(
-    ("volumes", "stored", "reason", "says"),
-    [
-        (scratch(), [], "WaitingForVolume", 'class "later" of the ephemeral volume "tmp" does'),
-        (scratch(None), [storage_class()], "WaitingForVolume", "there is no default"),
-        (scratch(""), [storage_class()], "UnsupportedConstraint", "there already"),
-        (scratch(), [storage_class(mode="Immediate")], "UnsupportedConstraint",
-         'class "later", which does not wait'),
-        (scratch(), [storage_class(by="kubernetes.io/no-provisioner")], "UnsupportedConstraint",
-         'class "later", which makes no volumes'),
-        (scratch(volumeName="pv"), [storage_class()], "UnsupportedConstraint", "there already"),
-        (scratch(selector={}), [storage_class()], "UnsupportedConstraint", "there already"),
-    ],
-    ids=["no-class", "no-default", "none", "immediate", "static", "named", "chosen"],
-)  # fmt: skip
-def test_why_a_volume_of_its_own_cannot_be(volumes, stored, reason, says):
-    """It would be bound with no regard to the node of the pod, or not at all."""
-    columns = make_columns(nodes=NODES, stored=stored)
-    role = make_role(replicas=1, template=make_template(cpu=1, **volumes))
-    decision = place(columns, role)
-    assert str(decision.verdict.reason) == reason
-    assert says in decision.verdict.message
-    assert not columns.fits("n0", role.shape)
+    assert [columns.fits(f"n{i}", shape) for i in range(2)] == fits
 
 
 def test_without_the_permission_no_pod_is_given_a_volume_of_its_own():

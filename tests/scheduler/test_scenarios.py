@@ -23,7 +23,7 @@ import yaml
 from muster.api.reasons import Reason
 from muster.cluster import storage
 from muster.scheduler import cycle, policy
-from muster.scheduler.model import PastMove, Quota, Refusal, Topology
+from muster.scheduler.model import PastMove, QueueHistory, Quota, Refusal, Topology
 from support.builders.scheduler import (
     make_gang,
     make_node,
@@ -64,9 +64,13 @@ def load(path):
             f"{quota['name']}/{quota['resource']}": Quota(**quota) for quota in story["quotas"]
         }
     if "queues" in story:
-        parts["queues"] = [make_queue(**queue) for queue in story["queues"]]
+        parts["queues"] = [_queue(**queue) for queue in story["queues"]]
     parts["devices"] = frozenset(story.get("devices", ()))
     return parts, story["expect"], story.get("starts")
+
+
+def _queue(history=None, **fields):
+    return make_queue(**fields, **({"history": QueueHistory(**history)} if history else {}))
 
 
 def _gang(roles, refusal=None, **fields):

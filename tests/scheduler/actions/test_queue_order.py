@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 import random
 from collections import Counter
@@ -27,7 +26,6 @@ from support.builders.scheduler import (
     make_queue,
     make_role,
     make_session,
-    run,
 )
 
 
@@ -211,49 +209,6 @@ def waiting(queue, *, created=0.0, size=5, patience=600.0, **fields):
     roles = [make_role(replicas=size, gpu=1)]
     fields["drains_from"] = created + patience
     return make_gang(key=f"team/{queue}", queue=queue, created=created, roles=roles, **fields)
-
-
-def first_start(queues, gangs, rules=policy.DEFAULT):
-    """Return the queue whose gang starts on a cluster that one of them fills."""
-    decisions = run(nodes=[make_node(gpu=GPUS)], queues=queues, gangs=gangs, with_policy=rules)
-    (started,) = [decision.gang for decision in decisions.values() if decision.placements]
-    return started.removeprefix("team/")
-
-
-@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({}, {"usage": 1.0}),
-        ({"weight": 3, "usage": 2.0}, {"usage": 1.0}),
-        ({}, {"history": QueueHistory(last_start=5.0)}),
-        ({"history": QueueHistory(last_start=4.0)}, {"history": QueueHistory(last_start=5.0)}),
-    ],
-    ids=["usage", "usage-by-weight", "never-started", "last-start"],
-)
-def test_queue_with_less_usage_or_the_older_start_goes_first(names, one, other):
-    """Of queues with equal shares; the name of a queue decides nothing."""
-    first, second = names
-    plain = {"fairshare": False}
-    queues = [make_queue(name=first, **one | plain), make_queue(name=second, **other | plain)]
-    gangs = [waiting(first, created=1.0), waiting(second)]
-    assert first_start(queues, gangs) == first
-
-
-@pytest.mark.parametrize("rules", [policy.DEFAULT, FAIRSHARE], ids=["shares", "fairshare"])
-def test_head_of_higher_priority_goes_first(rules):
-    """The usage and the shares of queues decide between heads of one priority."""
-    queues = [make_queue(name="a"), make_queue(name="b", usage=9e6)]
-    gangs = [waiting("a", size=4), waiting("b", priority=1)]
-    assert first_start(queues, gangs, rules) == "b"
-
-
-@pytest.mark.parametrize(("rules", "first"), [(policy.DEFAULT, "b"), (FAIRSHARE, "a")])
-def test_gang_within_its_share_goes_first_without_fairshare(rules, first):
-    """With `fairshare` the queue with less usage goes first, whatever it deserves."""
-    used = make_queue(name="b", usage=100.0, fairshare=rules is FAIRSHARE)
-    gangs = [waiting("a", patience=math.inf), waiting("b", size=4)]
-    assert first_start([make_queue(name="a"), used], gangs, rules) == first
 
 
 def patient(now, queues, gangs):
