@@ -3,57 +3,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from muster.api import edge
 from muster.frameworks import FRAMEWORKS, load, of
 from support.apiserver.memory import copied
 from support.builders.mpijobs import LAUNCHER, mpijob, role, world
 
-# v1: phase of the launcher; phases of the workers; restart policies; conditions beside Created.
-EVICTED = ("Failed", None, "Evicted")
-SHUT_DOWN = ("Failed", None, "Terminated")
-LED_BY_A_POD = {
-    "L1 all run": ("Running", ["Running"] * 2, ("Never", "OnFailure", "ExitCode"), ["Running T"]),
-    "L2 a worker waits": ("Running", ["Running", "Pending"], ("Never",), ["Running T"]),
-    "L3 the launcher is done": (
-        "Succeeded",
-        ["Running", "Failed"],
-        ("Never", "OnFailure", "ExitCode"),
-        ["Succeeded T"],
-    ),
-    "L4 the launcher failed": ("Failed", ["Running"] * 2, ("Never", "OnFailure"), ["Failed T"]),
-    "L5 the launcher is replaced": ("Failed", ["Running"] * 2, ("ExitCode",), ["Restarting T"]),
-    "L6 a worker failed": (
-        "Running",
-        ["Running", "Failed"],
-        ("Never",),
-        ["Running F", "Failed T"],
-    ),
-    "L6 a failed worker is replaced": (
-        "Running",
-        ["Running", "Failed"],
-        ("OnFailure", "Always", "ExitCode"),
-        ["Restarting T"],
-    ),
-    "L7 a worker was thrown out": (
-        "Running",
-        ["Running", EVICTED],
-        ("Never", "OnFailure", "Always", "ExitCode"),
-        ["Running F", "Failed T"],
-    ),
-}
+PHASES = ("Pending", "Running", "Succeeded", "Failed")
+TABLE = yaml.safe_load(Path(__file__).with_name("outcomes.yaml").read_text())["MPIJob v1"]
 ROWS = [
-    pytest.param(leads, workers, policy, wanted, id=f"{name}, {policy}")
-    for name, (leads, workers, policies, wanted) in LED_BY_A_POD.items()
-    for policy in policies
+    pytest.param(row, policy, id=f"{name}, {policy}")
+    for name, row in TABLE.items()
+    for policy in row["policies"]
 ]
 
 
 def become(made, pod, state, code=137):
     """Bring a pod into a phase, or to an end without an exit code."""
-    if isinstance(state, tuple):
-        made.end(pod, None, reason=state[2])
+    if state not in PHASES:
+        made.end(pod, None, reason=state)
     elif state == "Failed":
         made.end(pod, code)
         made.pod(pod)["status"]["containerStatuses"][0]["name"] = "main"
@@ -61,17 +33,17 @@ def become(made, pod, state, code=137):
         made.pod(pod)["status"] = {"phase": state}
 
 
-@pytest.mark.parametrize(("leads", "workers", "policy", "wanted"), ROWS)
-def test_the_table_of_v1(leads, workers, policy, wanted):
+@pytest.mark.parametrize(("row", "policy"), ROWS)
+def test_the_table_of_v1(row, policy):
     """The launcher decides; an end has its time."""
-    roles = {"launcher": role(policy=policy), "worker": role(policy=policy)}
-    made = world("v1", **roles)
-    become(made, LAUNCHER, leads)
-    for index, state in enumerate(workers):
+    made = world("v1", launcher=role(policy=policy), worker=role(policy=policy))
+    become(made, LAUNCHER, row["launcher"])
+    for index, state in enumerate(row["workers"]):
         become(made, f"mnist-worker-{index}", state)
     made.step()
-    assert made.conditions == ["Created T", *wanted]
-    assert ("completionTime" in made.status) == wanted[-1].startswith(("Succeeded", "Failed"))
+    assert made.conditions == ["Created T", *row["conditions"]]
+    ended = row["conditions"][-1].startswith(("Succeeded", "Failed"))
+    assert ("completionTime" in made.status) == ended
 
 
 def test_l5_a_permanent_exit_code_of_the_launcher_fails_the_job():
@@ -90,7 +62,7 @@ def test_l7_v7_the_message_of_an_eviction(version, clean):
     if version == "v2beta1":
         made.launch()
     made.start().settle()
-    become(made, "mnist-worker-1", EVICTED)
+    become(made, "mnist-worker-1", "Evicted")
     made.settle().reap().settle()
     assert made.last == ("MPIJobEvicted", "1/2 workers are evicted")
     assert made.names() == (["mnist-worker-1"] if clean == "Running" else [])
@@ -246,7 +218,7 @@ def test_v6_failed_worker_under_never_stays_and_is_counted():
 
 @pytest.mark.parametrize(
     ("state", "condition", "restarts"),
-    [("Failed", "Restarting T", {"restarts": 1}), (SHUT_DOWN, "Running T", {})],
+    [("Failed", "Restarting T", {"restarts": 1}), ("Terminated", "Running T", {})],
 )
 def test_v6_failed_worker_under_on_failure_is_replaced(state, condition, restarts):
     """Only the failed pod: launcher and other workers keep theirs, and the job runs again.
@@ -272,7 +244,7 @@ def test_v6_failed_worker_under_on_failure_is_replaced(state, condition, restart
 def test_v7_evicted_worker_under_on_failure_fails_the_job_without_a_restart():
     """An evicted worker ends the job under every restart policy."""
     made = led("Running", "Running", worker=role(policy="OnFailure"))
-    become(made, "mnist-worker-0", EVICTED)
+    become(made, "mnist-worker-0", "Evicted")
     made.settle()
     assert made.conditions == ["Created T", "Running F", "Failed T"]
     assert "restarts" not in made.status["replicaStatuses"]["Worker"]

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from muster.api.status import ReplicaStatus
 from muster.frameworks import FRAMEWORKS, load
@@ -15,71 +18,12 @@ ANY = ("Always", "OnFailure", "Never", "ExitCode")
 LED, FLAT = {"Master": 1, "Worker": 3}, {"Worker": 3}
 PYTORCH, PADDLE, JAX, XGBOOST = "PyTorchJob", "PaddleJob", "JAXJob", "XGBoostJob"
 
-LEADING = (PYTORCH, PADDLE, XGBOOST)
-BOTH, ALIKE = (PYTORCH, PADDLE), (PYTORCH, PADDLE, JAX)
-REPLACED = ("OnFailure", "Always", "ExitCode")
-BREAKS, AGAIN = ["Running F", "Failed T"], ["Restarting T"]
-# Kinds; by role active/succeeded/failed; restart policies; conditions besides Created.
-TABLE = {
-    "P1 X1 the master runs": (LEADING, {"Master": (1, 0, 0)}, ANY, ["Running T"]),
-    "P2 the master is done": (
-        BOTH,
-        {"Master": (0, 1, 0), "Worker": (3, 0, 0)},
-        ANY,
-        ["Succeeded T"],
-    ),
-    "P2 though a worker failed": (
-        BOTH,
-        {"Master": (0, 1, 0), "Worker": (2, 0, 1)},
-        ANY,
-        ["Succeeded T"],
-    ),
-    "P3 the master failed": (
-        BOTH,
-        {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
-        ("Never",),
-        ["Failed T"],
-    ),
-    "P4 X4 X5 the master is replaced": (
-        LEADING,
-        {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
-        REPLACED,
-        AGAIN,
-    ),
-    "P5 X3 a worker failed": (
-        LEADING,
-        {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
-        ("Never",),
-        BREAKS,
-    ),
-    "P6 X4 X5 a worker is replaced": (
-        LEADING,
-        {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
-        REPLACED,
-        AGAIN,
-    ),
-    "P5 without a master": (ALIKE, {"Worker": (2, 0, 1)}, ("Never",), BREAKS),
-    "P6 without a master": (ALIKE, {"Worker": (2, 0, 1)}, ("OnFailure", "Always"), AGAIN),
-    "P8 one worker is done": (ALIKE, {"Worker": (2, 1, 0)}, ANY, ["Running T"]),
-    "P10 all workers are done": (ALIKE, {"Worker": (0, 3, 0)}, ANY, ["Succeeded T"]),
-    "X2 the master is done": (
-        (XGBOOST,),
-        {"Master": (0, 1, 0), "Worker": (1, 1, 1)},
-        ANY,
-        ["Running F", "Succeeded T"],
-    ),
-    "X3 the master failed": (
-        (XGBOOST,),
-        {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
-        ("Never",),
-        BREAKS,
-    ),
-}
+TABLE = yaml.safe_load(Path(__file__).with_name("outcomes.yaml").read_text())["ranked"]
 ROWS = [
-    pytest.param(kind, counts, policy, wanted, id=f"{name}, {kind}, {policy}")
-    for name, (kinds, counts, policies, wanted) in TABLE.items()
-    for kind in kinds
-    for policy in policies
+    pytest.param(kind, row["counts"], policy, row["conditions"], id=f"{name}, {kind}, {policy}")
+    for name, row in TABLE.items()
+    for kind in row["kinds"]
+    for policy in row["policies"]
 ]
 
 

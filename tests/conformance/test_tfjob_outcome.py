@@ -3,79 +3,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from support.apiserver.memory import World, put, tfjob
 
-WORKER_0_EXITED, ALL_WORKERS = ("10", "11", "12", "13"), ("11", "12", "13")
-"""Rows in which worker 0 comes first, with its exit code, and rows with that successPolicy."""
-LED, FLAT = {"Chief": 1, "PS": 2, "Worker": 4}, {"PS": 2, "Worker": 4}
-PAIR = {"Chief": 1, "Worker": 1}
-BREAKS = ["Running F", "Failed T"]
-
-# Roles; by role active/succeeded/failed; conditions besides Created.
-TABLE = {
-    "1 chief and worker done": (PAIR, {"Chief": (0, 1, 0), "Worker": (0, 1, 0)}, ["Succeeded T"]),
-    "2 chief runs": (PAIR, {"Chief": (1, 0, 0)}, ["Running T"]),
-    "3 chief failed": (PAIR, {"Chief": (0, 0, 1)}, ["Failed T"]),
-    "4 worker failed": ({"Worker": 1}, {"Worker": (0, 0, 1)}, ["Failed T"]),
-    "5 worker done": ({"Worker": 1}, {"Worker": (0, 1, 0)}, ["Succeeded T"]),
-    "6 worker runs": ({"Worker": 1}, {"Worker": (1, 0, 0)}, ["Running T"]),
-    "7 half of the workers done": (FLAT, {"PS": (2, 0, 0), "Worker": (2, 2, 0)}, ["Running T"]),
-    "8 half of the workers failed": (FLAT, {"PS": (2, 0, 0), "Worker": (2, 0, 2)}, BREAKS),
-    "9 workers done and failed": (FLAT, {"PS": (2, 0, 0), "Worker": (0, 2, 2)}, ["Failed T"]),
-    "10 worker 0 decides": (FLAT, {"PS": (2, 0, 0), "Worker": (3, 1, 0)}, ["Succeeded T"]),
-    "11 all workers must be done": ({"Worker": 4}, {"Worker": (3, 1, 0)}, ["Running T"]),
-    "12 all workers are done": ({"Worker": 4}, {"Worker": (0, 4, 0)}, ["Succeeded T"]),
-    "13 one of all workers failed": ({"Worker": 4}, {"Worker": (2, 1, 1)}, BREAKS),
-    "14 workers failed under a running chief": (
-        LED,
-        {"Chief": (1, 0, 0), "PS": (2, 0, 0), "Worker": (0, 0, 4)},
-        BREAKS,
-    ),
-    "15 workers done under a running chief": (
-        LED,
-        {"Chief": (1, 0, 0), "PS": (2, 0, 0), "Worker": (0, 4, 0)},
-        ["Running T"],
-    ),
-    "16 a server failed": (
-        LED,
-        {"Chief": (1, 0, 0), "PS": (1, 0, 1), "Worker": (0, 4, 0)},
-        BREAKS,
-    ),
-    "17 chief failed, workers done": (
-        LED,
-        {"Chief": (0, 0, 1), "PS": (2, 0, 0), "Worker": (0, 4, 0)},
-        ["Failed T"],
-    ),
-    "18 chief done, workers failed": (
-        LED,
-        {"Chief": (0, 1, 0), "PS": (2, 0, 0), "Worker": (0, 0, 4)},
-        ["Succeeded T"],
-    ),
-    "no worker and no chief never ends": ({"PS": 2}, {"PS": (0, 2, 0)}, []),
-    "a master is a chief": (
-        {"Master": 1, "Worker": 1},
-        {"Master": (0, 1, 0), "Worker": (1, 0, 0)},
-        ["Succeeded T"],
-    ),
-    "an evaluator that fails fails the job": (
-        {"Evaluator": 1, "Worker": 1},
-        {"Evaluator": (0, 0, 1), "Worker": (1, 0, 0)},
-        BREAKS,
-    ),
-}
+TABLE = yaml.safe_load(Path(__file__).with_name("outcomes.yaml").read_text())["TFJob"]
 
 
 @pytest.mark.parametrize("row", TABLE)
 def test_the_table(row):
     """The conditions are those of the table, and nothing runs that has ended."""
-    roles, counts, wanted = TABLE[row]
-    number = row.split()[0]
-    spec = {"successPolicy": "AllWorkers"} if number in ALL_WORKERS else {}
-    world = World(tfjob(**roles, spec=spec)).settle()
-    put(world, counts, decides=number in WORKER_0_EXITED).settle()
-    assert world.conditions == ["Created T", *wanted]
+    case = TABLE[row]
+    spec = {"successPolicy": case["successPolicy"]} if "successPolicy" in case else {}
+    world = World(tfjob(**case["roles"], spec=spec)).settle()
+    put(world, case["counts"], decides=case.get("worker 0 exits first", False)).settle()
+    assert world.conditions == ["Created T", *case["conditions"]]
 
 
 def test_row_19_retryable_exit_codes_restart_the_job():
