@@ -13,8 +13,6 @@ from support.builders.scheduler import (
     make_role,
     make_snapshot,
     make_template,
-    nodes_of,
-    run,
 )
 
 HOST = "kubernetes.io/hostname"
@@ -51,31 +49,6 @@ def roles(fills=FILLS, *, more=0, **fields):
     ]
 
 
-def found(gang, **parts):
-    """Return node -> the roles that it got."""
-    got = {}
-    for task, node in nodes_of(run(nodes=nodes(), gangs=[gang], **parts)[gang.key]).items():
-        got.setdefault(node, []).append(task[0])
-    return {node: "".join(sorted(each)) for node, each in got.items()}
-
-
-def test_what_fills_the_cluster_to_the_last_is_found():
-    """Each node gets what fills it."""
-    got = found(make_gang(roles=roles()))
-    used = {n: [sum(SIZES[r][k] for r in got[n]) for k in (0, 1)] for n in got}
-    wanted = [[sum(SIZES[r][k] for r in fill) for k in (0, 1)] for fill in FILLS]
-    assert [used[f"n{i:02}"] for i in range(len(FILLS))] == wanted
-
-
-def test_one_too_many_starts_nothing_unless_it_is_spare():
-    """All or nothing, but for what the minimum does not need."""
-    decision = run(nodes=nodes(), gangs=[make_gang(roles=roles(more=1))])["team/a"]
-    assert not decision.placements
-    assert decision.verdict.reason == "ExceedsCluster"
-    least = len("".join(FILLS))
-    assert sum(map(len, found(make_gang(roles=roles(more=3), min_member=least)).values())) == least
-
-
 def test_search_that_was_cut_off_finds_more_the_next_time(monkeypatch):
     """Several roles that no simple order places wait until their search may cost enough."""
     monkeypatch.setattr(budget, "FIRST", 10_000)
@@ -88,15 +61,3 @@ def test_search_that_was_cut_off_finds_more_the_next_time(monkeypatch):
         assert decision.deferred is not found[-1]
     assert found == sorted(found)
     assert found[-1] > found[0]
-
-
-def test_tasks_that_are_alike_stand_for_each_other():
-    """Two roles of one size are one to the search, and each gets its own."""
-    split = [
-        make_role(role=name, replicas=count, cpu=SIZES[size][0], gpu=SIZES[size][1])
-        for name, size, count in (("x", "a", 8), ("y", "a", 4), ("b", "b", 12), ("c", "c", 9))
-    ]
-    assert [role.waiting.stop for role in roles()] == [12, 12, 9]
-    got = found(make_gang(roles=split))
-    names = "".join(got.values())
-    assert {name: names.count(name) for name in "xybc"} == {"x": 8, "y": 4, "b": 12, "c": 9}
