@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from muster.commands import explain
 from muster.frameworks import FRAMEWORKS, load
 from support.apiserver.memory import tfjob
 
-WORKER = "spec.tfReplicaSpecs[Worker]"
-NO_CONTAINERS = f"{WORKER}.template.spec.containers: Required value: must be specified"
-
-
-def condition(type_, message="", status="True"):
-    """Return a condition of a job's status."""
-    return {"type": type_, "status": status, "message": message, "reason": "r"}
+REPORTS = yaml.safe_load((Path(__file__).parents[1] / "corpus" / "job_reports.yaml").read_text())
 
 
 def report(spec=None, deleting=False, **status):
@@ -28,61 +25,13 @@ def report(spec=None, deleting=False, **status):
     return list(explain.lines(explain.of_job(job)))
 
 
-@pytest.mark.parametrize(
-    ("given", "lines"),
-    [
-        ({}, ["created", "No operator has reported a status."]),
-        (
-            {"state": "Succeeded", "conditions": [condition("Succeeded", "All is done.")]},
-            ["succeeded", "All is done."],
-        ),
-        (
-            {"conditions": [condition("Running", "r", "False"), condition("Failed", "It broke.")]},
-            ["failed", "It broke."],
-        ),
-        (
-            {
-                "spec": {"runPolicy": {"suspend": True}},
-                "state": "Running",
-                "gang": {"state": "Running", "scheduler": "muster", "message": "old"},
-                "conditions": [condition("Created", "old"), condition("Suspended", "It stops.")],
-            },
-            ["suspended", "It stops."],
-        ),
-        (
-            {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1}}}, "reason": "No containers."},
-            ["invalid", NO_CONTAINERS],
-        ),
-        (
-            {
-                "state": "Queued",
-                "conditions": [condition("Created", "It is created.")],
-                "gang": {"state": "Waiting", "scheduler": "volcano", "message": "2 lack a node"},
-            },
-            ["waiting", "2 lack a node", "Its gang is scheduled by volcano."],
-        ),
-        (
-            {"state": "Blocked", "reason": "The quota forbids it."},
-            ["blocked", "The quota forbids it."],
-        ),
-        ({"conditions": [condition("Running", "It runs.")]}, ["running", "It runs."]),
-        (
-            {
-                "deleting": True,
-                "state": "Running",
-                "conditions": [condition("Running", "It runs.")],
-            },
-            ["running", "It is being deleted.", "It runs."],
-        ),
-    ],
-)
-def test_report_names_state_and_reason(given, lines):
+@pytest.mark.parametrize("row", REPORTS, ids=lambda row: row["report"][0])
+def test_report_names_state_and_reason(row):
     """Jobs of every state, also those that another operator or scheduler handles."""
-    first, *others = report(**given)
-    assert [first, *(line.removeprefix("  ") for line in others)] == [
-        f"TFJob/team/mnist: {lines[0]}",
-        *lines[1:],
-    ]
+    state, *lines = row["report"]
+    first, *others = report(**row["job"])
+    assert first == f"TFJob/team/mnist: {state}"
+    assert [line.removeprefix("  ") for line in others] == lines
 
 
 def test_restarts_of_pods_and_containers_are_reported():

@@ -116,99 +116,15 @@ def test_arguments_of_an_action():
     assert not DEFAULT.moves
 
 
-def plugin(**option):
-    """Return a document with this plugin alone."""
-    return {"tiers": [{"plugins": [option]}]}
+WRONG = yaml.safe_load((Path(__file__).parents[1] / "corpus" / "policies.yaml").read_text())
 
 
-def configured(**part):
-    """Return a document with this configuration of an action alone."""
-    return {"configurations": [part]}
-
-
-def argument(name, key, value, text):
-    """Return a plugin with a wrong argument, where it is, and what is reported."""
-    return plugin(name=name, arguments={key: value}), f"{PLUGIN}.arguments.{key}", text
-
-
-def of_action(name, key, value, text):
-    """Return the same of an action."""
-    return configured(name=name, arguments={key: value}), f"{CONFIGURED}.arguments.{key}", text
-
-
-CONFIGURED = "configurations[0]"
-PLUGIN = "tiers[0].plugins[0]"
-WRONG = [
-    ([], "", "must be a mapping"),
-    ("allocate", "", "must be a mapping"),
-    ({"action": "allocate"}, "action", '"action" is no key of a policy; did you mean "actions"?'),
-    ({"actions": "alocate"}, "actions", '"alocate" is no action; did you mean "allocate"?'),
-    ({"actions": "xyz"}, "actions", "Known are: allocate, backfill, defragment, enqueue"),
-    ({"actions": ["allocate"]}, "actions", 'write the names in one string: "allocate, backfill"'),
-    ({"actions": " , "}, "actions", "names no action"),
-    ({"tiers": {}}, "tiers", "must be a list"),
-    ({"tiers": [[]]}, "tiers[0]", "must be a mapping"),
-    ({"tiers": [{"plugin": []}]}, "tiers[0].plugin", 'did you mean "plugins"?'),
-    ({"tiers": [{"plugins": "gang"}]}, "tiers[0].plugins", "must be a list"),
-    ({"tiers": [{"plugins": ["gang"]}]}, PLUGIN, "must be a mapping"),
-    (plugin(), f"{PLUGIN}.name", "a plugin needs a name"),
-    (plugin(name="gangs"), f"{PLUGIN}.name", '"gangs" is no plugin; did you mean "gang"?'),
-    (plugin(name="BinPack"), f"{PLUGIN}.name", 'did you mean "binpack"?'),
-    (
-        plugin(name="drf", enabledJobOrder=False),
-        f"{PLUGIN}.enabledJobOrder",
-        'did you mean "enableJobOrder"?',
-    ),
-    (plugin(name="drf", enableJobOrder="no"), f"{PLUGIN}.enableJobOrder", "is either true or"),
-    argument(
-        "nodeorder",
-        "leastrequest.weight",
-        1,
-        'is no argument of nodeorder; did you mean "leastrequested.weight"?',
-    ),
-    argument(
-        "nodeorder",
-        "leastrequested.weight",
-        "much",
-        '"much" is no weight; write a number, 0 or more',
-    ),
-    argument("binpack", "binpack.cpu", "-1", "no weight"),
-    argument("binpack", "binpack.cpu", "inf", "no weight"),
-    argument("binpack", "binpack.resources.", "1", "is no argument of binpack"),
-    argument("binpack", "binpack.shape", "0:0,0:100", "like 0:0,100:100"),
-    argument("binpack", "binpack.shape", "0:0,100:101", "is no shape"),
-    argument("predicates", "predicate.PIDPressureEnable", "maybe", "neither true nor false"),
-    argument("gang", "x", 1, "gang takes none"),
-    ({"configurations": {}}, "configurations", "must be a list"),
-    (configured(), f"{CONFIGURED}.name", "names no action"),
-    (configured(name="gang"), f"{CONFIGURED}.name", '"gang" is no action'),
-    (configured(name="preempt", argument={}), f"{CONFIGURED}.argument", '"arguments"?'),
-    of_action("preempt", "mode", "move", "preempt takes none"),
-    of_action(
-        "defragment",
-        "defragment.moves",
-        1,
-        'is no argument of defragment; did you mean "defragment.mode"?',
-    ),
-    of_action("defragment", "defragment.mode", "ask", '"ask" is neither move nor propose'),
-    *[
-        of_action(
-            "defragment",
-            "defragment.movesPerHour",
-            count,
-            f'"{count}" is no number of moves; write 1 or more',
-        )
-        for count in (0, -1, "1.5", "many")
-    ],
-    (plugin(name="gang", arguments=[1]), f"{PLUGIN}.arguments", "must be a mapping"),
-]
-
-
-@pytest.mark.parametrize(("document", "key", "text"), WRONG, ids=[str(row[0]) for row in WRONG])
-def test_wrong(document, key, text):
+@pytest.mark.parametrize("row", WRONG, ids=lambda row: str(row["policy"]))
+def test_wrong(row):
     """A wrong policy names its key, and the nearest right one if a name is wrong."""
     with pytest.raises(PolicyError) as caught:
-        policy.parse(document)
-    assert caught.value.key == key
-    assert text in caught.value.message
-    assert str(caught.value) == (f"{key}: {caught.value.message}" if key else caught.value.message)
+        policy.parse(row["policy"])
+    key, message = caught.value.key, caught.value.message
+    assert key == row["key"]
+    assert row["says"] in message
+    assert str(caught.value) == (f"{key}: {message}" if key else message)
