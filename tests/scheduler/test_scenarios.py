@@ -8,12 +8,14 @@ gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` 
 tasks, or which ones), `by` (the action that evicts), `kept` (role-index -> node that is kept for
 it), `moves` (gang -> role-index -> node where it goes instead), and any other field of its
 verdict; null for no decision at all. `moves` of a story are those of the last hour, `devices` the
-resources of DeviceClasses. `starts` are the times at which waiting gangs are told to start.
+resources of DeviceClasses. `starts` are the times at which waiting gangs are told to start. An
+object with `times` stands for so many, whose number replaces {i}.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -49,6 +51,8 @@ def load(path):
     """Return the parts of a story as values, and what it expects."""
     story = yaml.load(path.read_text(), yaml.CSafeLoader)
     assert story["story"], "a scenario says what it is about"
+    for name in ("nodes", "pods", "gangs", "queues"):
+        story |= {name: list(_expanded(story[name]))} if name in story else {}
     parts = {
         "nodes": [make_node(**node) for node in story["nodes"]],
         "pods": [make_pod(**pod) for pod in story.get("pods", ())],
@@ -67,6 +71,14 @@ def load(path):
         parts["queues"] = [_queue(**queue) for queue in story["queues"]]
     parts["devices"] = frozenset(story.get("devices", ()))
     return parts, story["expect"], story.get("starts")
+
+
+def _expanded(objects):
+    for one in objects:
+        times = one.pop("times", None)
+        for i in range(times or 1):
+            made = json.dumps(one).replace("{i}", f"{i:02}")
+            yield one if times is None else json.loads(made)
 
 
 def _queue(history=None, **fields):

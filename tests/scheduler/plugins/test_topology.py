@@ -41,14 +41,3 @@ def test_search_in_many_domains_is_deferred(monkeypatch):
         "Deferred",
     ]
     assert decisions["good/a"].placements
-
-
-def test_what_is_preferred_by_several_roles_keeps_nobody_out():
-    """However many domains there are to be tried: in the end any nodes will do."""
-    nodes = [make_node(name=f"n{i:03}", cpu=3, labels={"rack": f"{i}"}) for i in range(90)]
-    wish, rule = Topology("rack"), Topology("rack", required=True)
-    roles = [make_role(role=role, replicas=4, cpu=2, topology=wish) for role in ("a", "b")]
-    roles.append(make_role(role="c", replicas=3, cpu=1, topology=rule))
-    decision = run(nodes=nodes, gangs=[make_gang(roles=roles)])["team/a"]
-    assert len({p.node for p in decision.placements if p.role == "c"}) == 1
-    assert len(decision.placements) == 11
