@@ -7,12 +7,17 @@ With MUSTER_PICTURES the pictures of the documentation are made anew.
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import itertools
 import json
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -27,10 +32,136 @@ from support.apiserver.stub import served
 from support.builders import sample_clusters
 from support.builders.sample_clusters import Server
 from support.builders.scheduler import make_node
-from support.e2e import browser
 from support.e2e.gangs import wait_reason
 from support.e2e.harness import Api, Operator, add_nodes, tfjob
 from support.rehearsal.dashboard_source import EVENT, Hall
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PATIENCE = 120.0
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Begin, with a listener that `run` is."""
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.errors: list[str] = []
+        """What the page complained about, and what its policy forbade."""
+
+    async def run(self) -> None:
+        """Take in what the browser says, until cancelled."""
+        async for message in self._socket:
+            said = json.loads(message.data)
+            if (future := self._asked.pop(said.get("id", 0), None)) is not None:
+                future.set_result(said)
+            elif said.get("method") == "Runtime.exceptionThrown":
+                self.errors.append(json.dumps(said["params"]["exceptionDetails"]))
+            elif said.get("method") == "Log.entryAdded":
+                self.errors.append(said["params"]["entry"]["text"])
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """Return the answer of the browser. Raises AssertionError for an error."""
+        number = next(self._numbers)
+        future = self._asked[number] = asyncio.get_running_loop().create_future()
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        async with asyncio.timeout(PATIENCE):
+            said = await future
+        assert "error" not in said, said
+        found: dict[str, Any] = said["result"]
+        return found
+
+    async def get(self, expression: str) -> Any:
+        """Return the value of an expression in the page."""
+        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        found = await self.ask("Runtime.evaluate", **asked)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    async def until(self, condition: str) -> None:
+        """Return once a condition holds in the page, looked at with each of its pictures."""
+        script = f"""new Promise((resolve, reject) => {{
+            const began = performance.now(), most = {PATIENCE * 900};
+            const look = () => {{
+                if ({condition}) resolve(true);
+                else if (performance.now() - began > most) reject(new Error("never"));
+                else requestAnimationFrame(look);
+            }};
+            look();
+        }})"""
+        await self.get(script)
+
+    async def look(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Be of that size and colour from now on."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        await self.ask("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.ask("Emulation.setEmulatedMedia", features=[scheme])
+
+    async def press(self, key: str, code: int) -> None:
+        """Press a key."""
+        for kind in ("keyDown", "keyUp"):
+            named = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+            await self.ask("Input.dispatchKeyEvent", type=kind, **named)
+
+    async def names(self) -> dict[str, list[str]]:
+        """Return what a screen reader finds, by role."""
+        tree = await self.ask("Accessibility.getFullAXTree")
+        found: dict[str, list[str]] = {}
+        for node in tree["nodes"]:
+            if not node.get("ignored"):
+                name = node.get("name", {}).get("value", "")
+                found.setdefault(node["role"]["value"], []).append(name)
+        return found
+
+    async def picture(self) -> bytes:
+        """Return what is seen as a PNG, without the room below the page."""
+        wide, high = await self.get(
+            "[innerWidth, Math.min(innerHeight, document.body.offsetHeight)]"
+        )
+        clip = {"x": 0, "y": 0, "width": wide, "height": high, "scale": 1}
+        found = await self.ask("Page.captureScreenshot", format="png", clip=clip)
+        return base64.b64decode(found["data"])
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Page]:
+    """Give a tab of a browser of its own, which keeps all it writes in that folder."""
+    assert CHROMIUM is not None
+    switches = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                "--no-first-run", "--disable-background-networking", "--remote-debugging-port=0",
+                "--in-process-gpu", "--disable-extensions", "--disable-component-update",
+                f"--user-data-dir={folder}")  # fmt: skip
+    quiet = asyncio.subprocess.DEVNULL
+    browser = await asyncio.create_subprocess_exec(
+        CHROMIUM, *switches, "about:blank", stdout=quiet, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        assert browser.stderr is not None
+        async with asyncio.timeout(PATIENCE):
+            while b"DevTools listening on" not in (line := await browser.stderr.readline()):
+                assert line, "the browser has ended"
+        port = line.decode().split(":")[2].split("/")[0]
+        draining = asyncio.create_task(browser.stderr.read())
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://127.0.0.1:{port}/json") as answer:
+                tabs = await answer.json()
+            url = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
+            async with session.ws_connect(url, max_msg_size=0) as socket:
+                page = Page(socket)
+                listening = asyncio.create_task(page.run())
+                for domain in ("Page", "Runtime", "Log", "Accessibility"):
+                    await page.ask(f"{domain}.enable")
+                yield page
+                listening.cancel()
+        draining.cancel()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            browser.kill()
+        await browser.wait()
+
 
 HOST = "muster.example.com"
 OWN = frozenset({"host", "connection", "transfer-encoding", "content-length"})
@@ -67,7 +198,7 @@ async def before(target: str, path: str, token: str = "") -> AsyncIterator[str]:
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(browser.CHROMIUM is None, reason="there is no chromium on this machine"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
 ]
 DOCS = Path(__file__).parents[2] / "docs"
 WIDE, NARROW = (1440, 860), (390, 844)
@@ -129,14 +260,14 @@ FAINT = """((dark) => {
 """Gives the texts that stand out less from what is behind them than WCAG asks for, and `the page`
 if that is light where it is to be dark."""
 SPOKEN = ("button", "link", "image", "textbox", "searchbox", "dialog", "group", "table")
-Story = Callable[[browser.Page], Awaitable[None]]
+Story = Callable[[Page], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
 def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Story], None]]:
     """Give what plays a story in the browser, one for all, that nothing may complain in."""
     with asyncio.Runner() as runner:
-        opening = browser.opened(tmp_path_factory.mktemp("profile"))
+        opening = opened(tmp_path_factory.mktemp("profile"))
         page = runner.run(opening.__aenter__())
 
         def play(story: Story) -> None:
@@ -152,7 +283,7 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Story]
 
 @asynccontextmanager
 async def shown(
-    page: browser.Page,
+    page: Page,
     seen: list[sample_clusters.Seen],
     server: Server | None = None,
     source: Source | None = None,
@@ -168,7 +299,7 @@ async def shown(
         await runner.cleanup()
 
 
-async def log_in(page: browser.Page, token: str) -> None:
+async def log_in(page: Page, token: str) -> None:
     """Say who one is, as one is asked to."""
     await page.until("document.querySelector('#login[open]') !== null")
     assert all("401" in error for error in page.errors), page.errors
@@ -196,7 +327,7 @@ def test_the_demos_story_is_watched_to_its_end(
         for pod in await asyncio.to_thread(api.pods, job):
             await asyncio.to_thread(api.finish, pod["metadata"]["name"])
 
-    async def story(page: browser.Page) -> None:
+    async def story(page: Page) -> None:
         await page.look(*WIDE)
         await page.ask("Page.navigate", url=f"http://127.0.0.1:{operator.page}/#/waiting")
         await log_in(page, token)
@@ -230,7 +361,7 @@ def test_each_view_is_read_by_everybody(watch: Callable[[Story], None], tmp_path
     """At two widths, in two colours; all that a picture says has words."""
     seen = [sample_clusters.small(time.time())[1]]
 
-    async def story(page: browser.Page) -> None:
+    async def story(page: Page) -> None:
         async with shown(page, seen) as base:
             await page.look(*WIDE)
             await page.ask("Page.navigate", url=base)
@@ -251,7 +382,7 @@ def test_each_view_is_read_by_everybody(watch: Callable[[Story], None], tmp_path
             (DOCS / f"{kept}.png").write_bytes((tmp_path / f"{view}.png").read_bytes())
 
 
-async def each_look(page: browser.Page, view: str, folder: Path) -> None:
+async def each_look(page: Page, view: str, folder: Path) -> None:
     """Look at a view in each size and colour, and listen to it."""
     for dark in (True, False):
         await page.look(*WIDE, dark=dark)
@@ -283,7 +414,7 @@ HEARD = {
 """View -> what a screen reader says of it, among other things."""
 
 
-async def promised(page: browser.Page) -> None:
+async def promised(page: Page) -> None:
     """See by node where a gang starts that has a reservation, behind who runs there."""
     await page.get("location.hash = '/timeline'")
     await page.until(VIEWS["timeline"])
@@ -298,7 +429,7 @@ async def promised(page: browser.Page) -> None:
     await page.get("location.hash = '/now'")
 
 
-async def by_keys(page: browser.Page) -> None:
+async def by_keys(page: Page) -> None:
     """From node to node by arrows, into a job by Enter, back by Escape."""
     await page.get("location.hash = '/now'")
     await page.until("!document.getElementById('sheet').open")
@@ -318,7 +449,7 @@ async def by_keys(page: browser.Page) -> None:
     await page.until("!document.getElementById('sheet').open && location.hash === '#/now'")
 
 
-async def live(page: browser.Page, seen: list[sample_clusters.Seen]) -> None:
+async def live(page: Page, seen: list[sample_clusters.Seen]) -> None:
     """See a gang go, without another look; the mouse finds whose each cell is."""
     where = "document.querySelector('[data-node=gpu-c-4] i').getBoundingClientRect()"
     box = await page.get(f"(({{x, y, width, height}}) => [x, y, width, height])({where})")
@@ -334,7 +465,7 @@ async def live(page: browser.Page, seen: list[sample_clusters.Seen]) -> None:
     await page.until("document.getElementById('pulse').innerText === 'live'")
 
 
-async def young(page: browser.Page, seen: list[sample_clusters.Seen]) -> None:
+async def young(page: Page, seen: list[sample_clusters.Seen]) -> None:
     """See of jobs that have just come more than a line: the time before them is left out."""
     whole, now = seen[-1], time.time()
     nodes = [make_node(name="gpu-a-1", gpu=8)]
@@ -352,7 +483,7 @@ async def young(page: browser.Page, seen: list[sample_clusters.Seen]) -> None:
     await page.get("location.hash = '/now'")
 
 
-async def many(page: browser.Page) -> None:
+async def many(page: Page) -> None:
     """Of thousands of nodes those on the screen come first, and the last by one key."""
     await page.get("""window.requestIdleCallback = () => {};
         for (let i = 0; i < 2400; i += 1) state.view.nodes[`z-${i}`] = state.view.nodes['gpu-a-1'];
@@ -369,7 +500,7 @@ async def many(page: browser.Page) -> None:
 def test_a_tenant_logs_in(watch: Callable[[Story], None], tmp_path: Path) -> None:
     """Where it is asked who one is; he sees his own jobs, and others without names."""
 
-    async def story(page: browser.Page) -> None:
+    async def story(page: Page) -> None:
         seen = [sample_clusters.small(time.time())[1]]
         async with shown(page, seen, Server(good={"vision"})) as base:
             await page.ask("Page.navigate", url=f"{base}#/waiting")
@@ -389,7 +520,7 @@ def test_it_is_watched_through_a_proxy(watch: Callable[[Story], None], knows: bo
     """Under a path of another host, live, by the token that one types or that the proxy brings."""
     token = "good" if knows else ""
 
-    async def story(page: browser.Page) -> None:
+    async def story(page: Page) -> None:
         seen = [sample_clusters.small(time.time())[1]]
         server = Server(good={"ranking"})
 
@@ -421,7 +552,7 @@ def test_a_log_is_read(watch: Callable[[Story], None], tmp_path: Path) -> None:
     hall = Hall(sample_clusters.small(time.time())[1], read=read)
     hall.brings()
 
-    async def story(page: browser.Page) -> None:
+    async def story(page: Page) -> None:
         server = Server(good={"vision"})
         async with shown(page, [], server, hall.source) as base:
             await page.ask("Page.navigate", url=f"{base}#/job/TFJob%2Fvision%2Fmine")
