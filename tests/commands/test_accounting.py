@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,111 +33,19 @@ def told(job, until=100.0):
     return [(str(found[0].state), found[0].begins, found[-1].ends) for found in alike]
 
 
-RAN = Life(0.0, 10.0, 12.0, (Run(15.0, 60.0),), ended=60.0)
-FAILED = Life(0.0, 10.0, 12.0, (Run(15.0, 30.0, failed=True),), ended=30.0, failed=True)
-AGAIN = Life(31.0, 35.0, 36.0, (Run(40.0),))
-EVICTED = Life(10.0, 10.0, ended=30.0, preempted=True, gone=True)
-
-CASES = {
-    "waits": (history(), [("queued", 0, 100)]),
-    "has a node": (
-        history(Life(0.0, 10.0), started=10.0),
-        [("queued", 0, 10), ("placed", 10, 100)],
-    ),
-    "starts": (
-        history(Life(0.0, 10.0, 12.0), started=10.0),
-        [("queued", 0, 10), ("placed", 10, 12), ("starting", 12, 100)],
-    ),
-    "ran to its end": (
-        history(RAN, started=10.0, ran=15.0, ended=60.0),
-        [("queued", 0, 10), ("placed", 10, 12), ("starting", 12, 15), ("running", 15, 60)],
-    ),
-    "ends before its job": (
-        history(RAN, started=10.0, ended=80.0),
-        [("queued", 0, 10), ("placed", 10, 12), ("starting", 12, 15), ("running", 15, 60),
-         ("done", 60, 80)],
-    ),
-    "is made anew": (
-        history(FAILED, AGAIN, started=10.0, restarted=True),
-        [("queued", 0, 10), ("placed", 10, 12), ("starting", 12, 15), ("redone", 15, 30),
-         ("queued", 30, 35), ("placed", 35, 36), ("starting", 36, 40), ("running", 40, 100)],
-    ),
-    "is to be made anew": (
-        history(FAILED, started=10.0),
-        [("queued", 0, 10), ("placed", 10, 12), ("starting", 12, 15), ("redone", 15, 30),
-         ("queued", 30, 100)],
-    ),
-    "failed with its job": (
-        history(FAILED, started=10.0, ended=40.0),
-        [("queued", 0, 10), ("placed", 10, 12), ("starting", 12, 15), ("redone", 15, 30),
-         ("done", 30, 40)],
-    ),
-    "is started again in its pod": (
-        history(Life(0.0, 10.0, 12.0, (Run(15.0, 30.0, failed=True), Run(40.0)))),
-        [("queued", 0, 10), ("placed", 10, 12), ("starting", 12, 15), ("redone", 15, 30),
-         ("starting", 30, 40), ("running", 40, 100)],
-    ),
-    "and was so more than once": (
-        history(Life(0.0, 10.0, 12.0, (Run(15.0, 30.0, failed=True), Run(40.0)), unseen=True)),
-        [("queued", 0, 10), ("placed", 10, 12), ("unknown", 12, 15), ("redone", 15, 30),
-         ("starting", 30, 40), ("running", 40, 100)],
-    ),
-    "was evicted": (
-        history(EVICTED, AGAIN, started=10.0),
-        [("queued", 0, 10), ("preempted", 10, 30), ("queued", 30, 35), ("placed", 35, 36),
-         ("starting", 36, 40), ("running", 40, 100)],
-    ),
-    "was evicted and waits": (
-        history(EVICTED, started=10.0),
-        [("queued", 0, 10), ("preempted", 10, 30), ("queued", 30, 100)],
-    ),
-    "is on its way out": (
-        history(Life(0.0, 10.0, 12.0, (Run(15.0),), preempted=True), started=10.0),
-        [("queued", 0, 10), ("preempted", 10, 100)],
-    ),
-    "has only its status left": (
-        history(started=10.0, ran=20.0, ended=90.0),
-        [("queued", 0, 10), ("unknown", 10, 20), ("running", 20, 90)],
-    ),
-    "had failures, and only its status is left": (
-        history(started=10.0, ran=20.0, ended=90.0, restarted=True),
-        [("queued", 0, 10), ("redone", 10, 20), ("running", 20, 90)],
-    ),
-    "has only an event left": (
-        history(Life(10.0, 10.0, gone=True), started=10.0, ran=20.0, ended=90.0),
-        [("queued", 0, 10), ("placed", 10, 20), ("running", 20, 90)],
-    ),
-    "lost pods that nobody remembers": (
-        history(AGAIN, started=10.0),
-        [("queued", 0, 10), ("unknown", 10, 31), ("queued", 31, 35), ("placed", 35, 36),
-         ("starting", 36, 40), ("running", 40, 100)],
-    ),
-    "lost pods by failures": (
-        history(Life(10.0, 10.0, gone=True, ended=20.0), AGAIN, started=10.0, restarted=True),
-        [("queued", 0, 10), ("redone", 10, 20), ("queued", 20, 35), ("placed", 35, 36),
-         ("starting", 36, 40), ("running", 40, 100)],
-    ),
-    "misses its pod": (
-        history(started=10.0, ran=20.0),
-        [("queued", 0, 10), ("unknown", 10, 100)],
-    ),
-    "is suspended": (history(suspended=0.0), [("suspended", 0, 100)]),
-    "ran and is suspended": (
-        history(started=10.0, suspended=50.0),
-        [("queued", 0, 10), ("unknown", 10, 50), ("suspended", 50, 100)],
-    ),
-    "was suspended": (
-        history(Life(50.0, 60.0), resumed=50.0, started=60.0),
-        [("unknown", 0, 50), ("queued", 50, 60), ("placed", 60, 100)],
-    ),
-}  # fmt: skip
+CORPUS = Path(__file__).parents[1] / "corpus" / "accounting.yaml"
+CASES = yaml.safe_load(CORPUS.read_text())
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_place_that(name):
     """Was these things, one after the other."""
-    job, spans = CASES[name]
-    assert told(job) == spans
+    case = CASES[name]
+    lives = [
+        Life(**{**pod, "runs": tuple(Run(**run) for run in pod.get("runs", ()))})
+        for pod in case["pods"]
+    ]
+    assert told(history(*lives, **case["job"])) == list(map(tuple, case["states"]))
 
 
 def runs():
