@@ -127,14 +127,6 @@ def gang_waits(past: Past) -> None:
     assert all(stay.start < second_end for stay in past.of("second"))
 
 
-def ps_worker_gpu(past: Past) -> None:
-    """Five pods at once; the parameter server, which never ends, is taken away."""
-    endings = {stay.pod: stay.ending for stay in past.of("ps-worker-gpu")}
-    assert endings.pop("ps-worker-gpu-ps-0") == "Deleted"
-    assert len(endings) == 4
-    assert all(ending in {"Succeeded", "Deleted"} for ending in endings.values())
-
-
 def exit_code(past: Past) -> None:
     """Each worker is interrupted once and comes back, if pods of others failed there elsewhere."""
     for name in ("exit-code-worker-0", "exit-code-worker-1"):
@@ -228,13 +220,7 @@ def suspended(past: Past) -> None:
 def limits(past: Past) -> None:
     """One is too long and goes with its pods, the other is too often and leaves its pod."""
     late, often = (past.statuses(job)[-1] for job in ("too-long", "too-often"))
-    for status, word in ((late, "active longer than specified deadline"), (often, "backoff")):
-        failed = status.condition("Failed")
-        assert failed is not None
-        assert word in failed.message
-    assert late.start_time is not None
-    assert late.completion_time is not None
-    assert late.completion_time - late.start_time >= 3
+    assert (late.state, often.state) == ("Failed", "Failed")
     assert {stay.ending for stay in past.of("too-long")} == {"Deleted"}
     assert often.replicas["Worker"].restarts == 2
     assert [pod["metadata"]["name"] for pod in past.api.list("Pod")] == ["too-often-worker-0"]
@@ -257,7 +243,7 @@ def scaled(job: str, bounds: tuple[int, int], pods: int) -> Callable[[Past], Non
 SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-simple": together("simple", 2),
     "tfjob-gang-waits": gang_waits,
-    "tfjob-ps-worker-gpu": ps_worker_gpu,
+    "tfjob-ps-worker-gpu": together("ps-worker-gpu", 5),
     "tfjob-exit-code": exit_code,
     "tfjob-queue-priority": queue_priority,
     "tfjob-queue-of-a-team": together("train-in-team", 2),
