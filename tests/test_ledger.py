@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3255,
-    "tests": 69670,
+    "tests": 69420,
     "tools": 2668,
 }
 
