@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1128,
     "runtime": 2312,
     "scheduler": 11016,
-    "store": 3255,
-    "tests": 69420,
+    "store": 3256,
+    "tests": 69424,
     "tools": 2668,
 }
 

@@ -173,6 +173,9 @@ def test_a_job_that_does_not_want_to_wait():
     nodes = away(node("Unknown"))
     assert state(nodes, DOWN + 59, job=job) == (False, False, DOWN + AFTER)
     assert state(nodes, DOWN + 60, job=job) == (True, True, NEVER)
+    # A drained pod has its grace period, and its kubelet may answer again.
+    assert state(nodes, DOWN + 59, job=job, deleting=True) == (False, False, DOWN + AFTER)
+    assert state(nodes, DOWN + 60, job=job, deleting=True) == (True, True, NEVER)
     # A batch Job creates no other pod, so that no place becomes free.
     assert state(nodes, DOWN + 60, job=job, maker="launcher") == (True, False, NEVER)
     fenced = away(node("Unknown", taints=[FENCE]))

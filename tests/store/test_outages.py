@@ -176,8 +176,9 @@ def test_next_leader_replaces_by_force_no_pod_of_an_outage_that_has_ended():
     cluster.away = AwayNodes(AFTER, clock=lambda: cluster.now)
     for name, view in views.items():
         cluster._changed(name, view, complete=False)
-    pod, due = cluster.observed("none1", FORCED)
-    assert (pod.unreachable, pod.lost, due) == (True, False, cluster.now + AFTER)
+    for fields in ({}, {"deleting": True}):
+        pod, due = cluster.observed("none1", FORCED, **fields)
+        assert (pod.unreachable, pod.lost, due) == (True, False, cluster.now + AFTER)
     assert cluster.lost() == set(numbered("none", 6)) - {"none0"}
     cluster.wait(59)
     assert not cluster.observed("none1", FORCED)[0].fenced

@@ -186,16 +186,17 @@ class AwayNodes:
         if self.outages.is_out(absence.zone):
             return math.inf
         ended = self.outages.ended_at(absence.zone)
+        # An earlier leader may have seen the end of an outage. The kubelets of the nodes that are
+        # left are about to return, and would end pods that run.
+        forced = job is not None and job.replaces_unreachable
+        least = absence.seen + self._lost_after if forced else -math.inf
         if pod.deleting:
             # The pod waits for a kubelet that is unreachable. The kubelets of an outage that has
             # ended are about to return.
-            return ended + self._lost_after if ended > absence.since else -math.inf
+            return max(least, ended + self._lost_after if ended > absence.since else -math.inf)
         if job is None:
             return math.inf
-        # An earlier leader may have seen the end of an outage. The kubelets of the nodes that are
-        # left are about to return, and would end pods that run.
-        since = absence.seen if job.replaces_unreachable else absence.since
-        return max(since, ended) + max(self._lost_after, _tolerated(job, pod))
+        return max(least, max(absence.since, ended) + max(self._lost_after, _tolerated(job, pod)))
 
 
 def _replaceable_at(job: Job | None, pod: PodView, absence: _Absence) -> float:
