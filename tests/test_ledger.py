@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6446,
-    "api": 3916,
+    "api": 3920,
     "cluster": 6548,
     "commands": 6170,
     "controller": 4200,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3256,
-    "tests": 69424,
+    "tests": 69428,
     "tools": 2668,
 }
 

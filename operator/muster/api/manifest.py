@@ -85,6 +85,9 @@ def documents(written: str | bytes) -> Iterator[Any]:
     for value, end in _json_objects(text):
         yield _bounded(value)
         read = end
+    # Behind a JSON object white space may include tabs, which YAML refuses.
+    if read and not text[read:].strip():
+        return
     for line, part in _parts(text[read:], text.count("\n", 0, read) + 1):
         value = _bounded(_yaml(part, line))
         if value is not None:
@@ -145,7 +148,8 @@ _JSON: Final = json.JSONDecoder(
 
 def _parts(text: str, line: int) -> Iterator[tuple[int, str]]:
     begin, lines = line, list[str]()
-    for number, row in enumerate(text.split("\n"), start=line):
+    # The line break that ends the text begins no further line, which `|+` would keep.
+    for number, row in enumerate(text.removesuffix("\n").split("\n"), start=line):
         if not row.startswith("---"):
             lines += (row.removesuffix("\r"), "\n")
             continue
