@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 6170,
     "controller": 4200,
     "dashboard": 624,
-    "frameworks": 3074,
+    "frameworks": 3081,
     "gang": 1517,
     "kube": 3641,
     "local": 3694,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3256,
-    "tests": 69428,
+    "tests": 69432,
     "tools": 2668,
 }
 

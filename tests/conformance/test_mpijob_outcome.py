@@ -467,7 +467,8 @@ def test_which_of_the_two_a_job_is(version, kept, wanted):
 
 
 OWNED = {"f:spec": {"f:mpiReplicaSpecs": {".": {}, "f:Worker": {}}}}
-APPLIED = {"f:spec": {"f:mpiReplicaSpecs": {"f:Worker": {}}}}
+APPLIED = {"f:spec": {"f:mpiReplicaSpecs": {"f:Worker": {"f:template": {"f:spec": {
+    "f:containers": {'k:{"name":"mpi"}': {".": {}, "f:image": {}}}}}}}}}  # fmt: skip
 PATCHED = {"f:spec": {"f:mpiReplicaSpecs": {"f:Worker": {"f:replicas": {}}}}}
 NEW, OLD = "kubeflow.org/v2beta1", "kubeflow.org/v1"
 
@@ -496,6 +497,9 @@ def entry(version, fields, operation="Update", **more):
         # Another client may change a job through any version.
         ("v1", "OpenMPI", (entry(OLD, OWNED), entry(NEW, PATCHED)), (), OLD),
         ("v1", "OpenMPI", (entry(OLD, APPLIED, "Apply"), entry(NEW, PATCHED)), (), OLD),
+        ("v1", "OpenMPI", (entry(OLD, OWNED), entry(NEW, PATCHED, "Apply")), (), OLD),
+        ("v1", "OpenMPI", (entry(OLD, APPLIED, "Apply"), entry(NEW, PATCHED, "Apply")), (), OLD),
+        ("v1", "OpenMPI", (entry(NEW, APPLIED, "Apply"), entry(OLD, PATCHED, "Apply")), (), NEW),
         ("v1", "OpenMPI", (entry(NEW, PATCHED),), (), NEW),
         ("v1", "OpenMPI", (entry(NEW, {"f:spec": {"f:runPolicy": {}}}),), (), OLD),
         ("v1", "OpenMPI", (entry(NEW, OWNED, subresource="status"),), (), OLD),

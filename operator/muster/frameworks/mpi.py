@@ -143,8 +143,8 @@ def version(document: Mapping[str, Any], operators: Container[str] = ()) -> str:
 def _is_of_v2beta1(document: Mapping[str, Any]) -> bool:
     """Return whether the job was written as v2beta1, by the managed fields of its roles.
 
-    An update of fields inside the roles, as Kueue's, may go through either version. It counts only
-    if no entry shows the creator of the roles.
+    A change of fields inside the roles, as Kueue's, may go through either version, also by
+    server-side apply. It counts only if no entry shows the creator of the roles.
     """
     whole: set[object] = set()
     parts: set[object] = set()
@@ -153,9 +153,16 @@ def _is_of_v2beta1(document: Mapping[str, Any]) -> bool:
         if f"f:{KIND.spec_field}" not in fields or entry.get("subresource"):
             continue
         owned = mapping(fields[f"f:{KIND.spec_field}"])
-        applied = entry.get("operation") == "Apply" or not owned or "." in owned
-        (whole if applied else parts).add(entry.get("apiVersion"))
+        applied = entry.get("operation") == "Apply" and any(map(_has_containers, owned.values()))
+        created = applied or not owned or "." in owned
+        (whole if created else parts).add(entry.get("apiVersion"))
     return f"{names.GROUP}/{V2BETA1}" in (whole or parts)
+
+
+def _has_containers(role: object) -> bool:
+    """Return whether a role in managed fields includes the containers, which no role lacks."""
+    template = mapping(mapping(role).get("f:template"))
+    return "f:containers" in mapping(template.get("f:spec"))
 
 
 def slots(job: Job) -> int:
