@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3256,
-    "tests": 69432,
+    "tests": 69441,
     "tools": 2668,
 }
 

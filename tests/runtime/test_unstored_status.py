@@ -19,6 +19,11 @@ COUNTS = frozenset({"active", "succeeded", "failed", "selector"})
 JOB = ("tfjobs", "team", "mnist")
 
 
+def without_state(status):
+    """Return what a CRD that lacks `state` alone keeps of a status."""
+    return {key: value for key, value in status.items() if key != "state"}
+
+
 def pruned(status):
     """Return what training-operator's CRD keeps of a status, or of a merge patch of it."""
     kept = {key: value for key, value in status.items() if key in UPSTREAM}
@@ -29,11 +34,12 @@ def pruned(status):
 
 
 class Story:
-    """One job on a server with training-operator's CRDs."""
+    """One job on a server whose CRDs lack fields, by default training-operator's."""
 
     def __init__(self, server):
         """Prune each status, and keep the events that the server receives."""
         self.server, self.events, self.writes = server, [], 0
+        self.prune = pruned
         serve, patch = server.serve, server._patch
 
         def serving(method, path, params, body):
@@ -44,7 +50,7 @@ class Story:
         def patching(key, found, sub, body):
             if sub == "status":
                 self.writes += 1
-                body["status"] = pruned(body["status"])
+                body["status"] = self.prune(body["status"])
             return patch(key, found, sub, body)
 
         server.serve, server._patch = serving, patching
@@ -105,10 +111,12 @@ def test_restarts_reach_the_backoff_limit(play):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_finished_job_expires_after_its_completion(play, restarts):
+@pytest.mark.parametrize("prune", [pruned, without_state])
+def test_finished_job_expires_after_its_completion(play, prune, restarts):
     """Without `state` a job of this operator looks like one of another, and has its TTL too."""
 
     async def scene(story, _process, task):
+        story.prune = prune
         story.create(ttlSecondsAfterFinished=20)
         await until(lambda: story.ended("Succeeded"))
         completed = parse_time(story.server.objects[JOB]["status"]["completionTime"])

@@ -325,8 +325,8 @@ class JobStatus:
 
     @property
     def inherited(self) -> bool:
-        """Say whether another operator wrote it last: it knows no state."""
-        return bool(self.conditions) and not self.state
+        """Say whether another operator wrote it last: it knows no state and no generation."""
+        return bool(self.conditions) and not self.state and self.observed_generation is None
 
     @property
     def finished(self) -> bool:
