@@ -196,6 +196,22 @@ def test_one_that_was_started_anew_at_once_counts_if_another_failed_soon_after(b
     assert told(world) == (first, 1)
 
 
+def test_container_that_runs_again_is_the_first_failure_once_its_restarts_fail_the_job():
+    """The restart that reaches backoffLimit is over before a reconcile can observe its end.
+
+    One that was over long before is no part of what failed the job.
+    """
+    world = running(3)
+    for pod, after in (("mnist-worker-2", 10 - LONG_RUN), (SECOND, 20), (FIRST, 30)):
+        last = {"terminated": ended(3, after)}
+        again = {**container(last=last), "restartCount": 1}
+        world.pod(pod)["status"]["containerStatuses"] = [again]
+    assert told(world.settle()) is None
+    world.edit(runPolicy={"backoffLimit": 3}).settle()
+    assert world.status["state"] == "Failed"
+    assert told(world) == (SECOND, 3)
+
+
 def test_init_containers_count_and_those_that_stay_beside_the_others_do_not():
     """These are ended when the others have."""
     world = running()

@@ -226,11 +226,11 @@ def running(scope: Scope) -> JobStatus:
         }
     if before.start_time is None:
         before = replace(before, start_time=_whole(scope.now))
-    first, restarts_whole = failures.first_failure(scope, before), job.restarts_whole
+    before, restarts_whole = replace(before, replicas=counted), job.restarts_whole
+    first = failures.first_failure(scope, before)
     fresh = sum(new_restarts(job, scope.roster, role.type) for role in job.replicas)
     before = replace(
         before,
-        replicas=counted,
         restarts_in_a_row=policies.in_a_row(before, fresh, scope.now) if restarts_whole else 0,
         first_failure=first,
         gang=gang,

@@ -11,7 +11,7 @@ from muster.api import names
 from muster.api.model import ContainerEnd, PodView
 from muster.api.status import FirstFailure, JobStatus
 from muster.controller.jobpods import Member, PodFate
-from muster.controller.policies import LONG_RUN
+from muster.controller.policies import LONG_RUN, backoff_reached
 from muster.controller.scope import Scope
 from muster.gang import standing
 
@@ -23,11 +23,14 @@ _OWN_ENDS: Final = frozenset({PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT
 def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     """Return the first failure since the job last ran as a whole for 10 minutes, None without any.
 
-    Of one that is over, as the container runs again, only if another came soon after. In the same
-    second the first role and index count.
+    Of one that is over, as the container runs again, only if another came soon after, or if the
+    restarts fail the job. In the same second the first role and index count. `before` has the new
+    counts.
     """
-    down = list(_failures(scope, past=False))
-    known = before.first_failure
+    down, known = list(_failures(scope, past=False)), before.first_failure
+    members = scope.roster.members
+    if not down and backoff_reached(scope.job, scope.framework, before.replicas, members):
+        down = sorted(_failures(scope, past=True), key=lambda each: each.failure_time)[-1:]
     # Nobody is down now: the failure before stays told until all run again, as it is what they
     # wait for.
     if not down:
