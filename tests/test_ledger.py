@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3256,
-    "tests": 69457,
+    "tests": 69467,
     "tools": 2668,
 }
 
