@@ -2,6 +2,7 @@
 """The commands, and the names under which the ancestors' Deployments call them."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +135,21 @@ def test_commands_are_these(capsys):
         "queue", "report", "bundle", "doctor", "restart", "dashboard", "local", "demo", "crds",
         "completion", "version",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [["version"], ["crds", "--folder", "crds"], ["convert", "-f"]])
+def test_output_whose_reader_has_ended_is_no_error(words, tmp_path):
+    """A closed pipe ends a command without a message, as it ends other programs."""
+    example = OPERATOR.parent / "examples" / "tfjob-simple.yaml"
+    words = [*words, str(example)] if words[-1] == "-f" else words
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "muster", *words],
+        cwd=tmp_path,
+        check=False,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (cli.PIPE_CLOSED, b"")

@@ -38,6 +38,8 @@ REMOVED = {
 """A removed command -> what to use instead."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
+PIPE_CLOSED = 141
+"""The exit code after the reader of the output has ended: 128 and the number of SIGPIPE."""
 COMPLETE = "__complete"
 """The command by which shells, and kubectl, ask what may come next."""
 _SNAPSHOT = "a snapshot in place of the live cluster"
@@ -64,8 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise
     try:
         code: int = args.run(args)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has ended, as `head` does. Python would report the rest of the output at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     return code
 
 

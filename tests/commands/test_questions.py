@@ -335,6 +335,15 @@ def test_pod_names_its_job(live):
     assert explain_live("job/alone-x").complaint.startswith("job/alone-x in namespace team does")
 
 
+def test_pod_without_a_job_runs_if_it_runs(live):
+    """The state of a gang without a PodGroup is that of its pods."""
+    for phase, state in (("Running", "running"), ("Pending", "placed")):
+        pod = make_pod(name="alone", namespace="team", cpu=1, phase=phase)
+        pod["spec"]["schedulerName"] = "muster"
+        live(ROOMY, {"kind": "Pod", **pod})
+        assert explain_live("alone").text.startswith(f"Pod/team/alone: {state}, 1 pods on nodes")
+
+
 def test_podgroup_of_a_job_names_the_job(live):
     """The PodGroup of a job stands for the job, as its pods do."""
     live(JOBS["runs"], ROOMY)

@@ -62,7 +62,8 @@ def of_group(store: Store, key: str) -> Standing:
         reason, message = waiting[0].doubt
         verdict = Verdict("", GangPhase.WAITING, reason=reason, message=message)
     else:
-        verdict = Verdict("", GangPhase.PLACED)
+        runs = all(pod.phase == "Running" or pod.terminal for pod in pods)
+        verdict = Verdict("", GangPhase.RUNNING if runs else GangPhase.PLACED)
     queue = edge.text(group.spec.get("queue")) if group else ""
     messages = (verdict.message,) if verdict.message else ()
     created = min(pod.created for pod in pods)

@@ -50,6 +50,8 @@ def run(command: Command, namespace: str = "", kubeconfig: str = "", context: st
     """
     try:
         loops.run(_print(command, namespace, kubeconfig, context))
+    except BrokenPipeError:
+        raise
     except (RefusedError, ApiError, ConfigurationError, OSError, *BROKEN) as error:
         output.complain(explained(error))
         return FAILED
