@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11016,
     "store": 3256,
-    "tests": 69495,
+    "tests": 69496,
     "tools": 2668,
 }
 

@@ -89,7 +89,8 @@ def test_quotas_are_decided_again():
 
 def test_files_from_before_scopes_were_written():
     """Of their quotas the pods that were about to be created are taken already."""
-    view, _ = seen(gangs=[make_gang(roles=[make_role(replicas=2, charge={"t/few/pods": 1000})])])
+    role = make_role(replicas=2, charge={"t/few/pods": 1000})
+    view, _ = seen(gangs=[make_gang(key="t/a", roles=[role])])
     few = {"t/few/pods": Quota("t/few", "pods", 4000, 3000)}
     text = recording.dump(replace(view, quotas=few), ())
     assert "quota_scopes" not in text
