@@ -85,6 +85,7 @@ NODE_SECONDS, CLUSTER_SECONDS, WATCH_SECONDS = (190, 300, 200) if REAL else [HOL
 """Seconds for which a node is silent, for which all are, and without any reaction afterwards."""
 
 ENDS = "local.muster.kubeflow.org/end-seconds"
+RESTART = "muster.kubeflow.org/restart"
 MANY, WHOLE_AGAIN = 80, 30.0
 """Members on a node that falls silent, and seconds from its fence until all run elsewhere."""
 
@@ -113,11 +114,19 @@ def wait_complete(api: Api, name: str, before: dict[str, str], replaced: set[str
     api.wait_job(name, lambda found: verdict(found).get("state") == "Running")
 
 
-def start(api: Api, name: str, of_pods: dict[str, str] | None = None) -> dict[str, str]:
+def start(
+    api: Api,
+    name: str,
+    of_pods: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    restart_policy: str = "OnFailure",
+) -> dict[str, str]:
     """Start a gang of four workers that run forever; return their uids by name."""
-    api.create(
-        tfjob(name, workers=4, run="forever", annotations=of_pods, restart_policy="OnFailure")
+    body = tfjob(
+        name, workers=4, run="forever", annotations=of_pods, restart_policy=restart_policy
     )
+    body["metadata"]["annotations"] = annotations or {}
+    api.create(body)
     api.wait_pods(4, "Running", name)
     api.wait_job(name, lambda found: verdict(found).get("state") == "Running")
     return uids(api, name)
@@ -212,6 +221,42 @@ def test_lost_member_is_rejected_by_no_node_more_than_twice(
     events = api.wait_events("PodRejected", "gang", count=len(rejected))
     for node in counts:
         assert any(f"Node {node} rejected pod gang-worker-2" in it["message"] for it in events)
+
+
+def exit_one(api: Api, name: str) -> None:
+    """Let the program of a pod exit with code 1."""
+    ended = {"exitCode": 1, "finishedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    container = {"name": "tensorflow", "state": {"terminated": ended}}
+    container |= {"image": "train:1", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Failed", "containerStatuses": [container]}
+    api.patch("Pod", name, {"status": status}, "status")
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["same process", "next process"])
+def test_peers_that_exit_after_a_drain_restart_with_their_gang(
+    api: Api, start_operator: StartOperator, restarts: bool
+) -> None:
+    """Exit code 1 is permanent under ExitCode, and fails a job that lost no member."""
+    operator = start_operator()
+    add_nodes(api, {"cpu": "8"})
+    told = {ENDS: "4"}, {RESTART: "gang"}, "ExitCode"
+    before, _ = (start(api, name, *told) for name in ("gang", "other"))
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "gang-worker-2"}}
+    api.send("POST", api.path("Pod", "gang-worker-2", "eviction"), body)
+    if restarts:
+        operator.kill()
+    outlast(2.0, time.monotonic())
+    for index in (0, 1):
+        exit_one(api, f"gang-worker-{index}")
+    exit_one(api, "other-worker-0")
+    if restarts:
+        operator.start()
+    wait_complete(api, "gang", before, set(before))
+    found = api.get("TFJob", "gang")["status"]
+    assert [c["type"] for c in found["conditions"]] == ["Created", "Running"]
+    assert "restarts" not in found["replicaStatuses"]["Worker"]
+    api.wait_job("other", lambda job: condition(job, "Failed"))
+    assert uids(api, "gang").keys() == before.keys()
 
 
 @pytest.mark.parametrize("way", FENCES)

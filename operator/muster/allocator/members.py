@@ -487,9 +487,10 @@ class JobMembers(_Kind):
             job.key, (of, job.labels, answers), lambda: self._template(job, of, answers)
         )
         there = self._store.children.of(job, "Service", ()) if template.service else ()
+        pods = {**self._store.children.own_pods(job), **lost}
         return job_facts(
             job,
-            {**self._store.children.own_pods(job), **lost},
+            {**pods, **self._store.part_of_losses(job, pods)},
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),

@@ -323,6 +323,8 @@ class PodView:
     """None of a pod that is Ready, has no node, or has ended."""
     deletion: float = 0.0
     """When its grace period ends, of a pod that is being deleted."""
+    deleted: float = 0.0
+    """When its deletion was requested."""
     containers_started: float = field(default=0.0, compare=False)
     """When the last of its containers was started; 0: the kubelet reports none."""
     started: float = field(default=0.0, compare=False)
@@ -366,6 +368,8 @@ class PodView:
     """Its node has not answered for so long that it counts as gone, though it may run."""
     fenced: bool = False
     """It is lost, and does not run, or is not to be waited for: it may make place."""
+    part_of_loss: bool = False
+    """It failed since its gang lost another member, and because of that (`controller.losses`)."""
 
     @property
     def api_version(self) -> str:

@@ -4,7 +4,7 @@
 A rank of a collective that is replaced alone finds peers that hang. With the annotation
 `muster.kubeflow.org/restart: gang` the peers of a lost member are therefore replaced together with
 it. Container exits of such a gang are counted restarts (`conditions.to_restart`); losses are not
-counted, and there is no back-off.
+counted, and there is no back-off. What peers fail with since a loss is part of it (`losses`).
 
 A restart, a release and a resume begin a new run. If the pods of the job form one collective, it
 has all of them: what succeeded in the run before is replaced as well.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from muster.api import names
 from muster.api.reasons import GangPhase
@@ -22,6 +23,9 @@ from muster.controller.jobpods import PodFate, refused
 from muster.controller.model import Emit
 from muster.controller.scope import Scope
 from muster.gang import standing
+
+_NAMED: Final = 10
+"""Pods that an event names at most."""
 
 
 def with_replaced_members(scope: Scope) -> Scope:
@@ -76,10 +80,14 @@ def _lost_members_fit(scope: Scope) -> bool:
 
 
 def events(scope: Scope) -> Iterator[Emit]:
-    """Yield the event of a gang whose peers are replaced because of a lost member."""
+    """Yield the events of a gang whose peers fail or are replaced because of a lost member."""
     peers = scope.roster.having(PodFate.PEER_LOST)
+    failed = [m.pod.name for m in scope.roster.having(PodFate.LOST) if m.pod.part_of_loss]
+    reason = names.reason(scope.job.kind, names.Condition.RESTARTING)
+    if failed:
+        message = f"{len(failed)} pods failed since the gang lost members, which is not counted"
+        yield Emit("Warning", reason, f"{message}: {', '.join(failed[:_NAMED])}")
     if peers:
-        reason = names.reason(scope.job.kind, names.Condition.RESTARTING)
         message = (
             f"All pods of the gang restart because it lost members: {len(peers)} running pods "
             "are replaced together with them"

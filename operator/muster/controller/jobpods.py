@@ -336,8 +336,7 @@ def _members(
                 done = _completed(observed.job, framework, replica, index, pod)
                 members.append(Member(done, replica, index, PodFate.STAYS))
             elif pod is not None:
-                lost = pod.uid in observed.replacing
-                fate = _fate(observed.job, framework, replica, pod, lost=lost, counted=counted)
+                fate = _fate(observed.job, framework, replica, pod, counted)
                 members.append(Member(pod, replica, index, fate))
     return tuple(members)
 
@@ -402,8 +401,6 @@ def _fate(
     framework: Framework,
     replica: Replica,
     pod: PodView,
-    *,
-    lost: bool,
     counted: frozenset[str],
 ) -> PodFate:
     if pod.fenced or pod.deleting:
@@ -417,7 +414,7 @@ def _fate(
     # A batch Job has its own backoffLimit: when it has failed that is the end.
     if pod.phase != "Failed" or replica.batch:
         return PodFate.STAYS
-    if lost or refused(pod):
+    if refused(pod):
         return PodFate.LOST
     return _fate_of_failure(job, framework, replica, pod)
 
@@ -435,7 +432,7 @@ def is_replaced(job: Job, framework: Framework, replica: Replica, pod: PodView) 
     protects the node of a missing member. A member whose pod gets none is missing no longer.
     """
     # A batch Job replaces the pods that it has created, up to its own limit.
-    if replica.batch or refused(pod):
+    if replica.batch or refused(pod) or pod.part_of_loss:
         return True
     if replica.restart_policy == names.RestartPolicy.NEVER:
         return False
@@ -495,17 +492,27 @@ def failed(
 
     Not of those that are deleted or lost: their replica is filled again, however they ended.
     """
+    found = {
+        name: pod
+        for name, pod in pods.items()
+        if pod.phase == "Failed" and not (pod.deleting or pod.lost or pod.fenced)
+    }
+    return ((name, replica) for name, replica, _ in wanted(job, framework, found))
+
+
+def wanted(
+    job: Job, framework: Framework, pods: Iterable[str]
+) -> Iterator[tuple[str, Replica, int]]:
+    """Yield name, replica and index of those of the pods that the job wants."""
     roles: Mapping[str, Replica] = {}
-    for name, pod in pods.items():
-        if pod.phase != "Failed" or pod.deleting or pod.lost or pod.fenced:
-            continue
+    for name in pods:
         roles = roles or {replica.role: replica for replica in job.replicas}
         role, label = _by_name(job, framework, name) or ("", None)
         replica = roles.get(role)
         # The names of a role are not listed: an invalid job may ask for billions of pods.
         index = 0 if label is None else label - framework.roles.first(job)
         if replica is not None and index < replica.replicas:
-            yield name, replica
+            yield name, replica, index
 
 
 def refused(pod: PodView) -> bool:
@@ -521,7 +528,8 @@ def refused(pod: PodView) -> bool:
 def disrupted(pod: PodView) -> bool:
     """Return whether a failed pod was ended by neither its program nor a policy of its author.
 
-    A node that shuts down or lacks resources ends it, or another controller. A pod above its own
-    limit of ephemeral storage is evicted without the condition.
+    A node that shuts down or lacks resources ends it, another controller, or a loss of its gang.
+    A pod above its own limit of ephemeral storage is evicted without the condition.
     """
-    return pod.phase == "Failed" and (pod.disrupted or pod.reason in names.DISRUPTIONS)
+    outside = pod.disrupted or pod.part_of_loss or pod.reason in names.DISRUPTIONS
+    return pod.phase == "Failed" and outside

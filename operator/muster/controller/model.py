@@ -95,8 +95,6 @@ class Observed:
     """The refusal of the HorizontalPodAutoscaler, which nothing else waits for."""
     loses_at: float | None = None
     """When the next of the pods counts as lost, if its node stays away."""
-    replacing: frozenset[str] = frozenset()
-    """uids of pods that the scheduler ended (eviction, hold expired), not the program."""
 
 
 @dataclass(frozen=True, slots=True)

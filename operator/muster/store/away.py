@@ -150,6 +150,13 @@ class AwayNodes:
         """Yield the names of those whose pods are unreachable or lost, now or later."""
         return iter(self._nodes)
 
+    def since(self, node: str) -> float | None:
+        """Return since when pods on a node may be lost, `-inf` if unknown; None: they are not."""
+        found = self._nodes.get(node)
+        if found is None or (self.outages.is_out(found.zone) and not found.fenced):
+            return None
+        return found.since
+
     def look(
         self, job: Job | None, pods: Mapping[str, PodView], now: float
     ) -> tuple[Mapping[str, PodView], float]:

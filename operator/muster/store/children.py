@@ -10,6 +10,7 @@ from typing import TypeVar
 from muster.api import names
 from muster.api.model import BatchView, Job, ObjectView, PodView
 from muster.api.owner import Owner
+from muster.controller.losses import Losses
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,6 +36,8 @@ class Children:
         self._all: dict[tuple[str, str, str], ObjectView] = {}
         self._past: dict[Owner, dict[tuple[str, str], BatchView]] = {}
         """By owner, as `_of`: batch Jobs that are gone, after their end."""
+        self.losses: dict[Owner, Losses] = {}
+        """What is remembered of gangs that restart as a whole."""
 
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
         """Return the pods that the job controls, and others that have a name it wants.
@@ -129,6 +132,7 @@ class Children:
     def job_ended(self, job: Owner) -> None:
         """Forget what is kept for the sake of a job that is gone."""
         self._past.pop(job, None)
+        self.losses.pop(job, None)
 
     def _makes(self, before: ObjectView | None, after: ObjectView | None) -> None:
         for batch in (before, after):

@@ -46,10 +46,13 @@ def observe(
     scalers = (names.flat(job.name),) if framework.autoscaler else ()
     there = {pod.uid: pod for pod in store.children.pods(job, pods)}
     lost, loses_at = store.away.look(job, there, now)
+    there |= lost
+    own = {pod.name: pod for pod in there.values() if pod.owner == job.as_owner}
+    there |= {pod.uid: pod for pod in store.part_of_losses(job, own).values()}
     return Observed(
         job=job,
         now=now,
-        pods=(*{**there, **lost}.values(), *strangers.pods(job, pods)),
+        pods=(*there.values(), *strangers.pods(job, pods)),
         loses_at=None if loses_at == math.inf else loses_at,
         services=children("Service", pods),
         configs=children("ConfigMap", tuple(framework.pods.configs(job, ""))),

@@ -83,6 +83,7 @@ def pod(document: Json) -> PodView:
     controller = owner.controller(metadata)
     containers = status.get("containerStatuses") or ()
     first, conditions = status.get("initContainerStatuses") or (), status.get("conditions") or ()
+    deletion = epoch(metadata.get("deletionTimestamp") or "")
     said = (c for c in conditions if c.get("type") == "PodScheduled")
     unscheduled = next((c.get("message") or "" for c in said if c.get("status") == "False"), "")
     return PodView(
@@ -103,7 +104,8 @@ def pod(document: Json) -> PodView:
         message=status.get("message") or unscheduled,
         doubt=("", "") if containers else _doubt(conditions),
         unready=_unready(document, containers, first),
-        deletion=epoch(metadata.get("deletionTimestamp") or ""),
+        deletion=deletion,
+        deleted=deletion - (edge.integer(metadata.get("deletionGracePeriodSeconds")) or 0),
         containers_started=_containers_started(containers),
         ends=(*_ends(containers), *_bad_ends(spec, first)),
         past_failures=(*_past_failures(containers), *_past_failures(first)),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from muster import frameworks
 from muster.api import edge, names
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import (
@@ -35,7 +36,7 @@ from muster.cluster.queues import QueueInput
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
 from muster.cluster.suspects import Suspects
-from muster.controller import jobpods
+from muster.controller import jobpods, losses
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
@@ -193,6 +194,17 @@ class Store:
         """Yield the pods on nodes that do not answer; that of a batch Job of a job's as its."""
         for node in self.away:
             yield from self._on(node)
+
+    def part_of_losses(self, job: Job, pods: Mapping[str, PodView]) -> Mapping[str, PodView]:
+        """Return those of the job's pods whose failure is part of a loss, marked, by name."""
+        memory, me = self.children.losses, job.as_owner
+        framework = frameworks.of(job)
+        known, found = losses.observe(memory.get(me), job, framework, pods, self.away.since)
+        if known is None:
+            memory.pop(me, None)
+        else:
+            memory[me] = known
+        return found
 
     # What was just written, or read outside of the watches.
 

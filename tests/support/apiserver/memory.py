@@ -11,7 +11,7 @@ import itertools
 
 from muster import gang
 from muster.api import edge, names
-from muster.controller import reconcile
+from muster.controller import losses, reconcile
 from muster.controller.model import (
     Context,
     Create,
@@ -57,6 +57,8 @@ class World:
         self.said = []
         self.requeue = None
         self.writes = []
+        self.losses = None
+        self.silent = {}
         self._uids = itertools.count(1)
         self.job.setdefault("status", {})
         meta = self.job["metadata"]
@@ -70,11 +72,14 @@ class World:
     def observe(self):
         """Return what one pass sees."""
         job = load(self.framework, self.job)
-        pods = [parse.pod(o) for o in self.of("Pod")]
+        pods = {pod.name: pod for pod in map(parse.pod, self.of("Pod"))}
+        own = {name: pod for name, pod in pods.items() if pod.owner == job.as_owner}
+        since = self.silent.get
+        self.losses, marked = losses.observe(self.losses, job, of(job), own, since)
         return Observed(
             job=job,
             now=self.now,
-            pods=tuple(pods),
+            pods=(*{**pods, **marked}.values(),),
             services=tuple(parse.child("Service", o) for o in self.of("Service")),
             configs=tuple(parse.child("ConfigMap", o) for o in self.of("ConfigMap")),
             batches=tuple(parse.batch(o) for o in self.of("Job")),

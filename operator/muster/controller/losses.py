@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failures that are part of a loss, of gangs that restart as a whole.
+
+When a rank is drained or lost with its node, its peers often exit within seconds, since their
+collective broke. A gang with `restart: gang` loses a member that it needs: from then on, until all
+pods are replaced, the failure of a pod that had not failed before is part of that loss. It is not
+counted, and it is not permanent. Failures of pods that are created later count, so that each
+excuse needs another loss from outside.
+
+The order in which the operator observed loss and failure decides. Times are compared only if both
+were observed at once, as by an operator that has just started. A failure is then excused in doubt:
+that costs one restart that is not counted, and the opposite costs the job.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, PodView, Replica
+from muster.api.reasons import GangPhase
+from muster.controller import jobpods
+from muster.frameworks.base import Framework
+from muster.gang import GangFacts, standing
+
+CLOCK_SKEW: Final = 5.0
+"""Seconds by which the clocks of kubelets and of the API server may differ."""
+_NONE: Final[frozenset[str]] = frozenset()
+Away = Callable[[str], float | None]
+"""Returns since when a node is unreachable, `-inf` if that is not known; None: it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What is remembered of a gang from one observation to the next."""
+
+    stands: frozenset[str] = _NONE
+    """uids of the pods that run or start, on nodes that are reachable."""
+    peers: frozenset[str] = _NONE
+    """uids of the pods that had not failed when a member was lost."""
+    open: bool = False
+    """The gang lost members that it needs, and has not been replaced since."""
+    ran: bool = False
+    """All members that it needs ran together. The status shows that later."""
+
+
+@dataclass(slots=True)
+class _Members:
+    """The pods that the job wants, sorted by whether they are lost."""
+
+    stands: set[str] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)
+    """uids of pods that may run on unreachable nodes."""
+    failed: dict[str, tuple[Replica, PodView]] = field(default_factory=dict)
+    """uid -> those that failed by themselves."""
+    lost: list[float] = field(default_factory=list)
+    """Since when each of the lost ones is."""
+    gone: set[str] = field(default_factory=set)
+    """Their uids."""
+    there: Counter[str] = field(default_factory=Counter)
+    """Role -> members that are not lost, failed ones included."""
+    running: int = 0
+    """Members that run or have succeeded."""
+
+
+def observe(
+    before: Losses | None,
+    job: Job,
+    framework: Framework,
+    pods: Mapping[str, PodView],
+    away: Away,
+) -> tuple[Losses | None, Mapping[str, PodView]]:
+    """Return what is remembered of the gang, and its pods whose failure is part of a loss.
+
+    `before`: what was remembered, None in an operator that has just started. `pods`: those that
+    the job controls, by the name under which it wants them.
+    """
+    if not job.restarts_whole or job.status.finished or job.problems:
+        return None, {}
+    last = before or Losses()
+    found, needed = _members(job, framework, pods, away), _needed(job, framework)
+    there = standing.counting(found.there, standing.leasts(job, {}))
+    left = there - sum(uid in last.peers for uid in found.failed)
+    present = {pod.uid for pod in pods.values()}
+    of_run = bool(last.peers & present) if last.open else found.running > 0
+    # A counted restart replaces all pods: nothing is lost before they run together.
+    restarts = job.status.is_true(names.Condition.RESTARTING)
+    ran = found.running >= needed or (last.ran and of_run and not restarts)
+    has_run = ran or (_has_run(job, needed) and not restarts)
+    stands = frozenset(found.stands)
+    if not (_is_released(job) or (has_run and left < needed)):
+        return Losses(stands, ran=ran), {}
+    peers, gone = last.peers, last.stands - (present - found.gone)
+    if gone or not last.open:
+        since = _since(found.lost, there - needed)
+        late = (u for u, it in found.failed.items() if _may_follow(before, job, *it, since))
+        peers = peers.union(found.stands, found.away, late)
+    marked = {
+        name: replace(pod, part_of_loss=True)
+        for name, pod in pods.items()
+        if pod.uid in found.failed and pod.uid in peers
+    }
+    return Losses(stands, peers, open=True, ran=ran), marked
+
+
+def _members(job: Job, framework: Framework, pods: Mapping[str, PodView], away: Away) -> _Members:
+    found = _Members()
+    completed: Mapping[str, set[int]] = {
+        role.type: {i for i in job.status.replicas[role.type].completed if i < role.replicas}
+        for role in job.replicas
+        if role.type in job.status.replicas
+    }
+    for role in job.replicas:
+        found.there[role.role] = len(completed.get(role.type, ()))
+    found.running = found.there.total()
+    counted = {uid for role in job.status.replicas.values() for uid in role.restarted}
+    for name, replica, index in jobpods.wanted(job, framework, pods):
+        pod = pods[name]
+        # A pod without a node is shown to autoscalers, or waits for its scheduler.
+        waits = not (pod.node or pod.terminal)
+        if not waits and pod.uid not in counted and index not in completed.get(replica.type, ()):
+            _sort(found, job, framework, replica, pod, away)
+    return found
+
+
+def _sort(
+    found: _Members, job: Job, framework: Framework, replica: Replica, pod: PodView, away: Away
+) -> None:
+    since = _lost_since(job, framework, replica, pod, away)
+    if since is not None:
+        found.lost.append(since)
+        found.gone.add(pod.uid)
+        if not (pod.terminal or pod.deleting):
+            found.away.add(pod.uid)
+        return
+    found.there[replica.role] += 1
+    found.running += pod.phase in ("Running", "Succeeded")
+    if not pod.terminal:
+        found.stands.add(pod.uid)
+    elif pod.phase == "Failed" and not jobpods.refused(pod):
+        found.failed[pod.uid] = replica, pod
+
+
+def _lost_since(
+    job: Job, framework: Framework, replica: Replica, pod: PodView, away: Away
+) -> float | None:
+    """Return since when a member is being lost, None if it is not.
+
+    A pod that its node refused never ran, and one that is not replaced is no loss.
+    """
+    if pod.deleting:
+        return pod.deleted
+    if pod.terminal:
+        ended = jobpods.disrupted(pod) and jobpods.is_replaced(job, framework, replica, pod)
+        return pod.ended if ended else None
+    return away(pod.node)
+
+
+def _since(lost: list[float], spare: int) -> float:
+    """Return since when the gang lacks members that it needs, `-inf` if that is not known.
+
+    `spare`: how many are there beyond its minimum, below 0 if it lacks some.
+    """
+    may_lack = len(lost) + spare
+    return sorted(lost)[may_lack] if 0 <= may_lack < len(lost) else -math.inf
+
+
+def _may_follow(
+    before: Losses | None, job: Job, replica: Replica, pod: PodView, since: float
+) -> bool:
+    """Return whether a pod may have failed after the loss, as far as both are observed at once."""
+    counted = job.status.replicas.get(replica.type)
+    # What the status counts failed before the operator started.
+    first = not (counted and counted.failed) if before is None else pod.uid in before.stands
+    return first and pod.ended + CLOCK_SKEW >= since
+
+
+def _needed(job: Job, framework: Framework) -> int:
+    """Return how many must stay together, as `gangstatus.kept`."""
+    facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
+    least, had = standing.minimum(job, facts), standing.had(job)
+    # Without a gang, the status counts the pods that are left.
+    return standing.needed(least if had is None or job.status.gang is None else min(least, had))
+
+
+def _has_run(job: Job, needed: int) -> bool:
+    if job.status.gang is None:
+        return (standing.had(job) or 0) >= needed
+    return standing.has_run(job)
+
+
+def _is_released(job: Job) -> bool:
+    """Return whether all pods of the gang are being evicted, which takes a while."""
+    gang = job.status.gang
+    return gang is not None and gang.state == GangPhase.RELEASED
