@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6447,
+    "allocator": 6448,
     "api": 3924,
     "cluster": 6548,
     "commands": 6173,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3694,
     "muster": 1135,
     "runtime": 2312,
-    "scheduler": 11016,
+    "scheduler": 11023,
     "store": 3284,
-    "tests": 70005,
+    "tests": 70045,
     "tools": 2668,
 }
 

@@ -152,6 +152,21 @@ def test_gang_without_running_pods_does_not_restart():
     assert story.look() == math.inf
 
 
+@pytest.mark.parametrize("shown", [False, True])
+def test_gang_whose_peers_failed_starts_as_a_whole(shown):
+    """Their failures are part of the loss. A pod without a node is shown to autoscalers."""
+    story = Story()
+    story.gone(NAMES[3])
+    story.look()
+    for name in NAMES[:3]:
+        story.pod(name, node=f"n{name[-1]}", phase="Failed")
+    if shown:
+        story.pod(NAMES[3], node="", phase="Pending", uid="shown")
+    assert story.look(2) == 10
+    found = story.following.look().roles[0]
+    assert (found.held, len(found.waiting) + len(found.returning)) == ((), 4)
+
+
 def test_gang_that_ran_before_its_status_says_so_restarts():
     """A busy API server stores the status late, while the collective has formed."""
     story = Story()

@@ -1009,7 +1009,8 @@ def _restarts_from(turn: _Turn) -> float:
     seen = Evidence(restarts_whole=not (stay or _growth(memory, facts)))
     left = [pod for pod in pods if not pod.terminal]
     permitted = all(is_permitted(DeletionReason.PEER_LOST, seen, pod) for pod in left)
-    if not permitted or all(pod.phase != "Running" for pod in left):
+    starts = [pod for pod in left if has_node(pod)]
+    if not permitted or (starts and all(pod.phase != "Running" for pod in starts)):
         return math.inf
     # Those that succeeded run again: they need nodes as well, once they are removed.
     again = facts.collective and any(pod.phase == "Succeeded" for pod in pods)

@@ -32,12 +32,19 @@ def restart(session: Session, *, search: bool) -> None:
     """Restart each gang that lost members and then fits, its own pods counted as gone.
 
     All pods keep their nodes if this cycle placed all members that are missing. `search`:
-    look for other nodes, unless replacements will fit once other pods are gone.
+    look for other nodes, unless replacements will fit once other pods are gone. A gang that has no
+    pods left starts as a whole as well.
     """
     lost = [g for g in session.gangs if g.spec.restarts_from < UNLIMITED and not g.lost]
     for gang in sorted(lost, key=session.order):
         replaced = [] if gang.need else gang.placed()
         due = gang.spec.restarts_from <= session.snapshot.now
+        if not any(pod_set.held for pod_set in gang.spec.pod_sets):
+            if gang.need or not due:
+                session.withdraw(gang)
+                if gang.protected:
+                    protect.hold(session, gang)
+            continue
         elsewhere = due and search and _waits(gang)
         if not (gang.placements or elsewhere):
             continue
