@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3924,
     "cluster": 6548,
     "commands": 6173,
-    "controller": 4416,
+    "controller": 4417,
     "dashboard": 624,
     "frameworks": 3081,
     "gang": 1517,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11023,
     "store": 3284,
-    "tests": 70045,
+    "tests": 70059,
     "tools": 2668,
 }
 

@@ -315,3 +315,17 @@ def test_peers_are_excused_under_other_gang_schedulers(backend):
     assert world.names() == list(NAMES)
     world.start().settle()
     assert restarted(ends(world, NAMES[0])) == (True, 0)
+
+
+def test_gang_that_is_evicted_after_counted_restarts_has_no_backoff():
+    """A loss is no failure: its restart does not wait for the pause of the failures before."""
+    world = running(of="OnFailure")
+    for _ in range(3):
+        ends(world, NAMES[0], 137).step()
+        world.settle().reap().wait(300)
+        world.give(placements=NODES, verdict=None).settle().start().give(verdict=RUNS).settle()
+    assert world.status["restartsInARow"] == 3
+    world.give(placements={}, verdict=replace(RUNS, state="Released", ready=0)).settle()
+    world.lose(*NAMES).settle()
+    assert world.conditions[-1] == "Restarting T"
+    assert world.give(placements=NODES, verdict=None).creates() == list(NAMES)

@@ -228,10 +228,13 @@ def running(scope: Scope) -> JobStatus:
         before = replace(before, start_time=_whole(scope.now))
     before, restarts_whole = replace(before, replicas=counted), job.restarts_whole
     first = failures.first_failure(scope, before)
+    # A gang that is evicted while it runs did not fail: it restarts without a back-off.
+    evicted = gangstatus.is_released(gang) and before.is_true(names.Condition.RUNNING)
+    backs_off = restarts_whole and not evicted
     fresh = sum(new_restarts(job, scope.roster, role.type) for role in job.replicas)
     before = replace(
         before,
-        restarts_in_a_row=policies.in_a_row(before, fresh, scope.now) if restarts_whole else 0,
+        restarts_in_a_row=policies.in_a_row(before, fresh, scope.now) if backs_off else 0,
         first_failure=first,
         gang=gang,
         restarts=sum(replica.restarts for replica in counted.values())
@@ -268,7 +271,7 @@ def _run_ends(scope: Scope, gang: Verdict | None) -> bool:
     if not scope.framework.life.collective(scope.job):
         return False
     restarts = scope.job.restarts_whole and scope.roster.having(PodFate.RESTARTS)
-    return bool(restarts) or (gang is not None and gang.state == GangPhase.RELEASED)
+    return bool(restarts) or gangstatus.is_released(gang)
 
 
 def has_succeeded(scope: Scope) -> bool:

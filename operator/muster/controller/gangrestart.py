@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
-from muster.api.reasons import GangPhase
 from muster.controller import gangstatus
 from muster.controller.jobpods import PodFate, refused
 from muster.controller.model import Emit
@@ -36,8 +35,7 @@ def with_replaced_members(scope: Scope) -> Scope:
     has pods of another scheduler.
     """
     if scope.framework.life.collective(scope.job):
-        gang = scope.job.status.gang
-        released = gang is not None and gang.state == GangPhase.RELEASED
+        released = gangstatus.is_released(scope.job.status.gang)
         ended = released or (scope.job.restarts_whole and _lost_members(scope))
         # Members that succeeded have to run again.
         scope = replace(scope, run_ended=ended)

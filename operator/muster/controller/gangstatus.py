@@ -368,6 +368,11 @@ def is_evicted(last: Verdict | None) -> bool:
     return last is not None and (last.reason, last.state) == evicted
 
 
+def is_released(found: Verdict | None) -> bool:
+    """Return whether all pods of the gang are evicted, for another gang or for a restart."""
+    return found is not None and found.state == GangPhase.RELEASED
+
+
 def is_awaited(found: Verdict | None, written: Verdict | None) -> bool:
     """Say whether evictions wait until that can be read: whose room it will be, and who leaves."""
     if found is None or found.state not in (GangPhase.RESERVED, GangPhase.RELEASED):

@@ -22,8 +22,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, PodView, Replica
-from muster.api.reasons import GangPhase
-from muster.controller import jobpods
+from muster.controller import gangstatus, jobpods
 from muster.frameworks.base import Framework
 from muster.gang import GangFacts, standing
 
@@ -92,7 +91,9 @@ def observe(
     ran = found.running >= needed or (last.ran and of_run and not restarts)
     has_run = ran or (_has_run(job, needed) and not restarts)
     stands = frozenset(found.stands)
-    if not (_is_released(job) or (has_run and left < needed)):
+    # The eviction of a large gang takes longer than the exits of its peers.
+    released = gangstatus.is_released(job.status.gang)
+    if not (released or (has_run and left < needed)):
         return Losses(stands, ran=ran), {}
     peers, gone = last.peers, last.stands - (present - found.gone)
     if gone or not last.open:
@@ -191,9 +192,3 @@ def _has_run(job: Job, needed: int) -> bool:
     if job.status.gang is None:
         return (standing.had(job) or 0) >= needed
     return standing.has_run(job)
-
-
-def _is_released(job: Job) -> bool:
-    """Return whether all pods of the gang are being evicted, which takes a while."""
-    gang = job.status.gang
-    return gang is not None and gang.state == GangPhase.RELEASED
