@@ -16,6 +16,7 @@ from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
 from support.apiserver.memory import START, tfjob
 from support.builders.snapshots import moving
+from support.rehearsal.gang_tracking import reconcile_all
 from support.rehearsal.job_gang import KEY, JobStory
 
 NAMES = tuple(f"mnist-worker-{i}" for i in range(4))
@@ -165,6 +166,18 @@ def test_gang_whose_peers_failed_starts_as_a_whole(shown):
     assert story.look(2) == 10
     found = story.following.look().roles[0]
     assert (found.held, len(found.waiting) + len(found.returning)) == ((), 4)
+
+
+@pytest.mark.parametrize("name", [NAMES[3], ""], ids=["unreachable", "no loss"])
+def test_peers_that_failed_since_a_node_is_unreachable_are_replaced(name):
+    """Under Never as well, which replaces no pod that failed by itself."""
+    story = Story()
+    if name:
+        silent(story)
+    reconcile_all(story.store, story.now)
+    story.pod(NAMES[0], node="n0", phase="Failed")
+    found = story.following.look().roles[0]
+    assert {*found.waiting, *found.returning} == ({0} if name else set())
 
 
 def test_gang_that_ran_before_its_status_says_so_restarts():

@@ -104,6 +104,22 @@ def test_a_pod_of_a_job(nodes, now, expected):
     assert state(nodes, now, job=JOB) == expected
 
 
+@pytest.mark.parametrize(
+    ("views", "since"),
+    [
+        ([node()], None),
+        ([node("False")], None),
+        ([node("Unknown")], DOWN),
+        ([node("Unknown"), node()], None),
+        ([node("Unknown", taints=[FENCE])], DOWN),
+        ([node(), SURE], -math.inf),
+    ],
+)
+def test_pods_may_be_lost_from_the_moment_that_their_node_is_unreachable(views, since):
+    """Long before they are treated as lost; of a node that is gone it is not known since when."""
+    assert away(*views).since("n1") == since
+
+
 def test_what_kubernetes_takes_away_is_lost_at_once():
     """It would end it, if it could; one that has ended is not lost."""
     nodes = away(node("Unknown"))

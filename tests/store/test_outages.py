@@ -307,3 +307,14 @@ def test_end_of_the_last_outage_is_known():
     cluster.set("a0")
     cluster.set("a1")
     assert cluster.away.outages.last_ended == cluster.now
+
+
+def test_outage_starts_no_loss():
+    """But a node with a fence is lost in it as well."""
+    cluster = Cluster(a=4)
+    cluster.silence("a0")
+    assert cluster.away.since("a0") == DOWN
+    cluster.silence("a1", "a2")
+    assert cluster.away.since("a0") is None
+    cluster.set("a0", "Unknown", taints=[FENCE])
+    assert cluster.away.since("a0") == DOWN
