@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11023,
     "store": 3284,
-    "tests": 70099,
+    "tests": 70104,
     "tools": 2668,
 }
 

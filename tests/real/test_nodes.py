@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.local.handle import Cluster
-from real.test_pods import MEET, cores, filler, pytorchjob
+from real.test_pods import MEET, filler, pytorchjob
 from realnode import cgroups, real
 from support.e2e.harness import Api, Json, condition, verdict
 from support.e2e.lost_nodes import FENCES, fence
@@ -83,6 +83,11 @@ def nodes(there: Cluster) -> Iterator[list[str]]:
     yield ["real-1", "real-2"]
     for component in ("containerd-2", "kubelet-2"):
         there.start(component)
+
+
+def cores(api: Api, node: str) -> int:
+    """Return how many cores a node has."""
+    return int(api.get("/api/v1/nodes", node)["status"]["allocatable"]["cpu"])
 
 
 def test_a_kubelet_that_comes_back_finds_its_ranks_running(
