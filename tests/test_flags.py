@@ -155,6 +155,8 @@ def backend(*arguments):
 def test_nothing_given():
     """Without any argument every setting has its documented default."""
     assert parse() == Settings()
+    # Running members are deleted on request only.
+    assert parse().on_hold_expired == "keep"
     assert backend() == ("embedded", "muster")
 
 

@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11023,
     "store": 3284,
-    "tests": 70104,
+    "tests": 70106,
     "tools": 2668,
 }
 
