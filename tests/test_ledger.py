@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3694,
     "muster": 1135,
     "runtime": 2312,
-    "scheduler": 11023,
+    "scheduler": 11026,
     "store": 3284,
-    "tests": 70106,
+    "tests": 70123,
     "tools": 2668,
 }
 

@@ -12,9 +12,10 @@ from muster.api.reasons import Reason
 from muster.cluster.assemble import assemble
 from muster.scheduler import budget as units
 from muster.scheduler import cycle, policy
-from muster.scheduler.budget import CYCLE, EVALUATIONS, FIRST, Budget
+from muster.scheduler.budget import CYCLE, EVALUATIONS, EVICTED, FIRST, Budget
 from muster.scheduler.capacity import Fit
 from muster.scheduler.model import Deferred
+from muster.scheduler.session import Session
 from support.builders.scheduler import make_columns, make_gang, make_node, make_queue, make_role
 
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
@@ -217,6 +218,22 @@ def test_large_gang_of_two_roles_is_decided_in_its_first_search(monkeypatch) -> 
     assert len(decision.nominations) == 301
     assert len(decision.evictions) < 320
     assert cluster.spent < FIRST
+
+
+def test_trials_are_charged_by_the_number_of_their_victims(monkeypatch) -> None:
+    """A trial that takes hundreds of gangs away costs more than one that takes a few."""
+    taken, evict = [], Session.evict
+
+    def count(session, ask, chosen, action):
+        taken.append(int(chosen.sum()) if action is None else 0)
+        evict(session, ask, chosen, action)
+
+    monkeypatch.setattr(Session, "evict", count)
+    nodes, running = full(300, size=1)
+    cluster = Cluster(nodes, [*running, preemptor("a/new", 0, workers=400)], monkeypatch)
+    assert cluster.decide()["a/new"].nominations
+    assert max(taken) > 400
+    assert cluster.spent > EVICTED * sum(taken)
 
 
 def test_search_cut_off_twice_is_published_as_deferred(monkeypatch) -> None:

@@ -29,6 +29,8 @@ ROWS: Final = 8
 """Pods of which one label is compared with a requirement at the cost of one unit."""
 VICTIM: Final = 10_000
 """One set of victims tried, whatever its size."""
+EVICTED: Final = 200
+"""One victim that is taken away to place a gang in a trial, and given back."""
 ATTEMPT: Final = 10_000
 """One more order, domain or split in which a gang is tried."""
 SPLIT: Final = 2_000

@@ -20,7 +20,7 @@ from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, short
 from muster.scheduler.ask import Ask
-from muster.scheduler.budget import ATTEMPT, VICTIM
+from muster.scheduler.budget import ATTEMPT, EVICTED, VICTIM
 from muster.scheduler.capacity import ALL, Some
 from muster.scheduler.model import (
     FREED,
@@ -483,6 +483,7 @@ class Trial:
         session, ask, gang = self._session, self._ask, self._ask.gang
         mark = session.mark()
         if chosen.any():
+            self.budget.spend(EVICTED * int(np.count_nonzero(chosen)))
             session.evict(ask, chosen, None)
         if not (self._tied and short(session, ask, gang.demand())):
             self.budget.spend(ATTEMPT)
