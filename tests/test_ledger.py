@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6448,
-    "api": 3924,
+    "api": 3929,
     "cluster": 6548,
     "commands": 6173,
-    "controller": 4417,
+    "controller": 4423,
     "dashboard": 624,
     "frameworks": 3081,
     "gang": 1517,
-    "kube": 3641,
+    "kube": 3645,
     "local": 3694,
     "muster": 1135,
     "runtime": 2312,
     "scheduler": 11026,
-    "store": 3284,
-    "tests": 70123,
+    "store": 3314,
+    "tests": 70178,
     "tools": 2668,
 }
 

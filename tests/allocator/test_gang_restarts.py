@@ -90,6 +90,14 @@ def test_losses_within_ten_seconds_are_one_restart():
     assert story.evicted() == dict.fromkeys(NAMES[:2], DeletionReason.PEER_LOST)
 
 
+def test_member_that_a_restarted_kubelet_rejects_is_a_loss():
+    """The pod ran, so that its peers restart with it, and its node is not avoided."""
+    story = Story()
+    story.pod(NAMES[3], node="n3", phase="Failed", reason="OutOfcpu")
+    assert story.look(5) == 15
+    assert story.following.look().shuns == frozenset()
+
+
 def test_members_that_are_drained_one_by_one_are_one_restart():
     """The time counts from the last pod that was removed."""
     story = Story()
@@ -108,8 +116,9 @@ def silent(story):
 
 
 def refused(story):
-    """Let a kubelet refuse a pod, which never ran."""
-    story.pod(NAMES[3], phase="Failed", reason="OutOfcpu")
+    """Let a kubelet refuse the successor of a pod that was removed, which never ran."""
+    story.gone(NAMES[3])
+    story.pod(NAMES[3], node="n3", uid="next", phase="Failed", reason="OutOfcpu")
 
 
 def succeeded(story):

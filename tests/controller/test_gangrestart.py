@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from muster import gang
+from muster.api import edge
 from muster.api.status import Verdict
 from muster.controller.model import Delete
-from support.apiserver.memory import World, tfjob
+from support.apiserver.memory import START, World, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
 PLACED = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)
@@ -159,6 +160,23 @@ def test_rejected_successor_restarts_no_peers():
     world = running().end(LOST, None, reason="OutOfcpu").give(placements={LOST: "n3"})
     assert world.deletes() == [LOST]
     assert world.creates() == [LOST]
+
+
+@pytest.mark.parametrize("restart", ["gang", "pod"])
+@pytest.mark.parametrize("state", ["state", "lastState"])
+def test_member_that_ran_and_is_rejected_by_a_restarted_kubelet_is_a_loss(restart, state):
+    """The peers restart with the member if the job says so; no restart is counted."""
+    world = running(restart=restart).end(LOST, None, reason="OutOfcpu")
+    ran = {state: {"terminated": {"exitCode": 143, "startedAt": edge.format_time(START)}}}
+    world.pod(LOST)["status"]["containerStatuses"] = [{"name": "tensorflow", **ran}]
+    world.step()
+    assert world.names() == sorted(NODES.keys() - {LOST})
+    world.give(placements={LOST: "n3"})
+    peers = ["mnist-worker-0", "mnist-worker-1"]
+    replaced = (peers, []) if restart == "gang" else ([], [LOST])
+    assert (world.deletes(), world.creates()) == replaced
+    world.step()
+    assert "restarts" not in world.status["replicaStatuses"]["Worker"]
 
 
 @pytest.mark.parametrize("done", range(1, 5))

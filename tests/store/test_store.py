@@ -11,6 +11,7 @@ from muster import gang
 from muster.api import edge, names
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import PriorityClass
+from muster.controller import jobpods
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.store import observe
@@ -64,14 +65,17 @@ class Story:
         self.store.put(stored)
         return stored
 
-    def pod(self, name=W0, *, owner="job-uid", node="", phase="Pending", **metadata):
+    def pod(self, name=W0, *, owner="job-uid", node="", phase="Pending", status=None, **metadata):
         """Show a pod of somebody's."""
         owners = [owned_by(owner)] if owner else []
         given = {"name": name, "labels": LABELS, "ownerReferences": owners, **metadata}
         spec = {"containers": [], **({"nodeName": node} if node else {})}
-        return self.put(
-            {"kind": "Pod", "metadata": given, "spec": spec, "status": {"phase": phase}}
-        )
+        status = status or {"phase": phase}
+        return self.put({"kind": "Pod", "metadata": given, "spec": spec, "status": status})
+
+    def view(self):
+        """Return the job's pod as it is known."""
+        return self.store.children.pod("team", W0)
 
     def object(self, kind, name="mnist", *, owner="job-uid", **fields):
         """Show another object of somebody's."""
@@ -622,6 +626,30 @@ def test_end_of_a_pod_is_recorded_once(phase):
     story.pod(phase=phase)
     story.pod(phase=phase, labels={**LABELS, "more": "a"})
     assert story.ended == ["TFJob/team/mnist"]
+
+
+OUT_OF_CPU = {"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": None}
+
+
+def test_pod_that_a_restarted_kubelet_rejects_is_known_to_have_run(story):
+    """The kubelet reports no containers of it any more; a later version changes nothing."""
+    for status in ({"phase": "Running"}, OUT_OF_CPU, OUT_OF_CPU):
+        story.pod(status=status, creationTimestamp=edge.format_time(5))
+    assert jobpods.rejected(story.view())
+    assert not jobpods.refused(story.view())
+    story.pod(status=OUT_OF_CPU, uid="next")
+    assert jobpods.refused(story.view())
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_pod_that_ended_keeps_its_end_when_a_restarted_kubelet_rejects_it(story, phase):
+    """Neither a success nor the exit code of a failure is lost."""
+    ended = {"terminated": {"exitCode": 3 * (phase == "Failed")}}
+    container = {"name": "tensorflow", "state": ended}
+    story.pod(status={"phase": phase, "containerStatuses": [container]})
+    before = story.view()
+    story.pod(status=OUT_OF_CPU, deletionTimestamp=edge.format_time(5))
+    assert story.view() == replace(before, deleting=True, deletion=5)
 
 
 def test_removal_of_a_namespace_is_notified():

@@ -633,7 +633,7 @@ def _drop_void(turn: _Turn) -> None:
         and (
             pod.phase == "Succeeded"
             # Not of its successor, which is placed while the rejected pod is still there.
-            or (jobpods.refused(pod) and assumed[place].means(pod))
+            or (jobpods.rejected(pod) and assumed[place].means(pod))
             # Made after the one that was given the node, it may ask for more.
             or (assumed[place].uid and not assumed[place].means(pod))
         )

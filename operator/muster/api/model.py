@@ -386,6 +386,11 @@ class PodView:
         return next((e.exit_code for e in self.ends if e.container == container), None)
 
     @property
+    def ran(self) -> bool:
+        """Whether a container of it was started."""
+        return self.containers_started > 0
+
+    @property
     def removed(self) -> bool:
         """Whether it stands for a pod that succeeded and was removed since."""
         return not self.uid

@@ -13,7 +13,7 @@ from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.controller import replacement
-from muster.controller.jobpods import Member, PodFate, refused
+from muster.controller.jobpods import Member, PodFate, rejected
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.scope import Scope
 from muster.frameworks.base import container_name
@@ -241,7 +241,7 @@ def of_abnormal_pods(scope: Scope, gang: Verdict | None) -> Iterator[Emit]:
 
 def of_rejected_pods(scope: Scope) -> Iterator[Emit]:
     """Yield which nodes rejected pods, once of each pod."""
-    pods = (m.pod for m in scope.roster.having(PodFate.LOST) if refused(m.pod))
+    pods = (m.pod for m in scope.roster.having(PodFate.LOST) if rejected(m.pod))
     for pod in islice(pods, MOST_APART):
         message = replacement.rejection(pod)
         yield warning(names.Event.POD_REJECTED, message, once=True, about=pod.uid)

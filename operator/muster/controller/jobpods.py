@@ -414,7 +414,7 @@ def _fate(
     # A batch Job has its own backoffLimit: when it has failed that is the end.
     if pod.phase != "Failed" or replica.batch:
         return PodFate.STAYS
-    if refused(pod):
+    if rejected(pod):
         return PodFate.LOST
     return _fate_of_failure(job, framework, replica, pod)
 
@@ -432,7 +432,7 @@ def is_replaced(job: Job, framework: Framework, replica: Replica, pod: PodView) 
     protects the node of a missing member. A member whose pod gets none is missing no longer.
     """
     # A batch Job replaces the pods that it has created, up to its own limit.
-    if replica.batch or refused(pod) or pod.part_of_loss:
+    if replica.batch or rejected(pod) or pod.part_of_loss:
         return True
     if replica.restart_policy == names.RestartPolicy.NEVER:
         return False
@@ -516,7 +516,12 @@ def wanted(
 
 
 def refused(pod: PodView) -> bool:
-    """Say whether the kubelet turned the pod away: a lost race, not a failure of the job."""
+    """Return whether the kubelet rejected a pod that never ran: neither a failure nor a loss."""
+    return rejected(pod) and not pod.ran
+
+
+def rejected(pod: PodView) -> bool:
+    """Return whether the kubelet rejected the pod; a restarted one may reject pods that ran."""
     if pod.phase != "Failed":
         return False
     # Admission on a node under pressure has the same reason as an eviction from it; only the
@@ -532,4 +537,4 @@ def disrupted(pod: PodView) -> bool:
     A pod above its own limit of ephemeral storage is evicted without the condition.
     """
     outside = pod.disrupted or pod.part_of_loss or pod.reason in names.DISRUPTIONS
-    return pod.phase == "Failed" and outside
+    return pod.phase == "Failed" and (outside or (pod.ran and rejected(pod)))

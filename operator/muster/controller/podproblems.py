@@ -11,7 +11,7 @@ from muster.api import names
 from muster.api.edge import format_time
 from muster.api.model import ContainerEnd, PodView
 from muster.controller import replacement
-from muster.controller.jobpods import Member, PodFate, container_names, refused
+from muster.controller.jobpods import Member, PodFate, container_names, rejected
 from muster.controller.policies import LONG_RUN
 from muster.controller.scope import Scope
 from muster.frameworks.base import container_name
@@ -50,7 +50,7 @@ def next_change(scope: Scope) -> float | None:
 
 def _of(scope: Scope, member: Member) -> Iterator[str]:
     pod = member.pod
-    if member.fate is PodFate.LOST and refused(pod):
+    if member.fate is PodFate.LOST and rejected(pod):
         yield replacement.rejection(pod)
     elif pod.unreachable or pod.lost:
         return  # the verdict reports more on its node

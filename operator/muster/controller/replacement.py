@@ -27,7 +27,8 @@ def backs_off(job: Job, framework: Framework, replica: Replica, pod: PodView) ->
         return False
     if jobpods.refused(pod):
         return True
-    if job.restarts_whole:
+    # A pod that ran and that a restarted kubelet rejects is lost.
+    if job.restarts_whole or jobpods.rejected(pod):
         return False
     # Its node shuts down, say. An eviction may repeat, as the node still lacks resources.
     if jobpods.disrupted(pod) and pod.reason != names.EVICTED:
@@ -58,7 +59,7 @@ def history(pod: PodView) -> Mapping[str, str]:
 
 def rejection(pod: PodView) -> str:
     """Return the message for a pod that its node rejected."""
-    count = pod.rejections_before + 1
+    count = 1 if pod.ran else pod.rejections_before + 1
     text = f"Node {pod.node} rejected pod {pod.name}: {pod.reason}."
     return text if count == 1 else f"{text} Nodes rejected {count} pods of this replica in a row."
 

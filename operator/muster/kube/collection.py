@@ -32,9 +32,9 @@ class Collection(Generic[T]):
     None for absent. What it raises, foreseen or not, is that object's trouble alone: `cautious`
     makes the value then (without it the object is left out). `unread` returns why a value was
     read only in part, or an empty text. In both cases `told` is called once for each reason, with
-    the object's `kind`. The answer to a write can be put in at once by `apply`: older versions
-    that the watch brings later are ignored, and so is the answer about an object whose end the
-    watch has shown before.
+    the object's `kind`. `carry(before, after)` returns the value to keep of a later version. The
+    answer to a write can be put in at once by `apply`: older versions that the watch brings later
+    are ignored, and so is the answer about an object whose end the watch has shown before.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Collection(Generic[T]):
         kind: tuple[str, str] = ("", ""),
         told: Told = nobody,
         unread: Callable[[T], str] = lambda _value: "",
+        carry: Callable[[T, T], T] = lambda _before, after: after,
     ) -> None:
         self.namespaces = tuple(namespaces)
         """Those that are followed, each by a list and a watch of its own."""
@@ -60,6 +61,7 @@ class Collection(Generic[T]):
         """Those that cannot be read as they are now."""
         self._parse, self._changed = parse, changed
         self._cautious, self._told, self._unread = cautious, told, unread
+        self._carry = carry
         self._kind = kind
         """apiVersion and kind, which items of a list do not carry."""
 
@@ -128,6 +130,8 @@ class Collection(Generic[T]):
         if after is None:
             self.objects.pop(key, None)
         else:
+            if before is not None and known is not None and known[0] == uid:
+                after = self._carry(before, after)
             self.objects[key] = after
         self._changed(before, after)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from muster.api.tolerations import NodeTolerations
 from muster.cluster import cautious, podgroups, pods
 from muster.cluster.podgroups import Ask, Member
 from muster.cluster.pods import PodUse
+from muster.controller import jobpods
 from muster.gang import GangBackend
 
 COUNTS = ("running", "succeeded", "failed")
@@ -325,7 +326,7 @@ def _unready_containers(
 
 
 def _containers_started(containers: Iterable[Json]) -> float:
-    states = (status.get("state") or {} for status in containers)
+    states = (each.get(key) or {} for each in containers for key in ("state", "lastState"))
     runs = (state.get("running") or state.get("terminated") or {} for state in states)
     return max((epoch(run.get("startedAt") or "") for run in runs), default=0.0)
 
@@ -404,6 +405,26 @@ def parse(
     use = pods.parse_use(document, foreign=foreign)
     unread = pods.unread(document["spec"]) if use is not None and use.apart else ""
     return PodEntry(pod(document), use, ask, unread)
+
+
+def carry(before: PodEntry, after: PodEntry) -> PodEntry:
+    """Return the entry of a pod, with what a kubelet that rejects the pod no longer reports.
+
+    A kubelet that restarts may reject pods that run or have ended. It then removes the statuses
+    of their containers.
+    """
+    old, new = before.view, after.view
+    if not jobpods.rejected(new):
+        return after
+    if old.terminal:
+        return replace(after, view=replace(new, **{it: getattr(old, it) for it in _END}))
+    ran = old.started if old.phase == "Running" else 0.0
+    started = new.containers_started or old.containers_started or ran
+    return replace(after, view=replace(new, containers_started=started))
+
+
+_END = ("phase", "reason", "message", "ends", "past_failures", "ended", "containers_started")
+"""How a pod ended."""
 
 
 def matters(

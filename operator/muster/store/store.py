@@ -240,6 +240,7 @@ class Store:
                 self._pod_changed,
                 of_pods,
                 operator.attrgetter("unread"),
+                parse.carry,
             ),
             "PriorityClass": (_priority, _least_priority, self._admits(self._priority_changed)),
             **{
@@ -294,11 +295,19 @@ class Store:
         changed: Changed[T],
         namespaces: Sequence[str] = EVERYWHERE,
         in_part: Callable[[T], str] = lambda _value: "",
+        carry: Callable[[T, T], T] = lambda _before, after: after,
     ) -> Collection[T]:
         of = OF_KIND[kind].api_version, kind
         told = self._unreadable
         return Collection(
-            read, changed, namespaces, cautious=unread, kind=of, told=told, unread=in_part
+            read,
+            changed,
+            namespaces,
+            cautious=unread,
+            kind=of,
+            told=told,
+            unread=in_part,
+            carry=carry,
         )
 
     def unreadable(self) -> Mapping[str, int]:
@@ -344,7 +353,7 @@ class Store:
             if new is not None and new.node and new.phase == "Failed":
                 # Pods of one owner count once: it may be his program that fails, and not the node.
                 job = new.uid if new.owner is None else new.owner.uid
-                program = not (jobpods.refused(new) or jobpods.disrupted(new))
+                program = not (jobpods.rejected(new) or jobpods.disrupted(new))
                 self.suspects.note(new.node, new.namespace, job, new.ended, program=program)
             if new is not None and new.node:
                 self.arrived(self._as_of_job(new))
