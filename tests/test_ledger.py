@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6448,
+    "allocator": 6446,
     "api": 3929,
     "cluster": 6548,
     "commands": 6173,
-    "controller": 4423,
+    "controller": 4464,
     "dashboard": 624,
     "frameworks": 3081,
     "gang": 1517,
     "kube": 3645,
     "local": 3694,
     "muster": 1135,
-    "runtime": 2312,
+    "runtime": 2321,
     "scheduler": 11026,
     "store": 3314,
-    "tests": 70178,
+    "tests": 70249,
     "tools": 2668,
 }
 

@@ -22,10 +22,13 @@ def running(*, restart="gang", policy=None, backend=gang.EMBEDDED):
     """Return the world of a gang of three workers that run."""
     job = tfjob(Worker=3, policy=policy, annotations={"muster.kubeflow.org/restart": restart})
     job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
-    world = World(job, backend=backend, placements=NODES, verdict=PLACED).settle()
-    if not backend.embedded:
+    if backend.embedded:
+        world = World(job, backend=backend, placements=NODES, verdict=PLACED)
+        return world.run().give(placements={})
+    world = World(job, backend=backend).settle()
+    if backend.apis:
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
-    return world.run().give(placements={})
+    return world.run()
 
 
 @pytest.mark.parametrize("placements", [{}, {LOST: ""}])
@@ -69,7 +72,7 @@ def test_lost_member_is_replaced_alone(job):
 
 def test_growth_of_running_gang_restarts_nothing():
     """New members are created beside the running ones."""
-    world = running().edit(tfReplicaSpecs={"Worker": {"replicas": 4}})
+    world = running().scale(4)
     assert world.give(placements={"mnist-worker-3": "n3"}).deletes() == []
 
 
@@ -77,6 +80,45 @@ def test_terminating_member_keeps_its_gang():
     """A drained member belongs to the gang until it is removed."""
     world = running().terminate(LOST).give(placements={LOST: "n3"})
     assert world.deletes() == []
+
+
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
+def test_losses_within_ten_seconds_are_one_restart_without_the_embedded_scheduler(backend):
+    """The peers run on without a replacement beside them, and a second loss delays nothing."""
+    world, second = running(backend=backend), "mnist-worker-1"
+    world.lose(LOST).settle().wait(9).lose(second).settle()
+    assert world.names() == ["mnist-worker-0"]
+    assert (world.deletes(), world.requeue) == ([], START + 10)
+    world.wait(1).step()
+    assert world.reap().settle().start().settle().names() == sorted(NODES)
+    assert len([it for it in world.said if "it lost members" in it.message]) == 1
+
+
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
+def test_member_that_terminated_for_long_is_a_loss_without_the_embedded_scheduler(backend):
+    """The status counts a pod less by then, which the gang still needs."""
+    world = running(backend=backend).terminate(LOST).settle().wait(30).settle()
+    world.reap().settle().wait(10)
+    assert world.deletes() == ["mnist-worker-0", "mnist-worker-1"]
+
+
+def test_growth_of_gang_without_a_scheduler_restarts_nothing():
+    """New members that do not run yet are none that the gang had."""
+    world = running(backend=gang.NONE).scale(4).settle()
+    world.lose("mnist-worker-3")
+    assert (world.deletes(), world.creates()) == ([], ["mnist-worker-3"])
+    world.run().lose("mnist-worker-3").settle()
+    assert len(world.wait(10).deletes()) == 3
+
+
+def test_restart_is_off_once_no_member_is_missing():
+    """The next loss has ten seconds of its own."""
+    world = running(backend=gang.NONE)
+    lost = world.pod(LOST)
+    world.lose(LOST).settle().wait(9)
+    world.objects["Pod", LOST] = lost
+    world.settle().wait(5).lose(LOST).settle()
+    assert (world.deletes(), world.requeue) == ([], START + 24)
 
 
 class Away(World):
@@ -109,8 +151,8 @@ def test_no_replacement_is_created_beside_a_needed_member_that_may_still_run(mem
     assert world.names() == ["mnist-worker-0", other]
     world.away = ""
     world.reap()
-    assert world.deletes() == world.names()
-    assert world.creates() == []
+    world.step()
+    assert (world.wait(10).deletes(), world.creates()) == (world.names(), [])
 
 
 def test_losses_before_the_restart_are_one_restart():

@@ -38,7 +38,7 @@ from muster.cluster import tasks
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
-from muster.controller import jobpods, replacement
+from muster.controller import gangrestart, jobpods, replacement
 from muster.gang.standing import has_node, is_over, is_placed
 from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
@@ -68,8 +68,6 @@ FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
 SLIPS: Final = 2
 """After so many times that were not kept nothing is believed of the next ones."""
-LOSSES: Final = 10.0
-"""Seconds after a loss in which further losses belong to the same restart of the gang."""
 AVOIDING: Final = 600.0
 """Seconds for which a gang avoids a node that rejected a pod after another rejection of it."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
@@ -1014,7 +1012,7 @@ def _restarts_from(turn: _Turn) -> float:
         return math.inf
     # Those that succeeded run again: they need nodes as well, once they are removed.
     again = facts.collective and any(pod.phase == "Succeeded" for pod in pods)
-    at = LOSSES + (turn.now if again else since)
+    at = gangrestart.LOSSES_SECONDS + (turn.now if again else since)
     turn.wake(at)
     return at
 

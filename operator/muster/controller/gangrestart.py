@@ -19,12 +19,14 @@ from typing import Final
 from muster.api import names
 from muster.controller import gangstatus
 from muster.controller.jobpods import PodFate, refused
-from muster.controller.model import Emit
+from muster.controller.model import Emit, GangMemory
 from muster.controller.scope import Scope
 from muster.gang import standing
 
 _NAMED: Final = 10
 """Pods that an event names at most."""
+LOSSES_SECONDS: Final = 10.0
+"""Seconds after a loss in which further losses belong to the same restart of the gang."""
 
 
 def with_replaced_members(scope: Scope) -> Scope:
@@ -32,7 +34,7 @@ def with_replaced_members(scope: Scope) -> Scope:
 
     Running peers of lost members have the fate PEER_LOST once all lost members have nodes. The
     embedded scheduler evicts them itself (`scheduler.actions.restart`), unless the gang grows or
-    has pods of another scheduler.
+    has pods of another scheduler. With other schedulers they have it LOSSES_SECONDS after a loss.
     """
     if scope.framework.life.collective(scope.job):
         released = gangstatus.is_released(scope.job.status.gang)
@@ -42,6 +44,11 @@ def with_replaced_members(scope: Scope) -> Scope:
     peers = [m for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running"]
     if not (peers and scope.job.restarts_whole and _lost_members_fit(scope)):
         return scope
+    if scope.observed.placements is None:
+        at = scope.observed.memory.restart_at or scope.now + LOSSES_SECONDS
+        scope = replace(scope, restart_at=at)
+        if scope.now < at:
+            return scope
     members = tuple(
         replace(m, fate=PodFate.PEER_LOST) if m in peers else m for m in scope.roster.members
     )
@@ -75,6 +82,15 @@ def _lost_members_fit(scope: Scope) -> bool:
     placed = [name for name, node in placements.items() if node]
     free = sum(name in lost or name not in roster.names for name in placed)
     return gangstatus.existing(scope) + free >= standing.needed(gangstatus.kept(scope))
+
+
+def memory(scope: Scope) -> Iterator[GangMemory]:
+    """Yield what the next reconcile has to know of the gang."""
+    if scope.job.restarts_whole and scope.observed.placements is None:
+        run = standing.running(member.pod for member in scope.roster.having(PodFate.STAYS))
+        whole = run >= standing.needed(scope.minimum)
+        had = scope.minimum if whole else gangstatus.had(scope)
+        yield GangMemory(had, scope.restart_at)
 
 
 def events(scope: Scope) -> Iterator[Emit]:

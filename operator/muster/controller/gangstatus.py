@@ -84,8 +84,15 @@ def existing(scope: Scope) -> int:
 
 def kept(scope: Scope) -> int:
     """Return how many must stay together: what is wanted since the gang was whole is no part."""
-    had = standing.had(scope.job)
-    return scope.minimum if had is None else min(scope.minimum, had)
+    known = had(scope)
+    return scope.minimum if known is None else min(scope.minimum, known)
+
+
+def had(scope: Scope) -> int | None:
+    """Return how many members the gang had when it last was whole, None if that is not known."""
+    # Without a gang scheduler the status counts the pods that run, fewer after a loss.
+    known = scope.observed.memory.had
+    return standing.had(scope.job) if known is None else known
 
 
 def awaits_members(scope: Scope) -> bool:

@@ -67,6 +67,19 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class GangMemory:
+    """What the next reconcile has to know of a gang that restarts as a whole.
+
+    Of gangs without the allocator, which has a memory of its own.
+    """
+
+    had: int | None = None
+    """The number of its members when all that it needs last ran; None: as the status says."""
+    restart_at: float | None = None
+    """When it restarts, as it lost members; None: it lacks none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything one pass over one job may look at."""
 
@@ -95,6 +108,7 @@ class Observed:
     """The refusal of the HorizontalPodAutoscaler, which nothing else waits for."""
     loses_at: float | None = None
     """When the next of the pods counts as lost, if its node stays away."""
+    memory: GangMemory = GangMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,4 +208,4 @@ class RequeueAfter:
     """Seconds since the epoch."""
 
 
-Action = Create | Delete | Patch | SetStatus | Emit | RequeueAfter
+Action = Create | Delete | Patch | SetStatus | Emit | RequeueAfter | GangMemory

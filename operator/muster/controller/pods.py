@@ -350,7 +350,7 @@ def may_create(scope: Scope) -> bool:
     possible = scope.hindrance is None and ready
     # Lost members start together with the peers that are replaced.
     restarts = bool(scope.roster.having(PodFate.PEER_LOST)) or bool(scope.rerun)
-    restarts = restarts or gangstatus.awaits_members(scope)
+    restarts = restarts or scope.restart_at is not None or gangstatus.awaits_members(scope)
     # New pods would read objects of another owner that have a name of the job, such as the hosts
     # or keys of a deleted job.
     misled = not all(map(scope.owns, (*scope.observed.configs, *scope.observed.companions)))

@@ -213,7 +213,9 @@ def _running(scope: Scope) -> Iterator[Action]:
         scope.observed.loses_at,
         scope.now + first_verdict_within(scope.job, scope.now) if silent else None,
         None if problems else _after_others(scope, blocked=bool(obstacle)),
+        scope.restart_at,
     )
+    yield from gangrestart.memory(scope)
 
 
 def _problems(scope: Scope) -> str:

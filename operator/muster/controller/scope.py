@@ -27,6 +27,8 @@ class Scope:
     facts: GangFacts
     run_ended: bool = False
     """The gang starts again, and members that succeeded are replaced with the others."""
+    restart_at: float | None = None
+    """When the gang restarts, as it lost members; None: it lost none, or has an allocator."""
 
     @property
     def job(self) -> Job:

@@ -17,6 +17,7 @@ from muster.controller.model import (
     Create,
     Delete,
     Emit,
+    GangMemory,
     Observed,
     Patch,
     RequeueAfter,
@@ -137,6 +138,8 @@ class World:
             self.said.append(action)
         elif isinstance(action, RequeueAfter):
             self.requeue = action.at
+        elif isinstance(action, GangMemory):
+            self.extra["memory"] = action
         else:
             self.writes.append(action)
             getattr(self, f"_{type(action).__name__.lower()}")(action)
