@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11026,
     "store": 3314,
-    "tests": 70249,
+    "tests": 70271,
     "tools": 2668,
 }
 
