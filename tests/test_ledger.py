@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6446,
+    "allocator": 6440,
     "api": 3929,
     "cluster": 6548,
     "commands": 6173,
-    "controller": 4464,
+    "controller": 4459,
     "dashboard": 624,
     "frameworks": 3081,
-    "gang": 1517,
+    "gang": 1528,
     "kube": 3645,
     "local": 3694,
     "muster": 1135,

@@ -39,7 +39,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import gangrestart, jobpods, replacement
-from muster.gang.standing import has_node, is_over, is_placed
+from muster.gang.standing import awaits_members, has_node, is_over, is_placed
 from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
 
@@ -904,15 +904,9 @@ def _restarts_whole(memory: GangMemory, facts: GangFacts) -> bool:
 
 
 def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
-    """Return whether no replacement starts before other members are removed or ready again.
-
-    A gang that restarts as a whole needs these members. They are of its last run, as are the pods
-    that are left: a replacement would run beside them, and its peers would hang.
-    """
     if memory.lifecycle.missing_since is None or not _restarts_whole(memory, facts):
         return False
-    away = sum(has_node(pod) and (pod.deleting or pod.unreachable) for pod in facts.pods.values())
-    return bool(away) and len(facts.wanted) - away < _least(memory, facts)
+    return awaits_members(facts.pods.values(), len(facts.wanted), _least(memory, facts))
 
 
 def _avoided(turn: _Turn) -> frozenset[str]:

@@ -96,16 +96,11 @@ def had(scope: Scope) -> int | None:
 
 
 def awaits_members(scope: Scope) -> bool:
-    """Return whether no replacement is created before other members are removed or ready again.
-
-    The allocator has the same rule (`tracker._awaits_members`).
-    """
-    away = sum(
-        member.fate is PodFate.GOES or standing.may_run(member.pod)
-        for member in scope.roster.members
-    )
+    """Return whether no replacement is created before other members are removed or ready again."""
+    pods = (member.pod for member in scope.roster.members)
     restarts = scope.job.restarts_whole and standing.has_run(scope.job)
-    return bool(away) and restarts and scope.job.total - away < standing.needed(kept(scope))
+    least = standing.needed(kept(scope))
+    return restarts and standing.awaits_members(pods, scope.job.total, least)
 
 
 def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:

@@ -111,6 +111,17 @@ def is_ending(pod: PodView) -> bool:
     return has_node(pod) and pod.deleting and not pod.lost
 
 
+def awaits_members(pods: Iterable[PodView], wanted: int, least: int) -> bool:
+    """Return whether no replacement starts before other members are removed or ready again.
+
+    A gang that restarts as a whole needs these members. They are of its last run, as are the pods
+    that are left: a replacement would run beside them, and its peers would hang. `wanted`: members
+    of the whole gang, of which `least` must stay together.
+    """
+    away = sum(has_node(p) and (p.deleting or p.unreachable) and not p.fenced for p in pods)
+    return away > 0 and wanted - away < least
+
+
 def is_over(pod: PodView, *, again: bool) -> bool:
     """Return whether a released gang waits no longer for the pod.
 
