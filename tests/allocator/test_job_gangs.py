@@ -434,8 +434,9 @@ def test_pods_of_an_operator_before_count(story):
 @pytest.mark.parametrize(("rejections", "seconds"), [(0, 10.0), (1, 600.0)])
 def test_node_that_rejects_pods_is_avoided(running, rejections, seconds):
     """For 10 s after the first rejection, and for 10 minutes after the second one in a row."""
+    running.gone(W0)
     running.look()
-    running.pod(W0, phase="Failed", reason="OutOfcpu", rejections=rejections)
+    running.pod(W0, uid="next", phase="Failed", reason="OutOfcpu", rejections=rejections)
     assert running.look().shuns == {"n1"}
     assert running.look(START + seconds - 1 - running.now).shuns == {"n1"}
     assert running.look(1).shuns == frozenset()
