@@ -99,7 +99,7 @@ class Cluster(World):
         super().__init__(document, backend=backend)
         self.done, self.restarts, self.restarted = {}, {}, False
         self.whole = bool(document["metadata"].get("annotations"))
-        self.silent, self.fenced = set(), set()
+        self.silent, self.fenced = {}, set()
         self.hosts, self.born = {}, {}
         """uid of a pod -> its node, and the number of the event that it was created after."""
         self.clock = self.lost_at = self.failed_at = 0
@@ -202,7 +202,7 @@ class Cluster(World):
 
     def may_run(self):
         """Return whether a wanted member may run on a node that does not answer."""
-        return not all(map(self.is_unwanted, self.on(self.silent - self.fenced)))
+        return not all(map(self.is_unwanted, self.on(self.silent.keys() - self.fenced)))
 
     def completed_names(self):
         """Return the names of the pods that this run must not create again."""
@@ -301,7 +301,7 @@ class Cluster(World):
 
     def on_silence(self, which):
         """Cut nodes off, for so long that their pods are treated as lost."""
-        self.silent |= {NODES[index] for index in which}
+        self.silent |= {NODES[index]: self.now for index in which}
 
     def on_expire(self):
         """Let Kubernetes delete the pods of the nodes that were cut off; no kubelet ends them."""
@@ -311,13 +311,13 @@ class Cluster(World):
 
     def on_fence(self, which):
         """Put a node out of service."""
-        self.silent.add(NODES[which])
+        self.silent[NODES[which]] = self.now
         self.fenced.add(NODES[which])
         self.loses(*self.on({NODES[which]}))
 
     def on_return(self):
         """Let all nodes answer again."""
-        self.silent, self.fenced = set(), set()
+        self.silent, self.fenced = {}, set()
 
     def on_double(self, which):
         """Let another operator have made a second pod of an index."""
