@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11026,
     "store": 3314,
-    "tests": 70272,
+    "tests": 70133,
     "tools": 2668,
 }
 

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast jobs start: two bare loops, the least operator and Muster, on one control plane.
+"""How fast jobs start: two bare loops and Muster, on one control plane.
 
 The floor is what any client would need for the same pods: one loop that creates and binds them
 (a usual scheduler's two writes), one that creates them with their node (`floor.py`, which applies
-the jobs, too). What is between these and Muster is told by an operator that does no more than to
-see the jobs and to create their pods (`least.py`). Muster stands still while the others run. Nodes
-are only objects and nothing runs the pods, so what is timed is the way from the first request to
-the last bound pod.
+the jobs, too). Muster is stopped while they run. Nodes are only objects and nothing runs the pods:
+what is timed is the way from the first request to the last bound pod.
 """
 
 from __future__ import annotations
@@ -46,8 +44,7 @@ IDLE = 0.03
 TICKS = os.sysconf("SC_CLK_TCK")
 WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 FLOOR = Path(__file__).with_name("floor.py")
-LEAST = Path(__file__).with_name("least.py")
-WAYS = ("bind", "node", "least", "muster")
+WAYS = ("bind", "node", "muster")
 
 
 Chain = list[tuple[str, Json]]
@@ -239,29 +236,8 @@ async def muster(bench: Bench, namespace: str, jobs: int, pods: int) -> Result:
     return Result(seconds, spent - cpu, server, changed, peak, starting)
 
 
-async def least(bench: Bench, namespace: str, jobs: int, pods: int) -> Result:
-    """Apply the jobs and let the least operator start them."""
-    command = (sys.executable, str(LEAST), str(bench.config), str(WIDTH), namespace, str(NODES))
-    pipe = asyncio.subprocess.PIPE
-    await quiet(bench.operator)
-    os.kill(bench.operator, signal.SIGSTOP)
-    try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-        assert process.stdout is not None
-        if await process.stdout.readline() != b"ready\n":
-            raise SystemExit("the least operator did not start")
-        server = usage(bench.server)[0]
-        seconds = await applied(bench.client, bench.config, namespace, jobs, pods)
-        server = usage(bench.server)[0] - server
-        cpu, _ = await process.communicate(b"\n")
-    finally:
-        os.kill(bench.operator, signal.SIGCONT)
-    return Result(seconds, float(cpu), server)
-
-
 Row = dict[str, Result]
 """A round: way -> what came of it."""
-STARTS = {"least": least, "muster": muster}
 
 
 async def quiet(pid: int) -> None:
@@ -357,8 +333,8 @@ async def measure(bench: Bench, shape: tuple[int, int], rounds: int) -> list[Row
         row: Row = {}
         for way in WAYS:
             namespace = await namespace_for(bench.client, f"b-{jobs}x{pods}-{way}-{round_}")
-            if way in STARTS:
-                row[way] = await STARTS[way](bench, namespace, jobs, pods)
+            if way == "muster":
+                row[way] = await muster(bench, namespace, jobs, pods)
             else:
                 chains = and_bind if way == "bind" else on_nodes
                 row[way] = await bare(bench, chains(namespace, jobs * pods))
@@ -384,7 +360,7 @@ def show(shape: tuple[int, int], table: Sequence[Row]) -> None:
 
     seconds = "".join(f"{middle(lambda row, w=way: row[w].seconds):>8.2f}" for way in WAYS)
     print(
-        f"{jobs:>4}x{pods:<5}{seconds}{ratio('least', 'bind'):>7.2f}"
+        f"{jobs:>4}x{pods:<5}{seconds}"
         f"{ratio('muster', 'bind'):>7.2f}{ratio('muster', 'node'):>7.2f}"
         f"{middle(lambda row: per_pod(row)[0]):>9.2f}{middle(lambda row: per_pod(row)[1]):>8.2f}"
         f"{middle(lambda row: row['muster'].starting):>7.2f}"
@@ -403,10 +379,7 @@ def show(shape: tuple[int, int], table: Sequence[Row]) -> None:
 
 
 # The operator's CPU: until the last pod is bound, and until all is written.
-HEADER = (
-    "jobs x pods bind s  node s least s Muster s least/bind /bind /node obj/pod writes/pod"
-    " CPU s    all  MiB"
-)
+HEADER = "jobs x pods bind s  node s Muster s  /bind /node obj/pod writes/pod CPU s    all  MiB"
 OBJECTS = frozenset({"pods", "pods/binding", "services", "podgroups", "configmaps"})
 NOT_OURS = frozenset({"leases", "tfjobs", "endpointslices", "endpoints", "subjectaccessreviews"})
 
