@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11026,
     "store": 3314,
-    "tests": 70133,
+    "tests": 70062,
     "tools": 2668,
 }
 

@@ -18,7 +18,7 @@ from muster.local.handle import Cluster
 from real import times
 from real.test_pods import logs_by_sdk
 from realnode import images, real
-from support.e2e.harness import Api, Json, own_namespace
+from support.e2e.harness import Api, Json
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "training"
@@ -159,7 +159,6 @@ def wait_succeeded(api: Api, job: Json) -> None:
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_it_trains(
-    there: Cluster,
     api: Api,
     load: Callable[[str], None],
     name: str,
@@ -184,9 +183,7 @@ def test_it_trains(
     with capsys.disabled():
         print(f"\n{name}: {seen}, first line after {line:.1f} s")  # noqa: T201
     if os.environ.get("MUSTER_REPORT"):
-        with own_namespace(there, "hand") as other:
-            hand = times.by_hand(other, documents(other, name), told.logs)
-        times.write(name, seen, line, hand)
+        times.write(name, seen, line)
 
 
 @pytest.mark.parametrize("name", ["mpi", "mpi-mpich"])

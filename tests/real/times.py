@@ -1,29 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a job takes from `kubectl apply` on, and the same programs started by hand."""
+"""How long a job takes from `kubectl apply` on."""
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
-import os
 import re
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from support.e2e.harness import Api, Json, condition, node_of, phase_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
-HEAD = (
-    "| example | pods | Muster | made | run | first line | Succeeded "
-    "| by hand: first line | end |\n"
-)
+HEAD = "| example | pods | Muster | made | run | first line | Succeeded |\n"
 ROW = re.compile(r"^\| `([\w-]+)` \|.*\n", re.MULTILINE)
 SECONDS = 150.0
 
@@ -116,70 +108,10 @@ def spoken(text: str) -> float:
     return dt.datetime.fromisoformat(re.sub(r"\.(\d{6})\d*", r".\1", stamp)).timestamp()
 
 
-def by_hand(api: Api, documents: Sequence[Json], leads: Iterable[str]) -> tuple[float, float]:
-    """Start the programs in containers that wait for them: seconds to the first line, to the end.
-
-    `leads` are the ends of the names of those pods that end by themselves.
-    """
-    job = next(one for one in documents if one["kind"].endswith("Job"))
-    (roles,) = (value for key, value in job["spec"].items() if key.endswith("ReplicaSpecs"))
-    started = {"Launcher": roles["Launcher"]} if job["kind"] == "MPIJob" else roles
-    commands = {}
-    for role, replica in started.items():
-        container = replica["template"]["spec"]["containers"][0]
-        commands[role.lower()] = container["command"]
-        container["command"] = ["sleep", "infinity"]
-    text = yaml.safe_dump_all(documents)
-    api.cluster.kubectl("apply", "-n", api.namespace, "-f", "-", text=text)
-    pods = api.wait_pods(count(job), "Running", seconds=SECONDS)
-    name = job["metadata"]["name"]
-    runs = []
-    for pod in (pod["metadata"]["name"] for pod in pods):
-        role = pod.removeprefix(f"{name}-").partition("-")[0]
-        if role in commands:
-            runs.append(Run(api, pod, commands[role]))
-    ends = tuple(f"{name}-{lead}" for lead in leads)
-    with ThreadPoolExecutor(len(runs)) as pool:
-        began = time.time()
-        for run in runs:
-            pool.submit(run.read)
-        for run in runs:
-            if run.pod.startswith(ends):
-                assert run.over.wait(SECONDS), run.pod
-        ended = time.time() - began
-        for run in runs:
-            run.process.kill()
-    over = [run for run in runs if run.pod.startswith(ends)]
-    assert not any(run.process.returncode for run in over), [run.said for run in over]
-    return min(run.first for run in runs if run.first) - began, ended
-
-
-class Run:
-    """A program that kubectl starts in a container."""
-
-    def __init__(self, api: Api, pod: str, command: Sequence[str]) -> None:
-        self.pod, self.first, self.over = pod, 0.0, threading.Event()
-        self.said: list[str] = []
-        self.process = subprocess.Popen(
-            ["kubectl", "exec", "-n", api.namespace, pod, "--", *command],
-            env={**os.environ, **api.cluster.env()},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def read(self) -> None:
-        """Take what it prints, until it ends."""
-        with self.process:
-            for line in self.process.stdout or ():
-                self.first = self.first or time.time()
-                self.said.append(line)
-        self.over.set()
-
-
-def write(name: str, times: Times, line: float, hand: tuple[float, float]) -> None:
+def write(name: str, times: Times, line: float) -> None:
     """Put a row into the table of the page, in place of that of an earlier run."""
     text = PAGE.read_text()
-    cells = (times.made, times.run, line, times.ended, *hand)
+    cells = (times.made, times.run, line, times.ended)
     seconds = " | ".join([f"{times.muster:.2f}", *(f"{cell:.1f}" for cell in cells)])
     row = f"| `{name}` | {times.pods} | {seconds} |\n"
     head, mark, rest = text.partition(HEAD)
