@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3694,
     "muster": 1135,
     "runtime": 2321,
-    "scheduler": 11026,
+    "scheduler": 11029,
     "store": 3314,
     "tests": 70062,
     "tools": 2668,

@@ -109,7 +109,7 @@ def test_back_off_is_no_lack_of_resources():
     fail(world)
     start(world)
     world.extra["placements"] = {}
-    lacking = {"reason": "NotEnoughResources", "message": "waiting for pods that are ending"}
+    lacking = {"reason": "NotEnoughResources", "message": "waiting for pods"}
     world.extra["verdict"] = Verdict("muster", "Degraded", "mnist", min_member=1, **lacking)
     fail(world)
     found = world.status["gang"]

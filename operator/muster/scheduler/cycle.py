@@ -75,7 +75,10 @@ def schedule(
         return decisions(session)
 
 
-_ENDING = Refusal(Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are ending")
+_TERMINATING = Refusal(Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are terminating")
+_REPLACED_LATER = Refusal(
+    Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are terminating or in back-off"
+)
 _GATED = Refusal(Reason.SCHEDULING_GATED, "waiting for scheduling gates to be removed")
 _UNTRIED = Refusal(Reason.UNSUPPORTED_CONSTRAINT, "no action of the policy places such tasks")
 _WHOLE = Refusal(Reason.NONE, "")
@@ -165,9 +168,9 @@ def _refusal(session: Session, gang: GangState) -> Refusal:
         return DEFERRED
     if gang.refusal is not None:
         return gang.refusal
-    if gang.promised or any(pod_set.returning for pod_set in gang.spec.pod_sets):
-        return _ENDING
-    return _UNTRIED
+    if any(pod_set.returning for pod_set in gang.spec.pod_sets):
+        return _REPLACED_LATER
+    return _TERMINATING if gang.promised else _UNTRIED
 
 
 def _state(session: Session, gang: GangState) -> GangPhase:
