@@ -44,7 +44,11 @@ def marks() -> dict[str, set[str]]:
 def left(before: dict[str, set[str]]) -> dict[str, list[str]]:
     """Return what there is now and was not `before`, or is not as it was."""
     now = marks()
-    return {kind: sorted(now[kind] - old) for kind, old in before.items() if now[kind] - old}
+    found = {kind: sorted(now[kind] - old) for kind, old in before.items() if now[kind] - old}
+    if "processes" in found:
+        commands = ((pid, _read(Path("/proc", pid, "cmdline"))) for pid in found["processes"])
+        found["processes"] = [f"{pid} {command}" for pid, command in commands]
+    return found
 
 
 def _files(folder: Path) -> list[Path]:
