@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6440,
+    "allocator": 6441,
     "api": 3929,
     "cluster": 6548,
     "commands": 6173,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11029,
     "store": 3314,
-    "tests": 70075,
+    "tests": 70088,
     "tools": 2668,
 }
 

@@ -12,6 +12,7 @@ from muster.allocator.tracker import NOT_NOW, REPEAT
 from muster.allocator.verdict import RESTARTS
 from muster.api import edge
 from muster.api.reasons import DeletionReason, GangPhase, Reason
+from muster.controller.model import Refusal
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
 from support.apiserver.memory import START, tfjob
@@ -88,6 +89,18 @@ def test_losses_within_ten_seconds_are_one_restart():
     story.show_job("Released")
     story.look()
     assert story.evicted() == dict.fromkeys(NAMES[:2], DeletionReason.PEER_LOST)
+
+
+def test_gang_does_not_restart_while_admission_refuses_its_pods():
+    """The replacement of the lost member was refused, and those of its peers would be as well."""
+    story = Story()
+    story.gone(NAMES[3])
+    assert story.look() == 10
+    refusal = Refusal("Pod", NAMES[3], "Forbidden", "no pods today", story.now + 30)
+    story.store.jobs.refuse(story.job, refusal)
+    assert story.look(29) == 30
+    assert START + 30 in story.following.wakes
+    assert story.look(1) == 10
 
 
 def test_member_that_a_restarted_kubelet_rejects_is_a_loss():

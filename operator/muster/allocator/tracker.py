@@ -988,7 +988,8 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
 def _restarts_from(turn: _Turn) -> float:
     """Return from when the whole gang may restart; infinite: it lost no member that it needs.
 
-    A pod that its node refused never ran, so that its peers lost nothing.
+    A pod that its node refused never ran, so that its peers lost nothing. While pods of the gang
+    cannot be created, no running pod is evicted.
     """
     memory, facts = turn.memory, turn.facts
     since, pods = memory.lifecycle.missing_since, facts.pods.values()
@@ -1006,7 +1007,7 @@ def _restarts_from(turn: _Turn) -> float:
         return math.inf
     # Those that succeeded run again: they need nodes as well, once they are removed.
     again = facts.collective and any(pod.phase == "Succeeded" for pod in pods)
-    at = gangrestart.LOSSES_SECONDS + (turn.now if again else since)
+    at = max(gangrestart.LOSSES_SECONDS + (turn.now if again else since), facts.blocked_until)
     turn.wake(at)
     return at
 
