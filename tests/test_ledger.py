@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3929,
     "cluster": 6548,
     "commands": 6173,
-    "controller": 4459,
+    "controller": 4458,
     "dashboard": 624,
     "frameworks": 3081,
     "gang": 1528,

@@ -454,8 +454,8 @@ class JobMembers(_Kind):
                 whole = admission.admitted(written)
                 obstacle = obstacle or admission.obstacle(role, written, whole)
             else:
-                # The server has tried such a pod against its quotas and limits: what would be
-                # worked out of them here counts no more, but for what nobody can read.
+                # The dry run has checked quotas and limits. Only those that cannot be read are
+                # still an obstacle.
                 whole = answer.applied(written)
                 obstacle = obstacle or admission.unreadable()
             admitted[replica.type], charges[role] = whole, admission.charge(whole)
@@ -768,7 +768,7 @@ def _says_so(group: GroupView | None) -> bool:
 def _had_by(pods: Iterable[PodView]) -> int | None:
     """Return how many a gang had when it last was whole, by what its pods say.
 
-    One that is ending knows it as well; one that has failed may be of a gang before this one.
+    Terminating pods count as well. A pod that has failed may be of an earlier run.
     """
     known = (p.gang_had for p in pods if standing.has_node(p) or standing.is_placed(p))
     return max(known, default=0) or None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One gang between two cycles, whoever makes its pods: what is remembered, and what follows.
+"""The state of one gang between two cycles, and what follows from it.
 
-All of it are values. `step` looks at the facts anew and returns what is remembered from now on,
-the gang as the scheduler is to see it, and what is to be done; the other functions take in what
-was decided, or what has happened. Nobody here awaits, logs or reads a clock, so that every story
-of a gang can be played again. Times are seconds since the epoch.
+All of it are values. `step` evaluates the facts and returns the new state, the gang as the
+scheduler gets it, and the actions. The other functions add a decision or an event to the state.
+No function awaits, logs or reads a clock, so that every history of a gang can be replayed. Times
+are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class GangFacts:
     uid: str
     """Another one under the same key is another gang."""
     source: object
-    """What asks for it, if that is one object, and whether it may: what was decided for another
-    one is void."""
+    """The object that requests the gang, if it is one object, and whether it is permitted to. A
+    decision for another source is void."""
     revision: int
     """Grows with every change of what the gang asks, and of its pods."""
     asks: GangInput
@@ -679,8 +679,8 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
         return full
     if memory.had is None:
         return full if facts.ready + len(memory.assumed) >= facts.need else None
-    # What it had is never more than what it asks for: else a gang that was made smaller, and then
-    # larger again, would count as broken by what is yet to come.
+    # At most as many as it requests now: else a gang that was scaled down and up again would count
+    # as broken until its new pods exist.
     return min(memory.had, full)
 
 
@@ -1037,10 +1037,10 @@ def _bind(turn: _Turn) -> None:
 
 
 def _evict(turn: _Turn) -> None:
-    """Take away who is to go, again and again until they go: an answer may have got lost.
+    """Evict the pods that are to go, and repeat it until they are gone: an answer may be lost.
 
-    That a whole gang goes is written first: a process that ends in the middle is followed by one
-    that must know why it is half, or it would keep the room of those that are gone for them.
+    The release of a whole gang is written to its status first. If the process ends in the middle,
+    the next one completes the release, and does not hold the nodes of the evicted members.
     """
     memory, facts, now = turn.memory, turn.facts, turn.now
     going = [

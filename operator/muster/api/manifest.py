@@ -85,7 +85,7 @@ def documents(written: str | bytes) -> Iterator[Any]:
     for value, end in _json_objects(text):
         yield _bounded(value)
         read = end
-    # Behind a JSON object white space may include tabs, which YAML refuses.
+    # White space after a JSON object may include tabs, which YAML rejects.
     if read and not text[read:].strip():
         return
     for line, part in _parts(text[read:], text.count("\n", 0, read) + 1):

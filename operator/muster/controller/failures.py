@@ -31,8 +31,7 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     members = scope.roster.members
     if not down and backoff_reached(scope.job, scope.framework, before.replicas, members):
         down = sorted(_failures(scope, past=True), key=lambda each: each.failure_time)[-1:]
-    # Nobody is down now: the failure before stays told until all run again, as it is what they
-    # wait for.
+    # No member is down now. The failure before is reported until all members run again.
     if not down:
         well = is_whole(scope) and scope.now >= _whole_since(scope) + LONG_RUN
         return None if well else known

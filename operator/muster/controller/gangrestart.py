@@ -4,7 +4,7 @@
 A rank of a collective that is replaced alone finds peers that hang. With the annotation
 `muster.kubeflow.org/restart: gang` the peers of a lost member are therefore replaced together with
 it. Container exits of such a gang are counted restarts (`conditions.to_restart`); losses are not
-counted, and there is no back-off. What peers fail with since a loss is part of it (`losses`).
+counted, and there is no back-off. Failures of peers after a loss are part of it (`losses`).
 
 A restart, a release and a resume begin a new run. If the pods of the job form one collective, it
 has all of them: what succeeded in the run before is replaced as well.
@@ -24,7 +24,7 @@ from muster.controller.scope import Scope
 from muster.gang import standing
 
 _NAMED: Final = 10
-"""Pods that an event names at most."""
+"""Maximum number of pods that an event names."""
 LOSSES_SECONDS: Final = 10.0
 """Seconds after a loss in which further losses belong to the same restart of the gang."""
 
@@ -99,7 +99,7 @@ def events(scope: Scope) -> Iterator[Emit]:
     failed = [m.pod.name for m in scope.roster.having(PodFate.LOST) if m.pod.part_of_loss]
     reason = names.reason(scope.job.kind, names.Condition.RESTARTING)
     if failed:
-        message = f"{len(failed)} pods failed since the gang lost members, which is not counted"
+        message = f"{len(failed)} pod(s) failed after the gang lost members, which is not counted"
         yield Emit("Warning", reason, f"{message}: {', '.join(failed[:_NAMED])}")
     if peers:
         message = (

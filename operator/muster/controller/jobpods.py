@@ -314,8 +314,8 @@ def _index(replica: Replica, pod: PodView, first: int) -> int | None:
 
 
 def _rank(pod: PodView, wanted: str) -> tuple[bool, bool, bool, float, str]:
-    # The least is kept: one that stays before one that goes, one that may still succeed before one
-    # that failed, the right name, and then the oldest, so that all passes keep the same.
+    # The pod with the lowest rank is kept: one that is not terminating, else one that has not
+    # failed, else one with the right name, else the oldest. So every reconcile keeps the same pod.
     return pod.deleting, pod.phase == "Failed", pod.name != wanted, pod.created, pod.name
 
 

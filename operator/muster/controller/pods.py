@@ -229,8 +229,8 @@ def _place(member: Member) -> tuple[str, int]:
 def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
     """Yield the missing pods that may be created now, in canonical order.
 
-    One that leads numbered ones comes after them, also where a batch Job makes it: what it calls
-    should be up when it begins. The successor of a failed pod comes after its back-off.
+    A launcher comes after the workers, also if a batch Job creates it: the workers should run when
+    it starts. The successor of a failed pod comes after its back-off.
     """
     before = {_place(member): member.pod for member in scope.waiting}
     # Names and places: a pod of another operator may fill a place under a name of its own.

@@ -173,7 +173,7 @@ class AwayNodes:
             lost_at = self._lost_at(job, pod, absence)
             reported_at = absence.since + self._lost_after
             if now >= lost_at:
-                # A batch Job makes no other pod before this one has ended, whoever deletes it.
+                # A batch Job creates no other pod before this one has ended, even if deleted.
                 forced = job is not None and job.replaces_unreachable and not pod.maker
                 free = _replaceable_at(job, pod, absence)
                 due = min(due, free if free > now else math.inf)
