@@ -427,10 +427,9 @@ class ClusterColumns:
         return self._new(gangs)
 
     def prepare(self, gang: GangInput) -> None:
-        """Do already what the next `snapshot` would do for a gang that is `unknown`.
+        """Do in advance what the next `snapshot` would do for a gang that is `unknown`.
 
-        Whatever changes until then, nothing depends on it: what was made is kept up to date like
-        all else, and what is lacking is made then.
+        Its result is correct whatever changes in between: `snapshot` updates and completes it.
         """
         # With a column more all vectors made so far are of no use.
         if len(self._vocabulary.names) != self._width:
@@ -536,6 +535,8 @@ class ClusterColumns:
         for entry, shapes in (*listed, *((entry, entry.held) for entry in moving)):
             if own := {id_: shape for id_, shape in shapes if shape.ties or shape.stored}:
                 bound.setdefault(entry.gang.key, (entry.gang, {}))[1].update(own)
+        if not bound:
+            return ()
         tied = any(shape.ties for _, own in bound.values() for shape in own.values())
         all_of = [role.shape.identity for gang in gangs for role in gang.roles] if tied else []
         unit = VOLUME + len(self._nodes.slots) // NODES
@@ -543,8 +544,7 @@ class ClusterColumns:
         def volumes(shape: PodShape) -> int:
             return unit * self.volumes.price(shape) if shape.stored else 0
 
-        prices = Prices(all_of, len(self._uses))
-        return too_expensive(bound, prices, volumes, cycle) if bound else ()
+        return too_expensive(bound, Prices(all_of, len(self._uses)), volumes, cycle)
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
         # Who holds what is asked only to make room for somebody.
