@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11029,
     "store": 3314,
-    "tests": 70088,
+    "tests": 70093,
     "tools": 2668,
 }
 

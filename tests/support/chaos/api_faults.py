@@ -141,11 +141,13 @@ class Proxy:
         for task in list(self._watches):
             if task is not None:
                 task.cancel()
-        await self._runner.cleanup()
+        # Before the runner: it aborts connections in use and waits until they have ended.
         await self._session.close()
-        await asyncio.sleep(0.1)  # TLS says good-bye
+        await self._runner.cleanup()
 
     async def _survive(self, incoming: web.Request) -> web.StreamResponse:
+        if self._session.closed:
+            return _cut(incoming)
         try:
             return await self._serve(incoming)
         except (aiohttp.ClientError, OSError):  # who asked has died meanwhile, or the server has
@@ -234,6 +236,9 @@ class Proxy:
         finally:
             task.cancel()
             del self._watches[task]
+            # A TLS connection that is closed waits for the server, and may outlast the loop.
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()
         return response
 
     def _note(self, asked: Request, status: int, fault: str) -> None:
