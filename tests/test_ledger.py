@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6441,
     "api": 3929,
-    "cluster": 6548,
+    "cluster": 6488,
     "commands": 6173,
     "controller": 4458,
     "dashboard": 624,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3694,
     "muster": 1135,
     "runtime": 2321,
-    "scheduler": 11029,
+    "scheduler": 11011,
     "store": 3314,
-    "tests": 70093,
+    "tests": 70094,
     "tools": 2668,
 }
 

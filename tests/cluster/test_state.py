@@ -327,8 +327,9 @@ def test_what_is_prepared_is_what_would_be_made(event):
             right.request.tolist(),
             right.barred.tolist(),
         )
-    assert one.tenancy.nodes.tolist() == other.tenancy.nodes.tolist()
-    assert one.tenancy.amounts.tolist() == other.tenancy.amounts.tolist()
+    for left, right in zip(one.holdings, other.holdings, strict=True):
+        assert left.nodes.tolist() == right.nodes.tolist()
+        assert left.amounts.tolist() == right.amounts.tolist()
     queues = [each.queues["default"] for each in snapshots]
     assert queues[0].request.tolist() == queues[1].request.tolist()
     assert schedule(one, DEFAULT) == schedule(other, DEFAULT)
@@ -500,11 +501,10 @@ WAITS = make_gang(key="team/waits", roles=[make_role(replicas=1, cpu=1)])
 def rows(columns, *gangs):
     """Return (gang, node, cpu) of what is held."""
     snapshot = assemble(columns, [*gangs, WAITS], [make_queue()], 0.0)
-    found = snapshot.tenancy
     return [
-        (gang.key, snapshot.nodes.names[found.nodes[row]], int(found.amounts[row, 1]))
-        for i, gang in enumerate(found.gangs)
-        for row in range(found.bounds[i], found.bounds[i + 1])
+        (one.gang.key, snapshot.nodes.names[node], int(amounts[1]))
+        for one in snapshot.holdings
+        for node, amounts in zip(one.nodes, one.amounts, strict=True)
     ]
 
 
@@ -523,7 +523,7 @@ def test_one_row_per_gang_role_and_node():
 def test_nobody_waits():
     """Then nobody needs to know."""
     columns = make_columns(nodes=[make_node(name="n1")])
-    assert assemble(columns, [holds("n1")], [make_queue()], 0.0).tenancy is None
+    assert assemble(columns, [holds("n1")], [make_queue()], 0.0).holdings == ()
 
 
 def test_rows_follow_changes():
@@ -531,8 +531,9 @@ def test_rows_follow_changes():
     columns = make_columns(nodes=[make_node(name="n2")])
     first, second = holds("n2"), holds("n2", key="team/b")
     assert rows(columns, first, second) == [("team/a", "n2", 1000), ("team/b", "n2", 1000)]
-    before = assemble(columns, [first, WAITS], [make_queue()], 0.0).tenancy
-    assert assemble(columns, [first, WAITS], [make_queue()], 1.0).tenancy is before
+    (before,) = assemble(columns, [first, WAITS], [make_queue()], 0.0).holdings
+    (after,) = assemble(columns, [first, WAITS], [make_queue()], 1.0).holdings
+    assert after is before
     more = make_columns(nodes=[make_node(name="n1"), make_node(name="n2")])
     assert rows(more, first) == [("team/a", "n2", 1000)]
     changed = holds("n2", "n2")
@@ -547,7 +548,7 @@ def test_rows_have_every_resource():
     assert rows(columns, gang)
     wide = make_gang(key="team/gpu", roles=[make_role(gpu=1, held=[(0, "n1")])])
     snapshot = assemble(columns, [gang, wide, WAITS], [make_queue()], 0.0)
-    assert snapshot.tenancy.amounts.shape == (2, len(snapshot.resources))
+    assert [one.amounts.shape for one in snapshot.holdings] == [(1, len(snapshot.resources))] * 2
 
 
 def test_nobody_holds_anything_of_a_new_resource_either():
@@ -558,7 +559,7 @@ def test_nobody_holds_anything_of_a_new_resource_either():
     columns.node_changed(None, parse_node(make_node(name="n2", gpu=2)))
     columns.pod_changed(None, parse_use(make_pod(node="n2", gpu=1), foreign=True))
     snapshot = assemble(columns, [wants], [make_queue()], 0.0)
-    assert snapshot.tenancy.amounts.shape == (0, len(snapshot.resources))
+    assert snapshot.holdings == ()
     (decision,) = schedule(snapshot, DEFAULT)
     assert decision.verdict.reason == Reason.NOT_ENOUGH_RESOURCES
 

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -39,7 +38,7 @@ from muster.scheduler.model import (
     Deferred,
     FloatArray,
     Gang,
-    IntArray,
+    Holding,
     Link,
     Nomination,
     PastMove,
@@ -50,84 +49,8 @@ from muster.scheduler.model import (
     Shape,
     Snapshot,
     Stake,
-    Tenancy,
     times,
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    gang: Gang
-    nodes: IntArray
-    amounts: IntArray
-
-
-class Tenants:
-    """Makes tenancies. `vector` turns requests into (R,) with the pod slot."""
-
-    def __init__(self, vector: Callable[[Requests], IntArray]) -> None:
-        self._vector = vector
-        self._rows: dict[str, _Rows] = {}
-        self._index: Mapping[str, int] = {}
-        self._last: Tenancy | None = None
-
-    def freeze(
-        self, holders: Sequence[tuple[Gang, Sequence[RoleInput]]], index: Mapping[str, int]
-    ) -> Tenancy:
-        """Return what these gangs hold.
-
-        `index`: node -> position; nodes that are not in it are left out. Gangs whose object is
-        the one of last time cost nothing.
-        """
-        self._follow(index)
-        # Gangs are compared by identity: a gang that has not changed is the object of last time.
-        tenants = tuple(gang for gang, _ in holders)
-        # With more columns all gangs are others, but where there are none nothing else tells.
-        width = len(self._vector(()))
-        last = self._last
-        if last is None or last.gangs != tenants or last.amounts.shape[1] != width:
-            rows = [self._of(gang, roles) for gang, roles in holders]
-            self._rows = {row.gang.key: row for row in rows}
-            last = self._last = self._joined(tenants, rows)
-        return last
-
-    def prepare(self, gang: Gang, roles: Sequence[RoleInput], index: Mapping[str, int]) -> None:
-        """Find out already what a gang holds of which the next `freeze` will ask."""
-        self._follow(index)
-        self._rows[gang.key] = self._of(gang, roles)
-
-    def _follow(self, index: Mapping[str, int]) -> None:
-        # Positions shift when nodes come or go: `NodeColumns.order` makes a new index then only.
-        if index is not self._index:
-            self._rows, self._index, self._last = {}, index, None
-
-    def _of(self, gang: Gang, roles: Sequence[RoleInput]) -> _Rows:
-        known = self._rows.get(gang.key)
-        if known is not None and known.gang is gang:
-            return known
-        nodes, amounts = self._nothing()
-        for role in roles:
-            # By node, so that a gang of thousands of tasks on a few nodes is a few rows.
-            counts = Counter(self._index.get(node, -1) for _, node in role.held)
-            counts.pop(-1, None)
-            column = np.array(list(counts.values()), np.int64)[:, None]
-            nodes.append(np.array(list(counts), np.int64))
-            amounts.append(times(column, self._vector(role.shape.requests)))
-        return _Rows(gang, np.concatenate(nodes), np.concatenate(amounts))
-
-    def _joined(self, tenants: tuple[Gang, ...], rows: Sequence[_Rows]) -> Tenancy:
-        nodes, amounts = self._nothing()
-        return Tenancy(
-            gangs=tenants,
-            bounds=np.cumsum([0, *(len(row.nodes) for row in rows)]),
-            nodes=np.concatenate([*nodes, *(row.nodes for row in rows)]),
-            amounts=np.concatenate([*amounts, *(row.amounts for row in rows)]),
-        )
-
-    def _nothing(self) -> tuple[list[IntArray], list[IntArray]]:
-        width = len(self._vector(()))
-        return [np.zeros(0, np.int64)], [np.zeros((0, width), np.int64)]
-
 
 MAX_RECENT: Final = 1024
 """Maximum number of changed pods with which the terms of each decided gang are compared."""
@@ -219,7 +142,9 @@ class ClusterColumns:
         """Queue -> what its gangs hold, and want with that."""
         self._lying = 0
         """How many of the gangs say where they are to lie."""
-        self._tenants = Tenants(self._vocabulary.request)
+        self._holdings: dict[str, Holding] = {}
+        self._index: Mapping[str, int] = {}
+        """The positions in `_holdings`."""
 
     def node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         """Take in that a node came (before None), changed, or went (after None)."""
@@ -435,7 +360,8 @@ class ClusterColumns:
         if len(self._vocabulary.names) != self._width:
             return
         known = self._gang(gang)
-        self._tenants.prepare(known.gang, gang.roles, self._nodes.order()[1])
+        found = self._hold([known.gang])
+        self._holdings |= found
         for id_, shape in known.shapes:
             self._row(id_, shape)
 
@@ -503,7 +429,7 @@ class ClusterColumns:
             gangs=tuple(made),
             queues=waited_in,
             divisions=divisions,
-            tenancy=self._tenancy(known),
+            holdings=self._held(known),
             nominations=tuple(
                 Nomination(
                     use.nominated or 0,
@@ -546,12 +472,26 @@ class ClusterColumns:
 
         return too_expensive(bound, Prices(all_of, len(self._uses)), volumes, cycle)
 
-    def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
+    def _held(self, known: Sequence[_Known]) -> tuple[Holding, ...]:
         # Who holds what is asked only to make room for somebody.
         if not any(entry.gang.missing for entry in known):
-            return None
-        holders = [(e.gang, e.source.roles) for e in known if e.gang.allocated[PODS]]
-        return self._tenants.freeze(holders, self._nodes.order()[1])
+            return ()
+        self._holdings = self._hold([e.gang for e in known if e.gang.allocated[PODS]])
+        return tuple(self._holdings.values())
+
+    def _hold(self, gangs: Iterable[Gang]) -> dict[str, Holding]:
+        """Return what the gangs have; gangs whose object is the one of last time cost nothing."""
+        _, index, _ = self._nodes.order()
+        # Positions shift when nodes come or go: only then there is another index.
+        if index is not self._index:
+            self._holdings, self._index = {}, index
+        known, found = self._holdings, dict[str, Holding]()
+        for gang in gangs:
+            holding = known.get(gang.key)
+            if holding is None or holding.gang is not gang:
+                holding = Holding.of(gang, index)
+            found[gang.key] = holding
+        return found
 
     def _put(self, use: PodUse) -> None:
         key = use.key

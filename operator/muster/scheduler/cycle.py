@@ -31,13 +31,12 @@ from muster.scheduler.model import (
     MEMORY,
     UNLIMITED,
     Gang,
-    IntArray,
+    Holding,
     Link,
     PodSet,
     Refusal,
     Shape,
     Snapshot,
-    Tenancy,
     times,
 )
 from muster.scheduler.policy import Policy
@@ -189,7 +188,6 @@ CYCLES: Final = 200
 """How many cycles are played through at the most."""
 LOOKS: Final = 20_000
 """How many waiting gangs all of these may look at."""
-_Rows = tuple[IntArray, IntArray]
 
 
 def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mapping[str, float]:
@@ -245,7 +243,7 @@ class _Future:
         self._gangs = {gang.key: gang for gang in snapshot.gangs}
         self._ends = {g.key: g.ends(self.now) for g in snapshot.gangs if _holds(g)}
         self._queues, self._quotas = dict(snapshot.queues), dict(snapshot.quotas)
-        self._rows = {g.key: _rows(g, nodes.index) for g in snapshot.gangs if _holds(g)}
+        self._holdings = {g.key: Holding.of(g, nodes.index) for g in snapshot.gangs if _holds(g)}
 
     def snapshot(self) -> Snapshot:
         """Return what a cycle would see."""
@@ -258,7 +256,7 @@ class _Future:
             nodes=nodes,
             gangs=gangs,
             queues=dict(self._queues),
-            tenancy=_tenancy(gangs, self._rows, self._used.shape[1]),
+            holdings=tuple(self._holdings.values()),
             quotas=dict(self._quotas),
             moves=None,
         )
@@ -288,7 +286,7 @@ class _Future:
             owed=False,
         )
         self._ends.setdefault(gang.key, started.ends(self.now))
-        self._rows[gang.key] = _rows(started, self._first.nodes.index)
+        self._holdings[gang.key] = Holding.of(started, self._first.nodes.index)
 
     def advance(self) -> bool:
         """Go on to when something ends, or changes by itself; say whether anything does."""
@@ -308,6 +306,7 @@ class _Future:
     def _end(self, key: str) -> None:
         del self._ends[key]
         gang = self._gangs.pop(key)
+        del self._holdings[key]
         for pod_set in gang.pod_sets:
             self._count(pod_set, (*pod_set.held, *pod_set.leaving), -1)
             self._charge(pod_set, -len(pod_set.held))
@@ -373,23 +372,3 @@ def _back(pod_set: PodSet) -> PodSet:
     """Return the pod set once the pods are gone for which its tasks wait."""
     waiting = (*pod_set.waiting, *pod_set.returning)
     return replace(pod_set, waiting=waiting, returning=(), leaving=())
-
-
-def _tenancy(gangs: Iterable[Gang], rows: Mapping[str, _Rows], width: int) -> Tenancy:
-    """Return what the gangs hold."""
-    holders = tuple(gang for gang in gangs if _holds(gang))
-    found = [rows[gang.key] for gang in holders]
-    return Tenancy(
-        gangs=holders,
-        bounds=np.cumsum([0, *(len(nodes) for nodes, _ in found)]),
-        nodes=np.concatenate([np.zeros(0, np.int64), *(nodes for nodes, _ in found)]),
-        amounts=np.concatenate([np.zeros((0, width), np.int64), *(each for _, each in found)]),
-    )
-
-
-def _rows(gang: Gang, index: Mapping[str, int]) -> _Rows:
-    """Return (D,) where the gang's tasks are, and (D, R) what each takes."""
-    counts = [sum(node in index for _, node in pod_set.held) for pod_set in gang.pod_sets]
-    at = [index[node] for pod_set in gang.pod_sets for _, node in pod_set.held if node in index]
-    requests = np.array([pod_set.request for pod_set in gang.pod_sets])
-    return np.array(at, np.int64), np.repeat(requests, counts, axis=0)

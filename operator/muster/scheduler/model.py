@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -425,17 +426,26 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tenancy:
-    """What gangs hold on which nodes: D rows, those of one gang together."""
+class Holding:
+    """What a gang has on which nodes: D rows."""
 
-    gangs: tuple[Gang, ...]
-    """G of them."""
-    bounds: IntArray
-    """(G + 1,): the rows of gang i are those from bounds[i] to bounds[i + 1]."""
+    gang: Gang
     nodes: IntArray
     """(D,): positions."""
     amounts: IntArray
     """(D, R)"""
+
+    @classmethod
+    def of(cls, gang: Gang, index: Mapping[str, int]) -> Holding:
+        """Return what the gang has on the nodes of the index, which gives their positions."""
+        nodes, amounts = list[int](), [np.zeros((0, len(gang.allocated)), np.int64)]
+        for pod_set in gang.pod_sets:
+            # By node, so that a gang of thousands of tasks on a few nodes is a few rows.
+            counts = Counter(index[node] for _, node in pod_set.held if node in index)
+            nodes += counts
+            column = np.array(list(counts.values()), np.int64)[:, None]
+            amounts.append(times(column, pod_set.request))
+        return cls(gang, np.array(nodes, np.int64), np.concatenate(amounts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -575,8 +585,8 @@ class Snapshot:
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
     """Those in which gangs wait, by name."""
-    tenancy: Tenancy | None = None
-    """What the gangs hold; None: nobody needs to know, as none of them waits."""
+    holdings: tuple[Holding, ...] = ()
+    """Of the gangs that have nodes; empty if no gang waits, because no cycle reads it then."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     device_resources: frozenset[str] = frozenset()
     """Extended resources that DeviceClasses offer beside the nodes."""

@@ -9,9 +9,8 @@ there will be enough, nodes are kept free for it after it has waited long enough
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Final, TypeVar
 
 import numpy as np
@@ -26,9 +25,9 @@ from muster.scheduler.model import (
     UNLIMITED,
     BoolArray,
     FloatArray,
+    Holding,
     IntArray,
     PodSet,
-    Tenancy,
     alike,
 )
 from muster.scheduler.session import Leaving, Session
@@ -48,28 +47,37 @@ _ANY_TIME: Final = -UNLIMITED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Departures:
-    """Who leaves when, first things first: T tenants with D rows."""
+class _Tenant:
+    """Tasks that leave together: those of a gang, or those that were just given nodes."""
 
-    ends: FloatArray
-    """(T,), UNLIMITED where nobody knows."""
-    owners: tuple[str, ...]
-    """T keys of gangs."""
-    bounds: IntArray
-    """(T + 1,): the rows of each tenant."""
+    end: float
+    """UNLIMITED where nobody knows."""
+    owner: str
+    """Key of their gang."""
     nodes: IntArray
-    """(D,): positions."""
+    """(M,): positions."""
     amounts: IntArray
-    """(D, R)"""
-    leavers: Callable[[int], Leavers]
-    """Which tasks of which pod sets one of the tenants leaves where."""
+    """(M, R)"""
+    given: Leavers | None = None
+    """What was given in this cycle; None: it is what the gang had before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Departures:
+    """Who leaves when, first things first."""
+
+    tenants: Sequence[_Tenant]
+    """T of them."""
+    ends: FloatArray
+    """(T,)"""
     unreliable: frozenset[str]
     """Namespaces of gangs that run for longer than they said: nothing more is lent to these."""
 
     def left(self, first: int, last: int, like: IntArray) -> IntArray:
         """Return (N, R) what comes free when the tenants from `first` to before `last` leave."""
-        rows = slice(self.bounds[first], self.bounds[last])
-        nodes, amounts = self.nodes[rows], self.amounts[rows]
+        leaving = self.tenants[first:last]
+        nodes = np.concatenate([like[:0, 0], *(tenant.nodes for tenant in leaving)])
+        amounts = np.concatenate([like[:0], *(tenant.amounts for tenant in leaving)])
         freed = np.zeros_like(like)
         for column in range(like.shape[1]):
             freed[:, column] = np.bincount(nodes, amounts[:, column], len(like))
@@ -79,11 +87,10 @@ class _Departures:
         """Return up to 3 of the first `last` tenants that hold kept nodes, the last first."""
         needed: BoolArray = np.any(kept, axis=1)
         found: dict[str, None] = {}
-        for i in range(last - 1, -1, -1):
-            rows = slice(self.bounds[i], self.bounds[i + 1])
+        for tenant in reversed(self.tenants[:last]):
             # Nothing is left of who is evicted.
-            if needed[self.nodes[rows][self.amounts[rows].any(axis=1)]].any():
-                found[self.owners[i]] = None
+            if needed[tenant.nodes[tenant.amounts.any(axis=1)]].any():
+                found[tenant.owner] = None
                 if len(found) == 3:
                     break
         return tuple(found)
@@ -119,10 +126,8 @@ def reserve(session: Session, ask: Ask, start: Start) -> None:
     if above and any(_below(session, other) for other in session.gangs):
         return
     tries.add(key)
-    departures = _departures(session, gang)
-    if departures is not None:
-        with session.budget.uncharged(CYCLE):
-            _Search(session, ask, start, departures).run(patience=patience)
+    with session.budget.uncharged(CYCLE):
+        _Search(session, ask, start).run(patience=patience)
 
 
 def patient_heads(session: Session) -> Iterator[GangState]:
@@ -169,10 +174,9 @@ def renew(session: Session, ask: Ask, start: Start, told: float) -> None:
     """Go on to keep the room of a gang by the time that it was told, whoever waits by now."""
     gang = ask.gang
     kept = session.holder is not None or gang.promised or gang.protected
-    departures = None if kept or gang.best_effort else _departures(session, gang)
-    if departures is not None and not _limited(session, gang):
+    if not (kept or gang.best_effort or _limited(session, gang)):
         with session.budget.uncharged(CYCLE):
-            _Search(session, ask, start, departures).renew(told)
+            _Search(session, ask, start).renew(told)
 
 
 def release(session: Session, gang: GangState) -> None:
@@ -225,9 +229,9 @@ class _Kept:
 class _Search:
     """Looks for the room of one gang."""
 
-    def __init__(self, session: Session, ask: Ask, start: Start, departures: _Departures) -> None:
+    def __init__(self, session: Session, ask: Ask, start: Start) -> None:
         self._session, self._ask, self._gang, self._start = session, ask, ask.gang, start
-        self._departures = departures
+        self._departures = _departures(session, self._gang)
         room = session.room
         # What is ending counts as free: it goes without anybody's end, and long before.
         self._now = room.idle + room.ending - room.promised
@@ -385,7 +389,15 @@ class _Search:
         ):
             return Leaving()
         parts = [*session.going()]
-        parts += [part for tenant in range(tenants) for part in self._departures.leavers(tenant)]
+        # Terms of pods about each other know the pod sets of the snapshot.
+        known, evicted = {one.key: one for one in session.snapshot.gangs}, session.evicted()
+        for tenant in self._departures.tenants[:tenants]:
+            if tenant.given is not None:
+                parts += tenant.given
+                continue
+            held = (pod_set for pod_set in known[tenant.owner].pod_sets if pod_set.held)
+            parts += [(pod_set, *session.places(pod_set.held)) for pod_set in held]
+            parts += [(p, where, -counts) for p, where, counts in evicted.get(tenant.owner, ())]
         for pod_set, _, counts in parts:
             for key, each in pod_set.charge.items():
                 charges[key] += int(counts.sum()) * each
@@ -399,62 +411,43 @@ class _Search:
         return lambda stack: ranks[stack.nodes]
 
 
-def _departures(session: Session, gang: GangState) -> _Departures | None:
+def _departures(session: Session, gang: GangState) -> _Departures:
     """Return when all others leave: that it would end itself makes no room for it."""
-    tenancy, now = session.snapshot.tenancy, session.snapshot.now
-    if tenancy is None:
-        return None
-    there, given, evicted = len(tenancy.gangs), list(session.given()), session.evicted()
-    # Terms of pods about each other know the pod sets of the snapshot, not those of the tenancy.
-    known = cache(lambda: {one.key: one.pod_sets for one in session.snapshot.gangs})
+    holdings, now = session.snapshot.holdings, session.snapshot.now
     # Who is evicted makes no room by its end: it has gone by then.
-    held = _less(tenancy, evicted) if evicted else tenancy.amounts
-    ends = [*(one.ends(now) for one in tenancy.gangs), *(tasks.ends for _, tasks, _, _ in given)]
-    owners = [*(one.key for one in tenancy.gangs), *(new.spec.key for new, _, _, _ in given)]
-    nodes = [tenancy.nodes, *(where for _, _, where, _ in given)]
-    taken = (counts[:, None] * tasks.shape.request for _, tasks, _, counts in given)
-    lengths = np.array([len(where) for _, _, where, _ in given], np.int64)
-    length = np.concatenate((np.diff(tenancy.bounds), lengths))
-    # The last key is the first: by end, then by owner, so that equal ends give the same order
-    # whatever order gangs came in.
-    keys = np.array(owners, np.str_)
-    order = np.lexsort((keys, np.array(ends)))
-    order = order[keys[order] != gang.spec.key]
-    sequence = order.tolist()
-    bounds = np.concatenate(([0], np.cumsum(length)))
-    sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
-    # The rows of each tenant moved to where the sorted order has it: its new place plus how far
-    # its old start lies from its new one.
-    shifts = np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
-    rows = np.arange(len(shifts)) + shifts
-
-    def leavers(tenant: int) -> Leavers:
-        at = sequence[tenant]
-        if at < there:
-            gone = ((p, where, -counts) for p, where, counts in evicted.get(owners[at], ()))
-            held = [(p, *session.places(p.held)) for p in known()[owners[at]] if p.held]
-            return (*held, *gone)
-        _, tasks, where, counts = given[at - there]
-        return [(tasks.pod_set, where, counts)]
-
+    evicted = session.evicted()
+    tenants = [
+        _Tenant(
+            one.gang.ends(now), key := one.gang.key, one.nodes, _left(one, evicted.get(key, ()))
+        )
+        for one in holdings
+    ]
+    tenants += (
+        _Tenant(
+            tasks.ends,
+            new.spec.key,
+            where,
+            counts[:, None] * tasks.shape.request,
+            [(tasks.pod_set, where, counts)],
+        )
+        for new, tasks, where, counts in session.given()
+    )
+    # By end, then by owner, so that equal ends give the same order whatever order gangs came in.
+    others = (tenant for tenant in tenants if tenant.owner != gang.spec.key)
+    tenants = sorted(others, key=lambda tenant: (tenant.end, tenant.owner))
     return _Departures(
-        ends=np.array(ends)[order],
-        owners=tuple([owners[i] for i in sequence]),
-        bounds=sorted_bounds,
-        nodes=np.concatenate(nodes)[rows],
-        amounts=np.concatenate([held, *taken])[rows],
-        leavers=leavers,
-        unreliable=frozenset(one.namespace for one in tenancy.gangs if one.overran(now)),
+        tenants,
+        ends=np.array([tenant.end for tenant in tenants]),
+        unreliable=frozenset(one.gang.namespace for one in holdings if one.gang.overran(now)),
     )
 
 
-def _less(tenancy: Tenancy, gone: Mapping[str, Leavers]) -> IntArray:
-    """Return (D, R) what the gangs hold without what has gone of them."""
-    amounts = tenancy.amounts.copy()
-    for at, one in enumerate(tenancy.gangs):
-        first, last = tenancy.bounds[at : at + 2].tolist()
-        for pod_set, where, counts in gone.get(one.key, ()):
-            # Of several rows of one node only the sum matters: all of a gang goes at its end.
-            rows = first + (tenancy.nodes[first:last] == where[:, None]).argmax(axis=1)
-            amounts[rows] -= counts[:, None] * pod_set.request
+def _left(holding: Holding, gone: Leavers) -> IntArray:
+    """Return (M, R) what the gang has without what has gone of it."""
+    amounts = holding.amounts
+    for pod_set, where, counts in gone:
+        amounts = amounts.copy() if amounts is holding.amounts else amounts
+        # Of several rows of one node only the sum matters: all of a gang goes at its end.
+        rows = (holding.nodes == where[:, None]).argmax(axis=1)
+        amounts[rows] -= counts[:, None] * pod_set.request
     return amounts
