@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6441,
     "api": 3929,
-    "cluster": 6488,
+    "cluster": 6420,
     "commands": 6173,
     "controller": 4458,
     "dashboard": 624,
@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3694,
     "muster": 1135,
     "runtime": 2321,
-    "scheduler": 11011,
+    "scheduler": 11029,
     "store": 3314,
     "tests": 70094,
     "tools": 2668,

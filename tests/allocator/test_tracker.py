@@ -45,7 +45,7 @@ def facts_of(*pods, remade=True, **fields):
         "uid": "g",
         "source": None,
         "revision": 1,
-        "asks": GangInput("PodGroup/team/g", "g", "default", 0.0, 2, ()),
+        "asks": GangInput("PodGroup/team/g", "g", "default", 0.0, 2),
         "tasks": (TaskSet("", SHAPE, 0, dict(enumerate(names)), remade=remade),),
         "pods": {pod.name: pod for pod in pods},
         "blank": BLANK,
@@ -321,7 +321,7 @@ def waits_until(memory, facts, eta, now):
 )
 def test_times_that_are_not_kept_are_not_believed(told, misled):
     """After the second nodes are kept free, as where nobody knows a time at all."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
     facts = facts_of(asks=asks)
     memory, seen = started(facts), []
     for now, eta in told:
@@ -332,7 +332,7 @@ def test_times_that_are_not_kept_are_not_believed(told, misled):
 
 def test_what_a_process_before_this_one_told_was_told():
     """Times that slip are not kept, whoever was there when they were told."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
     facts = facts_of(asks=asks)
     facts = replace(facts, written=replace(facts.blank, eta=100.0))
     memory = waits_until(started(facts), facts, 200.0, 150.0)
@@ -342,7 +342,7 @@ def test_what_a_process_before_this_one_told_was_told():
 
 def test_what_was_told_goes_along_until_it_is_not_believed():
     """So that the room is kept by then, whoever else waits; after two slips nobody holds to it."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
     facts = facts_of(asks=asks)
     memory, seen = started(facts), []
     for now, eta in ((10.0, 50.0), (20.0, 40.0), (30.0, 70.0), (40.0, 90.0)):
@@ -353,7 +353,7 @@ def test_what_was_told_goes_along_until_it_is_not_believed():
 
 def test_a_gang_that_starts_has_nothing_to_wait_for():
     """What it was told before is forgotten with it; and where nothing is drained, nothing is."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
     facts = facts_of(pod("a"), pod("b"), asks=asks)
     memory = waits_until(waits_until(started(facts), facts, 50.0, 10.0), facts, 70.0, 20.0)
     memory = tracker.accepted(memory, facts, gives(("a", "n1"), ("b", "n2")), 30.0).memory

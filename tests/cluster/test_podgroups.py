@@ -224,7 +224,7 @@ def test_the_pod_of_a_launcher_is_asked_for_by_its_job():
 KEY = "PodGroup/team/g"
 SMALL, LARGE = PodShape((("cpu", 1000),)), PodShape((("cpu", 4000),))
 SETTINGS = GangSettings(GangRules(frozenset({"muster"}), "default"))
-TERMS = Terms(GangInput(KEY, "uid", "default", 1.0, 2, ()))
+TERMS = Terms(GangInput(KEY, "uid", "default", 1.0, 2))
 
 
 def member(name="a", *, group=KEY, shape=SMALL, priority=0, **pod):

@@ -564,7 +564,7 @@ def ours(asked):
         columns.node_changed(None, nodes.parse_node(node))
     for pod in asked["pods"]:
         columns.pod_changed(None, pods.parse_use(pod))
-    role = RoleInput("", pods.shape_of(asked["pod"]), waiting=(0,))
+    role = RoleInput("", shape=pods.shape_of(asked["pod"]), waiting=(0,))
     snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     session = Session(snapshot, policy.DEFAULT.openers())
     tasks = session.gangs[0].tasks[0]

@@ -102,7 +102,7 @@ class Gang:
         there = [pod for pod in self.pods.values() if pod.node and not pod.terminal]
         every = frozenset(self.slots)
         places = dict(enumerate(self.slots))
-        asks = GangInput("PodGroup/team/g", "g", "default", 0.0, self.least, ())
+        asks = GangInput("PodGroup/team/g", "g", "default", 0.0, self.least)
         assumed = {it.node for it in self.memory.assumed.values()} if self.revision > 1 else set()
         return GangFacts(
             uid="g",
@@ -461,7 +461,7 @@ def of_a_job(pods):
 def of_a_group(pods):
     """Return the facts of a PodGroup with these pods."""
     found = [(pod, Ask("PodGroup/team/g", 0, 0, SHAPE)) for pod in pods.values()]
-    terms = Terms(GangInput("PodGroup/team/g", "g", "default", 0.0, MINIMUM, ()))
+    terms = Terms(GangInput("PodGroup/team/g", "g", "default", 0.0, MINIMUM))
     return members.group_facts("PodGroup/team/g", found, terms, SETTINGS, BLANK, 1)
 
 

@@ -17,45 +17,18 @@ from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.frameworks.base import Waiting, framework_container, labels, with_port
 from muster.gang import GangFacts, demand, standing
-from muster.scheduler.model import UNLIMITED, Link, Refusal, Topology
+from muster.scheduler.model import UNLIMITED, BaseGang, Link, Topology
 
 if TYPE_CHECKING:
     from muster.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class GangInput:
-    """One gang. Fields as in `model.Gang`; amounts by resource name."""
+class GangInput(BaseGang):
+    """A gang by names: of resources, and of what its roles ask of nodes."""
 
-    key: str
-    uid: str
-    queue: str
-    created: float
-    min_member: int
-    roles: tuple[RoleInput, ...]
-    priority: int = 0
-    priority_class: str = ""
+    roles: tuple[RoleInput, ...] = ()
     min_resources: Mapping[str, int] | None = None
-    admitted: bool = False
-    hold_until: float | None = None
-    refusal: Refusal | None = None
-    duration: float = UNLIMITED
-    deadline: float = UNLIMITED
-    started: float | None = None
-    drains_from: float = UNLIMITED
-    told: float | None = None
-    misled: bool = False
-    critical: bool = False
-    guarded: bool = False
-    movable: bool = False
-    restartable: bool = False
-    restarts_from: float = UNLIMITED
-    moving: bool = False
-    owed: bool = False
-    polite: bool = False
-    shuns: frozenset[str] = frozenset()
-    topology: Topology | None = None
-    leasts: Mapping[str, int] = field(default_factory=dict)
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
 
@@ -184,7 +157,6 @@ def asks(
         # Those that another scheduler places are no tasks here: to count them would be to wait for
         # ever.
         min_member=max(0, minimum(job, unreplaced=unreplaced) - elsewhere(job, rules, unreplaced)),
-        roles=(),
         priority=rules.priority(named) if rules.group_priority else 0,
         priority_class=named or rules.default_class,
         min_resources=amounts(scheduling.min_resources),

@@ -154,7 +154,6 @@ def terms(
         queue=edge.text(spec.get("queue")) or rules.default_queue,
         created=created,
         min_member=sum(by_role.values()) if by_role else edge.within(asked, 1, MOST_MEMBERS),
-        roles=(),
         priority=priority,
         priority_class=carried,
         min_resources=amounts(spec.get("minResources")),

@@ -12,7 +12,7 @@ from muster.api.model import Json
 from muster.api.reasons import QueuePhase
 from muster.cluster import selectors
 from muster.cluster.selectors import Selector
-from muster.scheduler.model import UNLIMITED, QueueHistory
+from muster.scheduler.model import UNLIMITED, BaseQueue, QueueHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,9 @@ FLAT: Final = QueueShape()
 
 
 @dataclass(frozen=True, slots=True)
-class QueueInput:
+class QueueInput(BaseQueue):
     """One queue; resources without a capability are unlimited."""
 
-    name: str
-    weight: int = 1
     capability: Mapping[str, int] = field(default_factory=dict)
     unreadable: str = ""
     """Why it cannot be read, so that it lets nobody in."""
@@ -49,26 +47,12 @@ class QueueInput:
     """What may be kept free for a waiting gang of one namespace."""
     reservation_seconds: float = UNLIMITED
     """For how long that may be, in a row."""
-    spent: frozenset[str] = frozenset()
-    """The namespaces for which it was so long."""
-    state: QueuePhase = QueuePhase.OPEN
-    min_runtime: float = 0.0
-    """Seconds that a gang runs before it may be evicted."""
-    priority_classes: frozenset[str] = frozenset()
-    """The classes of the gangs that it lets in; none: all."""
-    reclaimable: bool = True
-    """Other queues get back what it holds above its due."""
     saturated: tuple[str, ...] = ()
     """Messages on amounts that are larger than the scheduler can count."""
     shape: QueueShape = FLAT
     """As its object asks."""
     kept: QueueShape = FLAT
     """The last one that could be had, as its status has it."""
-    usage: float = 0.0
-    """As `model.Queue`."""
-    fairshare: bool = True
-    """As `model.Queue`."""
-    history: QueueHistory = field(default=QueueHistory(), compare=False)
     used: tuple[float, float] = field(
         default=(0.0, 0.0), compare=False, metadata={"recorded": False}
     )
@@ -92,7 +76,7 @@ def parse_queue(document: Json) -> QueueInput:
     return QueueInput(
         document["metadata"]["name"],
         edge.within(spec.get("weight"), 1, MOST_WEIGHT),
-        amounts(spec.get("capability")) or {},
+        capability=amounts(spec.get("capability")) or {},
         namespaces=selectors.selector(spec.get("namespaceSelector")),
         reservable=amounts(limits.get("resources")) or {},
         reservation_seconds=UNLIMITED if seconds is None else float(max(seconds, 1)),

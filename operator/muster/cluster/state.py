@@ -28,13 +28,15 @@ from muster.cluster.queues import FLAT, QueueInput, QueueShape
 from muster.cluster.quota import QuotaBook
 from muster.cluster.selectors import Identity, chosen, unused
 from muster.cluster.storage import Consumer, Reach
-from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
 from muster.scheduler.budget import NODES, VOLUME
 from muster.scheduler.model import (
     CEILING,
     PODS,
     UNLIMITED,
+    BaseGang,
+    BasePodSet,
+    BaseQueue,
     Deferred,
     FloatArray,
     Gang,
@@ -610,7 +612,7 @@ class ClusterColumns:
             ready=ready,
             missing=missing,
             min_resources=self._vocabulary.vector(_sorted(source.min_resources)),
-            **{name: getattr(source, name) for name in _AS_THEY_ARE},
+            **{name: getattr(source, name) for name in _OF_GANGS},
         )
         # Sums by queue follow the differences, so that an idle gang costs a cycle nothing.
         if known is not None:
@@ -682,7 +684,7 @@ class ClusterColumns:
     def _queue(self, source: QueueInput, shape: QueueShape, asking: Sequence[_Known]) -> Queue:
         zero = [0] * self._width
         allocated, request = self._sums.get(source.name, (zero, zero))
-        weight, refusal = max(source.weight, 1), None
+        refusal = None
         if source.unreadable:
             text = f'queue "{source.name}" cannot be read: {source.unreadable}'
             refusal = Refusal(Reason.UNREADABLE, text)
@@ -692,25 +694,17 @@ class ClusterColumns:
             for space in {entry.gang.namespace for entry in asking}
             if not chosen(source.namespaces or (), spaces.get(space, {}))
         )
+        same = {name: getattr(source, name) for name in _OF_QUEUES}
         return Queue(
-            source.name,
-            weight,
-            self._limits(source.capability),
-            np.array(allocated, np.float64),
-            np.array(request, np.float64),
-            refusal,
-            barred,
-            self._limits(source.reservable) if source.reservable else None,
-            source.spent,
-            source.state,
-            source.min_runtime,
-            source.priority_classes,
-            source.reclaimable,
-            shape.parent,
-            self._stake(shape),
-            source.usage,
-            source.fairshare,
-            source.history,
+            **same | {"weight": max(source.weight, 1)},
+            capability=self._limits(source.capability),
+            allocated=np.array(allocated, np.float64),
+            request=np.array(request, np.float64),
+            refusal=refusal,
+            barred=barred,
+            reservable=self._limits(source.reservable) if source.reservable else None,
+            parent=shape.parent,
+            stake=self._stake(shape),
         )
 
     def _stake(self, shape: QueueShape) -> Stake | None:
@@ -782,12 +776,9 @@ class ClusterColumns:
             self._new_shapes = 0
 
 
-_OF_ROLES: Final = {one.name for one in fields(RoleInput)} - {"shape"}
-_AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {
-    "roles",
-    "min_resources",
-    "pending",
-}
+_OF_ROLES: Final = tuple(one.name for one in fields(BasePodSet))
+_OF_GANGS: Final = tuple(one.name for one in fields(BaseGang))
+_OF_QUEUES: Final = tuple(one.name for one in fields(BaseQueue))
 
 
 def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int, PodShape]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.api.model import Json, PodView
 from muster.cluster.pods import PodShape
-from muster.scheduler.model import Topology
+from muster.scheduler.model import BasePodSet, Topology
 
 Pods = Mapping[str, PodView]
 """By the place that they take."""
@@ -61,25 +61,11 @@ class Plan:
     """Their pod failed and stays until its successor is created, as if it were not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleInput:
-    """The tasks of one replica role, each with an index. Fields as in `model.PodSet`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleInput(BasePodSet):
+    """The tasks of one replica role, with what they ask of nodes."""
 
-    role: str
     shape: PodShape
-    priority: int = 0
-    waiting: Sequence[int] = ()
-    returning: Sequence[int] = ()
-    gated: int = 0
-    held: Sequence[tuple[int, str]] = ()
-    started: Sequence[float] = ()
-    leaving: Sequence[tuple[int, str]] = ()
-    succeeded: int = 0
-    previous: Mapping[int, str] = field(default_factory=dict)
-    nominated: Mapping[int, str] = field(default_factory=dict)
-    charge: Mapping[str, int] = field(default_factory=dict)
-    absent: frozenset[int] = frozenset()
-    topology: Topology | None = None
 
 
 def gated(template: Json) -> bool:
@@ -120,8 +106,8 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
     if not (pods or plan.assumed or plan.previous or plan.later or plan.nominated):
         fresh = len(tasks.places)
         if tasks.gated:
-            return RoleInput(tasks.role, tasks.shape, tasks.priority, gated=fresh)
-        return RoleInput(tasks.role, tasks.shape, tasks.priority, waiting=range(fresh))
+            return RoleInput(tasks.role, tasks.priority, shape=tasks.shape, gated=fresh)
+        return RoleInput(tasks.role, tasks.priority, shape=tasks.shape, waiting=range(fresh))
     # Each task is in exactly one list; tasks that are not recreated are in none.
     waiting, returning = list[int](), list[int]()
     held, leaving, started = list[tuple[int, str]](), list[tuple[int, str]](), list[float]()
@@ -201,8 +187,8 @@ def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:
         nominated = {i: node for i, node in role.nominated.items() if i in indices}
         yield RoleInput(
             role.role,
-            shape,
             role.priority,
+            shape=shape,
             waiting=tuple(indices),
             nominated=nominated,
             topology=role.topology,

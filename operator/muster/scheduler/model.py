@@ -258,13 +258,11 @@ class Topology:
     """The topology of the gang, and that of the policy, do not apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodSet:
+@dataclass(frozen=True, slots=True, eq=False)
+class BasePodSet:
     """The tasks of one replica role: same shape, same priority, distinguished by an index."""
 
     role: str
-    shape: int
-    """Key into `Snapshot.shapes`; where all tasks have nodes, what terms know them by."""
     priority: int = 0
     waiting: Sequence[int] = ()
     """Indices of tasks that want a node now; a `range` does."""
@@ -283,16 +281,24 @@ class PodSet:
     """Index -> the node that the task's last pod had."""
     nominated: Mapping[int, str] = field(default_factory=dict)
     """Index -> the node that is kept for the task since others were evicted for its gang."""
-    request: IntArray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
-    """(R,) what one task takes, its slot included."""
-    ports: frozenset[HostPort] = frozenset()
-    """What each of `held` and `leaving` holds of its node's ports."""
     charge: Mapping[str, int] = field(default_factory=dict)
     """Key into `Snapshot.quotas` -> what a new pod takes of it."""
     absent: frozenset[int] = frozenset()
     """Indices of waiting tasks whose pods are still to be created, and to be charged."""
     topology: Topology | None = None
     """A constraint of the role, in addition to that of its gang; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSet(BasePodSet):
+    """The tasks of one replica role, as the scheduler core reads them."""
+
+    shape: int
+    """Key into `Snapshot.shapes`; where all tasks have nodes, what terms know them by."""
+    request: IntArray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
+    """(R,) what one task takes, its slot included."""
+    ports: frozenset[HostPort] = frozenset()
+    """What each of `held` and `leaving` holds of its node's ports."""
 
     @property
     def total(self) -> int:
@@ -315,7 +321,7 @@ def namespace_of(gang: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gang:
+class BaseGang:
     """A group of tasks that starts whole: `min_member` of them or none."""
 
     key: str
@@ -325,16 +331,6 @@ class Gang:
     created: float
     """A gang that is queued again keeps its age."""
     min_member: int
-    pod_sets: tuple[PodSet, ...]
-    """In the order of the roles."""
-    allocated: IntArray
-    """(R,): requests of the tasks that have a node."""
-    min_resources: IntArray
-    """(R,): the gang waits while the usable cluster is smaller than this."""
-    ready: int
-    """Tasks that have a node or have succeeded."""
-    missing: int
-    """Tasks that wait, return or are gated."""
     priority: int = 0
     priority_class: str = ""
     admitted: bool = False
@@ -380,6 +376,22 @@ class Gang:
     """When it is to start, by what it was told; None: nothing that still holds."""
     misled: bool = False
     """The times that it was told were not kept: they are so from now on, whatever others say."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Gang(BaseGang):
+    """A gang as the scheduler core reads it."""
+
+    pod_sets: tuple[PodSet, ...]
+    """In the order of the roles."""
+    allocated: IntArray
+    """(R,): requests of the tasks that have a node."""
+    min_resources: IntArray
+    """(R,): the gang waits while the usable cluster is smaller than this."""
+    ready: int
+    """Tasks that have a node or have succeeded."""
+    missing: int
+    """Tasks that wait, return or are gated."""
 
     @property
     def lies(self) -> bool:
@@ -475,11 +487,31 @@ class QueueHistory:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Queue:
-    """A queue, and what its gangs hold and want."""
+class BaseQueue:
+    """A queue."""
 
     name: str
-    weight: int
+    weight: int = 1
+    spent: frozenset[str] = frozenset()
+    """The namespaces for which room was kept for as long as it may be."""
+    state: QueuePhase = QueuePhase.OPEN
+    min_runtime: float = 0.0
+    """Seconds that its gangs run before they may be evicted."""
+    priority_classes: frozenset[str] = frozenset()
+    """The classes of the gangs that it lets in; none: all."""
+    reclaimable: bool = True
+    """Other queues may have back what it holds above its due."""
+    usage: float = 0.0
+    """Seconds of the whole cluster that its own gangs used; they decay by a half-life."""
+    fairshare: bool = True
+    """Whether its usage lowers what it deserves."""
+    history: QueueHistory = field(default=QueueHistory(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Queue(BaseQueue):
+    """A queue, and what its gangs hold and want."""
+
     capability: FloatArray
     """(R,), UNLIMITED where not set."""
     allocated: FloatArray
@@ -492,24 +524,10 @@ class Queue:
     """The namespaces whose gangs it does not let in."""
     reservable: FloatArray | None = None
     """(R,): the most that is kept free for waiting gangs of one namespace; None: no limit."""
-    spent: frozenset[str] = frozenset()
-    """The namespaces for which room was kept for as long as it may be."""
-    state: QueuePhase = QueuePhase.OPEN
-    min_runtime: float = 0.0
-    """Seconds that its gangs run before they may be evicted."""
-    priority_classes: frozenset[str] = frozenset()
-    """The classes of the gangs that it lets in; none: all."""
-    reclaimable: bool = True
-    """Other queues may have back what it holds above its due."""
     parent: str = ""
     """The division of which it is a part; none: of the cluster."""
     stake: Stake | None = None
     """None: nothing but its weight counts."""
-    usage: float = 0.0
-    """Seconds of the whole cluster that its own gangs used; they decay by a half-life."""
-    fairshare: bool = True
-    """Whether its usage lowers what it deserves."""
-    history: QueueHistory = QueueHistory()
 
     @property
     def open(self) -> bool:

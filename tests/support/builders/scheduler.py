@@ -66,7 +66,8 @@ def make_pod(*, name="pod", node="n1", namespace="other", uid="", phase="Running
 
 def make_role(*, role="worker", replicas=None, template=None, namespace="team", **fields):
     """Return a role; `replicas` tasks wait; fields beside a role's own are requests."""
-    own = {name: fields.pop(name) for name in list(fields) if name in RoleInput.__slots__}
+    known = RoleInput.__dataclass_fields__
+    own = {name: fields.pop(name) for name in list(fields) if name in known}
     if replicas is not None:
         own["waiting"] = range(replicas)
     if "charge" in own:
@@ -89,7 +90,7 @@ def make_gang(*, key="team/a", roles=None, min_member=None, **fields):
 
 def make_queue(*, name="default", weight=1, **fields):
     """Return a queue; fields beside a queue's own are its capability, in quantities."""
-    own = {one: fields.pop(one) for one in list(fields) if one in QueueInput.__slots__}
+    own = {one: fields.pop(one) for one in list(fields) if one in QueueInput.__dataclass_fields__}
     shape = {one: fields.pop(one) for one in list(fields) if one in QueueShape.__slots__}
     if shape:
         own["shape"] = QueueShape(
@@ -99,7 +100,7 @@ def make_queue(*, name="default", weight=1, **fields):
         own["state"] = QueuePhase(own["state"])
     if "priority_classes" in own:
         own["priority_classes"] = frozenset(own["priority_classes"])
-    return QueueInput(name, weight, _units(fields), **own)
+    return QueueInput(name, weight, capability=_units(fields), **own)
 
 
 def _units(amounts):
