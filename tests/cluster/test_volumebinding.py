@@ -291,6 +291,17 @@ def test_two_claims_on_a_node_get_a_volume_each():
     assert served == {"x": "a", "y": "b"}
 
 
+def test_a_volume_that_is_chosen_for_a_claim_is_offered_to_no_other_claim():
+    """A gang whose claim fits that volume alone waits: no pod of it could be accepted there."""
+    columns = shelf(wanting("mine"), wanting("yours"), local("a", "n1"))
+    mine, yours = (make_template(cpu=1, **mount(name)) for name in ("mine", "yours"))
+    columns.assume("team", "w", "n1", make_role(template=mine).shape)
+    assert [c.volume.name for c in columns.consumers()] == ["a"]
+    role = make_role(replicas=1, template=yours)
+    assert not columns.fits("n1", role.shape)
+    assert not place(columns, role).placements
+
+
 def test_a_chosen_volume_that_somebody_else_got():
     """Another one is chosen on the same node."""
     first, second = local("a", "n1"), local("b", "n1")

@@ -25,7 +25,7 @@ from muster.cluster.storage import (
     Stored,
     VolumeView,
 )
-from muster.scheduler.affinity import NOT_SERVED, Stock
+from muster.scheduler.affinity import NOT_SERVED, Attached, Stock
 from muster.scheduler.model import (
     ENDLESS,
     AffinityTerm,
@@ -88,16 +88,6 @@ class Limits:
         """
         said = self._labels.get(driver)
         return max(said, key=lambda labels: (said[labels], labels)) if said else ()
-
-    def full(self, node: str, wanted: Iterable[Volume], there: Iterable[Volume]) -> bool:
-        """Say whether the node does not take the volumes that are wanted, with those there."""
-        # A volume that the node has already takes no further place.
-        new = {volume for volume in wanted if node in self._most.get(volume[0], {})}
-        if not new:
-            return False
-        held = set(there)
-        counts = Counter(driver for driver, _ in held | new)
-        return any(counts[driver] > self._most[driver][node] for driver, _ in new - held)
 
     def drivers(
         self,
@@ -359,13 +349,14 @@ class Volumes:
 
         A claim of which a pod has come to its node gets what was chosen for that one.
         """
-        waiting, found = self._waiting(shape), []
+        waiting, found, taken = self._waiting(shape), [], set(self.chosen.values())
         # The refusal says why no node is evaluated for so many.
         for key, claim in waiting if len(waiting) <= MAX_WAITING else ():
             kept, options = self.chosen.get(key), self._reach_of(key, claim, reach)
-            # Once a pod has come to its node the choice is made, for all that share the claim.
-            if kept is not None:
-                options = tuple(option for option in options if option[0] == kept)
+            # Once a pod has come to its node the choice is made, for all that share the claim, and
+            # no other claim gets the volume.
+            free = {kept} if kept is not None else {name for name, _ in options} - taken
+            options = tuple(option for option in options if option[0] in free)
             labels = self._labels(claim)
             domain = reach.domains(labels) if labels else None
             room = self._room(key, claim, domain, reach)
@@ -506,39 +497,18 @@ class Volumes:
         of = self._class_of(own)
         return "" if of is None else of.driver
 
-    def _full(self, shape: PodShape, node: NodeView) -> bool:
-        """Say whether the node does not take the shape's volumes beside those it has."""
-        there = (
-            self._attached(key) for key, users in self.users.items() if node.name in users.values()
-        )
-        new = [(self._maker(own), f"new {own.name}") for own in shape.scratch]
-        return self.limits.full(node.name, [*map(self._attached, shape.claims), *new], there)
-
     def allow(self, shape: PodShape, node: NodeView) -> bool:
         """Say whether the volumes let a pod of the shape go there at this moment."""
         if not shape.stored:
             return True
-        used = any(
-            self.claims[k].alone for k in shape.claims if k in self.claims and k in self.users
-        )
-        if used or self.refusal(shape) is not None:
-            return False
-        if any(excluded.any() for _, excluded in self._against(shape, Reach([node]))):
-            return False
-        if self._full(shape, node):
-            return False
-        taken = set(self.chosen.values())
-        return all(self._serve(key, claim, node, taken) for key, claim in self._waiting(shape))
-
-    def _serve(self, key: Key, claim: ClaimView, node: NodeView, taken: set[str]) -> bool:
-        """Say whether the claim's volume can be had on the node; add it to those `taken`."""
-        kept = self.chosen.get(key)
-        for volume in self._choice(claim):
-            free = volume.name == kept if kept is not None else volume.name not in taken
-            if free and _suits(volume.affinity, node):
-                taken.add(volume.name)
-                return True
-        return not kept and _suits(self._made(claim), node)
+        # By the rules of a cycle, of which this node is the only one.
+        self.survey({0: shape}, {node.name: 0})
+        bare = Shape(_NOTHING, _NOTHING, np.zeros(1, np.int16), ())
+        found = self.constrain(0, bare, shape, [node], Reach([node]))
+        room = Attached(found.drivers).room(0)
+        used = any(term.counts.any() for term in found.affinity)
+        full = room is not None and not room[0]
+        return found.refusal is None and not (found.barred[0] or used or full)
 
     def consumers(self, views: Mapping[str, NodeView]) -> Iterator[Consumer]:
         """Yield the claims of which a pod has come to its node, and are to get their volume."""
@@ -614,6 +584,9 @@ class Volumes:
             yield NOT_SERVED, ~reach.of(terms)
         for zone in {zone for volume in bound for zone in volume.zones}:
             yield OTHER_ZONE, ~reach.in_zone(*zone)
+
+
+_NOTHING: Final[IntArray] = np.zeros(0, np.int64)
 
 
 def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> None:
