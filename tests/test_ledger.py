@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6441,
     "api": 3929,
-    "cluster": 6393,
+    "cluster": 6370,
     "commands": 6173,
     "controller": 4458,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11029,
     "store": 3314,
-    "tests": 70105,
+    "tests": 70106,
     "tools": 2668,
 }
 

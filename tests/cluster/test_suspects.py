@@ -8,7 +8,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.cluster.suspects import JOBS, LATELY, MAX_PROGRAMS, NODES, Suspects
+from muster.cluster.suspects import JOBS, LATELY, MAX_FAILURES, NODES, Suspects
 
 
 def test_two_jobs_make_a_suspect():
@@ -58,14 +58,14 @@ def test_nobody_makes_suspects_for_others_alone():
     assert suspects.nodes("evil", 150.0) is suspects.nodes("evil", 160.0)
 
 
-def test_failing_programs_of_a_namespace_are_limited():
+def test_failures_of_a_namespace_are_limited():
     """The oldest failures are forgotten first, so that a namespace takes no more memory."""
     suspects = Suspects()
-    for number in range(MAX_PROGRAMS + 1):
+    for number in range(MAX_FAILURES + 1):
         suspects.note(
             "n1" if number < 2 else "n2", "evil", f"{number}", 10.0 + number, program=True
         )
-    assert suspects.nodes("evil", 10.0 + MAX_PROGRAMS) == {"n2"}
+    assert suspects.nodes("evil", 10.0 + MAX_FAILURES) == {"n2"}
 
 
 def test_the_memory_decays():

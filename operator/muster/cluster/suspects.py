@@ -9,7 +9,7 @@ program that fails on two nodes is at fault itself, and its failures mark no nod
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
@@ -19,20 +19,18 @@ JOBS: Final = 2
 """Of so many it is the node rather than the job."""
 NODES: Final = 2
 """If a program fails on so many, it is the program rather than a node."""
-MAX_PROGRAMS: Final = 1000
-"""Failing programs of a namespace that are remembered, the latest."""
-_Times = Mapping[str, float]
-"""Job or node -> when the last failure was."""
+MAX_FAILURES: Final = 2000
+"""Failures of a namespace that are remembered, the latest."""
+_Failure = tuple[str, str, bool]
+"""Node, job, and whether the program of the job failed."""
 
 
 class Suspects:
     """Records failures. Times are seconds since the epoch, jobs are the uids of their objects."""
 
     def __init__(self) -> None:
-        self._programs: defaultdict[str, dict[str, _Times]] = defaultdict(dict)
-        """Namespace -> job -> the last nodes on which its program failed."""
-        self._others: defaultdict[str, dict[str, _Times]] = defaultdict(dict)
-        """Namespace -> node -> the last jobs whose pods failed there by no fault of a program."""
+        self._failures: dict[str, dict[_Failure, float]] = {}
+        """Namespace -> failure -> when it was the last time, in the order of these records."""
         self._of_all = frozenset[str]()
         self._of: Mapping[str, frozenset[str]] = {}
         """By namespace, where that makes a difference."""
@@ -43,21 +41,14 @@ class Suspects:
 
         `program`: its program failed.
         """
-        if program:
-            programs = self._programs[namespace]
-            self._record(programs, job, node, at, NODES)
-            if len(programs) > MAX_PROGRAMS:
-                del programs[min(programs, key=lambda each: max(programs[each].values()))]
-        else:
-            self._record(self._others[namespace], node, job, at, JOBS)
-
-    def _record(self, of: dict[str, _Times], key: str, name: str, at: float, most: int) -> None:
-        before = of.get(key, {})
+        failures = self._failures.setdefault(namespace, {})
+        failure = node, job, program
         # The same failure is seen again with every update of its pod.
-        if at > before.get(name, -math.inf):
-            latest = sorted({**before, name: at}.items(), key=lambda failure: failure[1])
-            # What failed before those makes no difference.
-            of[key] = dict(latest[-most:])
+        if at > failures.get(failure, -math.inf):
+            failures.pop(failure, None)
+            failures[failure] = at
+            if len(failures) > MAX_FAILURES:
+                del failures[next(iter(failures))]
             self._until = -math.inf
 
     def nodes(self, namespace: str, now: float) -> frozenset[str]:
@@ -67,9 +58,12 @@ class Suspects:
         return self._of.get(namespace, self._of_all)
 
     def _refresh(self, now: float) -> None:
-        spaces = self._programs.keys() | self._others.keys()
-        self._programs, self._others = _recent(self._programs, now), _recent(self._others, now)
-        counts = {name: Counter(node for node, _ in self._failures(name)) for name in spaces}
+        recent = {
+            space: {failure: at for failure, at in failures.items() if at + LATELY > now}
+            for space, failures in self._failures.items()
+        }
+        self._failures = {space: failures for space, failures in recent.items() if failures}
+        counts = {space: Counter(_blamed(failures)) for space, failures in recent.items()}
         failed_in = Counter(node for nodes in counts.values() for node in nodes)
         # Several namespaces: then it is suspected for all.
         common = {node for node, count in failed_in.items() if count >= JOBS}
@@ -79,33 +73,16 @@ class Suspects:
         }
         self._of_all = _kept(self._of_all, common)
         self._of = {n: _kept(self._of.get(n), common | more) for n, more in own.items() if more}
-        kinds = (self._programs, self._others)
-        failed = (times for kind in kinds for each in kind.values() for times in each.values())
-        ends = (at + LATELY for times in failed for at in times.values())
         # Until the first of them is forgotten nothing changes by itself, and no cycle has to look.
+        ends = (at + LATELY for failures in recent.values() for at in failures.values())
         self._until = min(ends, default=math.inf)
 
-    def _failures(self, namespace: str) -> set[tuple[str, str]]:
-        programs = self._programs.get(namespace, {})
-        others = self._others.get(namespace, {})
-        alone = ((min(nodes), job) for job, nodes in programs.items() if len(nodes) < NODES)
-        return {*alone, *((node, job) for node, jobs in others.items() for job in jobs)}
 
-
-def _recent(
-    failures: Mapping[str, dict[str, _Times]], now: float
-) -> defaultdict[str, dict[str, _Times]]:
-    found: defaultdict[str, dict[str, _Times]] = defaultdict(dict)
-    for namespace, of in failures.items():
-        found[namespace] |= dict(_left(of, now))
-    return defaultdict(dict, {namespace: of for namespace, of in found.items() if of})
-
-
-def _left(of: dict[str, _Times], now: float) -> Iterator[tuple[str, _Times]]:
-    for key, times in of.items():
-        recent = {name: at for name, at in times.items() if at + LATELY > now}
-        if recent:
-            yield key, recent
+def _blamed(failures: Collection[_Failure]) -> Iterator[str]:
+    """Yield the nodes of the failures, each once for each job, unless a program is at fault."""
+    failed_on = Counter(job for _, job, program in failures if program)
+    marks = {(n, job) for n, job, program in failures if not program or failed_on[job] < NODES}
+    return (node for node, _ in marks)
 
 
 def _kept(before: frozenset[str] | None, now: Collection[str]) -> frozenset[str]:
