@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3694,
     "muster": 1135,
     "runtime": 2321,
-    "scheduler": 11029,
+    "scheduler": 11038,
     "store": 3314,
     "tests": 70106,
     "tools": 2668,

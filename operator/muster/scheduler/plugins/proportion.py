@@ -140,7 +140,7 @@ class Standing:
             for at, (path, level) in comparison.paths.items()
             if (comparison.spare(path[level], level) >= 1).any()
         )
-        columns, of = comparison.columns, victims.queue[victims.begins].astype(np.int64)
+        columns, of = comparison.requested, victims.queue[victims.begins].astype(np.int64)
         held = np.zeros((len(victims.queues), len(columns)))
         np.add.at(held, of, victims.held[:, columns])
         lacking = amount[columns] * (1 - EXACT)
@@ -186,18 +186,12 @@ class Standing:
 
         return cached(self._paths_from, queue.spec.name, paths)
 
-    def scarce(self, amount: FloatArray) -> list[int]:
-        """Return the columns of the amount, only those of which there is too little if any is."""
-        columns = np.flatnonzero(amount > 0)
-        columns = columns[columns != PODS]
-        scarce = columns[self._wanted[columns] > self._tree.total[columns]]
-        found: list[int] = (scarce if len(scarce) else columns).tolist()
-        return found
-
     @cached_property
-    def _wanted(self) -> FloatArray:
-        wanted: FloatArray = np.sum([queue.request for queue in self._asking.values()], axis=0)
-        return wanted
+    def scarce(self) -> Sequence[bool]:
+        """(R,): queues request more than there is."""
+        wanted = np.sum([queue.request for queue in self._asking.values()], axis=0)
+        scarce: list[bool] = (wanted > self._tree.total).tolist()
+        return scarce
 
     @cached_property
     def _paths(self) -> tuple[IntArray, BoolArray]:
@@ -272,12 +266,15 @@ class Comparison:
 
     A victim may go if its side keeps a larger share than the preemptor's side has now, and if the
     preemptor's side then has at most what it deserves, or at most the share of the victim's side.
-    No guarantee is broken, and no common ancestor shrinks below what it deserves. Only scarce
-    resources that the preemptor lacks and the victim holds count.
+    No guarantee is broken, and no common ancestor shrinks below what it deserves. Only resources
+    that the preemptor lacks and the victim holds count: the scarce ones, or all if none is scarce
+    in the whole cluster.
     """
 
     def __init__(self, standing: Standing, gang: GangState, amount: FloatArray) -> None:
-        self.columns: Final = standing.scarce(amount)
+        self.requested: Final = [c for c in np.flatnonzero(amount > 0).tolist() if c != PODS]
+        self._scarce = standing.scarce
+        self._columns = self._scarcest(self.requested)
         self._own = () if gang.queue is None else gang.queue.lineage[::-1]
         self.paths = {} if gang.queue is None else standing.paths_from(gang.queue)
         """Position of a queue -> the path to it, and how much of it is common."""
@@ -289,6 +286,7 @@ class Comparison:
         """What the victims before this one free there."""
         self._left: dict[QueueState, list[float]] = {}
         self._deserved: dict[QueueState, list[float]] = {}
+        self._least: dict[int, Sequence[float]] = {}
 
     def share(
         self, queue: QueueState, more: Sequence[float] = (), columns: Sequence[int] = ()
@@ -299,7 +297,7 @@ class Comparison:
             self._deserved[queue] = self._standing.due(queue).tolist()
         left, deserved = self._left[queue], self._deserved[queue]
         amounts = (
-            (left[c] + (more[c] if more else 0.0), deserved[c]) for c in columns or self.columns
+            (left[c] + (more[c] if more else 0.0), deserved[c]) for c in columns or self._columns
         )
         return max((a / d if d > 0 else UNLIMITED for a, d in amounts), default=0.0)
 
@@ -308,15 +306,26 @@ class Comparison:
         before, after = self._of_preemptor(level, columns)
         return side > before * (1 + EXACT) and after <= max(1.0, side) * (1 + EXACT)
 
+    def _scarcest(self, columns: Sequence[int]) -> Sequence[int]:
+        return [column for column in columns if self._scarce[column]] or columns
+
     def spare(self, side: QueueState, level: int) -> FloatArray:
         """Return by column what a victim's side may lose; of one of them it may lose no more."""
-        before, after = self._of_preemptor(level)
-        # Further up, victims on the preemptor's own side make it grow by less.
-        nearest = level + 1 == len(self._own)
-        least = after if nearest and after > 1 + EXACT else before
         self.share(side)
         left, deserved = self._left[side], self._deserved[side]
-        return np.array([max(left[c] - least * deserved[c], 0.0) for c in self.columns])
+        least = cached(self._least, level, lambda: [self._keeps(level, c) for c in self.requested])
+        pairs = zip(self.requested, least, strict=True)
+        # A share without limit is never exceeded, not even by a side that deserves nothing.
+        return np.array(
+            [max(left[c] - s * deserved[c], 0.0) if s < UNLIMITED else 0.0 for c, s in pairs]
+        )
+
+    def _keeps(self, level: int, column: int) -> float:
+        """Return the share that a victim's side keeps at least if this resource decides."""
+        before, after = self._of_preemptor(level, [column])
+        # Further up, victims on the preemptor's own side make it grow by less.
+        nearest = level + 1 == len(self._own)
+        return after if nearest and after > 1 + EXACT else before
 
     def _of_preemptor(self, level: int, columns: Sequence[int] = ()) -> tuple[float, float]:
         """Return the share of the preemptor's side at the level, before and after."""
@@ -332,7 +341,7 @@ class Comparison:
 
     def allows(self, at: int, amount: Sequence[float]) -> bool:
         """Return whether a victim of the queue at that position may go."""
-        columns = [column for column in self.columns if amount[column] > 0]
+        columns = self._scarcest([column for column in self.requested if amount[column] > 0])
         if at not in self.paths or not columns:
             return False
         path, level = self.paths[at]
