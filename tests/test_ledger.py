@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11038,
     "store": 3314,
-    "tests": 70106,
+    "tests": 70161,
     "tools": 2668,
 }
 

@@ -22,12 +22,34 @@ WORLDS = int(os.environ.get("MUSTER_REST_WORLDS", "50"))
 """Random trees; `make nightly` plays 2,000."""
 MAX_CYCLES = 200
 RULES = policy.parse({"actions": "reclaim, allocate"})
+FAIRSHARE = policy.parse(
+    {
+        "actions": "reclaim, allocate, backfill, preempt",
+        "tiers": [
+            {"plugins": [{"name": "priority"}, {"name": "gang"}]},
+            {"plugins": [{"name": n} for n in ("predicates", "proportion", "fairshare")]},
+        ],
+    }
+)
+CPU, GPU = "cpu", "nvidia.com/gpu"
 EXACT = 1e-9
+ROUNDED = 5e-3
+"""Shares are published in whole milli-units."""
+Held = Mapping[str, Mapping[str, float]]
+"""Queue or node -> resource -> amount."""
 
 
-def world_of(dice: random.Random) -> World:
+def world_of(dice: random.Random, *, two_resources: bool) -> World:
     """Return a cluster that is held by some queues of a flat or nested tree, and wanted by all."""
-    sizes = {f"n{i}": dice.randint(1, 8) for i in range(dice.randint(1, 4))}
+    free = {
+        f"n{i}": {CPU: dice.randint(1, 8), GPU: two_resources * dice.randint(0, 4)}
+        for i in range(dice.randint(1, 4))
+    }
+    pools = {name: dice.choice("xy") for name in free}
+    nodes = [
+        make_node(name=n, cpu=free[n][CPU], gpu=free[n][GPU], labels={"pool": pools[n]})
+        for n in free
+    ]
     tree: dict[str, list[str]] = {"": [f"q{i}" for i in range(dice.randint(2, 6))]}
     if dice.randrange(2):
         tops = [f"d{i}" for i in range(dice.randint(2, 3))]
@@ -35,33 +57,42 @@ def world_of(dice: random.Random) -> World:
         if dice.randrange(2):
             tree[""] = [*tops, "q0"]
     queues = [
-        make_queue(name=name, weight=dice.randint(1, 4), parent=parent)
-        for parent, names in tree.items()
-        for name in names
+        make_queue(name=n, weight=dice.randint(1, 4), parent=p, usage=dice.choice([0.0, 1.0, 9.0]))
+        for p, names in tree.items()
+        for n in names
     ]
     leaves = [queue.name for queue in queues if queue.name not in tree]
-    free, gangs, elastic = dict(sizes), [], dice.randrange(3) == 0
+    gangs, elastic = [], dice.randrange(3) == 0
     for i in range(dice.randint(4, 14)):
-        cpu, count = dice.randint(1, 3), dice.choice([1, 1, 1, 2, 3])
+        asks = {CPU: dice.randint(1, 3)}
+        if two_resources and dice.randrange(2):
+            asks = {CPU: dice.randint(0, 3), GPU: dice.randint(1, 2)}
+        asks = {resource: amount for resource, amount in asks.items() if amount}
+        pool = {"pool": dice.choice("xy")} if two_resources and not dice.randrange(4) else {}
         queue = dice.choice(leaves if i > 5 else leaves[:2])
-        nodes = [n for n in sizes for _ in range(free[n] // cpu)][:count]
-        held = tuple(enumerate(nodes)) if i < 8 and len(nodes) == count else ()
-        for _, node in held:
-            free[node] -= cpu
+        count = dice.choice([1, 1, 1, 2, 3])
+        suits = [n for n in free if pool.get("pool", pools[n]) == pools[n]]
+        places = [n for n in suits for _ in range(min(free[n][r] // a for r, a in asks.items()))]
+        held = tuple(enumerate(places[:count])) if i < 8 and len(places) >= count else ()
+        for (_, node), (resource, amount) in itertools.product(held, asks.items()):
+            free[node][resource] -= amount
         role = make_role(
-            cpu=cpu,
+            **asks,
+            nodeSelector=pool,
             held=held,
             started=tuple(float(dice.randint(0, 900)) for _ in held),
             waiting=() if held else tuple(range(count)),
         )
-        least = dice.randint(1, count) if elastic else count
-        created = float(dice.randint(0, 50))
-        gangs.append(
-            make_gang(
-                key=f"team/g{i}", queue=queue, created=created, min_member=least, roles=[role]
-            )
+        gang = make_gang(
+            key=f"team/g{i}",
+            queue=queue,
+            created=float(dice.randint(0, 50)),
+            priority=dice.randint(0, 2),
+            min_member=dice.randint(1, count) if elastic else count,
+            roles=[role],
         )
-    return World([make_node(name=name, cpu=cpu) for name, cpu in sizes.items()], queues, gangs)
+        gangs.append(gang)
+    return World(nodes, queues, gangs)
 
 
 def state_of(world: World) -> object:
@@ -73,11 +104,11 @@ def state_of(world: World) -> object:
     ]
 
 
-def come_to_rest(world: World) -> Sequence[Decision]:
+def come_to_rest(world: World, rules: policy.Policy) -> Sequence[Decision]:
     """Decide until a state repeats; return the last decisions. Fail if an earlier one repeats."""
     states = [state_of(world)]
     for _ in range(MAX_CYCLES):
-        decisions = world.decide(RULES)
+        decisions = world.decide(rules)
         world.carry_out(decisions)
         state = state_of(world)
         if state in states:
@@ -95,10 +126,14 @@ class Shares:
         snapshot = assemble(world.columns(), list(world.gangs.values()), world.queues, world.now)
         shares = proportion.shares(snapshot, decisions)
         self.deserved = {
-            name: share.deserved.get("cpu", 0) / 1000 for name, share in shares.items()
+            name: {r: share.deserved.get(r, 0) / 1000 for r in (CPU, GPU)}
+            for name, share in shares.items()
         }
         self.parents = {queue.name: queue.shape.parent for queue in world.queues}
-        self.held = dict.fromkeys(self.parents, 0.0)
+        tops = [shares[name].request for name, parent in self.parents.items() if not parent]
+        total = {r: sum(amounts[r] for amounts in amounts_of(world).values()) for r in (CPU, GPU)}
+        self.scarce = {r for r in total if sum(t.get(r, 0) for t in tops) > 1000 * total[r]}
+        self.held = {name: {CPU: 0.0, GPU: 0.0} for name in self.parents}
         for gang in world.gangs.values():
             self._add(self.held, gang, len(gang.roles[0].held))
 
@@ -110,47 +145,67 @@ class Shares:
             queue = self.parents[queue]
         return found
 
-    def _add(self, held: dict[str, float], gang: GangInput, count: int) -> None:
-        for name in self.path(gang.queue):
-            held[name] += count * cpu_of(gang)
+    def _add(self, held: dict[str, dict[str, float]], gang: GangInput, count: int) -> None:
+        for name, (resource, amount) in itertools.product(
+            self.path(gang.queue), asked_by(gang).items()
+        ):
+            held[name][resource] += count * amount
 
-    def of(self, held: Mapping[str, float], name: str) -> float:
-        """Return the share of a queue."""
-        deserved = self.deserved[name]
-        return held[name] / deserved if deserved > 0 else float("inf")
+    def of(self, held: Held, name: str, resources: set[str]) -> float:
+        """Return the largest share of a queue in these resources."""
+        pairs = [(held[name][r], self.deserved[name][r]) for r in resources]
+        return max(h / d if d > 0 else float("inf") for h, d in pairs)
 
     def allows(self, gang: GangInput, victims: Sequence[GangInput]) -> bool:
         """Return whether the gang may evict all of the victims."""
-        after, own = dict(self.held), self.path(gang.queue)
+        own, after = self.path(gang.queue), {name: dict(self.held[name]) for name in self.held}
         self._add(after, gang, gang.min_member)
         for victim in victims:
             self._add(after, victim, -len(victim.roles[0].held))
         for victim in victims:
+            common = asked_by(gang).keys() & asked_by(victim).keys()
+            counted = common & self.scarce or common
             path = self.path(victim.queue)
             level = next(i for i, (a, b) in enumerate(zip(own, path, strict=False)) if a != b)
-            mine, side = self.of(after, own[level]), self.of(after, path[level])
-            if not side > self.of(self.held, own[level]) * (1 + EXACT):
+            if not counted:
                 return False
-            if mine > max(1.0, side) * (1 + EXACT):
+            mine, side = (self.of(after, each[level], counted) for each in (own, path))
+            if not side > self.of(self.held, own[level], counted) * (1 + ROUNDED):
                 return False
-            for name in own[:level]:
-                if after[name] < min(self.held[name], self.deserved[name] * (1 - EXACT)):
+            if mine > max(1.0 + EXACT, side * (1 - ROUNDED)):
+                return False
+            for name, r in itertools.product(own[:level], counted):
+                if after[name][r] < min(self.held[name][r], self.deserved[name][r]):
                     return False
         return True
 
 
-def cpu_of(gang: GangInput) -> int:
-    """Return the CPUs of each task of a gang."""
-    return dict(gang.roles[0].shape.requests)["cpu"] // 1000
+def asked_by(gang: GangInput) -> Mapping[str, int]:
+    """Return what each task of a gang requests."""
+    requests = dict(gang.roles[0].shape.requests)
+    return {r: requests[r] // 1000 for r in (CPU, GPU) if r in requests}
+
+
+def amounts_of(world: World) -> dict[str, dict[str, int]]:
+    """Return the amounts that each node has."""
+    nodes = {node["metadata"]["name"]: node["status"]["allocatable"] for node in world.nodes}
+    return {name: {r: int(amounts[r]) for r in (CPU, GPU)} for name, amounts in nodes.items()}
 
 
 def fits(world: World, gang: GangInput, victims: Sequence[GangInput]) -> bool:
     """Return whether the gang can be placed where the victims were."""
-    free = dict(world.sizes)
+    free, wanted = amounts_of(world), dict(gang.roles[0].shape.selector)
     for other in world.gangs.values():
         for _, node in () if other in victims else other.roles[0].held:
-            free[node] -= cpu_of(other)
-    return sum(left // cpu_of(gang) for left in free.values()) >= gang.min_member
+            for resource, amount in asked_by(other).items():
+                free[node][resource] -= amount
+    suits = [
+        node["metadata"]["name"]
+        for node in world.nodes
+        if wanted.items() <= node["metadata"]["labels"].items()
+    ]
+    asks = asked_by(gang).items()
+    return sum(min(free[n][r] // amount for r, amount in asks) for n in suits) >= gang.min_member
 
 
 def plans(world: World, queue: str) -> Iterator[Sequence[GangInput]]:
@@ -163,13 +218,13 @@ def plans(world: World, queue: str) -> Iterator[Sequence[GangInput]]:
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_reclaim_comes_to_rest(seed: int) -> None:
     """Only the last state repeats; then no waiting gang may evict a set of gangs and would fit."""
-    world = world_of(random.Random(seed))
-    decisions = come_to_rest(world)
-    rigid = all(len(g.roles[0].waiting) in (0, g.min_member) for g in world.gangs.values())
+    world = world_of(random.Random(seed), two_resources=seed % 3 > 0)
+    decisions = come_to_rest(world, FAIRSHARE if seed % 2 else RULES)
     shares = Shares(world, decisions)
     for decision in decisions:
         gang = world.gangs[decision.gang]
-        if gang.roles[0].held or not rigid or not decision.verdict.reason.wants_room:
+        waits = decision.verdict.reason.wants_room and not gang.roles[0].held
+        if not waits or fits(world, gang, ()):
             continue
         left = [
             p for p in plans(world, gang.queue) if shares.allows(gang, p) and fits(world, gang, p)
