@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3694,
     "muster": 1135,
     "runtime": 2321,
-    "scheduler": 11038,
+    "scheduler": 11054,
     "store": 3314,
     "tests": 70161,
     "tools": 2668,

@@ -81,10 +81,11 @@ def _explanation(
     if reason is None:
         reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
     count = next((count for pod_set, count in demand if pod_set is tasks), 0) or tasks.left
-    missing = count - int(session.fit(ask, tasks).capacity.sum())
-    if reason.ever_possible and missing > 0:
+    capacity = _capacity(session, ask, tasks)
+    missing = max(count - int(capacity.sum()), 0)
+    if reason.ever_possible and missing:
         # Sums are too small where what is free lies in parts that hold no member.
-        parts = {r: _missing_for(session, ask, tasks, missing, r) for r in found.lacking}
+        parts = {r: _missing_for(session, tasks, capacity, missing, r) for r in found.lacking}
         most = {r: max(short.get(r, 0), parts.get(r, 0)) for r in (*short, *parts)}
         short = {r: value for r, value in most.items() if value}
     if not short:
@@ -92,7 +93,10 @@ def _explanation(
     sentence = found.sentence(len(session.snapshot.nodes.names))
     if reason is Reason.NO_MATCHING_NODE and (unknown := _unknown_labels(session, tasks)):
         sentence = f"{sentence}; {unknown}"
-    summary = _summary(session, ask, tasks, count, reason, found)
+    if reason.ever_possible and found.lacking:
+        summary = _members_that_fit(session, gang, tasks, count, missing, found)
+    else:
+        summary = _summary(session, tasks, count, reason, found)
     if reason is Reason.NO_NODE_LARGE_ENOUGH and _is_from_devices(session, tasks, found):
         reason = Reason.DEVICES_ALLOCATED_BY_DRA
         sentence, summary = f"{sentence}: {_BY_DRA}", f"{summary}: {_BY_DRA}"
@@ -129,10 +133,8 @@ def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
     columns = np.flatnonzero(request).tolist()
-    capacity = session.fit(ask, tasks).capacity[suits]
     tied = session.room.affinity.barred(tasks.pod_set.shape)
-    if tied is not None:
-        capacity = np.where(tied[0][suits] > 0, 0, capacity)
+    capacity = _capacity(session, ask, tasks)[suits]
     free = session.room.free(ALL if len(suits) == len(codes) else suits)
     # Behind all those that fit: a node lacks something for the next task even if it has taken
     # some.
@@ -155,6 +157,13 @@ def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
         if (count := int(np.count_nonzero(marks)))
     }
     return Obstacles(lacking, barred)
+
+
+def _capacity(session: Session, ask: Ask, tasks: PodSetState) -> IntArray:
+    """Return (N,) how many of the tasks fit where other pods and volumes allow the next one."""
+    capacity = session.fit(ask, tasks).capacity
+    tied = session.room.affinity.barred(tasks.pod_set.shape)
+    return capacity if tied is None else np.where(tied[0] > 0, 0, capacity)
 
 
 def _count(counts: dict[str, int], text: str, more: int) -> None:
@@ -355,15 +364,13 @@ def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
 
 
 def _summary(
-    session: Session, ask: Ask, tasks: PodSetState, count: int, reason: Reason, found: Obstacles
+    session: Session, tasks: PodSetState, count: int, reason: Reason, found: Obstacles
 ) -> str:
     if reason is Reason.NO_MATCHING_NODE or not found.lacking:
         texts = sorted(found.texts.items(), key=lambda item: (-item[1], item[0]))
         short = [f"{nodes} {text}" for text, nodes in texts[:2]]
         unknown = _unknown_labels(session, tasks) if reason is Reason.NO_MATCHING_NODE else ""
         return "; ".join(filter(None, (*short, unknown))) or "there are no nodes"
-    if reason.ever_possible:
-        return _members_that_fit(session, ask, tasks, count, found)
     empty = session.snapshot.nodes.allocatable[session.barred(tasks.pod_set.shape)[0] == 0]
     request, single = tasks.shape.request, reason is Reason.NO_NODE_LARGE_ENOUGH
     wanted = request if single else count * request
@@ -405,11 +412,13 @@ def _values(session: Session, label: str) -> Sequence[str]:
     return cached(session.caches.label_values, label, values)
 
 
-def _missing_for(session: Session, ask: Ask, tasks: PodSetState, count: int, resource: str) -> int:
+def _missing_for(
+    session: Session, tasks: PodSetState, capacity: IntArray, count: int, resource: str
+) -> int:
     """Return how much of the resource must become free for so many more of the tasks."""
     suits = np.flatnonzero(session.barred(tasks.pod_set.shape)[0] == 0)
     column, request = session.snapshot.resources.index(resource), tasks.shape.request
-    fitting = session.fit(ask, tasks).capacity[suits]
+    fitting = capacity[suits]
     larger = slots(session.snapshot.nodes.allocatable[suits], request) > fitting
     each = int(request[column])
     free = np.maximum(session.room.free(suits)[:, column], 0)
@@ -419,14 +428,18 @@ def _missing_for(session: Session, ask: Ask, tasks: PodSetState, count: int, res
 
 
 def _members_that_fit(
-    session: Session, ask: Ask, tasks: PodSetState, count: int, found: Obstacles
+    session: Session,
+    gang: GangState,
+    tasks: PodSetState,
+    count: int,
+    missing: int,
+    found: Obstacles,
 ) -> str:
     """Return how many of the tasks fit, and which nodes would hold the rest."""
     role = tasks.pod_set.role or "pod"
     roles = role if count == 1 or role.endswith("s") else f"{role}s"
-    fitting = min(int(session.fit(ask, tasks).capacity.sum()), count)
+    fitting = count - missing
     fits = f"{fitting} of {count} {roles} {'fits' if fitting == 1 or count == 1 else 'fit'}"
-    missing = count - fitting
     if not missing:
         return f"{fits}, but not together with the other pods of the gang"
     suits = session.barred(tasks.pod_set.shape)[0] == 0
@@ -438,9 +451,12 @@ def _members_that_fit(
         f"{amount(resource, most * _asked(session, tasks, resource))} free {resource}"
         for resource, _ in sorted(found.lacking.items(), key=_prominence, reverse=True)
     )
+    if any(term.link is Link.NEAR for term in tasks.shape.affinity):
+        # A new node has none of the pods that the affinity selects.
+        return f"{fits}; the next one needs {amounts} on a node that matches its pod affinity"
     needed = "is needed" if nodes == 1 else "are needed"
     # Another mix of roles may do with fewer nodes.
-    needed = "would hold the rest" if _has_other_mixes(ask.gang) else needed
+    needed = "would hold the rest" if _has_other_mixes(gang) else needed
     return f"{fits}; {nodes} more {'node' if nodes == 1 else 'nodes'} with {amounts} {needed}"
 
 
