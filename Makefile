@@ -169,12 +169,12 @@ imports: install
 	$(BIN)/lint-imports
 
 crds-fresh: install
-	$(BIN)/muster crds --check
+	$(BIN)/python tools/crdgen.py --check
 	$(BIN)/python tools/site/reference.py --check
 	$(BIN)/python tools/site/kinds.py --check
 
 crds: install ## write crds/, docs/reference.md, docs/reasons.md and lists of kinds in manifests/ from the models
-	$(BIN)/muster crds
+	$(BIN)/python tools/crdgen.py
 	$(BIN)/python tools/site/reference.py
 	$(BIN)/python tools/site/kinds.py
 

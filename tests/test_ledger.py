@@ -17,21 +17,21 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6441,
-    "api": 3929,
+    "api": 3394,
     "cluster": 6370,
-    "commands": 6173,
+    "commands": 6166,
     "controller": 4458,
     "dashboard": 624,
     "frameworks": 3081,
     "gang": 1528,
     "kube": 3645,
-    "local": 3694,
-    "muster": 1135,
+    "local": 3689,
+    "muster": 1144,
     "runtime": 2321,
     "scheduler": 11054,
     "store": 3314,
-    "tests": 70161,
-    "tools": 2668,
+    "tests": 70156,
+    "tools": 3273,
 }
 
 

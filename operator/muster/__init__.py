@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 def version() -> str:
     """Return the version that is installed; of a bare tree nobody knows it."""
@@ -13,3 +15,10 @@ def version() -> str:
         return metadata.version("muster")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def shipped(folder: str) -> Path | None:
+    """Find a folder of the repository, or its copy in an installed package."""
+    here = Path(__file__).resolve().parent
+    places = (here / "local" / Path(folder).name, here.parents[1] / folder)
+    return next((place for place in places if place.is_dir()), None)

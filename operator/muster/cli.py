@@ -393,7 +393,7 @@ def _crds(args: argparse.Namespace) -> int:
     crds = importlib.import_module("muster.api.crds")
     table = importlib.import_module("muster.frameworks").FRAMEWORKS
     stale = []
-    for name, text in crds.render(row.api for row in table.values()).items():
+    for name, text in crds.texts(row.api for row in table.values()).items():
         path: Path = args.folder / name
         if path.exists() and path.read_text() == text:
             continue

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.api import crds, status
+import crdgen
+from muster.api import status
 from muster.api.jobs import Kind
 from muster.api.schema import problems
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
@@ -31,13 +32,13 @@ ANNOTATION_LIMIT = 262_144
 @pytest.fixture(scope="module")
 def documents() -> dict[str, dict[str, Any]]:
     """Return the documents, made once."""
-    return crds.documents(KINDS.values())
+    return crdgen.documents(KINDS.values())
 
 
 @pytest.fixture(scope="module")
 def rendered() -> dict[str, str]:
     """Return the files, made once."""
-    return crds.render(KINDS.values())
+    return crdgen.render(KINDS.values())
 
 
 def versions(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -318,7 +319,7 @@ def on_nodes(where: str, operator: str, *values: str) -> dict[str, Any]:
 def test_a_template_may_ask_of_nodes_what_a_pod_may(spec: dict[str, Any]) -> None:
     """Numbers to compare with, names otherwise."""
     template = {"spec": {"containers": [{"name": "a"}], **spec}}
-    assert not list(problems(crds.kubernetes_schema("V1PodTemplateSpec"), template, "template"))
+    assert not list(problems(crdgen.kubernetes_schema("V1PodTemplateSpec"), template, "template"))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +374,7 @@ def test_a_template_is_refused_for_what_no_pod_may_have(spec: dict[str, Any], de
     template = {"spec": {"containers": [{"name": "a"}], **spec}}
     assert [
         p
-        for p in problems(crds.kubernetes_schema("V1PodTemplateSpec"), template, "template")
+        for p in problems(crdgen.kubernetes_schema("V1PodTemplateSpec"), template, "template")
         if detail in p.detail
     ]
 

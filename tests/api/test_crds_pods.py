@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from muster.api import crds
+import crdgen
 
 
 @pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
     """Return the schema, made once."""
-    return crds.kubernetes_schema("V1PodTemplateSpec")
+    return crdgen.kubernetes_schema("V1PodTemplateSpec")
 
 
 def at(schema: dict[str, Any], path: str) -> dict[str, Any]:
@@ -61,15 +61,15 @@ def test_a_list_has_its_keys(template: dict[str, Any], path: str, keys: list[str
             "spec.initContainers[].startupProbe.tcpSocket.port",
             {"x-kubernetes-int-or-string": True},
         ),
-        ("spec.containers[].resources.limits{}", crds.QUANTITY),
-        ("spec.containers[].resources.requests{}", crds.QUANTITY),
-        ("spec.overhead{}", crds.QUANTITY),
-        ("spec.volumes[].emptyDir.sizeLimit", crds.QUANTITY),
+        ("spec.containers[].resources.limits{}", crdgen.QUANTITY),
+        ("spec.containers[].resources.requests{}", crdgen.QUANTITY),
+        ("spec.overhead{}", crdgen.QUANTITY),
+        ("spec.volumes[].emptyDir.sizeLimit", crdgen.QUANTITY),
         (
             "spec.volumes[].ephemeral.volumeClaimTemplate.spec.resources.requests{}",
-            crds.QUANTITY,
+            crdgen.QUANTITY,
         ),
-        ("spec.containers[].env[].valueFrom.resourceFieldRef.divisor", crds.QUANTITY),
+        ("spec.containers[].env[].valueFrom.resourceFieldRef.divisor", crdgen.QUANTITY),
         ("metadata.labels{}", {"type": "string"}),
         ("metadata.creationTimestamp", {"type": "string", "format": "date-time"}),
     ],

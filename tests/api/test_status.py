@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.api import crds, edge, status
+import crdgen
+from muster.api import edge, status
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 
 times = st.integers(0, 4_000_000_000).map(float)
@@ -91,7 +92,7 @@ def garbled(schema):
     return anything
 
 
-@given(garbled(crds.job_status()))
+@given(garbled(crdgen.job_status()))
 def test_whatever_stands_there_is_read(document):
     """It never raises, and what is written of it is read as the same and stays as it is."""
     written = status.write(status.read(document))

@@ -16,8 +16,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+import crdgen
 from muster import cli
-from muster.api import crds, schema
+from muster.api import schema
 from muster.commands import render
 from muster.commands.convert import Conversion, command, convert, job, trainer
 from muster.frameworks import FRAMEWORKS, load
@@ -338,7 +339,7 @@ def trainer_schemas():
         if "of" in schema:
             labels = {"type": "object", "additionalProperties": {"type": "string"}}
             named = schema["of"]
-            return labels if named == "labels" else crds.kubernetes_schema(named)
+            return labels if named == "labels" else crdgen.kubernetes_schema(named)
         fields = {name: whole(inner) for name, inner in schema.get("properties", {}).items()}
         items = {"items": whole(schema["items"])} if "items" in schema else {}
         return {**schema, **({"properties": fields} if fields else {}), **items}

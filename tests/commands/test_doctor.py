@@ -128,7 +128,7 @@ class Server:
 @pytest.fixture
 def ask(monkeypatch):
     """Return a function that asks the doctor about a server; the answer is code and findings."""
-    monkeypatch.setattr(doctor.crds, "documents", lambda _kinds: {"tfjobs.yaml": CRD})
+    monkeypatch.setattr(doctor.crds, "documents", lambda _kinds: [CRD])
 
     def ask(server, *, as_json=True):
         connected(monkeypatch, server)

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from pydantic import Field
 
+import crdgen
 import muster
-from muster import cli, flags, frameworks, gang
+from muster import flags, frameworks, gang
 from muster.api import jobs
 from muster.api.jobs import Kind
 from muster.commands import render
@@ -101,9 +102,12 @@ class TestASeventhKind:
     """One module and one row make a kind: everything else follows from the table."""
 
     @pytest.fixture(autouse=True)
-    def _row(self, monkeypatch):
+    def _row(self, monkeypatch, tmp_path):
         table = MappingProxyType({**FRAMEWORKS, TOY.kind: TOY})
         monkeypatch.setattr(frameworks, "FRAMEWORKS", table)
+        monkeypatch.setattr(muster, "shipped", lambda _folder: tmp_path)
+        for name, text in crdgen.render([TOY.api]).items():
+            (tmp_path / name).write_text(text)
 
     @pytest.fixture
     def document(self):
@@ -118,7 +122,6 @@ class TestASeventhKind:
 
     def test_it_has_a_crd(self, tmp_path):
         """Its own spec and defaults, the status of all kinds."""
-        assert cli.main(["crds", "--folder", str(tmp_path)]) == 0
         text = (tmp_path / "kubeflow.org_toyjobs.yaml").read_text()
         v1, v1beta1 = yaml.load(text, yaml.CSafeLoader)["spec"]["versions"]
         assert (v1["name"], v1["storage"], v1beta1["name"]) == ("v1", True, "v1beta1")

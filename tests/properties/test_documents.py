@@ -20,9 +20,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import crdgen
 from muster import gang
 from muster.allocator.members import GangSettings
-from muster.api import crds, names, quantity
+from muster.api import names, quantity
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
@@ -309,7 +310,7 @@ def schema(kind):
         texts = {"type": "object", "additionalProperties": {"type": "string"}}
         return {"type": "object", "properties": {"data": texts, "binaryData": texts}}
     if kind in BUILT_IN:
-        return crds.kubernetes_schema(BUILT_IN[kind][1])
+        return crdgen.kubernetes_schema(BUILT_IN[kind][1])
     if kind == "PodGroup.open":
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     where = {

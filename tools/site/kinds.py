@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from muster.api import crds
+import crdgen
 from muster.frameworks import FRAMEWORKS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def state_metrics(text: str) -> str:
 def customization(text: str) -> str:
     """Return the kustomization of the CRDs with a line for each file."""
     head, _, _ = text.partition("resources:\n")
-    files = sorted(crds.render(row.api for row in FRAMEWORKS.values()))
+    files = sorted(crdgen.render(row.api for row in FRAMEWORKS.values()))
     return head + "resources:\n" + "".join(f"  - {name}\n" for name in files)
 
 

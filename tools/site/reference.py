@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from muster.api import crds, jobs
+import crdgen
+from muster.api import jobs
 from muster.api.reasons import Reason
 from muster.frameworks import FRAMEWORKS
 
@@ -54,15 +55,15 @@ TEMPLATES = {"template", "metrics", "namespaceSelector", "labelSelector"}
 
 def page() -> str:
     """Return the page."""
-    made = crds.documents(row.api for row in FRAMEWORKS.values())
+    made = crdgen.documents(row.api for row in FRAMEWORKS.values())
     roots = {document["spec"]["names"]["kind"]: document["spec"] for document in made.values()}
     examples = {each["kind"]: each for each in documents()}
-    parts = [HEAD, COMMON, ROLE, "", *table(fields(crds.schema(jobs.ReplicaSpec)))]
-    parts += ["", POLICY, "", *table(fields(crds.schema(jobs.RunPolicy)))]
+    parts = [HEAD, COMMON, ROLE, "", *table(fields(crdgen.schema(jobs.ReplicaSpec)))]
+    parts += ["", POLICY, "", *table(fields(crdgen.schema(jobs.RunPolicy)))]
     for kind, spec in roots.items():
         parts += section(kind, spec)
         parts += ["", "```yaml", yaml.safe_dump(examples[kind], sort_keys=False).rstrip(), "```"]
-    parts += [STATUS, *table(fields(crds.job_status()))]
+    parts += [STATUS, *table(fields(crdgen.job_status()))]
     return "\n".join(parts) + "\n"
 
 

@@ -329,3 +329,20 @@ def _bounded(value: Any) -> Any:
         if isinstance(item, dict | list) and depth >= MAX_DEPTH:
             raise ManifestError(DEEP)
     return value
+
+
+class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """YAML without anchors: every reader understands it. In C where there is one: it is long."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002, D102 -- PyYAML's
+        return True
+
+
+# Texts that Go reads as something else, and PyYAML does not: 1e-4 and y would be no texts any more
+# when kubectl has read them. What is added here is quoted.
+for _form, _first in (
+    (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    (r"[-+]?0[oO][0-7_]+$", "-+0"),
+    (r"[yYnN]$", "yYnN"),
+):
+    Plain.add_implicit_resolver("tag:yaml.org,2002:read-by-go", re.compile(_form), list(_first))

@@ -243,7 +243,7 @@ class _Reader:
             return name, differs(there, crd)
 
         wanted = crds.documents(row.api for row in self._settings.frameworks)
-        return dict(await asyncio.gather(*map(state, wanted.values())))
+        return dict(await asyncio.gather(*map(state, wanted)))
 
     async def _missing(self, operator: Deployment | None) -> tuple[access.Access, ...]:
         settings = self._settings

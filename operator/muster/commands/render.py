@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
         )
     if made:
-        output.write(yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99))
+        output.write(yaml.dump_all(made, Dumper=manifest.Plain, sort_keys=False, width=99))
     for warning in ignored:
         output.complain(warning, "warning: ")
     for problem in wrong:
@@ -98,17 +97,12 @@ def problems(
         served = (f"{names.GROUP}/{served}" for served in framework.api.versions)
         yield Problem("apiVersion", schema.unsupported(document.get("apiVersion"), served))
         return
-    spec = _schema(framework.kind, version)
+    spec = crds.job_spec(framework.api, version)
     found = tuple(schema.problems(spec, mapping(document.get("spec")), "spec"))
     seen = {problem.path for problem in found}
     yield from found
     job = load(framework, document, domain, max_replicas=max_replicas)
     yield from (problem for problem in job.problems if problem.path not in seen)
-
-
-@cache
-def _schema(kind: str, version: str) -> Json:
-    return crds.job_spec(frameworks.FRAMEWORKS[kind].api, version)
 
 
 def objects(

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 import yaml
 
-from muster.api import crds
+from muster.api import manifest
 from muster.commands.output import json_text, plain
 
 TEXT, WIDE, JSON, YAML = FORMATS = ("text", "wide", "json", "yaml")
@@ -46,7 +46,7 @@ def data(value: object, output: str) -> str:
     """Return a value as JSON or YAML."""
     if output == YAML:
         # All but ASCII is escaped: YAML has no other way to escape what must not be printed.
-        return yaml.dump(value, Dumper=crds.Plain, sort_keys=False, width=99)
+        return yaml.dump(value, Dumper=manifest.Plain, sort_keys=False, width=99)
     return json_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import muster
 from muster.local import downloads, handle, layout, options
 from muster.local.progress import progress
 
@@ -318,7 +319,7 @@ def _go_wanted(what: Build) -> str:
 
 
 def _module(what: Build) -> Path:
-    found = layout.shipped(f"tools/{what.module}")
+    found = muster.shipped(f"tools/{what.module}")
     if found is None:
         raise BuildError(f"the sources of {what.title} are missing from this installation")
     return found

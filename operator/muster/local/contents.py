@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import muster
 from muster.api import edge, manifest
 from muster.api.model import Json
 from muster.kube import client
@@ -25,7 +26,7 @@ from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.informer import listed
-from muster.local import kubeconfig, layout, nodes
+from muster.local import kubeconfig, nodes
 from muster.local.handle import (
     MANAGER,
     ApiError,
@@ -112,7 +113,7 @@ async def install_crds(
     kube: Kube,
 ) -> None:
     """Install the CRDs and wait until they are served; the parameters are those of `install`."""
-    folder = options.crds or layout.shipped("crds")
+    folder = options.crds or muster.shipped("crds")
     files = sorted(folder.glob("*.yaml")) if folder else []
     crds = [doc for path in files for doc in manifest.documents(path.read_bytes())]
     kept = options.mark or options.data

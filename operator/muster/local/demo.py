@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import muster
 from muster.api import manifest
 from muster.api.names import JobState
 from muster.kube import loops
@@ -24,7 +25,6 @@ from muster.local import (
     binaries,
     cluster,
     history,
-    layout,
     options,
     processes,
     runner,
@@ -149,7 +149,7 @@ async def _apply(show: Show, examples: Path, files: Sequence[str]) -> None:
 
 
 def _shipped(folder: str) -> Path:
-    found = layout.shipped(folder)
+    found = muster.shipped(folder)
     if found is None:
         raise ShowError(
             f"the folder {folder} of Muster's repository is missing from this installation: "

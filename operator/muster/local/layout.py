@@ -26,13 +26,6 @@ def cache_root() -> Path:
     return Path(base) / "muster" / "controlplane"
 
 
-def shipped(folder: str) -> Path | None:
-    """Find a folder of the repository, or its copy in an installed package."""
-    here = Path(__file__).resolve()
-    places = (here.parent / Path(folder).name, here.parents[3] / folder)
-    return next((place for place in places if place.is_dir()), None)
-
-
 class Layout:
     """The files of one cluster; nothing is made yet."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import yaml
 
-from muster.api import crds
+from muster.api import manifest
 from muster.api.edge import mapping, text
 from muster.api.model import Json
 from muster.commands import output, render
@@ -37,7 +37,7 @@ def run(files: Sequence[str], to: str, style: str, *, strict: bool) -> int:
 def written(documents: Sequence[Json], style: str) -> str:
     """Return documents as YAML, or as JSON that kubectl reads."""
     if style == "yaml":
-        return yaml.dump_all(documents, Dumper=crds.Plain, sort_keys=False, width=99)
+        return yaml.dump_all(documents, Dumper=manifest.Plain, sort_keys=False, width=99)
     listed = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
     return f"{json.dumps(documents[0] if len(documents) == 1 else listed, indent=2)}\n"
 

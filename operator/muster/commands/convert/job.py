@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any, Final
 
-from muster.api import crds, jobs, names
+from muster.api import crds, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 from muster.commands.convert.fields import Fields, without_nothing
@@ -27,10 +26,10 @@ def rules_of(kind: str) -> Framework:
     return FRAMEWORKS[kind].of_version(f"{names.GROUP}/{V2BETA1}")
 
 
-@cache
-def schema_of(model: type[jobs.Model]) -> Json:
-    """Return the schema of a part of a job."""
-    return crds.schema(model)
+def fields_of(framework: Framework) -> Json:
+    """Return the schema of each field of the spec of a job of v1."""
+    fields: Json = crds.job_spec(framework.api, framework.api.versions[0])["properties"]
+    return fields
 
 
 def metadata(source: Fields) -> Json:
@@ -51,7 +50,8 @@ def template(source: Fields, framework: Framework, was: str = "") -> Json:
     `was` is the name that it has by convention elsewhere; another one is lost.
     """
     path = source.at("template")
-    known = schema_of(jobs.ReplicaSpec)["properties"]["template"]
+    roles = fields_of(framework)[framework.spec_field]["additionalProperties"]
+    known = roles["properties"]["template"]
     found: Json = source.pruned("template", known) or {}
     wanted, containers = framework.pods.container, containers_of(found)
     if wanted and containers and all(c.get("name") != wanted for c in containers):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from muster.api import jobs
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.commands.convert import job
@@ -60,8 +59,8 @@ def mapped(
 
     def read(source: Fields) -> Json | None:
         meta, spec = job.metadata(source), source.open("spec")
-        policy = _run_policy(spec, framework.api.defaults.get(version, {}))
-        known = job.schema_of(framework.api.spec)["properties"]
+        policy = _run_policy(spec, framework, framework.api.defaults.get(version, {}))
+        known = job.fields_of(framework)
         options = {
             name: spec.pruned(name, known[name])
             for name in known
@@ -73,9 +72,9 @@ def mapped(
     return read
 
 
-def _run_policy(spec: Fields, defaults: Mapping[str, object]) -> Json:
+def _run_policy(spec: Fields, framework: Framework, defaults: Mapping[str, object]) -> Json:
     """Take the run policy, with the fields of it that stand at the top."""
-    known = job.schema_of(jobs.RunPolicy)
+    known = job.fields_of(framework)["runPolicy"]
     said = {name: spec.take(name, object) for name in FLAT}
     written: Json = {}
     for name in ("RunPolicy", "runPolicy"):  # the first is Go's name of a field without a tag
@@ -181,7 +180,7 @@ def one_template(source: Fields) -> Json | None:
         "slotsPerWorker": slots or units or _limit(worker, resource),
         "mainContainer": spec.take("mainContainer", str),
     }
-    return job.assemble(framework, meta, _run_policy(spec, {}), options, roles)
+    return job.assemble(framework, meta, _run_policy(spec, framework, {}), options, roles)
 
 
 def _workers(spec: Fields) -> tuple[int | None, int | None]:
