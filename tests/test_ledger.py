@@ -17,12 +17,12 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6441,
-    "api": 3394,
+    "api": 3161,
     "cluster": 6370,
     "commands": 6166,
     "controller": 4458,
     "dashboard": 624,
-    "frameworks": 3081,
+    "frameworks": 3075,
     "gang": 1528,
     "kube": 3645,
     "local": 3689,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11054,
     "store": 3314,
-    "tests": 70156,
-    "tools": 3273,
+    "tests": 70159,
+    "tools": 3520,
 }
 
 

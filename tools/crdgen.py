@@ -16,16 +16,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import yaml
 from kubernetes.client import models
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
+from crdmodels import KUBERNETES, SPECS, PodGroupSpec, PodGroupStatus, QueueSpec, QueueStatus
 from muster.api import jobs, names, quantity, status
-from muster.api.jobs import Amount, Count, Kind, LabelSelector, LongCount, Model, Quantity, Rule
+from muster.api.jobs import Kind, Rule
 from muster.api.manifest import Plain
 from muster.api.model import Json
 from muster.frameworks import FRAMEWORKS
@@ -142,170 +142,6 @@ def _field(name: str, type_: str) -> Json:
         made["properties"]["operator"] = {"type": "string", "enum": ["In", "NotIn"]}
         return made
     return {**made, "anyOf": _COMPARED}
-
-
-class PodGroupSpec(Model):
-    """Pods that start together or not at all."""
-
-    min_member: Count | None = Field(None, description="Pods that must start together.")
-    queue: str | None = Field(
-        None,
-        max_length=253,
-        description="Queue the group waits in; default: default.",
-        json_schema_extra=jobs.QUEUE_NAME,
-    )
-    priority_class_name: str | None = None
-    min_resources: dict[str, Amount] | None = Field(
-        None, description="What must be free before the group starts."
-    )
-    schedule_timeout_seconds: Count | None = Field(
-        None,
-        description="How long places are held for a group that does not become whole.",
-    )
-    estimated_seconds: Count | None = Field(
-        None, description="How long the group is expected to run; lets others plan around it."
-    )
-    member_hold_seconds: Count | None = Field(
-        None, description="How long the place of a lost member is kept for its successor."
-    )
-    on_hold_expired: Literal["keep", "release", "restart"] | None = Field(
-        None,
-        description="What happens to the running pods of the group when a lost member was not "
-        "replaced within the member hold.",
-    )
-
-
-class PodGroupCondition(Model):
-    """Something that is or is not so about the group, since when and why."""
-
-    type: str | None = None
-    status: str | None = None
-    transition_id: str | None = Field(None, alias="transitionID")
-    last_transition_time: datetime | None = None
-    reason: str | None = None
-    message: str | None = None
-
-
-class PodGroupStatus(Model):
-    """Where the group stands."""
-
-    phase: str | None = Field(None, description="Pending, Running or Unknown.")
-    conditions: list[PodGroupCondition] | None = None
-    running: Count | None = None
-    succeeded: Count | None = None
-    failed: Count | None = None
-
-
-class ReservationLimits(Model):
-    """The most that is kept free in the queue for waiting gangs of one namespace."""
-
-    resources: dict[str, Amount] | None = Field(
-        None, description="For a gang that lacks more than that no nodes are kept free."
-    )
-    max_seconds: Count | None = Field(
-        None,
-        ge=1,
-        description="For how long from the first reservation of a namespace; for as long after "
-        "that, nodes are not kept free for its gangs.",
-    )
-
-
-ClassNames = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=253)]],
-    Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
-]
-
-
-class QueueShape(Model):
-    """Where a queue stands in the tree of queues, and what it has there."""
-
-    parent: str | None = Field(
-        None,
-        min_length=1,
-        max_length=253,
-        description="The queue of which it is a part; default: none, it is a part of the cluster.",
-    )
-    guarantee: dict[str, Amount] | None = Field(
-        None, description="What it is due before all others, as far as it asks for it."
-    )
-    deserved: dict[str, Amount] | None = Field(
-        None, description="What of its parent is its own; default: by weight."
-    )
-    borrowing_limit: dict[str, Amount] | None = Field(
-        None, description="How much more than its own it may hold; default: all that is free."
-    )
-    lending_limit: dict[str, Amount] | None = Field(
-        None, description="How much of its own others may hold; default: all that it does not use."
-    )
-
-
-class QueueSpec(QueueShape):
-    """A share of the cluster, or of another queue."""
-
-    weight: Count | None = Field(
-        None, description="Share in proportion to the other queues; less than 1 counts as 1."
-    )
-    capability: dict[str, Amount] | None = Field(
-        None, description="What the queue may never exceed."
-    )
-    namespace_selector: LabelSelector | None = Field(
-        None,
-        description="Whose gangs it lets in, by the labels of their namespaces; default: all.",
-    )
-    reservation_limits: ReservationLimits | None = Field(
-        None, description="The most that is kept free for waiting gangs of one namespace."
-    )
-    state: Literal["Open", "Closed", "Draining"] | None = Field(
-        None,
-        description="Closed: nothing new is admitted. Draining: nor is anything of it evicted.",
-    )
-    min_runtime_seconds: Count | None = Field(
-        None, description="How long a gang runs before it may be evicted; default: 0."
-    )
-    priority_class_names: ClassNames | None = Field(
-        None, description="The PriorityClasses of the gangs that it lets in; default: all."
-    )
-    reclaimable: bool | None = Field(
-        None,
-        description="Other queues get back what it holds above its due; default: true.",
-    )
-
-
-class QueueUsage(Model):
-    """What a queue used over time, its last start, and the gang at its head."""
-
-    seconds: LongCount | None = Field(
-        None, description="Of the whole cluster; half of them are forgotten in each half-life."
-    )
-    at: datetime | None = Field(None, description="When that was so.")
-    last_start: datetime | None = Field(None, description="When a gang of the queue last started.")
-    head: str | None = Field(None, description="The uid of the first gang that waits.")
-    head_since: datetime | None = Field(None, description="Since when that gang is the first.")
-
-
-class QueueStatus(Model):
-    """What the queue holds and is due, and its groups, counted by phase; all with its parts."""
-
-    problem: str | None = Field(
-        None,
-        description="Why an amount of its spec, or its place in the tree, does not apply.",
-    )
-    shape: QueueShape | None = Field(
-        None, description="The last that its spec said of the tree and that could be had."
-    )
-    allocated: dict[str, Quantity] | None = Field(None, description="What its pods hold.")
-    deserved: dict[str, Quantity] | None = Field(
-        None, description="What it is due of the cluster, by weight, up to what it asks for."
-    )
-
-    usage: QueueUsage | None = None
-    reservations: dict[str, datetime] | None = Field(
-        None,
-        description="When the first of the reservations that are limited began, by namespace.",
-    )
-    unknown: Count | None = None
-    pending: Count | None = None
-    running: Count | None = None
 
 
 HEADER: Final = "# SPDX-License-Identifier: Apache-2.0\n# Generated by make crds; do not edit.\n"
@@ -467,7 +303,7 @@ def _root(spec: Json, state: Json) -> Json:
 
 def job_spec(kind: Kind, version: str) -> Json:
     """Return the schema of a kind's spec, with its rules and the defaults of that version."""
-    spec = schema(kind.spec)
+    spec = schema(SPECS[kind.name])
     fields = spec["properties"]
     policy = fields["runPolicy"]["properties"]
     policy["managedBy"]["enum"] = list(kind.managers)
@@ -565,8 +401,8 @@ def _resolved(made: Json) -> Json:
 
 def _structural(node: Json, definitions: Mapping[str, Json]) -> Json:
     """Resolve references, drop nulls, titles and null defaults; put Kubernetes' own in place."""
-    if jobs.KUBERNETES in node:
-        return kubernetes_schema(node[jobs.KUBERNETES])
+    if KUBERNETES in node:
+        return kubernetes_schema(node[KUBERNETES])
     if "$ref" in node:
         node = definitions[node["$ref"].rsplit("/", 1)[1]] | _without(node, "$ref")
     if "anyOf" in node:

@@ -12,9 +12,9 @@ import yaml
 from pydantic import Field
 
 import crdgen
+import crdmodels
 import muster
 from muster import flags, frameworks, gang
-from muster.api import jobs
 from muster.api.jobs import Kind
 from muster.commands import render
 from muster.frameworks import FRAMEWORKS, Framework, load, master_worker, of
@@ -32,14 +32,16 @@ def test_a_kind_is_consistent(row):
     assert FRAMEWORKS[kind.name] is row
     assert kind.plural == f"{kind.name.lower()}s"
     assert set(kind.single) <= set(kind.types)
-    assert kind.spec_field in {field.alias for field in kind.spec.model_fields.values()}
+    assert kind.spec_field in {
+        field.alias for field in crdmodels.SPECS[kind.name].model_fields.values()
+    }
 
 
 @EACH
 def test_old_fields_and_defaults_are_of_fields_that_exist(row):
     """Old fields are declared at the top of the spec and in the run policy."""
-    policy = {field.alias for field in jobs.RunPolicy.model_fields.values()}
-    top = {field.alias for field in row.api.spec.model_fields.values()}
+    policy = {field.alias for field in crdmodels.RunPolicy.model_fields.values()}
+    top = {field.alias for field in crdmodels.SPECS[row.kind].model_fields.values()}
     assert set(row.api.old_policy) <= top & policy
     assert set(row.api.defaults) <= set(row.api.versions)
     assert all(set(fields) <= top for fields in row.api.defaults.values())
@@ -49,7 +51,7 @@ def test_old_fields_and_defaults_are_of_fields_that_exist(row):
 def test_rules_and_roles_are_of_fields_and_roles_that_exist(row):
     """So that the API server takes the CRD, and scaling finds its role."""
     kind = row.api
-    fields = {field.alias for field in kind.spec.model_fields.values()}
+    fields = {field.alias for field in crdmodels.SPECS[kind.name].model_fields.values()}
     assert {rule.at for rule in kind.rules} <= {"", *fields}
     assert kind.scaled in ("", *kind.types)
     assert all(set(own.managers) <= set(kind.managers) for own in (row, *row.variants))
@@ -68,10 +70,10 @@ def test_nobody_else_lists_kinds():
     assert spelt == set()
 
 
-class ToyJobSpec(jobs.JobSpec):
+class ToyJobSpec(crdmodels.JobSpec):
     """A job of toys."""
 
-    toy_replica_specs: dict[str, jobs.ReplicaSpec] = Field(max_length=16)
+    toy_replica_specs: dict[str, crdmodels.ReplicaSpec] = Field(max_length=16)
     colour: str | None = None
 
 
@@ -79,7 +81,6 @@ TOY = Framework(
     api=Kind(
         name="ToyJob",
         plural="toyjobs",
-        spec=ToyJobSpec,
         spec_field="toyReplicaSpecs",
         types=("Player",),
         versions=("v1", "v1beta1"),
@@ -105,6 +106,8 @@ class TestASeventhKind:
     def _row(self, monkeypatch, tmp_path):
         table = MappingProxyType({**FRAMEWORKS, TOY.kind: TOY})
         monkeypatch.setattr(frameworks, "FRAMEWORKS", table)
+        specs = {**crdmodels.SPECS, TOY.kind: ToyJobSpec}
+        monkeypatch.setattr(crdgen, "SPECS", specs)
         monkeypatch.setattr(muster, "shipped", lambda _folder: tmp_path)
         for name, text in crdgen.render([TOY.api]).items():
             (tmp_path / name).write_text(text)

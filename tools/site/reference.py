@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 import crdgen
-from muster.api import jobs
+import crdmodels
 from muster.api.reasons import Reason
 from muster.frameworks import FRAMEWORKS
 
@@ -58,8 +58,8 @@ def page() -> str:
     made = crdgen.documents(row.api for row in FRAMEWORKS.values())
     roots = {document["spec"]["names"]["kind"]: document["spec"] for document in made.values()}
     examples = {each["kind"]: each for each in documents()}
-    parts = [HEAD, COMMON, ROLE, "", *table(fields(crdgen.schema(jobs.ReplicaSpec)))]
-    parts += ["", POLICY, "", *table(fields(crdgen.schema(jobs.RunPolicy)))]
+    parts = [HEAD, COMMON, ROLE, "", *table(fields(crdgen.schema(crdmodels.ReplicaSpec)))]
+    parts += ["", POLICY, "", *table(fields(crdgen.schema(crdmodels.RunPolicy)))]
     for kind, spec in roots.items():
         parts += section(kind, spec)
         parts += ["", "```yaml", yaml.safe_dump(examples[kind], sort_keys=False).rstrip(), "```"]

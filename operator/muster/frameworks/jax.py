@@ -31,7 +31,6 @@ JAX: Final = base.Framework(
         name="JAXJob",
         plural="jaxjobs",
         short="jaxj",
-        spec=jobs.JAXJobSpec,
         spec_field="jaxReplicaSpecs",
         types=(master_worker.WORKER,),
         rules=(base.at_least_one(master_worker.WORKER, "jaxReplicaSpecs"),),

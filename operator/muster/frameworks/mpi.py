@@ -77,7 +77,6 @@ KIND: Final = Kind(
     name="MPIJob",
     plural="mpijobs",
     short="mpij",
-    spec=jobs.MPIJobSpec,
     spec_field="mpiReplicaSpecs",
     types=TYPES,
     versions=(V1, V2BETA1),

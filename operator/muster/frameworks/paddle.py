@@ -60,7 +60,6 @@ PADDLE: Final = base.Framework(
         name="PaddleJob",
         plural="paddlejobs",
         short="pdj",
-        spec=jobs.PaddleJobSpec,
         spec_field="paddleReplicaSpecs",
         types=(MASTER, WORKER),
         rules=(

@@ -212,7 +212,6 @@ PYTORCH: Final = base.Framework(
         name="PyTorchJob",
         plural="pytorchjobs",
         short="ptj",
-        spec=jobs.PyTorchJobSpec,
         spec_field="pytorchReplicaSpecs",
         types=(MASTER, WORKER),
         single=(MASTER,),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final
 
-from muster.api import jobs, names
+from muster.api import names
 from muster.api.jobs import Kind
 from muster.api.model import SHARED_ABOVE, Job, Json, PodView, Problem, Replica
 from muster.frameworks import base, master_worker
@@ -184,7 +184,6 @@ TENSORFLOW: Final = base.Framework(
         name="TFJob",
         plural="tfjobs",
         short="tfj",
-        spec=jobs.TFJobSpec,
         spec_field="tfReplicaSpecs",
         types=("Chief", "Master", "PS", "Worker", "Evaluator"),
         versions=("v1", *_OLD_VERSIONS),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from muster.api import jobs, names
+from muster.api import names
 from muster.api.jobs import Kind, Rule
 from muster.api.model import SHARED_ABOVE, Job, Json, Problem, Replica
 from muster.frameworks import base, master_worker
@@ -84,7 +84,6 @@ XGBOOST: Final = base.Framework(
         name="XGBoostJob",
         plural="xgboostjobs",
         short="xgbj",
-        spec=jobs.XGBoostJobSpec,
         spec_field="xgbReplicaSpecs",
         types=(MASTER, WORKER),
         single=(MASTER,),
