@@ -126,9 +126,9 @@ def test_what_is_missing_is_one_line():
         Access("nodes", "", "watch"),
         Access("podgroups.scheduling.incubator.k8s.io", "team", "create"),
     )
-    assert access.sentence(missing, "embedded") == (
+    assert access.lacking(missing, "overlays/embedded") == (
         "this account may not list, watch nodes; create "
         "podgroups.scheduling.incubator.k8s.io in namespace team; the roles of "
         "manifests/overlays/embedded grant what is needed"
     )
-    assert access.sentence((), "embedded") == ""
+    assert access.lacking((), "overlays/embedded") == ""

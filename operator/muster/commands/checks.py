@@ -17,7 +17,7 @@ from muster.api import edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView
-from muster.kube.access import Access, lacking
+from muster.kube.access import Access, described
 from muster.settings import Settings
 
 DEPLOYMENT: Final = {
@@ -357,8 +357,7 @@ def _permissions(facts: Facts) -> Findings:
 
 
 def _named(missing: Iterable[Access]) -> str:
-    told = lacking(missing, "").partition("; the roles of")[0]
-    return shortened(told.removeprefix("this account may not "))
+    return shortened(described(missing))
 
 
 LONGEST: Final = 160

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import aiohttp
@@ -80,36 +80,32 @@ class Access:
 
 def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> list[Access]:
     """Return the single questions that permissions come to."""
-    return [a for p in permissions for a in accesses_of(p, ("",) if p.everywhere else namespaces)]
+    found = []
+    for permission in permissions:
+        plural, slash, subresource = permission.resource.partition("/")
+        group = f".{permission.group}" if permission.group else ""
+        resource = f"{plural}{group}{slash}{subresource}"
+        for namespace in (() if permission.everywhere else namespaces) or ("",):
+            found += [Access(resource, namespace, verb) for verb in permission.verbs]
+    return found
 
 
-def accesses_of(permission: Permission, namespaces: Sequence[str]) -> Iterator[Access]:
-    """Yield the single questions that one permission comes to."""
-    plural, slash, subresource = permission.resource.partition("/")
-    group = f".{permission.group}" if permission.group else ""
-    resource = f"{plural}{group}{slash}{subresource}"
-    for namespace in namespaces or ("",):
-        for verb in permission.verbs:
-            yield Access(resource, namespace, verb)
-
-
-def sentence(missing: Iterable[Access], overlay: str) -> str:
-    """Return in one line what is missing and which overlay grants it; empty if nothing is."""
-    return lacking(missing, f"manifests/overlays/{overlay}")
-
-
-def lacking(missing: Iterable[Access], folder: str) -> str:
-    """Return in one line what is missing; the roles in `folder` grant it."""
+def described(missing: Iterable[Access]) -> str:
+    """Return in one line what is missing; empty if nothing is."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for access in missing:
         verbs.setdefault((access.resource, access.namespace), []).append(access.verb)
-    if not verbs:
-        return ""
-    parts = (
-        f"{', '.join(listed)} {resource}" + (f" in namespace {namespace}" if namespace else "")
-        for (resource, namespace), listed in verbs.items()
+    return "; ".join(
+        f"{', '.join(named)} {resource}" + (f" in namespace {namespace}" if namespace else "")
+        for (resource, namespace), named in verbs.items()
     )
-    return f"this account may not {'; '.join(parts)}; the roles of {folder} grant what is needed"
+
+
+def lacking(missing: Iterable[Access], folder: str) -> str:
+    """Return in one line what is missing; the roles in that folder of manifests grant it."""
+    if not (found := described(missing)):
+        return ""
+    return f"this account may not {found}; the roles of manifests/{folder} grant what is needed"
 
 
 async def missing(
@@ -159,7 +155,7 @@ async def wait(
     while left:
         try:
             left = await missing(kube, left)
-            problem = sentence(left, overlay)
+            problem = lacking(left, f"overlays/{overlay}")
         except ApiError as error:
             # Whoever may not even ask learns nothing by waiting: what is not permitted is refused
             # when it is tried.

@@ -35,7 +35,7 @@ _Token = tuple[str, str, str]
 """Of what is to be recorded once: uid of the object, reason, and digest of the words."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Event:
     """What is told of an object; thousands may wait, of each of which a document is far larger."""
 
@@ -46,7 +46,11 @@ class _Event:
     reason: str
     message: str
     source: str
+    token: _Token | None
+    """None: it is recorded each time."""
     stamp: str
+    count: int = 1
+    """How often it has happened since it was written last."""
 
     def known_as(self, token: str) -> str:
         """Return its name, by which it is known as the same again."""
@@ -55,7 +59,7 @@ class _Event:
         # Together less than the 253 characters that a name may have.
         return f"{self.involved['name'][:200]}.{digest}"
 
-    def document(self, name: str, count: int) -> Json:
+    def document(self, name: str) -> Json:
         """Return it as it is written."""
         return {
             "apiVersion": "v1",
@@ -69,18 +73,8 @@ class _Event:
             "reportingComponent": self.source,
             "firstTimestamp": self.stamp,
             "lastTimestamp": self.stamp,
-            "count": count,
+            "count": self.count,
         }
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """An event that is to be written, and how often it has happened since it was written last."""
-
-    event: _Event
-    token: _Token | None
-    """None: it is recorded each time."""
-    count: int = 1
 
 
 class EventRecorder:
@@ -97,7 +91,7 @@ class EventRecorder:
         self._queue: FairQueue[str] = FairQueue()
         """Names, of namespaces that take turns; those that wait are counted in `_news`."""
         self._news = asyncio.Semaphore(0)
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _Event] = {}
         """By name, each of which is in the queue, or will be when its last write has ended."""
         self._under_way: set[str] = set()
         """Names of those that are being written: each write counts on from the one before."""
@@ -132,18 +126,19 @@ class EventRecorder:
             if time.monotonic() < self._quiet_until.get(token, 0.0):
                 return False
         self._keep_quiet(token, MEMORY_SECONDS)
-        event = _event(about, kind, reason, message, source)
+        stamp, told = edge.format_time(time.time()), message[:LONGEST_MESSAGE]
+        event = _Event(_involved(about), kind, reason, told, source, token, stamp)
         name = event.known_as(of or message)
         if (waiting := self._waiting.get(name)) is not None:
             # Its name, and with it what may differ by no more than the words, is the same.
-            waiting.event = event
-            waiting.count += 1
+            event.token, event.count = waiting.token, waiting.count + 1
+            self._waiting[name] = event
             return True
         behind = self._queue.waiting(event.involved["namespace"])
         if (spare and behind >= PLENTY) or behind >= BACKLOG:
             self._drop(token)
             return not spare
-        self._waiting[name] = _Waiting(event, token)
+        self._waiting[name] = event
         if name not in self._under_way:
             self._enqueue(event.involved["namespace"], name)
         return True
@@ -200,39 +195,38 @@ class EventRecorder:
         namespace, name = found
         self._queue.take(namespace)
         # Before it is written: what happens from here on waits for a write of its own.
-        waiting = self._waiting.pop(name)
+        event = self._waiting.pop(name)
         self._under_way.add(name)
         try:
-            await self._write(name, waiting)
+            await self._write(name, event)
         except NOT_WRITTEN as error:
-            self._drop(waiting.token)
+            self._drop(event.token)
             log.info("event not written: %s", error)
         except Exception:
-            self._drop(waiting.token)
+            self._drop(event.token)
             log.exception("event not written")
         self._under_way.remove(name)
         if name in self._waiting:
             self._enqueue(namespace, name)
 
-    async def _write(self, name: str, waiting: _Waiting) -> None:
-        path = EVENTS.path(waiting.event.involved["namespace"])
-        if name in self._written and await self._add(f"{path}/{name}", name, waiting):
+    async def _write(self, name: str, event: _Event) -> None:
+        path = EVENTS.path(event.involved["namespace"])
+        if name in self._written and await self._add(f"{path}/{name}", name, event):
             return
-        document = waiting.event.document(name, waiting.count)
         try:
-            stored = await self._kube.create(path, document, PriorityLevel.EVENT)
+            stored = await self._kube.create(path, event.document(name), PriorityLevel.EVENT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
             # A process before this one has recorded it, or the answer to an earlier try was lost.
-            if waiting.token is None and not error.unsure:
-                await self._add(f"{path}/{name}", name, waiting)
+            if event.token is None and not error.unsure:
+                await self._add(f"{path}/{name}", name, event)
         else:
             self._remember(name, stored)
 
-    async def _add(self, path: str, name: str, waiting: _Waiting) -> bool:
+    async def _add(self, path: str, name: str, event: _Event) -> bool:
         """Count in the event that is there; say whether it is."""
-        document = waiting.event.document(name, waiting.count)
+        document = event.document(name)
         last = {key: document[key] for key in ("lastTimestamp", "message")}
         known = self._written.get(name)
         if known is None:
@@ -242,7 +236,7 @@ class EventRecorder:
             found = await self._kube.apply(where, {**kind, **last}, PriorityLevel.EVENT)
             known = _counted(found)
         uid, count = known
-        body = {**last, "count": count + waiting.count}
+        body = {**last, "count": count + event.count}
         stored = await self._kube.patch(path, Exactly(uid), body, PriorityLevel.EVENT)
         if stored is None:
             # The server keeps events for an hour.
@@ -278,9 +272,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _event(about: Json, sort: str, reason: str, message: str, source: str) -> _Event:
+def _involved(about: Json) -> Mapping[str, str]:
     metadata = about["metadata"]
-    involved = {
+    return {
         "apiVersion": about["apiVersion"],
         "kind": about["kind"],
         "namespace": metadata.get("namespace", "default"),
@@ -288,5 +282,3 @@ def _event(about: Json, sort: str, reason: str, message: str, source: str) -> _E
         "uid": metadata.get("uid", ""),
         "resourceVersion": metadata.get("resourceVersion", ""),
     }
-    stamp = edge.format_time(time.time())
-    return _Event(involved, sort, reason, message[:LONGEST_MESSAGE], source, stamp)

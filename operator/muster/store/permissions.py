@@ -74,7 +74,7 @@ class Losses:
     @property
     def problem(self) -> str:
         """What is missing, in a sentence."""
-        return access.sentence(self.missing, self._overlay)
+        return access.lacking(self.missing, f"overlays/{self._overlay}")
 
     def blocks(self, namespace: str) -> str:
         """Return what is missing for the jobs of a namespace, in a sentence."""
@@ -85,7 +85,7 @@ class Losses:
             and it.resource in BLOCKING
             and it.namespace in ("", namespace)
         )
-        return access.sentence(found, self._overlay)
+        return access.lacking(found, f"overlays/{self._overlay}")
 
     async def run(self) -> None:
         """Ask when there is doubt, and again for as long as anything is missing, for ever."""
@@ -251,9 +251,7 @@ class Grants:
         except BROKEN as error:
             return [f"no answer from the API server: {type(error).__name__}: {error}"] * len(asked)
         return [
-            access.lacking(
-                [one for one in mine if one in missing], f"manifests/components/{each.component}"
-            )
+            access.lacking([one for one in mine if one in missing], f"components/{each.component}")
             for each, mine in zip(asked, wanted, strict=True)
         ]
 
