@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6441,
-    "api": 3161,
+    "api": 2998,
     "cluster": 6370,
     "commands": 6165,
     "controller": 4458,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11054,
     "store": 3312,
-    "tests": 70159,
-    "tools": 3520,
+    "tests": 70154,
+    "tools": 3491,
 }
 
 
