@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11054,
     "store": 3312,
-    "tests": 70154,
+    "tests": 70096,
     "tools": 3491,
 }
 

@@ -156,8 +156,9 @@ def test_a_group_is_not_waited_for_beyond_all_measure():
 
 def test_a_pod_group_that_says_nothing():
     """One pod at a time, the default queue, the highest priority of its pods."""
-    found = terms("PodGroup/team/g", ask(priority=5), ask(priority=7), group=make_group())
-    assert (found.asks.min_member, found.asks.queue, found.asks.priority) == (1, "default", 7)
+    pods, rules = (ask(priority=5), ask(priority=7)), replace(RULES, default_queue="pool")
+    found = terms("PodGroup/team/g", *pods, group=make_group(), rules=rules)
+    assert (found.asks.min_member, found.asks.queue, found.asks.priority) == (1, "pool", 7)
     assert found.asks.created == 9.0
     assert (found.timeout, found.hold, found.on_hold_expired) == (None, None, "")
     assert (

@@ -47,6 +47,13 @@ def decided(gangs, queues, *, spaces=None, cpus=4, used=0, source=None):
     return {decision.gang: decision for decision in found}
 
 
+def test_default_queue_needs_no_object_and_no_other_is_implied():
+    """The flag names the queue; its object wins, and `default` is then a queue like any other."""
+    rules, own = replace(RULES, default_queue="pool"), QueueInput("pool", weight=3)
+    assert rules.queues({}) == [QueueInput("pool")]
+    assert rules.queues({"pool": own, "team": QueueInput("team")}) == [own, QueueInput("team")]
+
+
 def test_capability_above_limit_saturates_and_is_reported():
     """A capability beyond 8 PiB becomes 8 PiB, and the queue records a message."""
     found = queue(capability={"memory": "16Pi", "cpu": "100"}, guarantee={"storage": "9Pi"})
