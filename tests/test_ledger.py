@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6441,
     "api": 2998,
     "cluster": 6370,
-    "commands": 6165,
+    "commands": 6116,
     "controller": 4458,
     "dashboard": 624,
     "frameworks": 3075,

@@ -26,7 +26,7 @@ from muster.api.status import Verdict as Reported
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import holdings, jobreport, live, published, queues, render, tables
+from muster.commands import jobreport, live, published, queues, render, tables, top
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing
 from muster.commands.output import json_text, plain
@@ -169,7 +169,7 @@ def key_of_pod(store: Store, what: Reference, namespace: str) -> str:
     if not what.kind or live.is_kind(what.kind, "Pod"):
         pod = store.children.pod(namespace, what.name)
         if pod is not None:
-            return holdings.holder(store, pod)
+            return top.holder(store, pod)
     for key in store.foreign if not what.kind or live.is_kind(what.kind, "Job") else ():
         for pod, _ in store.foreign.members(key):
             # Kubernetes up to 1.26 has the short label alone.
