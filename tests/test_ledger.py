@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3075,
     "gang": 1528,
     "kube": 3616,
-    "local": 3689,
+    "local": 3677,
     "muster": 1144,
     "runtime": 2321,
     "scheduler": 11054,
     "store": 3312,
-    "tests": 70096,
+    "tests": 70100,
     "tools": 3491,
 }
 

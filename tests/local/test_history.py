@@ -23,6 +23,7 @@ from support.builders import observations
 DOCUMENT = {
     "metadata": {
         "name": "mnist-worker-1",
+        "namespace": "default",
         "uid": "u7",
         "labels": {"training.kubeflow.org/job-name": "mnist"},
     },
@@ -35,7 +36,10 @@ DOCUMENT = {
     },
     "status": {
         "phase": "Failed",
-        "containerStatuses": [{"name": "sidecar"}, {"state": {"terminated": {"exitCode": 130}}}],
+        "containerStatuses": [
+            {"name": "sidecar"},
+            {"name": "tensorflow", "state": {"terminated": {"exitCode": 130}}},
+        ],
     },
 }
 

@@ -12,11 +12,10 @@ import time
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from muster import frameworks
-from muster.api import names, status
-from muster.api.edge import mapping, sequence
+from muster.api import names, podtemplate, status
 from muster.api.status import JobStatus
 from muster.kube.auth import connect
 from muster.kube.client import BROKEN, ApiError, Kube
@@ -24,11 +23,14 @@ from muster.kube.collection import Collection
 from muster.kube.informer import Informer
 from muster.kube.resources import PODS, Resource
 from muster.local.handle import Cluster, ClusterError
+from muster.store import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    Read = Callable[[float, Mapping[str, Any]], "Sight"]
+    from muster.api.model import Json
+
+    Read = Callable[[float, Json], "Sight"]
 
 GPU = "nvidia.com/gpu"
 ENDED = frozenset({names.JobState.SUCCEEDED, names.JobState.FAILED, names.JobState.INVALID})
@@ -93,7 +95,7 @@ class Life:
     state: str
 
 
-def job_sight(at: float, document: Mapping[str, Any]) -> JobSight:
+def job_sight(at: float, document: Json) -> JobSight:
     """Read a job's document."""
     specs = (value for key, value in document["spec"].items() if key.endswith("ReplicaSpecs"))
     pods = sum(role.get("replicas", 1) for spec in specs for role in spec.values())
@@ -101,18 +103,18 @@ def job_sight(at: float, document: Mapping[str, Any]) -> JobSight:
     return JobSight(at, document["metadata"]["name"], pods, seen)
 
 
-def pod_sight(at: float, document: Mapping[str, Any]) -> PodSight:
+def pod_sight(at: float, document: Json) -> PodSight:
     """Read a pod's document; `job` is empty for a pod of no job."""
-    meta, spec, state = document["metadata"], document["spec"], mapping(document.get("status"))
+    pod = parse.pod(document)
     return PodSight(
         at=at,
-        uid=meta["uid"],
-        name=meta["name"],
-        job=mapping(meta.get("labels")).get(names.JOB_NAME, ""),
-        node=spec.get("nodeName", ""),
-        phase=state.get("phase", ""),
-        gpus=sum(_gpus(container) for container in spec["containers"]),
-        exit_code=_exit_code(state),
+        uid=pod.uid,
+        name=pod.name,
+        job=pod.labels.get(names.JOB_NAME, ""),
+        node=pod.node,
+        phase=pod.phase,
+        gpus=podtemplate.requests(document["spec"]).get(GPU, 0) // 1000,
+        exit_code=next((end.exit_code for end in pod.ends if end.exit_code is not None), None),
     )
 
 
@@ -184,20 +186,6 @@ def _ended(stay: Stay, pod: PodSight) -> Stay:
     if pod.phase in _OVER:
         return replace(stay, end=pod.at, ending=pod.phase)
     return replace(stay, end=pod.at, ending="Deleted") if pod.gone else stay
-
-
-def _gpus(container: Mapping[str, Any]) -> int:
-    resources = mapping(container.get("resources"))
-    wanted = {**mapping(resources.get("limits")), **mapping(resources.get("requests"))}
-    return int(wanted.get(GPU, 0))
-
-
-def _exit_code(state: Mapping[str, Any]) -> int | None:
-    for container in sequence(state.get("containerStatuses")):
-        ended = mapping(mapping(container.get("state")).get("terminated"))
-        if "exitCode" in ended:
-            return int(ended["exitCode"])
-    return None
 
 
 class Watch:
