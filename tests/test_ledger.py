@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3677,
     "muster": 1144,
     "runtime": 2321,
-    "scheduler": 11054,
+    "scheduler": 11024,
     "store": 3312,
-    "tests": 70100,
+    "tests": 70097,
     "tools": 3491,
 }
 

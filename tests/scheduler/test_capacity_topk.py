@@ -55,8 +55,5 @@ def test_best_of_ranks_that_change(seed, kinds, data):
         if data.draw(st.booleans()):
             nodes = np.append(nodes, dice.integers(0, count, 50))
         rank[nodes] = dice.choice(values - data.draw(st.integers(0, 3)), len(nodes))
-        if data.draw(st.integers(0, 9)):
-            asked.change(nodes)
-        else:
+        if not data.draw(st.integers(0, 9)):
             rank[:] = dice.choice(values, count)
-            asked.renew()

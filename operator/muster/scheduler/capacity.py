@@ -42,67 +42,42 @@ FEW: Final = 256
 
 
 class TopK:
-    """Positions of the best ranks: what `best` gives, without looking at all of them.
+    """Positions of the best ranks: what `best` gives, without looking for the edge each time.
 
-    At hand are those that were best when they were last picked, and all that have changed since.
-    What is not at hand still ranks behind the last of those picked.
+    Where so many ranks as are wanted are not behind an edge, the best of them are the best of all,
+    wherever the edge is.
     """
 
     def __init__(self, rank: FloatArray) -> None:
         self._rank = rank
-        """(N,): the caller's, who reports every change."""
-        self._at_hand = np.zeros(len(rank), np.bool_)
-        # Invariant: all that is not at hand has a rank behind this one, as changes only ever add
-        # to what is at hand.
-        self._last: tuple[float, int] | None = None
-        """Rank and position of the last of those picked; None: they are to be picked anew."""
-
-    def change(self, nodes: IntArray) -> None:
-        """Take in that (M,) nodes have other ranks now."""
-        self._at_hand[nodes] = True
-
-    def renew(self) -> None:
-        """Take in that any node may have another rank now."""
-        self._last = None
+        """(N,): the caller's, who may change it."""
+        self._edge: tuple[float, int] = (np.inf, -1)
+        """Rank and position of the last that is not behind it."""
 
     def first(self, wanted: int) -> IntArray:
         """Return up to `wanted` positions, best rank first, equal ranks by position."""
-        # One argmax, or a partition of few nodes, costs less than the bookkeeping.
-        if wanted == 1 or 2 * max(POOL, wanted) > len(self._rank):
+        # One argmax, or a partition of few nodes, costs less.
+        count = max(POOL, 2 * wanted)
+        if wanted == 1 or 2 * count > len(self._rank):
             return best(self._rank, wanted)
-        last = self._last
-        found = self._ask(last, wanted) if last is not None else None
-        if found is None:
-            found = self._ask(self._pick(max(POOL, 2 * wanted)), wanted)
-        return best(self._rank, wanted) if found is None else found
-
-    def _ask(self, last: tuple[float, int], wanted: int) -> IntArray | None:
-        """Return the best of those at hand; None if others may be among them, or they are many."""
-        (nodes,) = self._at_hand.nonzero()
-        if len(nodes) > 4 * max(POOL, 2 * wanted):
-            return None
-        rank, (edge, position) = self._rank[nodes], last
-        # Those that were changed and have fallen behind the edge cannot be told from the ones that
-        # are not at hand.
-        ahead = (rank > edge) | ((rank == edge) & (nodes <= position))
-        nodes = nodes[ahead]
-        # With an edge of NOWHERE all that fit are at hand, so too few of them are all there are.
-        if len(nodes) < wanted and edge > NOWHERE:
-            return None
-        found: IntArray = nodes[best(rank[ahead], wanted)]
+        nodes = self._ahead()
+        few = len(nodes) < wanted and self._edge[0] > NOWHERE
+        if few or len(nodes) > 4 * count:
+            # A partition finds the count-th best in linear time; of those equal to it only the
+            # first by position belong to the best, as ties go by node name.
+            edge = float(np.partition(self._rank, -count)[-count])
+            (equal,) = (self._rank == edge).nonzero()
+            above = np.count_nonzero(self._rank > edge)
+            self._edge = edge, int(equal[count - 1 - above]) if edge > NOWHERE else -1
+            nodes = self._ahead()
+        found: IntArray = nodes[best(self._rank[nodes], wanted)]
         return found
 
-    def _pick(self, count: int) -> tuple[float, int]:
-        """Put the best at hand, and no others."""
-        # A partition finds the count-th best in linear time; of those equal to it only the first
-        # by position belong to the best, as ties go by node name.
-        edge = float(np.partition(self._rank, -count)[-count])
-        self._at_hand = self._rank > edge
-        (equal,) = (self._rank == edge).nonzero()
-        equal = equal[: count - int(self._at_hand.sum())] if edge > NOWHERE else equal[:0]
-        self._at_hand[equal] = True
-        self._last = edge, int(equal[-1]) if len(equal) else -1
-        return self._last
+    def _ahead(self) -> IntArray:
+        edge, position = self._edge
+        ahead: BoolArray = self._rank > edge
+        ahead[: position + 1] |= self._rank[: position + 1] == edge
+        return np.flatnonzero(ahead)
 
 
 def best(rank: FloatArray, wanted: int) -> IntArray:
@@ -508,11 +483,6 @@ class Fit:
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
         self._ranks[nodes] = rank
-        # After few changes the best are found without a look at all nodes.
-        if len(nodes) < len(self._ranks):
-            self._best.change(nodes)
-        else:
-            self._best.renew()
 
     def _scored(self, nodes: IntArray, capacity: IntArray) -> FloatArray:
         """Return (M,) the ranks, at the least of those that have room."""
