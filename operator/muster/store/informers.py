@@ -34,16 +34,6 @@ AUDIT_SECONDS = 300.0
 OURS: Final = {"labelSelector": names.OPERATOR_NAME}
 CHILDREN: Final = ("Service", "ConfigMap", names.AUTOSCALER)
 """Objects of jobs, of which only those with our label are followed."""
-_CLUSTER: Final = (
-    "Node",
-    "Namespace",
-    "PodDisruptionBudget",
-    "PersistentVolumeClaim",
-    "PersistentVolume",
-    "StorageClass",
-    "Queue",
-)
-"""What a scheduling cycle reads, whoever the gangs belong to."""
 _QUOTAS: Final = ("ResourceQuota", "LimitRange")
 """What counts for pods that are still to be created, hence for jobs alone."""
 
@@ -183,14 +173,14 @@ class Informers:
 
 def _followed(store: Store) -> Iterator[tuple[str, bool]]:
     """Yield the kinds, and whether only objects with our label are followed."""
-    embedded = store.backend.embedded
-    yield from (("PriorityClass", False), ("Pod", not embedded))
     scaled = any(framework.autoscaler for framework in store.frameworks.values())
-    for kind in CHILDREN if store.frameworks else ():
-        if scaled or kind != names.AUTOSCALER:
-            yield kind, True
-    for kind in (*_CLUSTER, *(_QUOTAS if store.frameworks else ())) if embedded else ():
-        yield kind, False
+    granted = {*store.frameworks, *store.backend.optional, names.BATCH_JOB}
+    for kind in store.collections:
+        ours = kind in CHILDREN
+        of_jobs = ours or kind in _QUOTAS
+        unused = (of_jobs and not store.frameworks) or (kind == names.AUTOSCALER and not scaled)
+        if not (kind in granted or unused):
+            yield kind, ours or (kind == "Pod" and not store.backend.embedded)
 
 
 class GroupInformers:
