@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1144,
     "runtime": 2321,
     "scheduler": 11024,
-    "store": 3302,
+    "store": 3297,
     "tests": 70097,
     "tools": 3491,
 }

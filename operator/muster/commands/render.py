@@ -214,7 +214,7 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
 
 
 def _children(kind: str, kinds: Mapping[str, Sequence[Json]]) -> tuple[ObjectView, ...]:
-    return tuple(map(parse.child_of(kind), kinds.get(kind, ())))
+    return tuple(parse.child(kind, document) for document in kinds.get(kind, ()))
 
 
 def _key(document: Json) -> tuple[str, str]:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from muster.api import edge, names, owner, tolerations
@@ -186,13 +186,8 @@ def account(document: Json, _why: object = None) -> Owner:
     return Owner(metadata["namespace"], "", kind, name, metadata["uid"])
 
 
-def child_of(kind: str) -> Callable[[Json], ObjectView]:
-    """Return the parser of a job's children; list items do not carry their kind."""
-    return partial(child, kind)
-
-
 def child(kind: str, document: Json) -> ObjectView:
-    """Return the view of a child that is no pod."""
+    """Return the view of a child that is no pod; list items do not carry their kind."""
     if kind == names.BATCH_JOB:
         return batch(document)
     identity, scaler = _identity(document["metadata"]), kind == names.AUTOSCALER
@@ -241,11 +236,6 @@ def batch(document: Json) -> BatchView:
         scheduler=edge.text(template.get("schedulerName")),
         template_hash=edge.text((metadata.get("annotations") or {}).get(names.TEMPLATE_HASH)),
     )
-
-
-def group_of(api_version: str, kind: str) -> Callable[[Json], GroupView]:
-    """Return the parser of a group object; list items do not carry their kind."""
-    return partial(group, api_version, kind)
 
 
 def group(api_version: str, kind: str, document: Json) -> GroupView:

@@ -168,7 +168,7 @@ class Groups:
         # Anew, not cleared: it reads objects as those of this API, and nothing of another is left
         # in it.
         self._groups = Collection(
-            parse.group_of(*kind),
+            partial(parse.group, *kind),
             self._changed,
             self._namespaces,
             cautious=partial(parse.unread_group, *kind),

@@ -244,7 +244,12 @@ class Store:
             ),
             "PriorityClass": (_priority, _least_priority, self._admits(self._priority_changed)),
             **{
-                kind: (parse.child_of(kind), partial(parse.unread_child, kind), changed, spaces)
+                kind: (
+                    partial(parse.child, kind),
+                    partial(parse.unread_child, kind),
+                    changed,
+                    spaces,
+                )
                 for kind in children
             },
         }
