@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3677,
     "muster": 1144,
     "runtime": 2321,
-    "scheduler": 11024,
+    "scheduler": 11018,
     "store": 3297,
     "tests": 70097,
     "tools": 3491,

@@ -113,17 +113,11 @@ class Room:
         least: FloatArray = np.minimum.reduce(parts)
         return least
 
-    def fitting(
-        self, tasks: Iterable[PodSetState], domains: Domains, nodes: BoolArray | None = None
-    ) -> FloatArray:
-        """Return (D,) how many of the tasks fit into each domain at most, in any mix.
-
-        Only these (N,) nodes count; None: all.
-        """
+    def fitting(self, tasks: Iterable[PodSetState], domains: Domains) -> FloatArray:
+        """Return (D,) how many of the tasks fit into each domain at most, in any mix."""
         counts = np.zeros(domains.size)
         for each in tasks:
-            capacity = self.capacity[each.pod_set.shape]
-            sums = domains.sums(capacity if nodes is None else capacity * nodes)
+            sums = domains.sums(self.capacity[each.pod_set.shape])
             counts += np.minimum(sums, each.coming)
         return counts
 
