@@ -297,6 +297,18 @@ class TestOthers:
         assert len(world.names()) == 2
         assert "reason" not in world.status
 
+    @pytest.mark.parametrize("owner", [{"kind": "JAXJob"}, {"name": "other"}])
+    @pytest.mark.parametrize("backend", [gang.NONE, gang.EMBEDDED])
+    def test_running_pod_of_another_job_blocks_at_once(self, backend, owner):
+        """Neither the grace for children of a deleted job nor the first verdict is waited for."""
+        world = World(tfjob(Worker=2), backend=backend)
+        pod = stray(owner="x", labels=FULL)
+        pod["metadata"]["ownerReferences"][0] |= owner
+        world.objects["Pod", "mnist-worker-0"] = pod
+        assert world.settle().status["state"] == "Blocked"
+        assert "mnist-worker-0" in world.status["reason"]
+        assert world.names() == ["mnist-worker-0"]
+
     @pytest.mark.parametrize("kind", ["Service", "PodGroup"])
     def test_other_kinds_block_too(self, kind):
         """So do a foreign service and a foreign group."""

@@ -201,10 +201,11 @@ def is_leftover(
     """Say whether an object will soon be gone, as it belonged to a job of this name before."""
     if view.deleting:
         return True
-    # Its uid is another's, so it is told by labels and age: later than that it belongs to somebody
-    # who lives.
-    young = not is_old(observed)
-    return view.owner is not None and young and _has_labels(observed.job, framework, view)
+    # The previous job had the same kind and name. Children that the garbage collector has not
+    # deleted by then belong to a job that exists.
+    job, young = observed.job, not is_old(observed)
+    earlier = view.owner is not None and view.owner[:-1] == job.as_owner[:-1]
+    return earlier and young and _has_labels(job, framework, view)
 
 
 def is_old(observed: Observed) -> bool:

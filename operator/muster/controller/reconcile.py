@@ -198,7 +198,8 @@ def _running(scope: Scope) -> Iterator[Action]:
     # new jobs.
     # The choice of rules stands before anything runs by it: a client may change what it goes by.
     chosen = _latched(scope, scope.job.status) == scope.job.status
-    silent = chosen and _awaits_verdict(scope)
+    # No verdict changes what an obstacle makes of the status.
+    silent = chosen and not obstacle and _awaits_verdict(scope)
     if not silent:
         yield from podgroup.announcement(scope, after.gang)
         yield from _status_writes(scope, after, emits)
