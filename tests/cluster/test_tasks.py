@@ -38,3 +38,20 @@ def test_successor_of_a_failed_pod_is_placed_by_the_template(later):
     assert (list(role.waiting), list(role.returning)) == (([], [0]) if later else ([0], []))
     assert role.absent == (frozenset() if later else {0})
     assert coming == {"q": 0}
+
+
+def test_pods_with_other_requests_than_their_template_are_a_role_apart():
+    """A template that is edited does not change the pods that were created from it."""
+    worker = TaskSet("worker", PodShape((("cpu", 8000),)), 0, {i: f"w-{i}" for i in range(5)})
+    small, large = (("cpu", 1000),), (("cpu", 8000),)
+    pods = {
+        "w-0": make_pod(name="w-0", node="n1", requests=small),
+        "w-1": make_pod(name="w-1", node="n2", requests=large),
+        "w-2": make_pod(name="w-2", node="n3", requests=small),
+        "w-3": make_pod(name="w-3", deleting=True, node="n3", requests=small),
+    }
+    roles, _ = tasks.roles([worker], pods, Plan(assumed={"w-3": "n4"}))
+    held = [(role.allocated, role.held, len(role.started)) for role in roles]
+    assert held == [(large, ((1, "n2"), (3, "n4")), 2), (small, ((0, "n1"), (2, "n3")), 2)]
+    assert [role.shape.requests for role in roles] == [large, large]
+    assert [list(role.waiting) for role in roles] == [[4], []]

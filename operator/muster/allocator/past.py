@@ -92,7 +92,9 @@ def seen_by(rows: Iterable[Row], visible: Collection[str]) -> Iterator[Row]:
 
 def _left(gang: Gang, later: Gang | None) -> Iterator[PodSet]:
     same = later.pod_sets if later is not None and later.uid == gang.uid else ()
-    kept = {pod_set.role: set(pod_set.held) for pod_set in same}
+    kept: dict[str, set[tuple[int, str]]] = {}
+    for pod_set in same:
+        kept.setdefault(pod_set.role, set()).update(pod_set.held)
     for pod_set in gang.pod_sets:
         still = kept.get(pod_set.role, set())
         places = [i for i, place in enumerate(pod_set.held) if place not in still]

@@ -338,6 +338,8 @@ class PodView:
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""
     nominated: str = ""
     """The node that is kept for it."""
+    requests: tuple[tuple[str, int], ...] | None = None
+    """Its requests by resource while it is on a node; None: not known."""
     maker: str = ""
     """Name of the batch Job that made it; empty: none did."""
     kind: str = "Pod"

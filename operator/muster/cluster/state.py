@@ -592,7 +592,7 @@ class ClusterColumns:
         pod_sets, shapes = [], []
         ready = missing = 0
         for role in source.roles:
-            vector = self._vocabulary.request(role.shape.requests)
+            vector = self._vocabulary.request(role.allocated)
             # Without a profile: terms of other pods give it another shape only later, where there
             # are any.
             shape = self._shape_id(role.shape, frozenset())
@@ -798,6 +798,7 @@ def _requests_of(gang: GangInput) -> Iterator[Requests]:
     yield _sorted(gang.min_resources)
     for role in gang.roles:
         yield role.shape.requests
+        yield role.allocated
 
 
 def _plus(sums: list[int], amounts: list[int], count: int) -> list[int]:

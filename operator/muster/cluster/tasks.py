@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from muster.api.model import Json, PodView
-from muster.cluster.pods import PodShape
+from muster.cluster.pods import PodShape, Requests
 from muster.scheduler.model import BasePodSet, Topology
 
 Pods = Mapping[str, PodView]
@@ -66,6 +66,13 @@ class RoleInput(BasePodSet):
     """The tasks of one replica role, with what they ask of nodes."""
 
     shape: PodShape
+    takes: Requests | None = None
+    """What each of `held` requests, if the shape does not."""
+
+    @property
+    def allocated(self) -> Requests:
+        """What each of `held` requests."""
+        return self.shape.requests if self.takes is None else self.takes
 
 
 def gated(template: Json) -> bool:
@@ -79,7 +86,8 @@ def roles(
     """Return the roles as the scheduler sees them, and what their coming pods take of quotas.
 
     Pods that were given another node selector than their template has are a role apart: Kueue
-    says by it, pod by pod, where those go whose gates it takes away.
+    says by it, pod by pod, where those go whose gates it takes away. So are pods on nodes whose
+    requests are not those of the template, which was changed after they were created.
     """
     if plan.replaced:
         pods = {place: pod for place, pod in pods.items() if place not in plan.replaced}
@@ -91,7 +99,8 @@ def roles(
             role = lying(role, tasks.topology)
         if tasks.charge:
             role = _charged(tasks, pods, plan, role, coming)
-        found += _apart(tasks, pods, role)
+        for part in _apart(tasks, pods, role):
+            found += _by_requests(tasks, pods, plan, part)
     return tuple(found), coming
 
 
@@ -193,3 +202,30 @@ def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:
             nominated=nominated,
             topology=role.topology,
         )
+
+
+def _by_requests(tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput) -> Iterator[RoleInput]:
+    """Yield the role with the pods that request what the template does, then the others."""
+    others: dict[Requests, list[int]] = {}
+    for at, (index, _) in enumerate(role.held if pods else ()):
+        place = tasks.places[index]
+        pod = None if plan.assumed.get(place) else pods.get(place)
+        if pod is not None and pod.requests not in (None, role.shape.requests):
+            others.setdefault(pod.requests, []).append(at)
+    if not others:
+        yield role
+        return
+    rest = {*range(len(role.held))}.difference(*others.values())
+    yield _holding(role, sorted(rest))
+    alone = RoleInput(
+        role.role, role.priority, shape=role.shape, charge=role.charge, topology=role.topology
+    )
+    for requests, places in others.items():
+        part = replace(alone, held=role.held, started=role.started, takes=requests)
+        yield _holding(part, places)
+
+
+def _holding(role: RoleInput, places: Collection[int]) -> RoleInput:
+    """Return the role with the held tasks at these positions only."""
+    held = tuple([role.held[at] for at in places])
+    return replace(role, held=held, started=tuple([role.started[at] for at in places]))

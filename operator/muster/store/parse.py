@@ -75,8 +75,8 @@ def _identity(metadata: Json) -> dict[str, Any]:
     }
 
 
-def pod(document: Json) -> PodView:
-    """Return the view of a pod."""
+def pod(document: Json, use: PodUse | None = None) -> PodView:
+    """Return the view of a pod, with the requests of its use of a node."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = document.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -121,6 +121,7 @@ def pod(document: Json) -> PodView:
         # and not that of its template.
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
+        requests=None if use is None else use.requests,
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
         service=_service(metadata["name"], spec),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
@@ -394,7 +395,7 @@ def parse(
     foreign = document["spec"].get("schedulerName") not in backend.scheduler_names
     use = pods.parse_use(document, foreign=foreign)
     unread = pods.unread(document["spec"]) if use is not None and use.apart else ""
-    return PodEntry(pod(document), use, ask, unread)
+    return PodEntry(pod(document, use), use, ask, unread)
 
 
 def carry(before: PodEntry, after: PodEntry) -> PodEntry:
