@@ -247,6 +247,27 @@ def test_the_launchers_environment(implementation, doubles):
     ]
 
 
+@pytest.mark.parametrize("suspended", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ({"activeDeadlineSeconds": 60}, {"activeDeadlineSeconds": 600}, (600, None)),
+        ({"activeDeadlineSeconds": 60, "backoffLimit": 3}, {}, (None, None)),
+        ({}, {"backoffLimit": 2}, (None, 2)),
+        ({}, {"backoffLimit": 6}, (None, None)),
+    ],
+)
+def test_changed_limits_reach_the_launchers_batch_job(before, after, shown, suspended):
+    """A deadline that is raised in time ends no run, also if the job is suspended meanwhile."""
+    made = world("v2beta1", policy=before)
+    made.job["spec"]["runPolicy"] = after | {"suspend": suspended}
+    made.settle()
+    made.job["spec"]["runPolicy"] = after
+    made.settle()
+    spec = made.objects["Job", LAUNCHER]["spec"]
+    assert (spec.get("activeDeadlineSeconds"), spec.get("backoffLimit")) == shown
+
+
 def test_the_launchers_batch_job():
     """With the limits of the run policy, and the files that mpirun reads."""
     policy = {"backoffLimit": 3, "activeDeadlineSeconds": 60}

@@ -442,6 +442,8 @@ class BatchView(ObjectView):
     """When it came to a good end."""
     ttl: int | None = None
     """Seconds after its end in which it goes by itself; None: it stays."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """activeDeadlineSeconds and backoffLimit of its spec, as far as it has them."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of its template."""
     scheduler: str = ""

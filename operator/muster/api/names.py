@@ -25,6 +25,8 @@ AUTOSCALING_API: Final = "autoscaling/v2"
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
 BATCH_API: Final = "batch/v1"
 BATCH_JOB: Final = "Job"
+BATCH_LIMITS: Final[Mapping[str, int | None]] = {"activeDeadlineSeconds": None, "backoffLimit": 6}
+"""Limits of a run that a batch Job keeps to itself -> the API server's defaults."""
 CSI_NODE: Final = "CSINode"
 RUNTIME_CLASS: Final = "RuntimeClass"
 SERVICE_ACCOUNT: Final = "ServiceAccount"

@@ -70,6 +70,22 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
         yield Patch.of(batch, {"spec": change})
 
 
+def limit_changes(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:
+    """Yield what gives the batch Jobs the limits that were changed after their creation."""
+    there = {batch.name: batch for batch in own(scope)}
+    for builder in builders.values():
+        batch = there.get(builder.name(0)) if builder.replica.batch else None
+        if batch is None:
+            continue
+        changed = {
+            key: builder.batch.get(key)
+            for key, default in names.BATCH_LIMITS.items()
+            if builder.batch.get(key, default) != batch.limits.get(key, default)
+        }
+        if changed:
+            yield Patch.of(batch, {"spec": changed})
+
+
 def _is_outdated(scope: Scope, batch: BatchView, wanted: Json) -> bool:
     """Return whether a suspended batch Job has another template, which it cannot change.
 

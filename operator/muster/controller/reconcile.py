@@ -249,6 +249,7 @@ def _children(scope: Scope) -> Iterator[Action]:
         # with a back-off of its own.
         yield from pods.config_writes(scope)
         yield from batches.resumptions(scope, builders)
+    yield from batches.limit_changes(scope, builders)
     creates = list(pods.creations(scope, builders)) if pods.may_create(scope) else []
     writes = (
         *pods.removals(scope, creates),

@@ -233,6 +233,7 @@ def batch(document: Json) -> BatchView:
         message=end.get("message") or "",
         completed=epoch(status["completionTime"]) if status.get("completionTime") else None,
         ttl=spec.get("ttlSecondsAfterFinished"),
+        limits={key: spec[key] for key in names.BATCH_LIMITS if spec.get(key) is not None},
         selector=template.get("nodeSelector") or {},
         scheduler=edge.text(template.get("schedulerName")),
         template_hash=edge.text((metadata.get("annotations") or {}).get(names.TEMPLATE_HASH)),
