@@ -60,7 +60,8 @@ def test_annotation_without_a_near_one_lists_all():
     ("value", "told"),
     [
         ("gang", None),
-        ("Gang", f'annotation {RESTART}: value "Gang" is ignored: write gang'),
+        ("pod", None),
+        ("Gang", f'annotation {RESTART}: value "Gang" is ignored: write gang or pod'),
         ("\x1b" * 99, rf'annotation {RESTART}: value "{chr(92)}u001b'),
     ],
 )

@@ -75,6 +75,8 @@ LEADS: Final = "muster.kubeflow.org/leads"
 # Annotations of Muster's own.
 RESTART: Final = "muster.kubeflow.org/restart"
 RESTART_GANG: Final = "gang"
+RESTART_POD: Final = "pod"
+"""The default."""
 ESTIMATED_SECONDS: Final = "muster.kubeflow.org/estimated-seconds"
 REPLACE_UNREACHABLE: Final = "muster.kubeflow.org/replace-unreachable"
 REPLACE_BY_FORCE: Final = "force"
@@ -107,7 +109,7 @@ TEMPLATE_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Annotations of pod templates -> their values; none listed: the value is checked elsewhere."""
 JOB_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    RESTART: (RESTART_GANG,),
+    RESTART: (RESTART_GANG, RESTART_POD),
     ESTIMATED_SECONDS: (),
     REPLACE_UNREACHABLE: (REPLACE_BY_FORCE,),
     SHARED_ENVIRONMENT: (INLINE, ALWAYS),
