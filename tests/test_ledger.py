@@ -16,22 +16,22 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6441,
-    "api": 2998,
-    "cluster": 6370,
+    "allocator": 6443,
+    "api": 3006,
+    "cluster": 6407,
     "commands": 6116,
-    "controller": 4458,
+    "controller": 4477,
     "dashboard": 624,
-    "frameworks": 3075,
+    "frameworks": 3076,
     "gang": 1528,
     "kube": 3616,
     "local": 3677,
     "muster": 1144,
     "runtime": 2321,
     "scheduler": 11018,
-    "store": 3297,
-    "tests": 70097,
-    "tools": 3491,
+    "store": 3299,
+    "tests": 70176,
+    "tools": 3493,
 }
 
 

@@ -310,6 +310,8 @@ def job_spec(kind: Kind, version: str) -> Json:
     spec["x-kubernetes-validations"] = [_MANAGED_BY_IS_IMMUTABLE]
     queue = policy["schedulingPolicy"]["properties"]["queue"]
     queue["x-kubernetes-validations"] = [_QUEUE_IS_IMMUTABLE]
+    # Without any role, an edit would delete all pods of a running job.
+    fields[kind.spec_field]["minProperties"] = 1
     fields[kind.spec_field]["x-kubernetes-validations"] = _replica_rules(kind)
     for rule in kind.rules:
         owner = fields[rule.at] if rule.at else spec

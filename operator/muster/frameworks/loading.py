@@ -293,8 +293,9 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
     """Yield what is wrong with the roles: absent, unknown or doubled types, bad templates."""
     path = f"spec.{framework.spec_field}"
     roles = spec.get(framework.spec_field)
-    if not isinstance(roles, dict):
-        yield Problem(path, "Required value: must be required")
+    if not (isinstance(roles, dict) and roles):
+        detail = "must have at least 1 replica type" if roles == {} else "must be required"
+        yield Problem(path, f"Required value: {detail}")
         return
     seen: dict[str, str] = {}
     for key, role in roles.items():
