@@ -173,7 +173,7 @@ crds-fresh: install
 	$(BIN)/python tools/site/reference.py --check
 	$(BIN)/python tools/site/kinds.py --check
 
-crds: install ## write crds/, docs/reference.md and lists of kinds in manifests/ from the models
+crds: install ## write crds/, docs/reference.md, docs/reasons.md and lists of kinds in manifests/ from the models
 	$(BIN)/python tools/crdgen.py
 	$(BIN)/python tools/site/reference.py
 	$(BIN)/python tools/site/kinds.py

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6443,
-    "api": 3006,
+    "api": 3169,
     "cluster": 6407,
     "commands": 6116,
     "controller": 4477,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11018,
     "store": 3299,
-    "tests": 70176,
-    "tools": 3493,
+    "tests": 70181,
+    "tools": 3522,
 }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/reference.md, every field of every kind."""
+"""Writes docs/reference.md, every field of every kind, and docs/reasons.md, every reason."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 
 import crdgen
 import crdmodels
+from muster.api.reasons import Reason
 from muster.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,20 @@ COMMON = """
 STATUS = """
 ## The status of all jobs
 """
+REASONS = """<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Written by `make crds` from operator/muster/api/reasons.py. -->
+# Why a gang waits
+
+A gang that waits, or runs without all of its pods, has one of these reasons. For a job it is in
+`status.gang.reason`, in the column REASON of `kubectl get -o wide` and in an event. For a PodGroup
+it is the reason of the condition `Unschedulable`. `muster explain`, the dashboard and the metric
+`muster_gangs` show the same reason. The message that comes with it names objects and amounts.
+
+The column *ends* is "alone" if the gang can start without a change to the job or the cluster, for
+example when other jobs finish. Otherwise `status.gang.everPossible` is false.
+
+| reason | meaning | where it shows | ends | what to do |
+|---|---|---|---|---|"""
 ROLE = "Of each role, in the map that the kind has:"
 POLICY = "Of `spec.runPolicy`:"
 SIMULATED = "local.muster.kubeflow.org/"
@@ -145,16 +160,30 @@ def table(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
         yield f"| `{path}` | {type_} | {what} |"
 
 
+def reasons() -> str:
+    """Return the page of reasons."""
+    rows = (
+        f"| `{each}` | {each.meaning} | {each.shown} "
+        f"| {'alone' if each.ever_possible else 'by a change'} | {each.remedy} |"
+        for each in Reason
+        if each
+    )
+    return "\n".join((REASONS, *rows)) + "\n"
+
+
 def main() -> int:
-    """Write the page; with --check, return 1 if it is not as it would be written."""
-    path, fresh = ROOT / "docs" / "reference.md", page()
-    if path.exists() and path.read_text(encoding="utf-8") == fresh:
-        return 0
-    if "--check" in sys.argv:
-        print("docs/reference.md: is not fresh; run make crds")
-        return 1
-    path.write_text(fresh, encoding="utf-8")
-    return 0
+    """Write the pages; with --check, return 1 if any of them is not as it would be written."""
+    stale = 0
+    for name, fresh in (("reference", page()), ("reasons", reasons())):
+        path = ROOT / "docs" / f"{name}.md"
+        if path.exists() and path.read_text(encoding="utf-8") == fresh:
+            continue
+        if "--check" in sys.argv:
+            print(f"docs/{name}.md: is not fresh; run make crds")
+            stale = 1
+        else:
+            path.write_text(fresh, encoding="utf-8")
+    return stale
 
 
 if __name__ == "__main__":
