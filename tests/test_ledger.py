@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3677,
     "muster": 1144,
     "runtime": 2321,
-    "scheduler": 11018,
+    "scheduler": 11019,
     "store": 3299,
-    "tests": 70181,
+    "tests": 70216,
     "tools": 3522,
 }
 

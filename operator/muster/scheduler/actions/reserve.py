@@ -88,8 +88,9 @@ class _Departures:
         needed: BoolArray = np.any(kept, axis=1)
         found: dict[str, None] = {}
         for tenant in reversed(self.tenants[:last]):
-            # Nothing is left of who is evicted.
-            if needed[tenant.nodes[tenant.amounts.any(axis=1)]].any():
+            # Nothing is left of who is evicted, by the sum of the rows of each node.
+            left = np.bincount(tenant.nodes, tenant.amounts.sum(axis=1), len(needed))
+            if (needed & (left > 0)).any():
                 found[tenant.owner] = None
                 if len(found) == 3:
                     break
