@@ -154,7 +154,7 @@ class TestVerdict:
         assert world.status["gang"] | {"since": ""} == {
             **RUNS,
             **LACKS,
-            "message": f"it is to have 2 more: {WAITS.message}",
+            "message": f"2 more pod(s) wait: {WAITS.message}",
             "summary": "2/4 running, 2 more wait",
             "since": "",
             "admissionTime": format_time(START),
@@ -167,6 +167,14 @@ class TestVerdict:
         world.give(placements={}, verdict=WAITS).lose("mnist-worker-1").settle()
         assert world.status["gang"]["state"] == "Degraded"
         assert world.status["gang"]["minMember"] == 2
+
+    def test_minimum_above_the_size_of_a_running_gang_lets_no_pod_wait(self):
+        """All of its pods run, and the message is that of the verdict."""
+        world = embedded(verdict=PLACED, placements=NODES).settle().start().settle()
+        world.job["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 9}}
+        told = world.give(placements={}, verdict=WAITS).settle().status["gang"]
+        assert (told["state"], told["message"]) == ("Running", WAITS.message)
+        assert told["summary"] == "2/2 running"
 
     def test_a_gang_that_has_grown(self):
         """Once all run it is the larger gang."""

@@ -355,13 +355,12 @@ def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:
 def _growing(last: Verdict, state: GangPhase, total: int, there: int) -> Verdict:
     if last.state == state:  # as it is written: the allocator says of none that lacks some
         return replace(last, placed=there)
-    return replace(
-        last,
-        state=state,
-        placed=there,
-        message=f"it is to have {total - there} more: {last.message}" if last.message else "",
-        summary=f"{there}/{total} {str(state).lower()}, {total - there} more wait",
-    )
+    message, summary = last.message, f"{there}/{total} {str(state).lower()}"
+    # None, if the minimum is larger than the job.
+    if more := max(0, total - there):
+        message = f"{more} more pod(s) wait: {message}" if message else ""
+        summary = f"{summary}, {more} more wait"
+    return replace(last, state=state, placed=there, message=message, summary=summary)
 
 
 def is_evicted(last: Verdict | None) -> bool:
