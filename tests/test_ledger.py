@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3169,
     "cluster": 6407,
     "commands": 6116,
-    "controller": 4477,
+    "controller": 4478,
     "dashboard": 624,
     "frameworks": 3076,
     "gang": 1528,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11019,
     "store": 3299,
-    "tests": 70216,
+    "tests": 70234,
     "tools": 3522,
 }
 

@@ -171,3 +171,13 @@ def test_job_without_pods_has_no_problems(end):
         world.end(W0)
     world.settle()
     assert "reason" not in world.status
+
+
+def test_failed_job_reports_its_first_failure_and_no_pod_that_waits():
+    """The end has one cause, whatever the other pods of the job wait for."""
+    world = running("Never", workers=2)
+    show(world, container(waiting={"reason": "ImagePullBackOff", "message": "no such image"}))
+    assert "has no image" in world.status["reason"]
+    world.end("mnist-worker-1", 1).settle()
+    assert world.status["state"] == "Failed"
+    assert world.status["reason"].startswith("The first to fail was pod mnist-worker-1")

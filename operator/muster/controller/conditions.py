@@ -197,6 +197,8 @@ def ended(status: JobStatus, now: float) -> JobStatus:
     """Return the status of a job that has just ended: its completion time, its last counts."""
     well = status.is_true(names.Condition.SUCCEEDED)
     first, reason = (None, "") if well else (status.first_failure, status.reason)
+    # The cause of the end, and not a pod that waits for what no longer matters.
+    reason = str(first) if first else reason
     # With the job's success, what still runs has succeeded.
     replicas = {
         type_: replace(
