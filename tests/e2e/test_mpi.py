@@ -11,12 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from support.e2e.harness import (
-    SECRETS,
     Api,
     StartOperator,
     add_nodes,
     condition,
-    node_of,
 )
 from support.e2e.kinds import job
 
@@ -31,26 +29,6 @@ def place(api: Api, start_operator: StartOperator) -> Iterator[Api]:
     made = start_operator(overlay="mpi")
     yield api
     assert "PRIVATE KEY" not in made.log.read_text()
-
-
-def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None:
-    """The operator does not make what the author has named; once it is there, all goes on."""
-    add_nodes(place, {"cpu": "8"})
-    document = job(KIND, "own")
-    launcher = document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
-    launcher["serviceAccountName"] = "mine"
-    place.create(document)
-    (told,) = place.wait("Event", lambda _: place.events("FailedCreatePod", "own"))
-    assert told["type"] == "Warning"
-    assert 'serviceaccount "mine" not found' in told["message"]
-    assert not any(node_of(pod) for pod in place.pods("own"))
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}}
-    place.create(account)
-    place.wait_condition("own", "Succeeded", of=KIND)
-    assert "ownerReferences" not in place.get("ServiceAccount", "mine")["metadata"]
-    bindings = {binding["metadata"]["name"] for binding in place.list("RoleBinding")}
-    assert bindings == {SECRETS["metadata"]["name"]}
-    assert place.events("LauncherNotBound", "own")
 
 
 def test_job_with_ttl_of_zero_runs_once(place: Api) -> None:
