@@ -3,38 +3,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
+import conf
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")})
 
 
-def loaded() -> ModuleType:
-    """Return the site's configuration, which is in no package."""
-    spec = importlib.util.spec_from_file_location("conf", ROOT / "tools" / "site" / "conf.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SITE = loaded()
-
-
 def test_every_page_stands_once_in_the_menu(monkeypatch, tmp_path):
     """Also one that the menu does not know: nobody has to add it."""
-    entries = [line for block in SITE.menu() for line in block.splitlines() if "/" in line]
+    entries = [line for block in conf.menu() for line in block.splitlines() if "/" in line]
     assert sorted(entries) == sorted(f"docs/{path.stem}" for path in PAGES if path.parent != ROOT)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "brand-new.md").write_text("# New")
-    monkeypatch.setattr(SITE, "ROOT", tmp_path)
-    assert "docs/brand-new" in "\n".join(SITE.menu())
+    monkeypatch.setattr(conf, "ROOT", tmp_path)
+    assert "docs/brand-new" in "\n".join(conf.menu())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +35,7 @@ def test_every_page_stands_once_in_the_menu(monkeypatch, tmp_path):
 def test_a_page_that_is_named_is_a_link(page, text, shown):
     """In prose and in code of one word; not in commands, nor where there is a link already."""
     source = [text]
-    SITE.read(None, page, source)
+    conf.read(None, page, source)
     assert source[0].startswith(shown)
 
 

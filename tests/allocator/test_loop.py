@@ -29,6 +29,7 @@ from support.builders.scheduler import (
     make_role,
     make_snapshot,
 )
+from support.rehearsal import call_count
 from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence, running
 
 LOW = "TFJob/team/low"
@@ -145,26 +146,18 @@ async def test_gang_with_many_terms_starts_although_pods_change_in_each_cycle(mo
 async def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
     """After a start every gang is evaluated, and the lease and the probes need the loop too."""
     monkeypatch.setattr(loop, "SLICE", 0.0)
-    turn, evaluated = 0, {}
+    evaluated = {}
     real = members.JobMembers.facts
 
     def facts(self, key, *more):
-        evaluated.setdefault(key, turn)
+        evaluated.setdefault(key, turn())
         return real(self, key, *more)
 
-    async def count():
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
-    async with running(Story()) as s:
+    async with running(Story()) as s, call_count.turns() as turn:
         monkeypatch.setattr(members.JobMembers, "facts", facts)
-        counting = asyncio.create_task(count())
         for number in range(10):
             s.create(name=f"job-{number}", workers=100)
         await s.until(lambda: s.verdict("TFJob/team/job-9"))
-        counting.cancel()
         assert len(set(evaluated.values())) == 10
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from muster.cluster import nodes, pods, storage
+from muster.cluster import nodes, pods
 from muster.cluster.assemble import assemble
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput
@@ -20,7 +20,7 @@ from muster.local import binaries
 from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
-from support.builders.scheduler import make_gang, make_queue
+from support.builders.scheduler import STORED, make_gang, make_queue
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 APPS = ({}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "1"}, {"app": "b", "tier": "2"})
@@ -520,13 +520,6 @@ FEATURES = {
 PAIRS = int(os.environ.get("MUSTER_ORACLE_PAIRS", "1000"))
 """Of a pod and a node, per feature; `make nightly` asks about ten times as many."""
 SEED = int(os.environ.get("MUSTER_ORACLE_SEED", "1"))
-
-STORED = {
-    "claims": storage.parse_claim,
-    "volumes": storage.parse_volume,
-    "classes": storage.parse_class,
-    "limits": storage.parse_attach,
-}
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -39,6 +39,7 @@ from muster.store.jobs import DEFAULT_LIMITS, DocumentLimits
 from muster.store.store import Store
 from support.apiserver.memory import World, tfjob
 from support.builders.objects import reference
+from support.rehearsal import call_count
 
 KEY = "TFJob/team/mnist"
 
@@ -248,34 +249,27 @@ async def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others
     document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
     story.store.put(document)
     story.actions = [create(f"worker-{index}") for index in range(workers)]
-    turn, seen, begun = 0, [], []
+    seen, begun = [], []
     real, write = observe.observe, story.server._write
 
     def observed(*given):
-        seen.append(turn)
+        seen.append(turn())
         return real(*given)
 
     def decided(*_given):
-        seen.append(turn)
+        seen.append(turn())
         return story.actions
 
     async def written(*given):
-        begun.append(turn)
+        begun.append(turn())
         await write(*given)
 
     monkeypatch.setattr(observe, "observe", observed)
     monkeypatch.setattr(reconcile, "reconcile", decided)
     monkeypatch.setattr(story.server, "_write", written)
 
-    async def count():
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await story.reconciler.reconcile(KEY)
-    counting.cancel()
+    async with call_count.turns() as turn:
+        await story.reconciler.reconcile(KEY)
     assert len(begun) == workers
     assert len(set(seen)) == min(turns, 2)
     assert len(set(begun)) == turns

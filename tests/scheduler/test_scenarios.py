@@ -23,10 +23,10 @@ import pytest
 import yaml
 
 from muster.api.reasons import Reason
-from muster.cluster import storage
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import PastMove, QueueHistory, Quota, Refusal, Topology
 from support.builders.scheduler import (
+    STORED,
     make_gang,
     make_node,
     make_pod,
@@ -38,13 +38,6 @@ from support.builders.scheduler import (
 )
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
-
-STORED = {
-    "claims": storage.parse_claim,
-    "volumes": storage.parse_volume,
-    "classes": storage.parse_class,
-    "limits": storage.parse_attach,
-}
 
 
 def load(path):

@@ -17,6 +17,7 @@ from muster.store.store import Store
 from muster.store.takeover import Takeover
 from support.apiserver.memory import merge, tfjob
 from support.builders import recorded_jobs
+from support.rehearsal import call_count
 
 GONE = 404
 PATHS = {
@@ -160,25 +161,18 @@ def test_what_may_not_be_labelled_is_known_nevertheless(code):
 async def test_reading_all_jobs_leaves_turns_of_the_event_loop_to_others(monkeypatch):
     """Each job is parsed at the start, and the lease and the probes need the loop too."""
     monkeypatch.setattr("muster.store.takeover.SLICE", 0.0)
-    store, turn, read = Store(gang.NONE, FRAMEWORKS.values()), 0, []
+    store, read = Store(gang.NONE, FRAMEWORKS.values()), []
     for number in range(5):
         document = tfjob(name=f"job-{number}")
         document["metadata"] |= {"uid": f"uid-{number}", "resourceVersion": "1"}
         store.put(document)
     takeover = Takeover(None, store)
     monkeypatch.setattr(
-        takeover, "look", look := AsyncMock(side_effect=lambda _: read.append(turn))
+        takeover, "look", look := AsyncMock(side_effect=lambda _: read.append(turn()))
     )
 
-    async def count():
-        nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await takeover.look_at_all()
-    counting.cancel()
+    async with call_count.turns() as turn:
+        await takeover.look_at_all()
     assert look.await_count == len(set(read)) == 5
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from muster.api import quantity
 from muster.api.reasons import QueuePhase
+from muster.cluster import storage
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.cluster.nodes import parse_node
@@ -19,6 +20,13 @@ from muster.cluster.tasks import RoleInput, lying
 from muster.scheduler import cycle, policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
+
+STORED = {
+    "claims": storage.parse_claim,
+    "volumes": storage.parse_volume,
+    "classes": storage.parse_class,
+    "limits": storage.parse_attach,
+}
 
 
 def make_node(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
 
 
@@ -20,3 +22,19 @@ def calls(work):
     finally:
         sys.setprofile(None)
     return made
+
+
+@contextlib.asynccontextmanager
+async def turns():
+    """Give a function that returns how many turns the event loop has had since."""
+    turn = 0
+
+    async def count():
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    yield lambda: turn
+    counting.cancel()
