@@ -78,7 +78,7 @@ def see(*pods, **more):
     return look(*pods, **more).input
 
 
-def facts_of(given, job, *, charges=None, rules=RULES, pods=None, revision=1):
+def facts_of(given, job, *, charges=None, rules=RULES, pods=None):
     """Return what is known of the job's gang; `pods` by place, where names differ."""
     template = Template(
         of=Version(("", 0), 0, 0),
@@ -92,7 +92,7 @@ def facts_of(given, job, *, charges=None, rules=RULES, pods=None, revision=1):
     )
     blank, settings = Verdict("muster", "Waiting"), GangSettings(rules, on_hold_expired="keep")
     there = {pod.name: pod for pod in given} if pods is None else pods
-    return members.job_facts(job, there, template, settings, blank, revision)
+    return members.job_facts(job, there, template, settings, blank)
 
 
 def worker(index, **fields):
@@ -635,7 +635,7 @@ class TestFailedMembers:
             status=JobStatus(gang=Verdict("muster", "Running", "mnist", min_member=2)),
         )
         left = {place: pod for place, pod in facts.pods.items() if place != W1}
-        again = tracker.step(step.memory, facts_of((), job, pods=left, revision=2), 1.0)
+        again = tracker.step(step.memory, facts_of((), job, pods=left), 1.0)
         assert again.memory.facts.need == 3
         assert again.input.hold_until is None
         assert not again.input.admitted

@@ -44,7 +44,6 @@ def facts_of(*pods, remade=True, **fields):
     values = {
         "uid": "g",
         "source": None,
-        "revision": 1,
         "asks": GangInput("PodGroup/team/g", "g", "default", 0.0, 2),
         "tasks": (TaskSet("", SHAPE, 0, dict(enumerate(names)), remade=remade),),
         "pods": {pod.name: pod for pod in pods},
@@ -199,7 +198,7 @@ def test_facts_that_changed_without_meaning(remade):
     """The input stays the same object, so that the snapshot need not look at it again (S17)."""
     facts = facts_of(pod("a", node="n1"), pod("b", node="n1"), remade=remade)
     memory = started(facts)
-    again = tracker.step(memory, replace(facts, revision=2), 1.0)
+    again = tracker.step(memory, replace(facts, pods={**facts.pods}), 1.0)
     assert again.memory is not memory
     assert again.input is memory.input
     assert tracker.step(memory, replace(facts, guarded=True), 1.0).input is not memory.input
@@ -272,7 +271,7 @@ def test_a_gang_that_makes_room_rests(remade):
         started(facts), facts, frozenset({"a", "b"}), departure, 5.0
     ).memory
     assert memory.released
-    empty = facts_of(remade=remade, revision=2)
+    empty = facts_of(remade=remade)
     step = tracker.step(memory, empty, 6.0)
     assert (step.memory.released, step.input.refusal) == (False, NOT_NOW)
     assert step.memory.verdict.message == CAUSE.sentence
@@ -288,9 +287,9 @@ def test_released_collective_waits_for_removal_of_succeeded_pods(collective):
     memory = tracker.giving_back(
         started(facts), facts, frozenset({"b"}), Departure(CAUSE, 0.0), 5.0
     ).memory
-    memory = tracker.step(memory, facts_of(done, revision=2, **fields), 6.0).memory
+    memory = tracker.step(memory, facts_of(done, **fields), 6.0).memory
     assert memory.released is collective
-    assert not tracker.step(memory, facts_of(revision=3, **fields), 7.0).memory.released
+    assert not tracker.step(memory, facts_of(**fields), 7.0).memory.released
 
 
 def test_released_collective_stays_released_after_a_restart_of_the_operator():

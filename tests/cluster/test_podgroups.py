@@ -236,7 +236,7 @@ def member(name="a", *, group=KEY, shape=SMALL, priority=0, **pod):
 def gang(*members, promised=None, **more):
     """Return the gang of these pods."""
     blank = Verdict("muster", "Waiting", "g", 2)
-    facts = group_facts(KEY, members, TERMS, SETTINGS, blank, 1)
+    facts = group_facts(KEY, members, TERMS, SETTINGS, blank)
     memory = replace(tracker.begin(facts), previous={}, **assumed(promised), **more)
     return tracker.step(memory, facts, 0.0).input
 

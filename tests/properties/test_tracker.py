@@ -107,7 +107,6 @@ class Gang:
         return GangFacts(
             uid="g",
             source=None,
-            revision=self.revision,
             asks=asks,
             tasks=(TaskSet("", SHAPE, 0, places, remade=self.remade),),
             pods=dict(self.pods),
@@ -455,14 +454,14 @@ def of_a_job(pods):
     sets = gangs.task_sets(job, RULES, gangs.templates(job), {})
     rest = {"charged": False, "free": frozenset(), "late": frozenset()}
     made = Template(Version(("", 0), 0, 0), {}, sets, None, wanted=wanted, **rest)
-    return members.job_facts(job, pods, made, SETTINGS, BLANK, 1)
+    return members.job_facts(job, pods, made, SETTINGS, BLANK)
 
 
 def of_a_group(pods):
     """Return the facts of a PodGroup with these pods."""
     found = [(pod, Ask("PodGroup/team/g", 0, 0, SHAPE)) for pod in pods.values()]
     terms = Terms(GangInput("PodGroup/team/g", "g", "default", 0.0, MINIMUM))
-    return members.group_facts("PodGroup/team/g", found, terms, SETTINGS, BLANK, 1)
+    return members.group_facts("PodGroup/team/g", found, terms, SETTINGS, BLANK)
 
 
 def decided(facts, states, lost):

@@ -7,7 +7,6 @@ facts themselves say so; what follows from them is the tracker's, for both the s
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -125,7 +124,6 @@ class _Kind:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._settings = GangSettings(GangRules(frozenset(), ""))
-        self._revisions = itertools.count(1)
         self._epoch = 0
         """Grows with every change of the settings."""
         self._entries = _Latest[_Entry]()
@@ -140,9 +138,7 @@ class _Kind:
     def begin(self, settings: GangSettings) -> None:
         """Take in by which settings facts are gathered from now on."""
         if settings != self._settings:
-            # The priorities change in place as classes come and go.
-            rules = replace(settings.rules, priorities=dict(settings.rules.priorities))
-            self._settings = replace(settings, rules=rules)
+            self._settings = settings
             self._epoch += 1
         # Before the first list is in, a class that is not here need not be missing; and who may
         # not read them at all is to leave that to the API server.
@@ -494,7 +490,6 @@ class JobMembers(_Kind):
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),
-            next(self._revisions),
             frozenset(view.name for view in there),
         )
 
@@ -525,7 +520,6 @@ def job_facts(
     template: Template,
     settings: GangSettings,
     blank: Verdict,
-    revision: int,
     services: frozenset[str] = frozenset(),
 ) -> GangFacts:
     """Return what is known of the gang of a job; `pods` and `services` are its own, by place."""
@@ -557,7 +551,6 @@ def job_facts(
         # What its status says moves none of its places: of hundreds of jobs that come in at once
         # each cycle would find some whose status was written while it decided.
         source=(replace(job, status=_UNSAID), blocked_until),
-        revision=revision,
         asks=gangs.asks(job, rules, here, pods.values(), unreplaced),
         tasks=here,
         pods=pods,
@@ -732,7 +725,7 @@ class PodGroupMembers(_Kind):
             queue = self._settings.rules.default_queue
             terms = replace(terms, asks=replace(terms.asks, queue=queue))
         blank = self._blank(key.split("/", 2)[2], terms.asks.min_member)
-        facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
+        facts = group_facts(key, members, terms, self._settings, blank)
         written = _written(group, blank)
         counted = 0
         if group is not None and group.phase == names.GroupPhase.RUNNING:
@@ -780,7 +773,6 @@ def group_facts(
     terms: Terms,
     settings: GangSettings,
     blank: Verdict,
-    revision: int,
 ) -> GangFacts:
     """Return what is known of a gang of other people's pods."""
     pods = {pod.name: pod for pod, _ in members}
@@ -789,7 +781,6 @@ def group_facts(
     return GangFacts(
         uid=key,
         source=None,
-        revision=revision,
         asks=terms.asks,
         tasks=podgroups.task_sets(members, by_role=bool(terms.asks.leasts)),
         pods=pods,

@@ -90,14 +90,12 @@ class GangFacts:
     source: object
     """The object that requests the gang, if it is one object, and whether it is permitted to. A
     decision for another source is void."""
-    revision: int
-    """Grows with every change of what the gang asks, and of its pods."""
     asks: GangInput
     """What it asks as a whole, without roles."""
     tasks: tuple[TaskSet, ...]
     """None of them: nobody here places its pods."""
     pods: Mapping[str, PodView]
-    """All that there are, by place."""
+    """All that there are, by place. The same object means that none of them has changed."""
     blank: Verdict
     """A verdict that says nothing but about whom."""
     wanted: AbstractSet[str] = _NONE
@@ -583,7 +581,7 @@ def _prune(turn: _Turn) -> None:
     memory, facts = turn.memory, turn.facts
     # The pods are those of the last look: going through them again would be the larger part of a
     # step that a timer asked for.
-    if memory.facts is not None and facts.revision == memory.facts.revision:
+    if memory.facts is not None and facts.pods is memory.facts.pods:
         return
     if not facts.remade:
         growing = len(facts.pods) > memory.size
@@ -736,7 +734,7 @@ def _members(turn: _Turn, *, removed: bool = False) -> Members:
 def _stamp(turn: _Turn) -> None:
     """Have written on the pods of a whole gang how many it has, where they do not say so."""
     facts, before, had = turn.facts, turn.memory.facts, _told_had(turn)
-    if had and (before is None or facts.revision != before.revision):
+    if had and (before is None or facts.pods is not before.pods):
         behind = (pod for pod in facts.pods.values() if has_node(pod) and pod.gang_had < had)
         turn.effects += (Stamp(pod, had) for pod in behind)
 
