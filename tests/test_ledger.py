@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6432,
+    "allocator": 6433,
     "api": 3169,
     "cluster": 6407,
     "commands": 6116,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11019,
     "store": 3299,
-    "tests": 70029,
+    "tests": 70036,
     "tools": 3522,
 }
 

@@ -134,6 +134,10 @@ def test_retries(remade):
         memory = tracker.not_bound(memory, "a", "uid-a", 0.0)
         pauses.append(memory.retries["a"].until)
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    # After a day of failures 64 bits do not hold a pause without the limit.
+    for _ in range(1100):
+        memory = tracker.not_bound(memory, "a", "uid-a", 0.0)
+    assert memory.retries["a"].until == 60
     turned = replace(memory, retries={}, previous={"a": "n1"})
     away = pod("a", node="n1", phase="Failed", reason="OutOfcpu")
     for pause in (0, 1):

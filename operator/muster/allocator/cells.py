@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from muster.allocator.tracker import NOT_NOW
+from muster.api.backoff import Backoff
 from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Deferred, namespace_of
@@ -83,7 +84,7 @@ class Quarantine:
         """
         before = self._of.get(gang.key)
         count = 1 if before is None else before.count + 1
-        least = min(SHORTEST * 2 ** (count - 2), RETRY) if count > 1 else 0.0
+        least = Backoff(SHORTEST, RETRY).pause(count - 1)
         self._of[gang.key] = _LeftOut(gang, now + RETRY, now + least, count=count)
         return now + RETRY
 

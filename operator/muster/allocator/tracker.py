@@ -30,6 +30,7 @@ from muster.allocator.verdict import (
     released,
     waits,
 )
+from muster.api.backoff import Backoff
 from muster.api.deletion import Evidence, is_permitted
 from muster.api.model import PodView
 from muster.api.reasons import DeletionReason, GangPhase, Reason
@@ -70,8 +71,8 @@ SLIPS: Final = 2
 """After so many times that were not kept nothing is believed of the next ones."""
 AVOIDING: Final = 600.0
 """Seconds for which a gang avoids a node that rejected a pod after another rejection of it."""
-FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Pause before a pod is placed for the third time and later, if it could not stay or go there."""
+RETRIES: Final = Backoff(1.0, 60.0)
+"""Pauses before a pod is placed for the third time and later, if it could not stay or go there."""
 NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
 """Keeps a gang from being placed. What the scheduler says of it is not published."""
 _NONE: Final[frozenset[str]] = frozenset()
@@ -653,7 +654,7 @@ def _lapse(turn: _Turn) -> None:
     # Whoever else got the room of a pod that is on its way to the server would share it.
     if turn.now < end or facts.creating:
         # The end may be over while pods are still being created: then it is looked at by and by.
-        turn.wake(end if turn.now < end else turn.now + FIRST_RETRY)
+        turn.wake(end if turn.now < end else turn.now + RETRIES.first)
         return
     turn.forget(assumed)
     turn.remember(rests_until=turn.now + REST)
@@ -1220,8 +1221,7 @@ def _paused(retries: Mapping[str, Retry], place: str, now: float) -> Mapping[str
     """Try another time: at once if it is the first, then after ever longer pauses."""
     # The first time another node may do; a pod that fails on each is not to keep the cycles busy.
     count = (retries[place].count if place in retries else 0) + 1
-    pause = min(FIRST_RETRY * 2.0 ** (count - 2), LAST_RETRY) if count > 1 else 0.0
-    return {**retries, place: Retry(count, now + pause)}
+    return {**retries, place: Retry(count, now + RETRIES.pause(count - 1))}
 
 
 # What was decided.
