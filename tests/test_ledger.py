@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 6116,
     "controller": 4478,
     "dashboard": 624,
-    "frameworks": 3076,
+    "frameworks": 3082,
     "gang": 1528,
     "kube": 3616,
     "local": 3677,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11019,
     "store": 3299,
-    "tests": 70036,
+    "tests": 70045,
     "tools": 3522,
 }
 

@@ -268,6 +268,15 @@ def test_changed_limits_reach_the_launchers_batch_job(before, after, shown, susp
     assert (spec.get("activeDeadlineSeconds"), spec.get("backoffLimit")) == shown
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(9_223_372_036, 9_223_372_036), (10**12, None), (2**63 - 1, None)]
+)
+def test_deadline_that_no_job_reaches_does_not_end_the_launcher(seconds, shown):
+    """In nanoseconds it has more than 64 bits, by which Kubernetes would fail the Job at once."""
+    made = world("v2beta1", policy={"activeDeadlineSeconds": seconds})
+    assert made.objects["Job", LAUNCHER]["spec"].get("activeDeadlineSeconds") == shown
+
+
 def test_the_launchers_batch_job():
     """With the limits of the run policy, and the files that mpirun reads."""
     policy = {"backoffLimit": 3, "activeDeadlineSeconds": 60}

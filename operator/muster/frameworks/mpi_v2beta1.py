@@ -159,10 +159,16 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     return base.Environment(entries=lambda _index: entries, container=first)
 
 
+MAX_DEADLINE_SECONDS: Final = (2**63 - 1) // 10**9
+"""The Job controller counts nanoseconds in 64 bits, and fails a Job at once that has more."""
+
+
 def _batch_spec(job: Job) -> Json:
     policy = job.run_policy
+    deadline = policy.active_deadline_seconds
+    never = deadline is None or deadline > MAX_DEADLINE_SECONDS
     limits = {
-        "activeDeadlineSeconds": policy.active_deadline_seconds,
+        "activeDeadlineSeconds": None if never else deadline,
         "backoffLimit": policy.backoff_limit,
     }
     given = {key: value for key, value in limits.items() if value is not None}
