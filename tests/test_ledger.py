@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2321,
     "scheduler": 11019,
     "store": 3299,
-    "tests": 70045,
+    "tests": 70048,
     "tools": 3522,
 }
 
