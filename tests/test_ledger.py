@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6433,
+    "allocator": 6434,
     "api": 3169,
     "cluster": 6407,
     "commands": 6116,
-    "controller": 4478,
+    "controller": 4479,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1528,
     "kube": 3616,
     "local": 3677,
     "muster": 1144,
-    "runtime": 2321,
+    "runtime": 2312,
     "scheduler": 11019,
-    "store": 3299,
-    "tests": 70048,
+    "store": 3306,
+    "tests": 70099,
     "tools": 3522,
 }
 

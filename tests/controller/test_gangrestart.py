@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster import gang
-from muster.api import edge
+from muster.api import edge, names
 from muster.api.status import Verdict
 from muster.controller.model import Delete
 from support.apiserver.memory import START, World, tfjob
@@ -21,7 +21,10 @@ LOST = "mnist-worker-2"
 def running(*, restart="gang", policy=None, backend=gang.EMBEDDED):
     """Return the world of a gang of three workers that run."""
     job = tfjob(Worker=3, policy=policy, annotations={"muster.kubeflow.org/restart": restart})
-    job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+    role = job["spec"]["tfReplicaSpecs"]["Worker"]
+    role["restartPolicy"] = "OnFailure"
+    # The template was copied from a pod.
+    role["template"]["metadata"] = {"annotations": {names.GANG_HAD: "9"}}
     if backend.embedded:
         world = World(job, backend=backend, placements=NODES, verdict=PLACED)
         return world.run().give(placements={})
@@ -97,9 +100,9 @@ def test_losses_within_ten_seconds_are_one_restart_without_the_embedded_schedule
 @pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
 def test_member_that_terminated_for_long_is_a_loss_without_the_embedded_scheduler(backend):
     """The status counts a pod less by then, which the gang still needs."""
-    world = running(backend=backend).terminate(LOST).settle().wait(30).settle()
-    world.reap().settle().wait(10)
-    assert world.deletes() == ["mnist-worker-0", "mnist-worker-1"]
+    world = running(backend=backend).terminate(LOST).settle().wait(30)
+    assert world.deletes() == []
+    assert world.reap().deletes() == ["mnist-worker-0", "mnist-worker-1"]
 
 
 def test_growth_of_gang_without_a_scheduler_restarts_nothing():
@@ -119,6 +122,65 @@ def test_restart_is_off_once_no_member_is_missing():
     world.objects["Pod", LOST] = lost
     world.settle().wait(5).lose(LOST).settle()
     assert (world.deletes(), world.requeue) == ([], START + 24)
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_next_process_knows_what_the_gang_had_without_a_scheduler(terminates):
+    """The status counts the pods that are left."""
+    world = running(backend=gang.NONE)
+    (world.terminate if terminates else world.lose)(LOST)
+    world.settle().wait(5)
+    assert world.counts()[0] == 2
+    world.losses = None
+    world.reap().settle().wait(10)
+    assert world.deletes() == ["mnist-worker-0", "mnist-worker-1"]
+    world.step()
+    assert sorted(NODES) == world.reap().settle().names()
+    assert names.GANG_HAD not in str(world.of("Pod"))
+
+
+def test_loss_before_the_next_process_began_restarts_the_gang():
+    """The status still counts all pods; that it no longer does so ends no loss."""
+    world = running(backend=gang.NONE).lose(LOST)
+    world.losses = None
+    world.observe()
+    world.job["status"]["replicaStatuses"]["Worker"]["active"] = 2
+    world.observe()
+    assert world.losses.restart_at == START + 10
+    assert len(world.settle().wait(10).deletes()) == 2
+
+
+def test_pods_are_not_marked_where_the_status_tells_what_the_gang_had():
+    """A gang scheduler has a verdict."""
+    world = running(backend=gang.VOLCANO).lose(LOST).settle()
+    assert world.losses.restart_at is not None
+    assert names.GANG_HAD not in str(world.of("Pod"))
+
+
+def test_loss_during_a_restart_has_ten_seconds_of_its_own():
+    """The pods of the new run have started in part."""
+    world = running(backend=gang.VOLCANO).lose(LOST).settle().wait(10)
+    world.step()
+    world.reap().settle().start("mnist-worker-0", "mnist-worker-1").settle()
+    world.wait(3).lose("mnist-worker-1").settle()
+    assert world.deletes() == []
+    assert world.wait(10).deletes() == ["mnist-worker-0"]
+
+
+def test_member_that_is_lost_before_the_gang_runs_again_is_replaced_alone():
+    """A counted restart replaced all pods, which have not run together since."""
+    world = running(backend=gang.NONE).end(LOST, 137).settle()
+    world.reap().settle().start("mnist-worker-0", "mnist-worker-1").settle()
+    world.lose("mnist-worker-1").wait(20)
+    assert (world.deletes(), world.creates()) == ([], ["mnist-worker-1"])
+
+
+def test_next_process_restarts_no_gang_that_grows_without_a_scheduler():
+    """A member that never ran is none that the gang had."""
+    world = running(backend=gang.NONE).scale(4).settle()
+    world.losses = None
+    world.settle().lose("mnist-worker-3").wait(20)
+    assert (world.deletes(), world.creates()) == ([], ["mnist-worker-3"])
 
 
 class Away(World):

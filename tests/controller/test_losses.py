@@ -167,6 +167,13 @@ def test_scale_down_excuses_nothing():
     assert restarted(ends(world.wait(1), NAMES[0])) == (False, 1)
 
 
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
+def test_growth_excuses_nothing(backend):
+    """The gang did not have the members that wait for a node."""
+    world = running(of="OnFailure", backend=backend).scale(5).settle()
+    assert restarted(ends(world, NAMES[0])) == (False, 1)
+
+
 def test_member_that_succeeded_is_no_loss():
     """Its index is completed, whatever becomes of its pod."""
     world = running(of="OnFailure").end(LOST, 0)

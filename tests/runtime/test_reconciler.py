@@ -23,7 +23,6 @@ from muster.controller.model import (
     Create,
     Delete,
     Emit,
-    GangMemory,
     Patch,
     RequeueAfter,
     SetStatus,
@@ -159,7 +158,6 @@ class Story:
         self.registry = metrics.registry
 
         def decide(*given):
-            self.memory = given[0].memory
             self.dropped, self.placement = dict(given[-1].dropped), given[-1].placement
             return self.actions
 
@@ -212,22 +210,6 @@ def test_too_large_job_that_has_pods_is_read_again(monkeypatch):
     story.store.put({**pod, "status": {}})
     story.go()
     assert story.store.jobs.get(KEY).problems == ()
-
-
-def test_next_reconcile_observes_the_memory_of_the_gang(story):
-    """Also if a write fails; a reconcile without such an action, or another job, ends that."""
-    told, nothing = GangMemory(3, 5.0), GangMemory()
-    story.server.refuses = {("create", "pods/one"): 403}
-    story.go(create("one"), told)
-    story.go(told)
-    assert story.memory == told
-    story.show(2, uid="v")
-    story.go(told)
-    assert story.memory == nothing
-    story.go()
-    assert story.memory == told
-    story.go()
-    assert story.memory == nothing
 
 
 def test_changes_of_one_object_are_made_in_their_order(story):

@@ -366,7 +366,7 @@ class JobMembers(_Kind):
             answers = self._answers(job, of, now, may_ask=until <= now)
         # The number comes first: it differs most often, and a job takes long to compare.
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
-        entry = self._entry(key, source, lambda: self._read(job, of, lost, answers))
+        entry = self._entry(key, source, lambda: self._read(job, of, lost, answers, now))
         creating = bool(nodes) and self._store.jobs.is_creating(key)
         suspects = self._store.suspects.nodes(job.namespace, now)
         return self._as_of_now(
@@ -477,6 +477,7 @@ class JobMembers(_Kind):
         of: Version,
         lost: Mapping[str, PodView],
         answers: Mapping[str, Answer],
+        now: float,
     ) -> GangFacts:
         # The labels are no part of the spec, so that no generation tells of them.
         template = self._templates.get(
@@ -486,7 +487,7 @@ class JobMembers(_Kind):
         pods = {**self._store.children.own_pods(job), **lost}
         return job_facts(
             job,
-            {**pods, **self._store.part_of_losses(job, pods)},
+            {**pods, **self._store.losses(job, pods, now)[1]},
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),

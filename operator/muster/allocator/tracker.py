@@ -39,7 +39,7 @@ from muster.cluster import tasks
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
-from muster.controller import gangrestart, jobpods, replacement
+from muster.controller import jobpods, losses, replacement
 from muster.gang.standing import awaits_members, has_node, is_over, is_placed
 from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
@@ -1006,7 +1006,7 @@ def _restarts_from(turn: _Turn) -> float:
         return math.inf
     # Those that succeeded run again: they need nodes as well, once they are removed.
     again = facts.collective and any(pod.phase == "Succeeded" for pod in pods)
-    at = max(gangrestart.LOSSES_SECONDS + (turn.now if again else since), facts.blocked_until)
+    at = max(losses.LOSSES_SECONDS + (turn.now if again else since), facts.blocked_until)
     turn.wake(at)
     return at
 

@@ -19,14 +19,12 @@ from typing import Final
 from muster.api import names
 from muster.controller import gangstatus
 from muster.controller.jobpods import PodFate, refused
-from muster.controller.model import Emit, GangMemory
+from muster.controller.model import Emit, Patch
 from muster.controller.scope import Scope
 from muster.gang import standing
 
 _NAMED: Final = 10
 """Maximum number of pods that an event names."""
-LOSSES_SECONDS: Final = 10.0
-"""Seconds after a loss in which further losses belong to the same restart of the gang."""
 
 
 def with_replaced_members(scope: Scope) -> Scope:
@@ -34,7 +32,7 @@ def with_replaced_members(scope: Scope) -> Scope:
 
     Running peers of lost members have the fate PEER_LOST once all lost members have nodes. The
     embedded scheduler evicts them itself (`scheduler.actions.restart`), unless the gang grows or
-    has pods of another scheduler. With other schedulers they have it LOSSES_SECONDS after a loss.
+    has pods of another scheduler. With other schedulers they have it some seconds after a loss.
     """
     if scope.framework.life.collective(scope.job):
         released = gangstatus.is_released(scope.job.status.gang)
@@ -45,9 +43,9 @@ def with_replaced_members(scope: Scope) -> Scope:
     if not (peers and scope.job.restarts_whole and _lost_members_fit(scope)):
         return scope
     if scope.observed.placements is None:
-        at = scope.observed.memory.restart_at or scope.now + LOSSES_SECONDS
+        at = scope.observed.losses.restart_at
         scope = replace(scope, restart_at=at)
-        if scope.now < at:
+        if at is None or scope.now < at:
             return scope
     members = tuple(
         replace(m, fate=PodFate.PEER_LOST) if m in peers else m for m in scope.roster.members
@@ -84,13 +82,17 @@ def _lost_members_fit(scope: Scope) -> bool:
     return gangstatus.existing(scope) + free >= standing.needed(gangstatus.kept(scope))
 
 
-def memory(scope: Scope) -> Iterator[GangMemory]:
-    """Yield what the next reconcile has to know of the gang."""
-    if scope.job.restarts_whole and scope.observed.placements is None:
-        run = standing.running(member.pod for member in scope.roster.having(PodFate.STAYS))
-        whole = run >= standing.needed(scope.minimum)
-        had = scope.minimum if whole else gangstatus.had(scope)
-        yield GangMemory(had, scope.restart_at)
+def marks(scope: Scope) -> Iterator[Patch]:
+    """Yield what stores on the peers of a lost member how many members the gang had.
+
+    Without a gang scheduler no status tells that after a loss, if the operator restarts.
+    """
+    lost = scope.observed.losses
+    if not scope.backend.apis and lost.restart_at is not None:
+        body = {"metadata": {"annotations": {names.GANG_HAD: str(lost.had)}}}
+        stay = (member.pod for member in scope.roster.having(PodFate.STAYS))
+        behind = (pod for pod in stay if not pod.removed and pod.gang_had != lost.had)
+        yield from (Patch.of(pod, body) for pod in behind)
 
 
 def events(scope: Scope) -> Iterator[Emit]:

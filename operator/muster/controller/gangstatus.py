@@ -91,7 +91,7 @@ def kept(scope: Scope) -> int:
 def had(scope: Scope) -> int | None:
     """Return how many members the gang had when it last was whole, None if that is not known."""
     # Without a gang scheduler the status counts the pods that run, fewer after a loss.
-    known = scope.observed.memory.had
+    known = scope.observed.losses.had if scope.observed.placements is None else None
     return standing.had(scope.job) if known is None else known
 
 

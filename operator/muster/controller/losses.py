@@ -23,28 +23,16 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Job, PodView, Replica
 from muster.controller import gangstatus, jobpods
+from muster.controller.model import Losses
 from muster.frameworks.base import Framework
 from muster.gang import GangFacts, standing
 
+LOSSES_SECONDS: Final = 10.0
+"""Seconds after a loss in which further losses belong to the same restart of the gang."""
 CLOCK_SKEW: Final = 5.0
 """Seconds by which the clocks of kubelets and of the API server may differ."""
-_NONE: Final[frozenset[str]] = frozenset()
 Away = Callable[[str], float | None]
 """Returns since when a node is unreachable, `-inf` if that is not known; None: it is not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """What is remembered of a gang from one observation to the next."""
-
-    stands: frozenset[str] = _NONE
-    """uids of the pods that run or start, on nodes that are reachable."""
-    peers: frozenset[str] = _NONE
-    """uids of the pods that had not failed when a member was lost."""
-    open: bool = False
-    """The gang lost members that it needs, and has not been replaced since."""
-    ran: bool = False
-    """All members that it needs ran together. The status shows that later."""
 
 
 @dataclass(slots=True)
@@ -72,6 +60,7 @@ def observe(
     framework: Framework,
     pods: Mapping[str, PodView],
     away: Away,
+    now: float,
 ) -> tuple[Losses | None, Mapping[str, PodView]]:
     """Return what is remembered of the gang, and its pods whose failure is part of a loss.
 
@@ -81,22 +70,27 @@ def observe(
     if not job.restarts_whole or job.status.finished or job.problems:
         return None, {}
     last = before or Losses()
-    found, needed = _members(job, framework, pods, away), _needed(job, framework)
+    found, stored = _members(job, framework, pods, away), _stored_had(job, pods)
+    facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
+    all_needed = standing.needed(standing.minimum(job, facts))
+    needed = min(all_needed, last.had or stored or all_needed)
     there = standing.counting(found.there, standing.leasts(job, {}))
     left = there - sum(uid in last.peers for uid in found.failed)
     present = {pod.uid for pod in pods.values()}
-    of_run = bool(last.peers & present) if last.open else found.running > 0
+    at, stands = last.restart_at, frozenset(found.stands)
+    of_run = found.running > 0 if at is None else bool(last.peers & present)
     # A counted restart replaces all pods: nothing is lost before they run together.
     restarts = job.status.is_true(names.Condition.RESTARTING)
     ran = found.running >= needed or (last.ran and of_run and not restarts)
-    has_run = ran or (_has_run(job, needed) and not restarts)
-    stands = frozenset(found.stands)
+    has_run = ran or (_has_run(job, stored, needed) and not restarts)
+    had = all_needed if found.running >= all_needed else last.had
     # The eviction of a large gang takes longer than the exits of its peers.
     released = gangstatus.is_released(job.status.gang)
     if not (released or (has_run and left < needed)):
-        return Losses(stands, ran=ran), {}
+        return Losses(stands, ran=ran, had=had), {}
     peers, gone = last.peers, last.stands - (present - found.gone)
-    if gone or not last.open:
+    if at is None or gone:
+        at = now + LOSSES_SECONDS if at is None or at < now else at
         since = _since(found.lost, there - needed)
         late = (u for u, it in found.failed.items() if _may_follow(before, job, *it, since))
         peers = peers.union(found.stands, found.away, late)
@@ -105,7 +99,7 @@ def observe(
         for name, pod in pods.items()
         if pod.uid in found.failed and pod.uid in peers
     }
-    return Losses(stands, peers, open=True, ran=ran), marked
+    return Losses(stands, peers, at, ran=has_run, had=had or needed), marked
 
 
 def _members(job: Job, framework: Framework, pods: Mapping[str, PodView], away: Away) -> _Members:
@@ -180,15 +174,15 @@ def _may_follow(
     return first and pod.ended + CLOCK_SKEW >= since
 
 
-def _needed(job: Job, framework: Framework) -> int:
-    """Return how many must stay together, as `gangstatus.kept`."""
-    facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
-    least, had = standing.minimum(job, facts), standing.had(job)
+def _stored_had(job: Job, pods: Mapping[str, PodView]) -> int | None:
+    """Return how many members the gang had, by what outlives this process."""
+    if job.status.gang is not None:
+        return standing.had(job)
     # Without a gang, the status counts the pods that are left.
-    return standing.needed(least if had is None or job.status.gang is None else min(least, had))
+    return max((pod.gang_had for pod in pods.values()), default=0) or None
 
 
-def _has_run(job: Job, needed: int) -> bool:
+def _has_run(job: Job, stored: int | None, needed: int) -> bool:
     if job.status.gang is None:
-        return (standing.had(job) or 0) >= needed
+        return max(standing.had(job) or 0, stored or 0) >= needed
     return standing.has_run(job)

@@ -67,16 +67,20 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class GangMemory:
-    """What the next reconcile has to know of a gang that restarts as a whole.
+class Losses:
+    """What is remembered of a gang that restarts as a whole, from one observation to the next."""
 
-    Of gangs without the allocator, which has a memory of its own.
-    """
-
-    had: int | None = None
-    """The number of its members when all that it needs last ran; None: as the status says."""
+    stands: frozenset[str] = frozenset()
+    """uids of the pods that run or start, on nodes that are reachable."""
+    peers: frozenset[str] = frozenset()
+    """uids of the pods that had not failed when a member was lost."""
     restart_at: float | None = None
-    """When it restarts, as it lost members; None: it lacks none."""
+    """From when the gang may restart, as it lost members that it needs; None: it lost none, or was
+    replaced since."""
+    ran: bool = False
+    """All members that it needs ran together. The status shows that later."""
+    had: int | None = None
+    """How many it needed when all of them last ran; None: as the status says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ class Observed:
     """The refusal of the HorizontalPodAutoscaler, which nothing else waits for."""
     loses_at: float | None = None
     """When the next of the pods counts as lost, if its node stays away."""
-    memory: GangMemory = GangMemory()
+    losses: Losses = Losses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +212,4 @@ class RequeueAfter:
     """Seconds since the epoch."""
 
 
-Action = Create | Delete | Patch | SetStatus | Emit | RequeueAfter | GangMemory
+Action = Create | Delete | Patch | SetStatus | Emit | RequeueAfter

@@ -216,7 +216,6 @@ def _running(scope: Scope) -> Iterator[Action]:
         None if problems else _after_others(scope, blocked=bool(obstacle)),
         scope.restart_at,
     )
-    yield from gangrestart.memory(scope)
 
 
 def _problems(scope: Scope) -> str:
@@ -259,7 +258,8 @@ def _children(scope: Scope) -> Iterator[Action]:
         *dependents.autoscaler_writes(scope),
     )
     # Last: whoever refuses a label keeps nothing else from being done.
-    yield from (*writes, *events.of_writes(writes), *pods.labellings(scope, builders))
+    last = (*pods.labellings(scope, builders), *gangrestart.marks(scope))
+    yield from (*writes, *events.of_writes(writes), *last)
 
 
 def _surplus(scope: Scope) -> Iterator[Action]:

@@ -163,7 +163,8 @@ def pod_builder(
     identity = {**labels(job, framework), names.REPLICA_TYPE: replica.role}
     annotations = {**(meta.get("annotations") or {}), **link.annotations}
     # A template that was copied from a pod may have them.
-    for key in (names.FAILURES_BEFORE, names.REJECTIONS_BEFORE, names.LAST_REJECTION):
+    of_pod = names.GANG_HAD, names.FAILURES_BEFORE, names.REJECTIONS_BEFORE, names.LAST_REJECTION
+    for key in of_pod:
         annotations.pop(key, None)
     policy = _POD_POLICY.get(names.RestartPolicy(replica.restart_policy), replica.restart_policy)
     if job.restarts_whole:

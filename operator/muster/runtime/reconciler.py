@@ -35,7 +35,6 @@ from muster.controller.model import (
     Create,
     Delete,
     Emit,
-    GangMemory,
     Patch,
     Refusal,
     RequeueAfter,
@@ -137,8 +136,6 @@ class Reconciler:
         self._retries: dict[tuple[str, bool], tuple[_Named, int]] = {}
         """By job: what was refused last, and how often in a row something was. The autoscaler, on
         which nothing else depends, has a count of its own."""
-        self._memory: dict[str, GangMemory] = {}
-        """By job."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
         self._strangers = Strangers(kube, backend.companions)
@@ -234,7 +231,6 @@ class Reconciler:
         if self._store.dry_runs.forbids_node(job.namespace, time.time()):
             context = replace(context, placement="bind")
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
-        observed = replace(observed, memory=self._memory.pop(job.key, observed.memory))
         if self._allocator is not None:
             observed = replace(
                 observed,
@@ -252,11 +248,7 @@ class Reconciler:
                 companions=(*observed.companions, *there),
                 secrets=await _secrets(framework, there),
             )
-        decided = reconcile.reconcile(observed, framework, self._backend, context)
-        found = [action for action in decided if isinstance(action, GangMemory)]
-        if found:
-            self._memory[job.key] = found[0]
-        actions = deque[Action](a for a in decided if not isinstance(a, GangMemory))
+        actions = deque(reconcile.reconcile(observed, framework, self._backend, context))
         version, status = seen["metadata"]["resourceVersion"], seen.get("status") or {}
         return _Turn(job, version, status, observed.placements or {}, actions)
 
@@ -264,7 +256,6 @@ class Reconciler:
         self._uids.pop(key, None)
         for of_autoscaler in (False, True):
             self._retries.pop((key, of_autoscaler), None)
-        self._memory.pop(key, None)
         self._cut_short.pop(key, None)
         self._strangers.forget(key)
         self._unwatched.forget(key)

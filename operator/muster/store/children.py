@@ -10,7 +10,7 @@ from typing import TypeVar
 from muster.api import names
 from muster.api.model import BatchView, Job, ObjectView, PodView
 from muster.api.owner import Owner
-from muster.controller.losses import Losses
+from muster.controller.model import Losses
 
 K = TypeVar("K")
 V = TypeVar("V")

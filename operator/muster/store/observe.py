@@ -48,12 +48,14 @@ def observe(
     lost, loses_at = store.away.look(job, there, now)
     there |= lost
     own = {pod.name: pod for pod in there.values() if pod.owner == job.as_owner}
-    there |= {pod.uid: pod for pod in store.part_of_losses(job, own).values()}
+    losses, failed = store.losses(job, own, now)
+    there |= {pod.uid: pod for pod in failed.values()}
     return Observed(
         job=job,
         now=now,
         pods=(*there.values(), *strangers.pods(job, pods)),
         loses_at=None if loses_at == math.inf else loses_at,
+        losses=losses,
         services=children("Service", pods),
         configs=children("ConfigMap", tuple(framework.pods.configs(job, ""))),
         batches=tuple(view for view in batches if isinstance(view, BatchView)),

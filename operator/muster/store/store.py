@@ -37,6 +37,7 @@ from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
 from muster.cluster.suspects import Suspects
 from muster.controller import jobpods, losses
+from muster.controller.model import Losses
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
@@ -195,16 +196,20 @@ class Store:
         for node in self.away:
             yield from self._on(node)
 
-    def part_of_losses(self, job: Job, pods: Mapping[str, PodView]) -> Mapping[str, PodView]:
-        """Return those of the job's pods whose failure is part of a loss, marked, by name."""
+    def losses(
+        self, job: Job, pods: Mapping[str, PodView], now: float
+    ) -> tuple[Losses, Mapping[str, PodView]]:
+        """Return what is remembered of the job's gang, and its pods that failed because of a loss.
+
+        These are marked, by name.
+        """
         memory, me = self.children.losses, job.as_owner
-        framework = frameworks.of(job)
-        known, found = losses.observe(memory.get(me), job, framework, pods, self.away.since)
-        if known is None:
-            memory.pop(me, None)
-        else:
+        before, framework = memory.get(me), frameworks.of(job)
+        known, found = losses.observe(before, job, framework, pods, self.away.since, now)
+        memory.pop(me, None)
+        if known is not None:
             memory[me] = known
-        return found
+        return known or Losses(), found
 
     # What was just written, or read outside of the watches.
 

@@ -17,7 +17,7 @@ from muster.controller.model import (
     Create,
     Delete,
     Emit,
-    GangMemory,
+    Losses,
     Observed,
     Patch,
     RequeueAfter,
@@ -76,7 +76,7 @@ class World:
         pods = {pod.name: pod for pod in map(parse.pod, self.of("Pod"))}
         own = {name: pod for name, pod in pods.items() if pod.owner == job.as_owner}
         since = self.silent.get
-        self.losses, marked = losses.observe(self.losses, job, of(job), own, since)
+        self.losses, marked = losses.observe(self.losses, job, of(job), own, since, self.now)
         return Observed(
             job=job,
             now=self.now,
@@ -88,6 +88,7 @@ class World:
             secrets=self.secrets,
             autoscalers=tuple(parse.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
+            losses=self.losses or Losses(),
             **self.extra,
         )
 
@@ -138,8 +139,6 @@ class World:
             self.said.append(action)
         elif isinstance(action, RequeueAfter):
             self.requeue = action.at
-        elif isinstance(action, GangMemory):
-            self.extra["memory"] = action
         else:
             self.writes.append(action)
             getattr(self, f"_{type(action).__name__.lower()}")(action)
@@ -208,6 +207,7 @@ class World:
     def start(self, *pods):
         """Let these pods run (all if none is named), ready."""
         for name in pods or self.names():
+            self.pod(name)["spec"].setdefault("nodeName", f"n{name[-1]}")
             self.pod(name)["status"] = {
                 "phase": "Running",
                 "conditions": [{"type": "Ready", "status": "True"}],
