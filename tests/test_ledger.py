@@ -18,19 +18,19 @@ SLACK = 60
 LEDGER = {
     "allocator": 6434,
     "api": 3169,
-    "cluster": 6407,
+    "cluster": 6409,
     "commands": 6116,
-    "controller": 4479,
+    "controller": 4506,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1528,
     "kube": 3616,
     "local": 3677,
     "muster": 1144,
-    "runtime": 2312,
+    "runtime": 2331,
     "scheduler": 11019,
     "store": 3306,
-    "tests": 70099,
+    "tests": 70169,
     "tools": 3522,
 }
 

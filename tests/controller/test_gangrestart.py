@@ -10,7 +10,7 @@ import pytest
 from muster import gang
 from muster.api import edge, names
 from muster.api.status import Verdict
-from muster.controller.model import Delete
+from muster.controller.model import Delete, DryRun, Refusal
 from support.apiserver.memory import START, World, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
@@ -122,6 +122,29 @@ def test_restart_is_off_once_no_member_is_missing():
     world.objects["Pod", LOST] = lost
     world.settle().wait(5).lose(LOST).settle()
     assert (world.deletes(), world.requeue) == ([], START + 24)
+
+
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
+def test_gang_does_not_restart_while_the_server_refuses_its_pods(backend):
+    """The replacement of the lost member was refused, and those of its peers would be as well."""
+    world = running(backend=backend).lose(LOST).settle().wait(10)
+    refusal = Refusal("Pod", LOST, "Forbidden", "no pods today", world.now + 30)
+    world.give(refusal=refusal).step()
+    assert (world.deletes(), world.creates(), world.requeue) == ([], [], START + 40)
+    assert len(world.wait(30).deletes()) == 2
+
+
+def test_admission_is_asked_about_each_role_before_peers_are_deleted():
+    """One role may have lost no member. The embedded scheduler makes dry runs of its own."""
+    world = World(tfjob(PS=1, Worker=2, annotations={"muster.kubeflow.org/restart": "gang"}))
+    world.run().lose("mnist-worker-1").settle().wait(10)
+    done = world.step()
+    first = next(i for i, it in enumerate(done) if isinstance(it, Delete))
+    assert sum(isinstance(it, DryRun) for it in done[:first]) == 2
+    assert world.tried == ["mnist-ps-0", "mnist-worker-1"]
+    embedded = running().lose(LOST).give(placements={LOST: "n3"})
+    embedded.step()
+    assert embedded.tried == []
 
 
 @pytest.mark.parametrize("terminates", [True, False])

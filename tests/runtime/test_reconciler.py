@@ -22,6 +22,7 @@ from muster.controller.model import (
     Context,
     Create,
     Delete,
+    DryRun,
     Emit,
     Patch,
     RequeueAfter,
@@ -50,7 +51,7 @@ class Server:
         """Take all."""
         self.writes, self.refuses, self.meanwhile, self.drops = [], {}, None, ()
         self.loses, self.job = False, None
-        self.tried, self.rejects = [], lambda _pod: None
+        self.tried, self.rejects, self.message = [], lambda _pod: None, "denied by policy"
         self.urgency, self.gate = None, None
 
     async def _write(self, verb, path, body):
@@ -86,10 +87,10 @@ class Server:
 
     async def dry_run(self, path, body, _urgency):
         """Return the pod unless `rejects` returns an HTTP status code for it."""
-        node = body["spec"].get("nodeName", "")
+        node = body.get("spec", {}).get("nodeName", "")
         self.tried.append((path, node))
         if code := self.rejects(node):
-            raise ApiError(code, "Forbidden", "denied by policy", None)
+            raise ApiError(code, "Forbidden", self.message, None)
         return body
 
     async def patch(self, path, exactly, body, urgency):
@@ -210,6 +211,49 @@ def test_too_large_job_that_has_pods_is_read_again(monkeypatch):
     story.store.put({**pod, "status": {}})
     story.go()
     assert story.store.jobs.get(KEY).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "deletes"),
+    [
+        (0, "", "", True),
+        (403, "Forbidden", "denied by policy", False),
+        (403, "Forbidden", 'exceeded quota: "small"', False),
+        (500, "InternalError", "failed calling webhook", False),
+        (409, "AlreadyExists", "exists", True),
+        (400, "BadRequest", "admission webhook x does not support dry run", True),
+    ],
+)
+def test_deletions_follow_a_dry_run_that_is_not_refused(story, code, reason, message, deletes):
+    """Of several roles the first that is refused is recorded."""
+
+    async def dry_run(*_request):
+        if code:
+            raise ApiError(code, reason, message, None)
+
+    story.server.dry_run = dry_run
+    tried = [DryRun(create(name).build) for name in ("one", "two")]
+    _, writes = story.go(*tried, delete("peer"))
+    assert writes == ([("delete", "pods/peer")] if deletes else [])
+    refusal = story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0)
+    assert refusal is None if deletes else refusal.message == message
+
+
+def test_full_quota_does_not_refuse_a_pod_that_exists(story):
+    """It uses the quota that its replacement needs."""
+    story.server.rejects, story.server.message = lambda _node: 403, "exceeded quota: small"
+    metadata = {"name": "one", "namespace": "team", "uid": "p", "resourceVersion": "2"}
+    story.store.put({"kind": "Pod", "metadata": metadata, "spec": {}, "status": {}})
+    _, writes = story.go(DryRun(create("one").build), delete("peer"))
+    assert writes == [("delete", "pods/peer")]
+
+
+def test_nothing_is_deleted_if_a_dry_run_cannot_be_made(story):
+    """The reconcile is repeated."""
+    story.server.rejects = lambda _node: 504
+    with pytest.raises(ApiError):
+        story.go(DryRun(create("one").build), delete("peer"))
+    assert story.server.writes == []
 
 
 def test_changes_of_one_object_are_made_in_their_order(story):

@@ -29,8 +29,10 @@ MOST: Final = 1024
 LARGEST: Final = 32 * 1024
 """Bytes of what is kept of a pod: of a larger one nothing is."""
 POD, SERVICE = "Pod", "Service"
+NO_DRY_RUN: Final = "does not support dry run"
+"""Part of the API server's message where a webhook cannot be asked."""
 _UNDECIDED: Final = re.compile(
-    f"{QUOTA}|does not support dry run|is being terminated|could not find the requested resource"
+    f"{QUOTA}|{NO_DRY_RUN}|is being terminated|could not find the requested resource"
     '|page not found|^namespaces "[^"]*" not found'
 )
 """Messages of refusals that say nothing about the pod: it may be accepted when it is created."""

@@ -12,15 +12,17 @@ has all of them: what succeeded in the run before is replaced as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from muster.api import names
 from muster.controller import gangstatus
 from muster.controller.jobpods import PodFate, refused
-from muster.controller.model import Emit, Patch
+from muster.controller.model import DryRun, Emit, Patch
 from muster.controller.scope import Scope
+from muster.controller.templates import PodBuilder
 from muster.gang import standing
 
 _NAMED: Final = 10
@@ -32,7 +34,8 @@ def with_replaced_members(scope: Scope) -> Scope:
 
     Running peers of lost members have the fate PEER_LOST once all lost members have nodes. The
     embedded scheduler evicts them itself (`scheduler.actions.restart`), unless the gang grows or
-    has pods of another scheduler. With other schedulers they have it some seconds after a loss.
+    has pods of another scheduler. With other schedulers they have it some seconds after a loss,
+    and not while the server refuses pods of the job.
     """
     if scope.framework.life.collective(scope.job):
         released = gangstatus.is_released(scope.job.status.gang)
@@ -44,6 +47,8 @@ def with_replaced_members(scope: Scope) -> Scope:
         return scope
     if scope.observed.placements is None:
         at = scope.observed.losses.restart_at
+        if at is not None and scope.hindrance is not None:
+            at = max(at, scope.hindrance.until)
         scope = replace(scope, restart_at=at)
         if at is None or scope.now < at:
             return scope
@@ -93,6 +98,20 @@ def marks(scope: Scope) -> Iterator[Patch]:
         stay = (member.pod for member in scope.roster.having(PodFate.STAYS))
         behind = (pod for pod in stay if not pod.removed and pod.gang_had != lost.had)
         yield from (Patch.of(pod, body) for pod in behind)
+
+
+def dry_runs(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[DryRun]:
+    """Yield dry runs of one pod of each role, which precede the deletion of peers.
+
+    The embedded allocator makes them before it places a member. Admission decides before the API
+    server checks whether a pod of that name exists.
+    """
+    if scope.observed.placements is None and scope.roster.having(PodFate.PEER_LOST):
+        for role, builder in builders.items():
+            indices = range(builder.replica.replicas)
+            missing = (i for i in indices if (role, i) not in scope.roster.places)
+            if indices:
+                yield DryRun(partial(builder.pod, next(missing, 0)))
 
 
 def events(scope: Scope) -> Iterator[Emit]:

@@ -138,6 +138,13 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class DryRun:
+    """Create a pod in a dry run. If it is refused, the actions after it are not done."""
+
+    build: Callable[[], Json] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete exactly the object with this uid; that it is gone is no error."""
 
@@ -212,4 +219,4 @@ class RequeueAfter:
     """Seconds since the epoch."""
 
 
-Action = Create | Delete | Patch | SetStatus | Emit | RequeueAfter
+Action = Create | DryRun | Delete | Patch | SetStatus | Emit | RequeueAfter

@@ -251,6 +251,7 @@ def _children(scope: Scope) -> Iterator[Action]:
     yield from batches.limit_changes(scope, builders)
     creates = list(pods.creations(scope, builders)) if pods.may_create(scope) else []
     writes = (
+        *gangrestart.dry_runs(scope, builders),
         *pods.removals(scope, creates),
         *creates,
         *(group if late else ()),

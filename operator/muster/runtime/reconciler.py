@@ -27,13 +27,14 @@ from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.reasons import DeletionReason
 from muster.cluster import gangs
-from muster.cluster.dryrun import is_rejected
+from muster.cluster.dryrun import NO_DRY_RUN, is_rejected
 from muster.controller import events, gangstatus, reconcile
 from muster.controller.model import (
     Action,
     Context,
     Create,
     Delete,
+    DryRun,
     Emit,
     Patch,
     Refusal,
@@ -390,6 +391,8 @@ class Reconciler:
                 if not refused.is_set():
                     await self._create(turn, action, refused)
                 return not refused.is_set()
+            case DryRun():
+                return await self._try(turn.job, action.build(), refused)
             case Delete():
                 return await self._delete(turn, action)
             case Patch():
@@ -451,15 +454,31 @@ class Reconciler:
         spec = {key: value for key, value in document["spec"].items() if key != "nodeName"}
         if await self._rejection({**document, "spec": spec}) is not None:
             return False
-        return await self._rejection(document) in _BY_POLICY
+        found = await self._rejection(document)
+        return found is not None and found.code in _BY_POLICY
 
-    async def _rejection(self, pod: Json) -> int | None:
+    async def _rejection(self, pod: Json) -> ApiError | None:
         try:
             path = PODS.path(pod["metadata"]["namespace"])
             await self._kube.dry_run(path, pod, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            return error.code
+            return error
         return None
+
+    async def _try(self, job: Job, pod: Json, refused: asyncio.Event) -> bool:
+        """Return whether such a pod would be admitted, also if it exists."""
+        error = await self._rejection(pod)
+        if error is None or error.reason == "AlreadyExists" or NO_DRY_RUN in error.message:
+            return not refused.is_set()
+        # A pod that exists uses the quota that its replacement needs.
+        if QUOTA in error.message and self._store.children.pod(job.namespace, _named(pod)[1]):
+            return not refused.is_set()
+        if error.code not in REFUSED:
+            raise error
+        if not refused.is_set():
+            refused.set()
+            await self._refuse(job, pod, error)
+        return False
 
     def _room(self, turn: _Turn, document: Json) -> AbstractContextManager[bool]:
         """Keep the room of a pod that is created on a node which the allocator has given it."""

@@ -16,6 +16,7 @@ from muster.controller.model import (
     Context,
     Create,
     Delete,
+    DryRun,
     Emit,
     Losses,
     Observed,
@@ -55,7 +56,7 @@ class World:
         self.secrets = observed.pop("secrets", {})
         self.extra = observed
         self.objects = {}
-        self.said = []
+        self.said, self.tried = [], []
         self.requeue = None
         self.writes = []
         self.losses = None
@@ -139,6 +140,8 @@ class World:
             self.said.append(action)
         elif isinstance(action, RequeueAfter):
             self.requeue = action.at
+        elif isinstance(action, DryRun):
+            self.tried.append(action.build()["metadata"]["name"])
         else:
             self.writes.append(action)
             getattr(self, f"_{type(action).__name__.lower()}")(action)
