@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6434,
+    "allocator": 6430,
     "api": 3169,
     "cluster": 6409,
     "commands": 6116,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3677,
     "muster": 1144,
     "runtime": 2331,
-    "scheduler": 11019,
+    "scheduler": 11018,
     "store": 3306,
-    "tests": 70169,
+    "tests": 70174,
     "tools": 3522,
 }
 

@@ -32,7 +32,7 @@ from muster.scheduler import cycle, policy
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import tfjob
 from support.builders.scheduler import make_node
-from support.rehearsal.gang_tracking import Shown, reconcile_all, tracked
+from support.rehearsal.gang_tracking import Shown, evaluated, reconcile_all, tracked
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = {
@@ -563,7 +563,7 @@ class Cluster(Shown):
 
     def cycle(self, chosen):
         """Return what a cycle sees, and what it decides by that policy."""
-        inputs = self.gangs.inputs(self.settings, NOW)
+        inputs = evaluated(self.gangs, self.settings, NOW)
         queues, columns = list(self.store.queues.values()), self.store.columns
         moves = () if "defragment" in chosen.actions else None
         snapshot = assemble(columns, inputs, queues, NOW, moves)

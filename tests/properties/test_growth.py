@@ -25,7 +25,7 @@ from muster.scheduler import cycle, policy
 from muster.store.store import Store
 from support.apiserver.memory import START, World, tfjob
 from support.builders.scheduler import make_node
-from support.rehearsal.gang_tracking import Shown, tracked
+from support.rehearsal.gang_tracking import Shown, evaluated, tracked
 
 TIMES, AT_MOST = 4, 6.0
 NODES = 8
@@ -228,7 +228,7 @@ class Cluster(Shown):
     def decide(self):
         """Run a cycle."""
         settings = GangSettings(GangRules(frozenset({"muster"}), "default"))
-        inputs = tracked(self.store).inputs(settings, START)
+        inputs = evaluated(tracked(self.store), settings, START)
         queues = settings.rules.queues(self.store.queues)
         snapshot = assemble(self.store.columns, inputs, queues, START)
         return cycle.schedule(snapshot, policy.DEFAULT)

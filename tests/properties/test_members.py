@@ -33,7 +33,7 @@ from muster.store.store import Store
 from support.apiserver.memory import START, tfjob
 from support.builders.objects import reference
 from support.builders.scheduler import make_node
-from support.rehearsal.gang_tracking import Recorded, Shown, whoever_has_come
+from support.rehearsal.gang_tracking import Recorded, Shown, evaluated, whoever_has_come
 
 KEY, HOLD, WAITS = "TFJob/team/mnist", 12.0, 15
 SIZE = 4
@@ -122,7 +122,7 @@ class Process:
     def look(self, rules):
         """Run a cycle up to where it decides."""
         self.effects.all = [it for it in self.effects.all if not isinstance(it, Wake)]
-        found = self.gangs.inputs(rules, self.clock.now)
+        found = evaluated(self.gangs, rules, self.clock.now)
         self.input, self.seen = (found[0] if found else None), self.store.columns.changes
 
     @property

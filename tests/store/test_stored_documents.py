@@ -28,7 +28,7 @@ from muster.store import parse
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import tfjob
 from support.builders.scheduler import make_node, make_pod
-from support.rehearsal.gang_tracking import Shown, reconcile_all, tracked
+from support.rehearsal.gang_tracking import Shown, evaluated, reconcile_all, tracked
 
 NOW = 1_800_000_000.0
 VICTIM, ODD = "TFJob/team/mnist", "TFJob/odd/odd"
@@ -69,7 +69,7 @@ class Story(Shown):
 
     def cycle(self):
         """Return what is decided, by gang."""
-        inputs = self.gangs.inputs(self.settings, NOW)
+        inputs = evaluated(self.gangs, self.settings, NOW)
         snapshot = assemble(self.store.columns, inputs, list(self.store.queues.values()), NOW, ())
         found = cycle.schedule(snapshot, policy.DEFAULT)
         cycle.schedule(
@@ -160,7 +160,7 @@ def test_a_template_is_of_no_other_namespace(story):
     metadata = {"namespace": "team", "name": "mnist-worker-0"}
     template = {"metadata": metadata, "spec": {"affinity": {"podAntiAffinity": away}}}
     story.job("odd", "odd", template=template)
-    (shape,) = {r.shape for g in story.gangs.inputs(story.settings, NOW) for r in g.roles}
+    (shape,) = {r.shape for g in evaluated(story.gangs, story.settings, NOW) for r in g.roles}
     assert shape.identity.namespace == "odd"
     assert {term.who.namespaces for term in shape.apart} == {frozenset({"odd"})}
 
@@ -174,7 +174,7 @@ def test_jobs_above_the_limit_of_replicas_cost_no_more_than_small_jobs(story, st
         document["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 2**31 - 1
         story.put({**document, "status": status})
     assert {p.node for p in story.victim().placements} == {"n1", "n2"}
-    assert [gang.key for gang in story.gangs.inputs(story.settings, NOW)] == [VICTIM]
+    assert [gang.key for gang in evaluated(story.gangs, story.settings, NOW)] == [VICTIM]
     reconcile_all(story.store, NOW)
 
 

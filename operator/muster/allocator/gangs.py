@@ -71,10 +71,6 @@ class GangTracker:
         """Return what is remembered of a gang, None if it is not followed."""
         return self._memories.get(key)
 
-    def inputs(self, settings: GangSettings, now: float) -> list[GangInput]:
-        """Look at every gang that there is; return those of which something is placed here."""
-        return [gang for gang in self.evaluate(settings, now) if gang is not None]
-
     def evaluate(self, settings: GangSettings, now: float) -> Iterator[GangInput | None]:
         """Evaluate all gangs, one per step; yield None where nothing is placed here."""
         self._then.clear()

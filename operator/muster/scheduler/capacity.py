@@ -42,15 +42,14 @@ FEW: Final = 256
 
 
 class TopK:
-    """Positions of the best ranks: what `best` gives, without looking for the edge each time.
+    """Positions of the best ranks, as `best` returns them, by an edge that is kept.
 
-    Where so many ranks as are wanted are not behind an edge, the best of them are the best of all,
-    wherever the edge is.
+    If enough ranks are not behind the edge, the best of these ranks are the best of all.
     """
 
     def __init__(self, rank: FloatArray) -> None:
         self._rank = rank
-        """(N,): the caller's, who may change it."""
+        """(N,): the caller's array, which the caller may change."""
         self._edge: tuple[float, int] = (np.inf, -1)
         """Rank and position of the last that is not behind it."""
 

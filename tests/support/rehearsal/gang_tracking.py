@@ -54,10 +54,11 @@ class Watched(GangTracker):
 
     looked = frozenset()
 
-    def inputs(self, settings, now):
-        """Look at those that may have changed."""
+    def evaluate(self, settings, now):
+        """Evaluate those that may have changed."""
         self.looked = set()
-        found, asked = super().inputs(settings, now), self._asked()
+        yield from super().evaluate(settings, now)
+        asked = self._asked()
         for key, memory in self:
             if key not in self.looked:
                 assert now < memory.due
@@ -70,7 +71,6 @@ class Watched(GangTracker):
                     gang = tracker.step(memory, facts, now).input
                     assert whoever_has_come(gang) == whoever_has_come(memory.input), key
         assert self._asked() == asked
-        return found
 
     def _asked(self):
         return [set(getattr(kind.members, "asks", ())) for kind in self._kinds]
@@ -78,6 +78,11 @@ class Watched(GangTracker):
     def _look(self, key, now):
         self.looked = {*self.looked, key}
         return super()._look(key, now)
+
+
+def evaluated(gangs, settings, now):
+    """Return the gangs of a tracker of which something is placed here."""
+    return [gang for gang in gangs.evaluate(settings, now) if gang is not None]
 
 
 def whoever_has_come(gang):
@@ -139,10 +144,10 @@ class Following:
         """Let time pass and return the gang that the next cycle sees."""
         self.now += seconds
         self.effects.all.clear()
-        found = self.gangs.inputs(self.settings, self.now)
+        found = evaluated(self.gangs, self.settings, self.now)
         said = list(self.effects.all)
         # Once more, so that whatever happens next happens to a gang that is passed over.
-        self.gangs.inputs(self.settings, self.now)
+        evaluated(self.gangs, self.settings, self.now)
         self.effects.all = said
         return found[0] if found else None
 

@@ -59,7 +59,7 @@ class _Tenant:
     amounts: IntArray
     """(M, R)"""
     given: Leavers | None = None
-    """What was given in this cycle; None: it is what the gang had before."""
+    """The tasks that this cycle gave nodes; None for those that had nodes before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
