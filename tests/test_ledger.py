@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6430,
     "api": 3169,
-    "cluster": 6409,
+    "cluster": 6421,
     "commands": 6116,
     "controller": 4506,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2331,
     "scheduler": 11018,
     "store": 3306,
-    "tests": 70174,
+    "tests": 70187,
     "tools": 3522,
 }
 

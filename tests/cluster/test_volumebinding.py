@@ -291,6 +291,19 @@ def test_two_claims_on_a_node_get_a_volume_each():
     assert served == {"x": "a", "y": "b"}
 
 
+def test_cost_of_a_pod_does_not_grow_with_the_volumes_behind_the_first_that_suits():
+    """The volumes of each pod that gets its node are compared in the event loop."""
+    template = make_template(cpu=1, **mount("data"))
+    shape = make_role(template=template).shape
+
+    def cost(count):
+        columns = shelf(wanting(), *(local(f"{i:03}", f"n{i}") for i in range(count)))
+        assert columns.fits("n0", shape)
+        return call_count.calls(lambda: columns.fits("n0", shape))
+
+    assert cost(300) == cost(3)
+
+
 def test_a_volume_that_is_chosen_for_a_claim_is_offered_to_no_other_claim():
     """A gang whose claim fits that volume alone waits: no pod of it could be accepted there."""
     columns = shelf(wanting("mine"), wanting("yours"), local("a", "n1"))

@@ -111,7 +111,7 @@ class Limits:
                     asked.setdefault(driver, {}).setdefault(shape, {})
         users = {driver: _Users({}, {}) for driver in asked}
         for (driver, volume), node, going in seats if asked else ():
-            if driver in users and node in index:
+            if driver in users:
                 users[driver].count(volume, index[node], going=going)
         made = {
             driver: Driver(
@@ -307,6 +307,7 @@ class Volumes:
                 (self._attached(key), node, pod in self.going)
                 for key, users in self.users.items()
                 for pod, node in users.items()
+                if node in index
             )
             self._drivers = self.limits.drivers(volumes, own, seats, index)
 
@@ -501,14 +502,28 @@ class Volumes:
         """Say whether the volumes let a pod of the shape go there at this moment."""
         if not shape.stored:
             return True
-        # By the rules of a cycle, of which this node is the only one.
+        used = any(term.counts.any() for term in self._alone(shape, 1))
+        if used or self.refusal(shape) is not None:
+            return False
+        if any(excluded.any() for _, excluded in self._against(shape, Reach([node]))):
+            return False
         self.survey({0: shape}, {node.name: 0})
-        bare = Shape(_NOTHING, _NOTHING, np.zeros(1, np.int16), ())
-        found = self.constrain(0, bare, shape, [node], Reach([node]))
-        room = Attached(found.drivers).room(0)
-        used = any(term.counts.any() for term in found.affinity)
-        full = room is not None and not room[0]
-        return found.refusal is None and not (found.barred[0] or used or full)
+        room = Attached(self._drivers.get(0, ())).room(0)
+        if room is not None and not room[0]:
+            return False
+        # Not by columns as in a cycle: of thousands of volumes the first that suits is enough.
+        taken = set(self.chosen.values())
+        return all(self._serve(key, claim, node, taken) for key, claim in self._waiting(shape))
+
+    def _serve(self, key: Key, claim: ClaimView, node: NodeView, taken: set[str]) -> bool:
+        """Return whether the claim's volume can be had on the node; add it to those `taken`."""
+        kept = self.chosen.get(key)
+        for volume in self._choice(claim):
+            free = volume.name == kept if kept is not None else volume.name not in taken
+            if free and _suits(volume.affinity, node):
+                taken.add(volume.name)
+                return True
+        return not kept and _suits(self._made(claim), node)
 
     def consumers(self, views: Mapping[str, NodeView]) -> Iterator[Consumer]:
         """Yield the claims of which a pod has come to its node, and are to get their volume."""
@@ -584,9 +599,6 @@ class Volumes:
             yield NOT_SERVED, ~reach.of(terms)
         for zone in {zone for volume in bound for zone in volume.zones}:
             yield OTHER_ZONE, ~reach.in_zone(*zone)
-
-
-_NOTHING: Final[IntArray] = np.zeros(0, np.int64)
 
 
 def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> None:
