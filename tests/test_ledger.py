@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1528,
-    "kube": 3626,
+    "kube": 3629,
     "local": 3677,
     "muster": 1144,
     "runtime": 2331,

@@ -85,7 +85,10 @@ async def connect(
     except UNUSABLE as error:
         source = f"kubeconfig {files} cannot be used: " if files else ""
         hint = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
-        text = f"no connection to a cluster: {source}{error}; {hint}"
+        # The library's errors about values of another type name no part of the file.
+        vague = isinstance(error, AttributeError | LookupError | TypeError)
+        why = "it is empty, incomplete or of another format" if vague else error
+        text = f"no connection to a cluster: {source}{why}; {hint}"
         raise ConfigurationError(" ".join(text.split())) from error
     if master:
         configuration.host = master
