@@ -25,7 +25,7 @@ MAX_CYCLES = 200
 RULES = policy.parse({"actions": "reclaim, allocate"})
 FAIRSHARE = policy.parse(
     {
-        "actions": "reclaim, allocate, backfill, preempt",
+        "actions": "reclaim, allocate, backfill",
         "tiers": [
             {"plugins": [{"name": "priority"}, {"name": "gang"}]},
             {"plugins": [{"name": n} for n in ("predicates", "proportion", "fairshare")]},
