@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3677,
     "muster": 1144,
     "runtime": 2331,
-    "scheduler": 11018,
+    "scheduler": 11024,
     "store": 3306,
     "tests": 70187,
     "tools": 3522,

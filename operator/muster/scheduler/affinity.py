@@ -492,6 +492,10 @@ class AffinityState:
         marks: FloatArray = (total - least) * scale
         return marks
 
+    def near(self, shape: int) -> BoolArray | None:
+        """Return (N,) where all NEAR terms of the shape hold at present; None: it has none."""
+        return _near(self._tallies.get(shape, ()), future=False)
+
     def loose(self, shape: int, *, future: bool = False) -> tuple[AffinityTerm, ...]:
         """Return the NEAR terms of the shape if no pod satisfies any of them yet.
 

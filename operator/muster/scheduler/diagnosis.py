@@ -416,7 +416,9 @@ def _missing_for(
     session: Session, tasks: PodSetState, capacity: IntArray, count: int, resource: str
 ) -> int:
     """Return how much of the resource must become free for so many more of the tasks."""
-    suits = np.flatnonzero(session.barred(tasks.pod_set.shape)[0] == 0)
+    suits = session.barred(tasks.pod_set.shape)[0] == 0
+    if (near := session.room.affinity.near(tasks.pod_set.shape)) is not None:
+        suits = suits & near
     column, request = session.snapshot.resources.index(resource), tasks.shape.request
     fitting = capacity[suits]
     larger = slots(session.snapshot.nodes.allocatable[suits], request) > fitting
