@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6430,
-    "api": 3169,
+    "api": 3163,
     "cluster": 6421,
     "commands": 6116,
     "controller": 4506,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1528,
-    "kube": 3629,
-    "local": 3677,
+    "kube": 3628,
+    "local": 3673,
     "muster": 1144,
     "runtime": 2331,
     "scheduler": 11024,
     "store": 3306,
-    "tests": 70187,
+    "tests": 70188,
     "tools": 3522,
 }
 

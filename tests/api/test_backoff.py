@@ -28,11 +28,6 @@ def test_a_year_of_failures_is_no_failure_of_its_own() -> None:
     assert Backoff(0.5, 300.0).pause(10_000_000) == 300.0
 
 
-def test_the_factor_is_free() -> None:
-    """Two is the usual one."""
-    assert Backoff(1.0, 60.0, factor=3.0).pause(3) == 9.0
-
-
 @pytest.mark.parametrize(
     ("kind", "code", "message", "pauses"),
     [

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 
-from muster.local.progress import progress
+import pytest
+
+from muster.local import progress
 
 
 class Screen(io.StringIO):
@@ -26,23 +29,26 @@ class Screen(io.StringIO):
         self.writes.release()
 
 
-def test_a_log_gets_a_line_now_and_then() -> None:
-    """What is done, for how long, and how far it is."""
-    out = Screen(terminal=False)
-    with progress("building", lambda: "7 packages", out, seconds=0.01):
+def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> str:
+    """Return what was written once it was written twice more."""
+    for name in ("_TERMINAL_SECONDS", "_PLAIN_SECONDS"):
+        monkeypatch.setattr(progress, name, 0.01)
+    monkeypatch.setattr(sys, "stderr", out := Screen(terminal=terminal))
+    with progress.progress("building", lambda: "7 packages"):
         for _ in range(3):
             assert out.writes.acquire(timeout=10)
-    lines = out.getvalue().splitlines()
-    assert lines[0] == "building"
-    assert lines[1] == "building: 0:00 7 packages"
+    return out.getvalue()
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done, for how long, and how far it is."""
+    lines = shown(monkeypatch, terminal=False).splitlines()
+    assert lines[:2] == ["building", "building: 0:00 7 packages"]
     assert len(lines) >= 4
 
 
-def test_a_terminal_has_its_line_written_over() -> None:
+def test_a_terminal_has_its_line_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is left on a fresh line."""
-    out = Screen(terminal=True)
-    with progress("building", stream=out, seconds=0.01):
-        for _ in range(2):
-            assert out.writes.acquire(timeout=10)
-    assert "\r\x1b[Kbuilding: 0:00" in out.getvalue()
-    assert out.getvalue().endswith("\n")
+    text = shown(monkeypatch, terminal=True)
+    assert "\r\x1b[Kbuilding: 0:00" in text
+    assert text.endswith("\n")

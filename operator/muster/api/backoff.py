@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses in seconds that grow from `first` to `last`.
+    """Pauses in seconds that double from `first` to `last`.
 
     Attempts are counted from 1 everywhere: `pause(n)` is the pause after the n-th attempt in a
     row that failed. Who lets the first failure pass without a pause asks for `pause(n - 1)`.
@@ -19,14 +19,13 @@ class Backoff:
 
     first: float
     last: float
-    factor: float = 2.0
 
     def pause(self, attempt: int) -> float:
         """Return the pause after that many failures in a row; 0 without any."""
         if attempt < 1:
             return 0.0
         try:
-            return min(self.first * self.factor ** (attempt - 1), self.last)
+            return min(self.first * 2.0 ** (attempt - 1), self.last)
         except OverflowError:  # a float's, after a thousand failures: the pause has long grown
             return self.last
 

@@ -78,7 +78,7 @@ def _fields(schema: Json, value: Mapping[str, Any], path: str) -> Iterator[Probl
     known, rest = schema.get("properties", {}), schema.get("additionalProperties")
     for name in schema.get("required", ()):
         if value.get(name) is None:
-            yield Problem(f"{path}.{name}", required())
+            yield Problem(f"{path}.{name}", "Required value: must be required")
     for name, item in value.items():
         if item is None:
             continue
@@ -135,11 +135,6 @@ def _text(schema: Json, value: str, path: str) -> Iterator[Problem]:
         yield Problem(path, detail)
     if schema.get("format") == "date-time" and parse_time(value) is None:
         yield Problem(path, invalid(value, "must be a time like 2030-01-31T12:00:00Z"))
-
-
-def required(detail: str = "must be required") -> str:
-    """Return the detail of a Problem for what is missing."""
-    return f"Required value: {detail}"
 
 
 def unsupported(value: object, supported: Iterable[str]) -> str:

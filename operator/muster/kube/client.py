@@ -353,7 +353,6 @@ class Kube:
         urgency: PriorityLevel,
         *,
         grace: int | None = None,
-        propagation: str = "Background",
         version: str = "",
     ) -> Json | None:
         """Delete exactly the object with that uid; None if it was gone already.
@@ -363,7 +362,7 @@ class Kube:
         options: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": propagation,
+            "propagationPolicy": "Background",
             "preconditions": {"uid": uid},
         }
         if version:

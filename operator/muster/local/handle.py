@@ -408,18 +408,20 @@ class Cluster:
         flags = arguments(component, self.files, self.options, self.port, self.extra)
         return [*self.extra.inside, *self.commands[component], *flags]
 
-    def wait_ready(self, seconds: float = START_SECONDS) -> None:
+    def wait_ready(self) -> None:
         """Wait until the API server calls itself ready; ClusterError if it does not in time."""
         from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + START_SECONDS
 
         async def wait(kube: Kube) -> None:
             while not await contents.ready(kube):
                 self.check(*self.first)
                 if time.monotonic() > deadline:
                     log = self.log_tail(API_SERVER)
-                    raise ClusterError(f"the API server is not ready in {seconds:.0f} s:\n{log}")
+                    raise ClusterError(
+                        f"the API server is not ready in {START_SECONDS:.0f} s:\n{log}"
+                    )
                 await asyncio.sleep(0.05)
 
         self.ask(wait)

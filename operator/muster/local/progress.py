@@ -15,19 +15,12 @@ _PLAIN_SECONDS = 10.0  # a line each in a log
 
 
 @contextlib.contextmanager
-def progress(
-    what: str,
-    detail: Callable[[], str] = lambda: "",
-    stream: TextIO | None = None,
-    *,
-    seconds: float | None = None,
-) -> Iterator[None]:
+def progress(what: str, detail: Callable[[], str]) -> Iterator[None]:
     """Show `what`, the time since and `detail()` while the body runs, and once at its end.
 
-    On a terminal the line is written over; elsewhere it is repeated every `seconds`.
+    On a terminal the line is written over; elsewhere it is repeated.
     """
-    out = stream or sys.stderr
-    over = out.isatty()
+    out, over = sys.stderr, sys.stderr.isatty()
     start = time.monotonic()
     ended = threading.Event()
 
@@ -36,7 +29,7 @@ def progress(
         return f"{what}: {past // 60}:{past % 60:02} {detail()}".rstrip()
 
     def show() -> None:
-        while not ended.wait(seconds or (_TERMINAL_SECONDS if over else _PLAIN_SECONDS)):
+        while not ended.wait(_TERMINAL_SECONDS if over else _PLAIN_SECONDS):
             _write(out, line(), over=over)
 
     print(what, file=out, flush=True)

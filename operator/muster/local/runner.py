@@ -53,15 +53,16 @@ class Runner:
         """End of its output."""
         return self.where.log_tail(NAME)
 
-    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+    def wait_ready(self) -> None:
         """Wait until it calls itself ready; ClusterError if it ends or takes too long."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + READY_SECONDS
         while (answer := loops.run(self._readiness())) != "ok":
             self.check()
             if time.monotonic() > deadline:
                 reason = answer or "it does not answer"
                 raise ClusterError(
-                    f"the operator is not ready in {seconds:.0f} s ({reason}):\n{self.log_tail()}"
+                    f"the operator is not ready in {READY_SECONDS:.0f} s ({reason}):\n"
+                    f"{self.log_tail()}"
                 )
             time.sleep(0.05)
 
