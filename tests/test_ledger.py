@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3628,
     "local": 3673,
     "muster": 1144,
-    "runtime": 2331,
+    "runtime": 2320,
     "scheduler": 11024,
     "store": 3306,
-    "tests": 70188,
+    "tests": 70192,
     "tools": 3522,
 }
 

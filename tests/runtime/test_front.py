@@ -11,7 +11,8 @@ import aiohttp
 
 from muster.local.cluster import free_port
 from muster.runtime.front import HANG_SECONDS, Front, Health
-from muster.runtime.metrics import Addresses, Metrics, Probes, serve
+from muster.runtime.metrics import Metrics, Probes, serve
+from muster.settings import Settings
 
 
 async def test_health_is_that_of_the_last_heartbeat_until_the_work_hangs():
@@ -43,9 +44,10 @@ def test_probes_are_answered_while_the_loop_of_the_work_is_blocked():
         front, found = Front(), []
         working = asyncio.create_task(asyncio.to_thread(asyncio.run, work(found)))
         await asyncio.to_thread(started.wait, 30)
-        addresses = Addresses(*(f"127.0.0.1:{free_port()}" for _ in range(2)), "0")
+        at, probed = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        settings = Settings(metrics_bind=at, health_bind=probed, debug_bind="0")
         probes = Probes(front.unready, front.unwell, front.warning)
-        servers = await serve(Metrics(), addresses, probes, found[0], {})
+        servers = await serve(Metrics(), settings, probes, found[0], {})
         front.beat(Health(""))
         await asyncio.sleep(0.2)
         async with aiohttp.ClientSession() as session:
@@ -54,10 +56,10 @@ def test_probes_are_answered_while_the_loop_of_the_work_is_blocked():
                 async with session.get(f"http://{address}{path}") as response:
                     return response.status
 
-            metrics = asyncio.create_task(status(addresses.metrics, "/metrics"))
+            metrics = asyncio.create_task(status(at, "/metrics"))
             began = time.monotonic()
-            assert await status(addresses.health, "/healthz") == 200
-            assert await status(addresses.health, "/readyz") == 200
+            assert await status(probed, "/healthz") == 200
+            assert await status(probed, "/readyz") == 200
             assert time.monotonic() - began < 5
             assert not metrics.done()
             metrics.cancel()

@@ -21,7 +21,8 @@ from muster.controller.model import Emit
 from muster.frameworks import FRAMEWORKS
 from muster.kube.serving import start
 from muster.local.cluster import free_port
-from muster.runtime.metrics import Addresses, Metrics, Probes, serve
+from muster.runtime.metrics import Metrics, Probes, serve
+from muster.settings import Settings
 from muster.store.jobs import Jobs
 from support.apiserver.memory import tfjob
 from support.builders import mpijobs
@@ -174,14 +175,15 @@ def test_deleted_job_of_another_controller_is_not_counted(manager, count, read):
 @asynccontextmanager
 async def served(*, guard=None, pages=None, probes=None):
     """Run the servers of a process; give a function that sends a request to one of them."""
-    addresses = Addresses(*(f"127.0.0.1:{free_port()}" for _ in range(3)))
+    binds = {name: f"127.0.0.1:{free_port()}" for name in ("metrics", "health", "debug")}
+    settings = Settings(**{f"{name}_bind": address for name, address in binds.items()})
     well = Probes(lambda: "", lambda: "")
     loop = asyncio.get_running_loop()
-    runners = await serve(Metrics(), addresses, probes or well, loop, pages or {}, guard)
+    runners = await serve(Metrics(), settings, probes or well, loop, pages or {}, guard)
     async with aiohttp.ClientSession() as session:
 
         async def ask(server, path, scheme="http", **headers):
-            url = f"{scheme}://{getattr(addresses, server)}{path}"
+            url = f"{scheme}://{binds[server]}{path}"
             async with session.get(url, headers=headers, ssl=False) as response:
                 return response.status, await response.text()
 

@@ -177,9 +177,7 @@ class Operator:
         try:
             serving = metrics.serve(
                 self.metrics,
-                metrics.Addresses(
-                    settings.metrics_bind, settings.health_bind, settings.debug_bind
-                ),
+                settings,
                 metrics.Probes(self.front.unready, self.front.unwell, self.front.warning),
                 loop,
                 {} if self.loop is None else self.loop.decision_log.pages,

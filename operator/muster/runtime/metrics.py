@@ -25,6 +25,7 @@ from muster.frameworks.base import Framework
 from muster.kube import serving
 from muster.kube.loops import run_on
 from muster.kube.tokens import Bearers
+from muster.settings import Settings
 
 log = logging.getLogger(__name__)
 LABELS = ("job_namespace", "framework")
@@ -193,25 +194,15 @@ class Probes:
     """What /readyz reports of a process that works."""
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where to serve what, `host:port`; `0`: nowhere. One address for two makes one server."""
-
-    metrics: str
-    health: str
-    debug: str
-    """Of this machine alone."""
-
-
 async def serve(
     metrics: Metrics,
-    addresses: Addresses,
+    settings: Settings,
     probes: Probes,
     loop: asyncio.AbstractEventLoop,
     pages: Mapping[str, Page],
     guard: Bearers[HTTPStatus] | None = None,
 ) -> list[serving.Server]:
-    """Start the servers. Raises OSError when an address is taken, but not for that of `pages`.
+    """Start the servers, one for one address. Raises OSError when it is taken, but not of `pages`.
 
     Probes are answered on the running loop; metrics and pages are read on `loop`, which works.
     `pages` are JSON for debugging, by their paths. With a `guard` metrics are served over TLS, to
@@ -233,21 +224,21 @@ async def serve(
         web.get("/readyz", _probe(probes.unready, probes.warning)),
     ]
     routes: dict[str, list[web.RouteDef]] = {}
-    for address, shown in ((addresses.metrics, [web.get("/metrics", show)]),
-                           (addresses.health, health)):  # fmt: skip
+    for address, shown in ((settings.metrics_bind, [web.get("/metrics", show)]),
+                           (settings.health_bind, health)):  # fmt: skip
         if address != "0":
             routes.setdefault(address, []).extend(shown)
     tls = None if guard is None else await asyncio.to_thread(serving.own_context, "muster-metrics")
     runners = [
-        await serving.start(address, shown, tls if address == addresses.metrics else None)
+        await serving.start(address, shown, tls if address == settings.metrics_bind else None)
         for address, shown in routes.items()
     ]
-    if pages and addresses.debug != "0":
+    if pages and settings.debug_bind != "0":
         try:
             shown = [_page(path, page, loop) for path, page in pages.items()]
-            runners.append(await serving.start(addresses.debug, shown, None))
+            runners.append(await serving.start(settings.debug_bind, shown, None))
         except OSError as error:
-            log.warning("pages for debugging are not served on %s: %s", addresses.debug, error)
+            log.warning("pages for debugging are not served on %s: %s", settings.debug_bind, error)
     return runners
 
 
