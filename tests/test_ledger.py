@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
-    "scheduler": 11024,
+    "scheduler": 11033,
     "store": 3306,
     "tests": 70192,
     "tools": 3522,

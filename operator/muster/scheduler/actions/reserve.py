@@ -70,14 +70,19 @@ class _Departures:
     """T of them."""
     ends: FloatArray
     """(T,)"""
+    bounds: IntArray
+    """(T + 1,): the rows of each tenant."""
+    nodes: IntArray
+    """(D,): positions."""
+    amounts: IntArray
+    """(D, R)"""
     unreliable: frozenset[str]
     """Namespaces of gangs that run for longer than they said: nothing more is lent to these."""
 
     def left(self, first: int, last: int, like: IntArray) -> IntArray:
         """Return (N, R) what comes free when the tenants from `first` to before `last` leave."""
-        leaving = self.tenants[first:last]
-        nodes = np.concatenate([like[:0, 0], *(tenant.nodes for tenant in leaving)])
-        amounts = np.concatenate([like[:0], *(tenant.amounts for tenant in leaving)])
+        rows = slice(self.bounds[first], self.bounds[last])
+        nodes, amounts = self.nodes[rows], self.amounts[rows]
         freed = np.zeros_like(like)
         for column in range(like.shape[1]):
             freed[:, column] = np.bincount(nodes, amounts[:, column], len(like))
@@ -436,9 +441,13 @@ def _departures(session: Session, gang: GangState) -> _Departures:
     # By end, then by owner, so that equal ends give the same order whatever order gangs came in.
     others = (tenant for tenant in tenants if tenant.owner != gang.spec.key)
     tenants = sorted(others, key=lambda tenant: (tenant.end, tenant.owner))
+    none = session.room.idle[:0]
     return _Departures(
         tenants,
         ends=np.array([tenant.end for tenant in tenants]),
+        bounds=np.cumsum([0, *(len(tenant.nodes) for tenant in tenants)]),
+        nodes=np.concatenate([none[:, 0], *(tenant.nodes for tenant in tenants)]),
+        amounts=np.concatenate([none, *(tenant.amounts for tenant in tenants)]),
         unreliable=frozenset(one.gang.namespace for one in holdings if one.gang.overran(now)),
     )
 
