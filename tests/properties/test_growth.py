@@ -24,6 +24,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
 from muster.store.store import Store
 from support.apiserver.memory import START, World, tfjob
+from support.builders.long_lists import KEY, LISTS, labels
 from support.builders.scheduler import make_node
 from support.rehearsal.gang_tracking import Shown, evaluated, tracked
 
@@ -32,160 +33,8 @@ NODES = 8
 LEAST, MOST = 0.01, 8_000
 """Seconds that tell how it grows, and the longest list that is tried for so many."""
 TRIES = 30
-KEY = "example.com/k"
 
 
-def labels(count):
-    """Return so many labels."""
-    return {f"{KEY}-{i}": f"v{i}" for i in range(count)}
-
-
-def expressions(count, operator="In"):
-    """Return so many requirements on labels."""
-    return [{"key": f"{KEY}-{i}", "operator": operator, "values": ["a"]} for i in range(count)]
-
-
-def term(i, **more):
-    """Return a term about other pods."""
-    selector = {"matchLabels": {f"{KEY}-{i}": f"v{i}"}}
-    return {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, **more}
-
-
-def spec(**fields):
-    """Return how a pod's spec gets such fields."""
-    return lambda template: template["spec"].update(fields)
-
-
-def affinity(kind, required=None, preferred=None):
-    """Return how it gets an affinity of that kind."""
-    found = {
-        **({f"required{DURING}": required} if required else {}),
-        **({f"preferred{DURING}": preferred} if preferred else {}),
-    }
-    return spec(affinity={kind: found})
-
-
-DURING = "DuringSchedulingIgnoredDuringExecution"
-
-
-def on_nodes(*terms):
-    """Return how it gets an affinity to nodes by these terms."""
-    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
-    return affinity("nodeAffinity", required)
-
-
-def of_container(**fields):
-    """Return how its container gets such fields."""
-    return lambda template: template["spec"]["containers"][0].update(fields)
-
-
-def meta(**fields):
-    """Return how a template gets such metadata."""
-    return lambda template: template["metadata"].update(fields)
-
-
-def both(*changes):
-    """Return all of these changes as one."""
-
-    def change(template):
-        for one in changes:
-            one(template)
-
-    return change
-
-
-def _even(i, **more):
-    return term(i, maxSkew=1, whenUnsatisfiable="DoNotSchedule", **more)
-
-
-LISTS = {
-    "tolerations": lambda n: spec(
-        tolerations=[{"key": f"k{i}", "operator": "Equal", "value": "v"} for i in range(n)]
-    ),
-    "selector": lambda n: spec(nodeSelector=labels(n)),
-    "terms of nodes": lambda n: on_nodes(*[expressions(1)] * n),
-    "expressions on nodes": lambda n: on_nodes(expressions(n, "NotIn")),
-    "values of nodes": lambda n: on_nodes(
-        [{"key": "zone", "operator": "NotIn", "values": [f"z{i}" for i in range(n)]}]
-    ),
-    "preferred nodes": lambda n: affinity(
-        "nodeAffinity",
-        None,
-        [{"weight": 1, "preference": {"matchExpressions": [e]}} for e in expressions(n)],
-    ),
-    "pods to be near": lambda n: affinity("podAffinity", [term(i) for i in range(n)]),
-    "pods to keep away from": lambda n: affinity("podAntiAffinity", [term(i) for i in range(n)]),
-    "pods to be fond of": lambda n: affinity(
-        "podAffinity", None, [{"weight": 1, "podAffinityTerm": term(i)} for i in range(n)]
-    ),
-    "namespaces of a term": lambda n: affinity(
-        "podAntiAffinity", [term(0, namespaces=[f"n{i}" for i in range(n)])]
-    ),
-    "expressions on pods": lambda n: affinity(
-        "podAntiAffinity", [{**term(0), "labelSelector": {"matchExpressions": expressions(n)}}]
-    ),
-    "label keys": lambda n: both(
-        meta(labels=labels(n)),
-        affinity("podAntiAffinity", [term(0, matchLabelKeys=list(labels(n)))]),
-    ),
-    "terms and labels": lambda n: both(
-        meta(labels=labels(n)), affinity("podAntiAffinity", [term(i) for i in range(n)])
-    ),
-    "spread": lambda n: spec(topologySpreadConstraints=[_even(i) for i in range(n)]),
-    "spread over zones": lambda n: spec(
-        topologySpreadConstraints=[_even(0, topologyKey=f"z{i}") for i in range(n)]
-    ),
-    "claims": lambda n: spec(
-        volumes=[
-            {"name": f"v{i}", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(n)
-        ]
-    ),
-    "scratch": lambda n: spec(
-        volumes=[{"name": f"v{i}", "ephemeral": {"volumeClaimTemplate": CLAIM}} for i in range(n)]
-    ),
-    "folders": lambda n: both(
-        spec(volumes=[{"name": f"v{i}", "emptyDir": {}} for i in range(n)]),
-        of_container(volumeMounts=[{"name": f"v{i}", "mountPath": f"/{i}"} for i in range(n)]),
-    ),
-    "resource claims": lambda n: spec(resourceClaims=[{"name": f"r{i}"} for i in range(n)]),
-    "resources": lambda n: of_container(
-        resources={"requests": {f"{KEY}{i}": 1 for i in range(n)}}
-    ),
-    "first containers": lambda n: spec(
-        initContainers=[{"name": f"i{i}", "image": "i"} for i in range(n)]
-    ),
-    "containers": lambda n: (
-        lambda template: template["spec"]["containers"].extend(
-            {"name": f"i{i}", "image": "i"} for i in range(n)
-        )
-    ),
-    "env": lambda n: of_container(env=[{"name": f"E{i}", "value": "v"} for i in range(n)]),
-    "ports": lambda n: of_container(
-        ports=[{"name": f"p{i}", "containerPort": i + 1} for i in range(n)]
-    ),
-    "host ports": lambda n: of_container(
-        ports=[{"containerPort": i + 1, "hostPort": i + 1} for i in range(n)]
-    ),
-    "gates": lambda n: spec(schedulingGates=[{"name": f"{KEY}-{i}"} for i in range(n)]),
-    "labels": lambda n: meta(labels=labels(n)),
-    "annotations": lambda n: meta(annotations=labels(n)),
-    "sidecars": lambda n: spec(
-        initContainers=[
-            {
-                "name": "sidecar",
-                "image": "i",
-                "restartPolicy": "Always",
-                "resources": {"requests": {f"{KEY}{i}": 1 for i in range(n)}},
-            },
-            *({"name": f"i{i}", "image": "i"} for i in range(n)),
-        ]
-    ),
-    "aliases": lambda n: spec(
-        hostAliases=[{"ip": f"10.0.{i >> 8}.{i & 255}", "hostnames": ["h"]} for i in range(n)]
-    ),
-}
-"""Name -> how a template gets such a list of that length."""
-CLAIM = {"spec": {"resources": {"requests": {"storage": "1Gi"}}}}
 MEETING = ("pods to be near", "pods to keep away from", "spread", "host ports", "claims")
 """Those by which jobs meet each other: of others there is enough in the night."""
 NIGHT = settings().max_examples > settings.get_profile("default").max_examples
