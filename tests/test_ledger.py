@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11033,
     "store": 3306,
-    "tests": 70105,
+    "tests": 70033,
     "tools": 3522,
 }
 
