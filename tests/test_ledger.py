@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
-    "scheduler": 11033,
+    "scheduler": 11083,
     "store": 3306,
-    "tests": 70033,
+    "tests": 70066,
     "tools": 3522,
 }
 

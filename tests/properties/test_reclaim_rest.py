@@ -32,6 +32,7 @@ FAIRSHARE = policy.parse(
         ],
     }
 )
+PREEMPTS = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 CPU, GPU = "cpu", "nvidia.com/gpu"
 EXACT = 1e-9
 ROUNDED = 5e-3
@@ -233,3 +234,35 @@ def test_reclaim_comes_to_rest(seed: int) -> None:
             p for p in plans(world, gang.queue) if shares.allows(gang, p) and fits(world, gang, p)
         ]
         assert not left, f"{gang.key} may evict {[g.key for g in left[0]]}: {world}"
+
+
+def test_reclaim_and_preemption_come_to_rest() -> None:
+    """No gang is reclaimed that would come back at the expense of a larger one of its queue.
+
+    Else b3 reclaims a0, which reclaims b2, which preempts b3, and so on.
+    """
+    nodes = [make_node(name=f"n{i}", cpu=cpu) for i, cpu in enumerate((3, 3, 3, 1, 1))]
+    gangs = [
+        make_gang(
+            key="a1",
+            queue="a",
+            priority=2,
+            roles=[make_role(cpu=3, held=((0, "n0"),), started=(0.0,))],
+        ),
+        make_gang(
+            key="a0",
+            queue="a",
+            priority=0,
+            roles=[make_role(cpu=3, held=((0, "n1"),), started=(0.0,))],
+        ),
+        make_gang(
+            key="b2",
+            queue="b",
+            priority=2,
+            roles=[make_role(cpu=2, held=((0, "n2"),), started=(0.0,))],
+        ),
+        make_gang(key="b3", queue="b", priority=0, roles=[make_role(cpu=3, waiting=(0,))]),
+    ]
+    world = World(nodes, [make_queue(name="a"), make_queue(name="b")], gangs)
+    decisions = come_to_rest(world, PREEMPTS)
+    assert [decision.gang for decision in decisions] == ["a0"]

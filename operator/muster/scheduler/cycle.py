@@ -55,7 +55,8 @@ def schedule(
     """
     if not any(gang.is_incomplete for gang in snapshot.gangs):
         return ()
-    with closing(Session(snapshot, policy.openers(around))) as session:
+    preempts = "preempt" in policy.actions
+    with closing(Session(snapshot, policy.openers(around), preempts=preempts)) as session:
         # The order is that of rights: gangs that are moved, members of admitted gangs, gangs with
         # nominated nodes, victims for earlier promises, gangs that restart, then the earliest
         # estimated start time or the queue head that waited for too long. The policy's actions

@@ -163,11 +163,15 @@ class Session:
         tiers: Sequence[Sequence[Opener]],
         budget: Budget | None = None,
         scorer: Scorer | None = None,
+        *,
+        preempts: bool = False,
     ) -> None:
         """Open a cycle. `budget`: that of the cycle, where the session is a trial in it.
 
-        `scorer`: scores nodes instead of the plugins.
+        `scorer`: scores nodes instead of the plugins. `preempts`: gangs may evict lower priorities
+        of their queue.
         """
+        self.preempts: Final = preempts
         self.snapshot: Final = snapshot
         waiting = [gang for gang in snapshot.gangs if gang.is_incomplete]
         spaces = (gang.namespace for gang in waiting if gang.refusal is None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -62,6 +62,7 @@ class Standing:
         self._session = session
         self._reach: dict[tuple[str, bytes, int], Sequence[BoolArray]] = {}
         self._paths_from: dict[str, Mapping[int, tuple[Sequence[QueueState], int]]] = {}
+        self._lesser: dict[tuple[str, int], Sequence[GangState]] = {}
         snapshot = session.snapshot
         every = (*snapshot.divisions.values(), *snapshot.queues.values())
         # A lending limit of one queue bounds all others: what it keeps unused is no room for them.
@@ -253,12 +254,52 @@ class Standing:
         queues = claim.victims.queue[claim.units].astype(np.int64).tolist()
         amounts = claim.amounts
         comparison.free_inside(queues, amounts)
+        displaced = self._displaced(claim, amounts).tolist()
         for i, (at, amount) in enumerate(zip(queues, amounts.tolist(), strict=True)):
-            if comparison.allows(at, amount):
+            if comparison.allows(at, amount, displaced[i]):
                 answers[i] = YES
                 if claim.together:
                     comparison.take(at, amount)
         return answers
+
+    def _displaced(self, claim: Claim, amounts: FloatArray) -> FloatArray:
+        """Return (M, R) what the queue of each victim loses beside it when the victim returns.
+
+        A gang that is evicted returns by preemption of lower priorities of its queue, which may
+        hold more than it does. Its queue would then reclaim from others, and so on without end.
+        The largest of these gangs count, as it is not known on which nodes the victim will fit.
+        """
+        victims, lost = claim.victims, np.zeros_like(amounts)
+        if not self._session.preempts:
+            return lost
+        ends = np.flatnonzero(victims.whole[claim.units]).tolist()
+        owners = [victims.gangs[i] for i in victims.gang[claim.units[ends]].tolist()]
+        going = {id(gang) for gang in owners} if claim.together else set()
+        known: dict[tuple[str, int], FloatArray] = {}
+        for i, gang in zip(ends, owners, strict=True):
+            key = (gang.queue, gang.priority)
+            sums = cached(known, key, partial(self._lower, gang, going))
+            if len(sums):
+                enough = np.minimum((sums < amounts[i]).sum(axis=0), len(sums) - 1)
+                taken = np.take_along_axis(sums, enough[np.newaxis], axis=0)[0]
+                lost[i] = np.maximum(taken - amounts[i], 0)
+        return lost
+
+    def _lower(self, gang: Gang, going: Collection[int]) -> FloatArray:
+        """Return (K, R) what the largest 1 to K gangs of its queue with less priority hold.
+
+        `going`: ids of gangs that are left out.
+        """
+        session = self._session
+
+        def states() -> Sequence[GangState]:
+            found = (g for g in session.snapshot.gangs if g.queue == gang.queue)
+            return [session.state_of(g) for g in found if g.priority < gang.priority]
+
+        lower = cached(self._lesser, (gang.queue, gang.priority), states)
+        held = [g.allocated for g in lower if id(g.spec) not in going]
+        sums: FloatArray = np.cumsum(-np.sort(-np.array(held), axis=0), axis=0)
+        return sums
 
 
 class Comparison:
@@ -339,13 +380,17 @@ class Comparison:
             rows = [at in self.paths and self.paths[at][1] > level for at in queues]
             inside[:] = amounts[np.array(rows, np.bool_)].sum(axis=0).tolist()
 
-    def allows(self, at: int, amount: Sequence[float]) -> bool:
-        """Return whether a victim of the queue at that position may go."""
+    def allows(self, at: int, amount: Sequence[float], displaced: Sequence[float]) -> bool:
+        """Return whether a victim of the queue at that position may go.
+
+        `displaced`: what its queue loses besides when the victim returns.
+        """
         columns = self._scarcest([column for column in self.requested if amount[column] > 0])
         if at not in self.paths or not columns:
             return False
         path, level = self.paths[at]
-        side = self.share(path[level], [-each for each in amount], columns)
+        lost = [-own - other for own, other in zip(amount, displaced, strict=True)]
+        side = self.share(path[level], lost, columns)
         if not self.may_shrink(level, side, columns):
             return False
         return all(self._keeps_guarantee(each, amount) for each in path[level:]) and not any(
