@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
-    "scheduler": 11083,
+    "scheduler": 11084,
     "store": 3306,
     "tests": 70066,
     "tools": 3522,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -275,29 +275,30 @@ class Standing:
         ends = np.flatnonzero(victims.whole[claim.units]).tolist()
         owners = [victims.gangs[i] for i in victims.gang[claim.units[ends]].tolist()]
         going = {id(gang) for gang in owners} if claim.together else set()
-        known: dict[tuple[str, int], FloatArray] = {}
+        groups: dict[tuple[str, int], list[int]] = {}
         for i, gang in zip(ends, owners, strict=True):
-            key = (gang.queue, gang.priority)
-            sums = cached(known, key, partial(self._lower, gang, going))
-            if len(sums):
-                enough = np.minimum((sums < amounts[i]).sum(axis=0), len(sums) - 1)
-                taken = np.take_along_axis(sums, enough[np.newaxis], axis=0)[0]
-                lost[i] = np.maximum(taken - amounts[i], 0)
+            groups.setdefault((gang.queue, gang.priority), []).append(i)
+        for (queue, priority), rows in groups.items():
+            sums = self._lower(queue, priority, going)
+            for column in range(amounts.shape[1]) if len(sums) else ():
+                own, preempted = amounts[rows, column], sums[:, column]
+                enough = np.minimum(np.searchsorted(preempted, own), len(sums) - 1)
+                lost[rows, column] = np.maximum(preempted[enough] - own, 0)
         return lost
 
-    def _lower(self, gang: Gang, going: Collection[int]) -> FloatArray:
-        """Return (K, R) what the largest 1 to K gangs of its queue with less priority hold.
+    def _lower(self, queue: str, priority: int, going: Collection[int]) -> FloatArray:
+        """Return (K, R) what the largest 1 to K gangs of the queue below that priority hold.
 
         `going`: ids of gangs that are left out.
         """
         session = self._session
 
         def states() -> Sequence[GangState]:
-            found = (g for g in session.snapshot.gangs if g.queue == gang.queue)
-            return [session.state_of(g) for g in found if g.priority < gang.priority]
+            found = (g for g in session.snapshot.gangs if g.queue == queue)
+            return [session.state_of(gang) for gang in found if gang.priority < priority]
 
-        lower = cached(self._lesser, (gang.queue, gang.priority), states)
-        held = [g.allocated for g in lower if id(g.spec) not in going]
+        lower = cached(self._lesser, (queue, priority), states)
+        held = [gang.allocated for gang in lower if id(gang.spec) not in going]
         sums: FloatArray = np.cumsum(-np.sort(-np.array(held), axis=0), axis=0)
         return sums
 
