@@ -190,17 +190,6 @@ class TestSomeHaveCome:
         story.pod(W0)
         return story
 
-    def test_a_budget_counts_who_is_there(self):
-        """With one more the gang may not be evicted any more."""
-        story = JobStory()
-        story.guard()
-        story.look()
-        story.promise(*ALL)
-        story.look()
-        assert not story.memory.input.guarded
-        story.pod(W0)
-        assert story.look().guarded
-
     def test_one_that_has_grown_asks_for_more_once_it_has_what_it_was_let_in_with(self):
         """Of those others may be on their way: what it lacks comes first no more."""
         story = JobStory()
@@ -384,14 +373,6 @@ class TestServices:
 class TestHold:
     """For how long the room of missing members is kept."""
 
-    def test_when_it_is_over(self, running):
-        """The gang's input says so by itself."""
-        running.pod(W0, phase="Failed")
-        running.look()
-        after = running.look(HOLD)
-        assert after.hold_until == running.now
-        assert not running.wakes
-
     @pytest.mark.parametrize("expired", ["keep", "restart"])
     @pytest.mark.parametrize("state", ["Running", "Degraded"])
     def test_operator_that_restarts_meanwhile_holds_for_the_whole_time(self, state, expired):
@@ -452,15 +433,6 @@ def restarting(running):
 
 class TestRelease:
     """A gang that is taken away because it could not be made whole."""
-
-    def test_running_members_of_a_degraded_gang_stay_by_default(self, running):
-        """The other members keep running after the member hold."""
-        running.look()
-        running.gone(W0)
-        running.look()
-        running.look(10 * HOLD)
-        assert not running.memory.released
-        assert not running.evicted()
 
     def test_not_while_the_job_is_blocked(self, restarting):
         """Nothing that goes could be made again; its hold begins when it may be."""
@@ -531,16 +503,6 @@ class TestGrowth:
         restarting.gone(W3)
         lost = restarting.now
         assert restarting.look().hold_until == lost + HOLD
-
-    def test_they_do_not_come(self, restarting):
-        """Their room is given back, and those that run stay."""
-        restarting.edit(replicas=4)
-        restarting.look()
-        restarting.promise((W3, "n2"))
-        restarting.look(PATIENCE)
-        assert not restarting.promised
-        restarting.look(10 * HOLD)
-        assert not restarting.memory.released
 
     def test_a_gang_that_has_lost_its_room_meanwhile(self, story):
         """It had nothing: all that are wanted now start together."""
@@ -861,15 +823,6 @@ class TestEvicted:
         s.gone(W2)
         assert list(role_of(s.look()).returning) == [2]
         assert list(role_of(s.look(2)).waiting) == [2]
-
-    def test_again_and_again(self):
-        """An answer may have got lost; but not in every cycle."""
-        s = busy()
-        s.following.give_back([W2], Departure(CAUSE, s.now + 1))
-        s.look(tracker.REPEAT - 0.1)
-        assert not s.evicted()
-        s.look(0.1)
-        assert s.evicted() == {W2: CAUSE}
 
     def test_nodes_that_are_kept(self):
         """They are handed on until the gang is barred from being placed."""

@@ -215,19 +215,6 @@ async def test_a_job_that_changes_while_each_cycle_decides(monkeypatch):
         assert edits[-1] - edits[0] >= cells.KEPT - 0.1
 
 
-async def test_a_job_that_goes_before_its_pods_were_created():
-    """Its room goes to the one that waits, and nothing of it is remembered."""
-    async with running(Story()) as s:
-        s.create()
-        await s.until(s.placements)
-        s.create(name="other")
-        await s.until(lambda: s.verdict("TFJob/team/other"))
-        s.store.gone("TFJob", "team", "mnist", "uid-mnist")
-        await s.until(lambda: s.placements("TFJob/team/other"))
-        assert len(s.promised) == 4
-        assert {memory.uid for _, memory in s.loop.gangs} == {"uid-other"}
-
-
 async def test_a_job_that_goes_while_its_pods_are_created():
     """Its room is the next one's when the server has answered, and not before."""
     async with running(Story()) as s:

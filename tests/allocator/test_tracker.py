@@ -175,29 +175,6 @@ def test_hold_counts_again_when_an_outage_ends(remade):
 
 
 @KINDS
-def test_a_gang_that_never_was_whole_is_waited_for_as_long_as_it_says(remade):
-    """Its timeout counts, and what it does then, not the hold of those that lose a member."""
-    facts = facts_of(
-        pod("a", node="n1"), pod("b"), remade=remade, timeout=5.0, hold=60.0, gives_up_early=True
-    )
-    memory = replace(started(facts), lifecycle=Lifecycle(), facts=None, due=0.0)
-    memory = tracker.step(memory, facts, 1.0).memory
-    assert memory.input.hold_until == 6.0
-    assert tracker.step(memory, facts, 6.0).memory.released
-
-
-@KINDS
-def test_an_unchanged_gang_costs_nothing(remade):
-    """The same memory and input, until the next time is up."""
-    facts = facts_of(pod("a", node="n1"), pod("b", node="n1"), remade=remade)
-    memory = started(facts)
-    step = tracker.step(memory, facts, 1000.0)
-    assert step.memory is memory
-    assert step.input is memory.input
-    assert step.effects == ()
-
-
-@KINDS
 def test_facts_that_changed_without_meaning(remade):
     """The input stays the same object, so that the snapshot need not look at it again (S17)."""
     facts = facts_of(pod("a", node="n1"), pod("b", node="n1"), remade=remade)

@@ -18,17 +18,6 @@ from support.apiserver.memory import of_kind
 from support.builders.scheduler import make_gang, make_role, make_snapshot, make_template
 
 
-def test_what_comes_and_goes_leaves_nothing():
-    """Entries add up; those that come to nothing go, and rows with them."""
-    table = {}
-    for key, item, sign in (("a", 1, 1), ("a", 1, 1), ("a", 2, 1), ("b", 1, 1), ("a", 1, -1)):
-        hostports.count(table, key, item, sign)
-    assert table == {"a": {1: 1, 2: 1}, "b": {1: 1}}
-    for key, item in (("a", 1), ("b", 1), ("a", 2)):
-        hostports.count(table, key, item, -1)
-    assert table == {}
-
-
 @pytest.mark.parametrize(("kind", "port"), [("PyTorchJob", 23456), ("TFJob", 2222)])
 def test_framework_port_is_a_host_port_on_the_network_of_the_host(kind, port):
     """Each pod gets the port, so that no node takes two of them, also without a dry run."""
