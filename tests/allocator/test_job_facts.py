@@ -436,30 +436,6 @@ class TestCharges:
         assert self.charged(worker(0), job=job, placed=placed) == ({2}, {"team/few/pods": 1000})
 
 
-class TestBroken:
-    """A gang that was whole has too few pods on nodes."""
-
-    @pytest.mark.parametrize(
-        ("third", "broken"),
-        [
-            (worker(2, node="n1"), False),
-            (worker(2, node="n1", phase="Succeeded"), False),
-            (worker(2, node="n1", phase="Failed"), True),
-            (worker(2, node="n1", phase="Running", deleting=True), False),
-            (worker(2), True),
-            (None, True),
-        ],
-        ids=["placed", "done", "failed", "going", "unbound", "gone"],
-    )
-    def test_one_of_three(self, third, broken):
-        """The other two have their nodes; a promise would not mend it."""
-        found = [worker(0, node="n1"), worker(1, node="n1"), *filter(None, [third])]
-        job = make_job(replicas=[workers()], status=status("Running"))
-        assert (see(*found, job=job).hold_until is not None) is broken
-        promised = see(*found, job=job, placed={W2: "n1"})
-        assert third is None or (promised.hold_until is not None) is broken
-
-
 def test_a_queue():
     """Weight at least 1, amounts in the units of the scheduler."""
     document = {"metadata": {"name": "q"}, "spec": {"weight": 0, "capability": {"cpu": "2"}}}

@@ -83,32 +83,24 @@ def test_a_job_is_restarted():
     with_operator(story)
 
 
-def test_a_restart_that_is_interrupted_leaves_no_job_suspended():
-    """Whoever does not wait finds it at work, from wherever it was."""
+@pytest.mark.parametrize("deleted", [False, True])
+def test_restart_that_does_not_end_leaves_no_job_suspended(deleted):
+    """An interrupted restart resumes the job; the deletion of the job ends the restart."""
 
     async def story(server):
         await runs(server)
         restart = asyncio.create_task(collect(control.restart(client(server), "team", MNIST)))
         await until(lambda: is_suspended(server))
-        restart.cancel()
-        with pytest.raises(RefusedError, match="interrupted: tfjob/mnist is resumed"):
+        if deleted:
+            server.lose("tfjobs", "team", "mnist")
+        else:
+            restart.cancel()
+        ends = "tfjob/mnist has been deleted" if deleted else "interrupted: tfjob/mnist is resumed"
+        with pytest.raises(RefusedError, match=ends):
             await restart
-        assert not is_suspended(server)
-        await runs(server)
-
-    with_operator(story)
-
-
-def test_a_job_that_goes_meanwhile():
-    """Ends the wait with a sentence."""
-
-    async def story(server):
-        await runs(server)
-        wait = asyncio.create_task(collect(control.restart(client(server), "team", MNIST)))
-        await until(lambda: is_suspended(server))
-        server.lose("tfjobs", "team", "mnist")
-        with pytest.raises(RefusedError, match="tfjob/mnist has been deleted"):
-            await wait
+        if not deleted:
+            assert not is_suspended(server)
+            await runs(server)
 
     with_operator(story)
 

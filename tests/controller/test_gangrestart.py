@@ -73,12 +73,6 @@ def test_lost_member_is_replaced_alone(job):
     assert world.creates() == [LOST]
 
 
-def test_growth_of_running_gang_restarts_nothing():
-    """New members are created beside the running ones."""
-    world = running().scale(4)
-    assert world.give(placements={"mnist-worker-3": "n3"}).deletes() == []
-
-
 def test_terminating_member_keeps_its_gang():
     """A drained member belongs to the gang until it is removed."""
     world = running().terminate(LOST).give(placements={LOST: "n3"})
@@ -196,14 +190,6 @@ def test_member_that_is_lost_before_the_gang_runs_again_is_replaced_alone():
     world.reap().settle().start("mnist-worker-0", "mnist-worker-1").settle()
     world.lose("mnist-worker-1").wait(20)
     assert (world.deletes(), world.creates()) == ([], ["mnist-worker-1"])
-
-
-def test_next_process_restarts_no_gang_that_grows_without_a_scheduler():
-    """A member that never ran is none that the gang had."""
-    world = running(backend=gang.NONE).scale(4).settle()
-    world.losses = None
-    world.settle().lose("mnist-worker-3").wait(20)
-    assert (world.deletes(), world.creates()) == ([], ["mnist-worker-3"])
 
 
 class Away(World):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.e2e
 
 LOCAL = [sys.executable, "-m", "muster", "local"]
 ROOT = Path(__file__).parents[2]
-RUN, CODES, REFUSE = (nodes.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
+RUN, CODES = (nodes.PREFIX + name for name in ("run-seconds", "exit-codes"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -231,15 +231,6 @@ def uids(made: Cluster, names: list[str]) -> list[str]:
     """Return the uids of the pods that there are of these names."""
     found = {one["metadata"]["name"]: one["metadata"]["uid"] for one in ask(made).list("Pod")}
     return [found[name] for name in names if name in found]
-
-
-@pytest.mark.full
-def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
-    """As a kubelet does when it finds no room after all."""
-    create(running, pod("refused", "Never", {REFUSE: "OutOfcpu"}, nodeName="node-2"))
-    status = end_of(running, "refused", "Failed")
-    assert status["reason"] == "OutOfcpu"
-    assert "containerStatuses" not in status
 
 
 def taints_of(node: dict[str, Any]) -> list[str]:

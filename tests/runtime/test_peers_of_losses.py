@@ -140,28 +140,3 @@ def test_gang_restarts_uncounted_whenever_its_peers_exit(seed):
         return server.wrong
 
     assert not virtual_cluster.play(story, seed, {})
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_gang_waits_degraded_until_its_restart_fits(seed):
-    """No part of it runs meanwhile, and it does not fail."""
-
-    async def story(server, _dice):
-        process, _ = await begin(server, "ExitCode")
-        await asyncio.sleep(5)
-        lose_node(server, running(server)[NAMES[3]])
-        await asyncio.sleep(2)
-        for name in NAMES[:3]:
-            fail(server, name, 1)
-        for _ in range(30):
-            await asyncio.sleep(10)
-            assert not running(server)
-        found = server.objects["tfjobs", "team", "mnist"]["status"]["gang"]
-        assert found["state"] == "Degraded"
-        server.add_node("n9", 1)
-        await until(lambda: len(running(server)) == 4)
-        assert ends_of(server)[1] == 0
-        await end(process)
-        return server.wrong
-
-    assert not virtual_cluster.play(story, seed, {})
