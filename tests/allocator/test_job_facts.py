@@ -170,11 +170,6 @@ class TestTasks:
         gang = see(failed, job=job, placed={W0: "n1", W1: "n2"})
         assert lists(gang) == ([2], [], [(0, "n1"), (1, "n2")], (0, 0))
 
-    def test_a_promise_to_a_pod_that_is_done_is_none(self):
-        """The pod has succeeded, its place is free."""
-        gang = see(worker(0, node="n1", phase="Succeeded"), placed={W0: "n1"})
-        assert lists(gang) == ([1, 2], [], [], (0, 1))
-
     def test_pods_that_must_pause(self):
         """They are wanted, but not now."""
         assert lists(see(later={W1})) == ([0, 2], [1], [], (0, 0))

@@ -18,7 +18,6 @@ from muster.commands.questions import Asked
 from muster.kube import client
 from muster.kube.client import ApiError
 from muster.settings import Settings
-from support.apiserver.memory import tfjob
 from support.apiserver.read_only import OBJECTS, Served, job
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role
 from support.builders.snapshots import seen
@@ -116,16 +115,6 @@ def test_the_start_of_a_gang_behind_the_first(tmp_path):
         "  starts: about 1970-01-01T00:21:00Z, if nothing else comes\n"
     )
     assert "starts" not in explain(str(file), "tfjob/waits").text
-
-
-@pytest.mark.parametrize(("workers", "code"), [(3, 0), (300, 1)])
-def test_a_job_is_tried_on_the_file(saved, tmp_path, capsys, workers, code):
-    """Through the command line: where it would go, or why not."""
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(tfjob(Worker=workers)))
-    assert cli.main(["simulate", "-f", str(file), "--cluster", saved]) == code
-    told = capsys.readouterr().out
-    assert told.startswith("TFJob/team/mnist: " + ("waiting" if code else "fits now"))
 
 
 def test_a_file_that_decides_otherwise_is_told(saved, tmp_path, capsys):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 
 from hypothesis import event, example, given, target
 from hypothesis import strategies as st
@@ -170,12 +169,3 @@ def test_packing_against_the_optimum(nodes, gangs):
     target(float(optimum - started), label="gangs fewer than the optimum")
     assert started <= optimum
     assert bool(started) == bool(optimum)
-
-
-def test_the_search_itself():
-    """Two tasks of three cpus on nodes of five and four: one way, and none beside a third."""
-    free, zones = ((5, 0), (4, 0)), ["a", "b"]
-    assert list(outcomes(free, zones, [(2, 3, 0)], None)) == [((2, 0), (1, 0))]
-    assert list(outcomes(free, zones, [(3, 3, 0)], None)) == []
-    assert list(outcomes(free, zones, [(2, 3, 0)], ("podAffinity", "zone"))) == []
-    assert list(itertools.islice(splits(2, (1, 2)), 5)) == [(0, 2), (1, 1)]

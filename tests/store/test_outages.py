@@ -153,16 +153,6 @@ def test_deleted_and_fenced_nodes_are_lost_during_an_outage():
     assert cluster.observed("none1")[0].fenced
 
 
-@pytest.mark.parametrize("deleting", [False, True])
-def test_no_pod_is_replaced_by_force_during_an_outage(deleting):
-    """A kubelet that returns would end the training that still runs."""
-    cluster = Cluster(none=3)
-    cluster.silence(*numbered("none", 3))
-    cluster.wait(1000)
-    pod, _ = cluster.observed("none0", FORCED, deleting=deleting)
-    assert (pod.unreachable, pod.lost, pod.fenced) == (True, False, False)
-
-
 def test_next_leader_replaces_by_force_no_pod_of_an_outage_that_has_ended():
     """It did not see the outage: it treats no such pod as lost before it has seen it for a minute.
 
