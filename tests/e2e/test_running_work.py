@@ -81,10 +81,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 REAL = bool(os.environ.get("MUSTER_REAL_TIMES"))
 FLAGS = () if REAL else ("--node-lost-after=1s", f"--member-hold={HOLD:.0f}s")
-NODE_SECONDS, WATCH_SECONDS = (190, 200) if REAL else [HOLD + 2] * 2
-"""Seconds for which a node is silent, and without any reaction afterwards."""
+NODE_SECONDS, CLUSTER_SECONDS, WATCH_SECONDS = (190, 300, 200) if REAL else [HOLD + 2] * 3
+"""Seconds for which a node is silent, for which all are, and without any reaction afterwards."""
 
 ENDS = "local.muster.kubeflow.org/end-seconds"
+RESTART = "muster.kubeflow.org/restart"
 MANY, WHOLE_AGAIN = 80, 30.0
 """Members on a node that falls silent, and seconds from its fence until all run elsewhere."""
 
@@ -113,9 +114,18 @@ def wait_complete(api: Api, name: str, before: dict[str, str], replaced: set[str
     api.wait_job(name, lambda found: verdict(found).get("state") == "Running")
 
 
-def start(api: Api, name: str, of_pods: dict[str, str] | None = None) -> dict[str, str]:
+def start(
+    api: Api,
+    name: str,
+    of_pods: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    restart_policy: str = "OnFailure",
+) -> dict[str, str]:
     """Start a gang of four workers that run forever; return their uids by name."""
-    body = tfjob(name, workers=4, run="forever", annotations=of_pods, restart_policy="OnFailure")
+    body = tfjob(
+        name, workers=4, run="forever", annotations=of_pods, restart_policy=restart_policy
+    )
+    body["metadata"]["annotations"] = annotations or {}
     api.create(body)
     api.wait_pods(4, "Running", name)
     api.wait_job(name, lambda found: verdict(found).get("state") == "Running")
@@ -131,7 +141,7 @@ def test_gang_with_an_unreachable_node_keeps_all_its_pods(
     api: Api, start_operator: StartOperator
 ) -> None:
     """Muster deletes no pod while a node is unreachable for longer than the member hold."""
-    operator = start_operator(*FLAGS)
+    start_operator(*FLAGS)
     add_nodes(api, *({"cpu": "1"} for _ in range(6)))
     before, since = start(api, "gang", of_pods={ENDS: "forever"}), api.revision("Pod")
     node = node_of(api.get("Pod", "gang-worker-1"))
@@ -141,7 +151,6 @@ def test_gang_with_an_unreachable_node_keeps_all_its_pods(
     reported = time.monotonic()
     outlast(NODE_SECONDS, began if REAL else reported)
     assert verdict(api.get("TFJob", "gang"))["reason"] == "NodeUnreachable"
-    assert "muster_nodes_silent 1.0\n" in operator.scrape()
     assert uids(api, "gang") == before
     back = time.monotonic()
     api.patch("Node", node, {"metadata": {"annotations": {READY: None}}})
@@ -151,9 +160,36 @@ def test_gang_with_an_unreachable_node_keeps_all_its_pods(
         f"complete {time.monotonic() - back:.1f} s after the node returned, 0 pods deleted"
     )
     outlast(WATCH_SECONDS, back)
-    assert "muster_nodes_silent 0.0\n" in operator.scrape()
     assert not deleted(api, since)
     assert uids(api, "gang") == before
+
+
+@pytest.mark.full
+def test_partition_of_all_nodes_costs_no_pod(api: Api, start_operator: StartOperator) -> None:
+    """While no kubelet reaches the API server, nothing is treated as lost."""
+    operator = start_operator(*FLAGS)
+    nodes = add_nodes(api, *({"cpu": "2"} for _ in range(5)))
+    gangs = {name: start(api, name) for name in ("gang", "other")}
+    since, began = api.revision("Pod"), time.monotonic()
+    for node in nodes:
+        api.patch("Node", node, {"metadata": {"annotations": {READY: "unknown"}}})
+    for name in gangs:
+        api.wait_job(name, lambda found: verdict(found).get("reason") == "NodeUnreachable")
+    assert f"muster_nodes_silent {len(nodes)}.0\n" in operator.scrape()
+    outlast(CLUSTER_SECONDS, began if REAL else time.monotonic())
+    back = time.monotonic()
+    for node in nodes:
+        api.patch("Node", node, {"metadata": {"annotations": {READY: None}}})
+        outlast(5.0 if REAL else 0.0, time.monotonic())
+    for name, before in gangs.items():
+        wait_complete(api, name, before, set())
+    print(
+        f"silent for {back - began:.1f} s, complete {time.monotonic() - back:.1f} s "
+        f"after the first node returned, 0 pods deleted"
+    )
+    outlast(WATCH_SECONDS, time.monotonic())
+    assert "muster_nodes_silent 0.0\n" in operator.scrape()
+    assert not deleted(api, since)
 
 
 @pytest.mark.full
@@ -185,6 +221,42 @@ def test_lost_member_is_rejected_by_no_node_more_than_twice(
     events = api.wait_events("PodRejected", "gang", count=len(rejected))
     for node in counts:
         assert any(f"Node {node} rejected pod gang-worker-2" in it["message"] for it in events)
+
+
+def exit_one(api: Api, name: str) -> None:
+    """Let the program of a pod exit with code 1."""
+    ended = {"exitCode": 1, "finishedAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    container = {"name": "tensorflow", "state": {"terminated": ended}}
+    container |= {"image": "train:1", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Failed", "containerStatuses": [container]}
+    api.patch("Pod", name, {"status": status}, "status")
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["same process", "next process"])
+def test_peers_that_exit_after_a_drain_restart_with_their_gang(
+    api: Api, start_operator: StartOperator, restarts: bool
+) -> None:
+    """Exit code 1 is permanent under ExitCode, and fails a job that lost no member."""
+    operator = start_operator()
+    add_nodes(api, {"cpu": "8"})
+    told = {ENDS: "4"}, {RESTART: "gang"}, "ExitCode"
+    before, _ = (start(api, name, *told) for name in ("gang", "other"))
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "gang-worker-2"}}
+    api.send("POST", api.path("Pod", "gang-worker-2", "eviction"), body)
+    if restarts:
+        operator.kill()
+    outlast(2.0, time.monotonic())
+    for index in (0, 1):
+        exit_one(api, f"gang-worker-{index}")
+    exit_one(api, "other-worker-0")
+    if restarts:
+        operator.start()
+    wait_complete(api, "gang", before, set(before))
+    found = api.get("TFJob", "gang")["status"]
+    assert [c["type"] for c in found["conditions"]] == ["Created", "Running"]
+    assert "restarts" not in found["replicaStatuses"]["Worker"]
+    api.wait_job("other", lambda job: condition(job, "Failed"))
+    assert uids(api, "gang").keys() == before.keys()
 
 
 @pytest.mark.parametrize("way", FENCES)
