@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11084,
     "store": 3306,
-    "tests": 69918,
+    "tests": 69921,
     "tools": 3522,
 }
 

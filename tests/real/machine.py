@@ -7,6 +7,7 @@ import contextlib
 import socket
 from pathlib import Path
 
+from muster.local import layout
 from realnode import cgroups, real
 
 SYSCTLS = (*real._SYSCTLS, "net/ipv4/ip_forward", "net/netfilter/nf_conntrack_max")
@@ -65,9 +66,11 @@ def _counts(pid: str) -> bool:
     """Say whether a process may be one of a cluster's.
 
     What pods run is in a cgroup, which is there as long as they are; browsers, too, have networks
-    of their own.
+    of their own. Programs of clusters with their state elsewhere come and go meanwhile.
     """
-    name = _read(Path("/proc", pid, "comm"))
+    name, command = _read(Path("/proc", pid, "comm")), _read(Path("/proc", pid, "cmdline"))
+    if "/muster/local/" in command and str(layout.state_root()) not in command:
+        return False
     with contextlib.suppress(OSError):
         apart = Path("/proc", pid, "ns/net").readlink() != Path("/proc/self/ns/net").readlink()
         return name.startswith(PROGRAMS if apart else PROGRAMS[:4])
