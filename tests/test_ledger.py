@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
-    "scheduler": 11084,
+    "scheduler": 11089,
     "store": 3306,
     "tests": 69921,
     "tools": 3522,

@@ -241,28 +241,28 @@ def test_reclaim_and_preemption_come_to_rest() -> None:
 
     Else b3 reclaims a0, which reclaims b2, which preempts b3, and so on.
     """
-    nodes = [make_node(name=f"n{i}", cpu=cpu) for i, cpu in enumerate((3, 3, 3, 1, 1))]
-    gangs = [
-        make_gang(
-            key="a1",
-            queue="a",
-            priority=2,
-            roles=[make_role(cpu=3, held=((0, "n0"),), started=(0.0,))],
-        ),
-        make_gang(
-            key="a0",
-            queue="a",
-            priority=0,
-            roles=[make_role(cpu=3, held=((0, "n1"),), started=(0.0,))],
-        ),
-        make_gang(
-            key="b2",
-            queue="b",
-            priority=2,
-            roles=[make_role(cpu=2, held=((0, "n2"),), started=(0.0,))],
-        ),
-        make_gang(key="b3", queue="b", priority=0, roles=[make_role(cpu=3, waiting=(0,))]),
-    ]
-    world = World(nodes, [make_queue(name="a"), make_queue(name="b")], gangs)
+    world = _of_two_queues(
+        [3, 3, 3, 1, 1], a1=(2, 3, "n0"), a0=(0, 3, "n1"), b2=(2, 2, "n2"), b3=(0, 3, "")
+    )
     decisions = come_to_rest(world, PREEMPTS)
     assert [decision.gang for decision in decisions] == ["a0"]
+
+
+def test_large_gang_of_less_priority_does_not_keep_a_queue_above_its_share() -> None:
+    """Queue a has 9 of 11 CPU, so that a0 could not come back by reclaim."""
+    world = _of_two_queues(
+        [7, 2, 2], a0=(0, 7, "n0"), a1=(1, 2, "n1"), b0=(0, 2, "n2"), b1=(0, 2, "")
+    )
+    come_to_rest(world, PREEMPTS)
+    assert world.gangs["b1"].roles[0].held
+
+
+def _of_two_queues(sizes: Sequence[int], **gangs: tuple[int, int, str]) -> World:
+    """Return a world of gangs of one task: priority, CPU, and the node; the name has the queue."""
+    nodes = [make_node(name=f"n{i}", cpu=size) for i, size in enumerate(sizes)]
+    made = []
+    for name, (priority, cpu, node) in gangs.items():
+        held, started = (((0, node),), (0.0,)) if node else ((), ())
+        role = make_role(cpu=cpu, held=held, started=started, waiting=() if node else (0,))
+        made.append(make_gang(key=name, queue=name[0], priority=priority, roles=[role]))
+    return World(nodes, [make_queue(name="a"), make_queue(name="b")], made)

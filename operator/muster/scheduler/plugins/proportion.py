@@ -390,7 +390,12 @@ class Comparison:
         if at not in self.paths or not columns:
             return False
         path, level = self.paths[at]
-        lost = [-own - other for own, other in zip(amount, displaced, strict=True)]
+        lost = [-own for own in amount]
+        # What the victim displaces can reclaim only if its side deserves what it has now, or has
+        # no larger share than the preemptor's side.
+        _, after = self._of_preemptor(level, columns)
+        if self.share(path[level], (), columns) <= max(1.0, after) * (1 + EXACT):
+            lost = [own - other for own, other in zip(lost, displaced, strict=True)]
         side = self.share(path[level], lost, columns)
         if not self.may_shrink(level, side, columns):
             return False
