@@ -48,10 +48,8 @@ def held_back(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
 
 def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Action]:
     """Yield what lets those go that may have their pod now, as the template is by now."""
-    held = {batch.name: batch for batch in own(scope) if batch.suspended}
-    for builder in builders.values():
-        batch = held.get(builder.name(0)) if builder.replica.batch else None
-        if batch is None or not pods.may_create_place(scope, builder, 0):
+    for builder, batch in _existing(scope, builders):
+        if not batch.suspended or not pods.may_create_place(scope, builder, 0):
             continue
         wanted = builder.batch_job()
         template = wanted["spec"]["template"]
@@ -72,11 +70,7 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
 
 def limit_changes(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:
     """Yield what gives the batch Jobs the limits that were changed after their creation."""
-    there = {batch.name: batch for batch in own(scope)}
-    for builder in builders.values():
-        batch = there.get(builder.name(0)) if builder.replica.batch else None
-        if batch is None:
-            continue
+    for builder, batch in _existing(scope, builders):
         changed = {
             key: builder.batch.get(key)
             for key, default in names.BATCH_LIMITS.items()
@@ -84,6 +78,17 @@ def limit_changes(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[
         }
         if changed:
             yield Patch.of(batch, {"spec": changed})
+
+
+def _existing(
+    scope: Scope, builders: Mapping[str, PodBuilder]
+) -> Iterator[tuple[PodBuilder, BatchView]]:
+    """Yield each builder whose batch Job exists, with that batch Job."""
+    there = {batch.name: batch for batch in own(scope)}
+    for builder in builders.values():
+        batch = there.get(builder.name(0)) if builder.replica.batch else None
+        if batch is not None:
+            yield builder, batch
 
 
 def _is_outdated(scope: Scope, batch: BatchView, wanted: Json) -> bool:
