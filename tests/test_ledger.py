@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3163,
     "cluster": 6421,
     "commands": 6116,
-    "controller": 4511,
+    "controller": 4512,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1528,

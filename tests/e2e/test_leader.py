@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several operators, of which one writes: crash, clean stop, and a standby that is ready.
 
-How soon another one follows is told in tests/kube/test_leaderelection.py.
+tests/kube/test_leaderelection.py checks how soon another leader follows.
 """
 
 from __future__ import annotations

@@ -88,9 +88,10 @@ def _lost_members_fit(scope: Scope) -> bool:
 
 
 def marks(scope: Scope) -> Iterator[Patch]:
-    """Yield what stores on the peers of a lost member how many members the gang had.
+    """Yield the annotations of the peers of a lost member with the number of members before.
 
-    Without a gang scheduler no status tells that after a loss, if the operator restarts.
+    Without a gang scheduler the status counts the pods that run. After a loss and a restart of the
+    operator the number would be lost.
     """
     lost = scope.observed.losses
     if not scope.backend.apis and lost.restart_at is not None:

@@ -51,7 +51,7 @@ class _Tenant:
     """Tasks that leave together: those of a gang, or those that were just given nodes."""
 
     end: float
-    """UNLIMITED where nobody knows."""
+    """Seconds since the epoch; UNLIMITED if it is not known."""
     owner: str
     """Key of their gang."""
     nodes: IntArray
@@ -64,7 +64,7 @@ class _Tenant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Departures:
-    """Who leaves when, first things first."""
+    """When the other gangs end, the earliest first."""
 
     tenants: Sequence[_Tenant]
     """T of them."""
@@ -93,7 +93,7 @@ class _Departures:
         needed: BoolArray = np.any(kept, axis=1)
         found: dict[str, None] = {}
         for tenant in reversed(self.tenants[:last]):
-            # Nothing is left of who is evicted, by the sum of the rows of each node.
+            # The rows of an evicted gang add up to zero on each node.
             left = np.bincount(tenant.nodes, tenant.amounts.sum(axis=1), len(needed))
             if (needed & (left > 0)).any():
                 found[tenant.owner] = None
