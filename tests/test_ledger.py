@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1528,
-    "kube": 3628,
+    "kube": 3631,
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69921,
+    "tests": 69950,
     "tools": 3522,
 }
 

@@ -13,6 +13,7 @@ import time
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
+import psutil
 import pytest
 
 from muster.kube import auth, client
@@ -84,6 +85,36 @@ async def test_few_connections_of_a_burst_are_left_when_it_is_over(tmp_path, mon
         assert len(gone) == MANY - 4
     assert len(set(asked[:MANY])) == MANY
     assert len(set(asked[MANY:])) == 1
+
+
+async def test_a_canceled_watch_leaves_no_connection(tmp_path):
+    """TLS would wait until the server closes its side, which a busy one does later."""
+    ports, over = [], asyncio.Event()
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED", "object": {}}\n')
+        ports.append(writer.get_extra_info("sockname")[1])
+        writer.transport.pause_reading()
+        await over.wait()
+        writer.transport.abort()
+
+    async def watch(kube, seen):
+        async with contextlib.aclosing(kube.watch("/api/v1/pods", {})) as events:
+            assert await anext(events) == client.OPENED
+            seen.set_result(await anext(events))
+            await anext(events)
+
+    async with _connected(tmp_path, answer, {"token": "own"}) as kube:
+        seen = asyncio.get_running_loop().create_future()
+        watching = asyncio.create_task(watch(kube, seen))
+        assert (await seen)["type"] == "ADDED"
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await kube.close()
+        over.set()
+        there = psutil.Process().net_connections()
+        assert [each for each in there if each.raddr and each.raddr.port in ports] == []
 
 
 @contextlib.asynccontextmanager

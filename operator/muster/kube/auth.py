@@ -44,13 +44,16 @@ class Connections(aiohttp.TCPConnector):
     def _release(
         self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
     ) -> None:
+        if should_close or protocol.should_close:
+            # Nobody reads on. TLS would wait for the server even after the client was closed.
+            protocol.abort()
         super()._release(key, protocol, should_close=should_close)
         unused = self._conns.get(key)
         if unused:
             # It is behind the others now, and they are lent from the front.
             unused.rotate(1)
             while len(unused) > SPARE and unused[-1][1] < time.monotonic() - LINGER:
-                unused.pop()[0].close()
+                unused.pop()[0].abort()
 
 
 UNUSABLE: Final = (

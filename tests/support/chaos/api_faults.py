@@ -17,6 +17,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
+from muster.kube.auth import Connections
 from muster.local.handle import Cluster
 
 DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection"})
@@ -125,7 +126,7 @@ class Proxy:
     async def _start(self) -> None:
         context = ssl.create_default_context(cafile=str(self.cluster.files.certificate))
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=context),
+            connector=Connections(limit=0, ssl=context),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
         )
@@ -236,9 +237,6 @@ class Proxy:
         finally:
             task.cancel()
             del self._watches[task]
-            # A TLS connection that is closed waits for the server, and may outlast the loop.
-            if answer.connection is not None and answer.connection.transport is not None:
-                answer.connection.transport.abort()
         return response
 
     def _note(self, asked: Request, status: int, fault: str) -> None:
