@@ -452,8 +452,8 @@ class _Played:
                 kept = [one for one in kept if not one.startswith("Pod ")]
             if story.fate == "lost":
                 # On a busy machine the lost rank has succeeded before it is deleted, and is not
-                # created again.
-                kept = [one for one in kept if one != "Pod -worker-1"]
+                # created again; its Service is there nevertheless.
+                kept = [one for one in kept if one.partition(" ")[2] != "-worker-1"]
             self.outcome.ends[api.namespace, story] = _end(job, kept)
         return dict(self.outcome.ends)
 
