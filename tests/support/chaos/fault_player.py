@@ -36,7 +36,7 @@ from support.e2e.harness import (
 
 HOLD = 30.0
 QUIET = 120.0
-"""Seconds for every job to end once nothing goes wrong any more."""
+"""Seconds within which the next job ends once nothing goes wrong any more."""
 SHORT_LEASE = (
     "--leader-elect-lease-duration=8s",
     "--leader-elect-renew-deadline=6s",
@@ -311,11 +311,15 @@ class _Played:
 
     def _pursue(self, open_: Callable[[], list[str]], what: str) -> None:
         # What has gone wrong is told at once: it need not be waited for twice.
-        deadline = time.monotonic() + (5 if self.outcome.wrong else QUIET)
-        while open_() and time.monotonic() < deadline:
+        patience = 5 if self.outcome.wrong else QUIET
+        left, deadline = open_(), time.monotonic() + patience
+        while left and time.monotonic() < deadline:
             self._player.onlooker.wait(lambda: not open_(), 0.2)
             self._replicas.mind()
-        self.outcome.wrong += [f"{what}: {one}" for one in open_()]
+            before, left = left, open_()
+            if len(left) < len(before):
+                deadline = time.monotonic() + patience
+        self.outcome.wrong += [f"{what}: {one}" for one in left]
 
     def _unended(self) -> list[str]:
         found = []
