@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6430,
     "api": 3163,
     "cluster": 6421,
-    "commands": 6116,
+    "commands": 6118,
     "controller": 4512,
     "dashboard": 624,
     "frameworks": 3082,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69954,
+    "tests": 69955,
     "tools": 3522,
 }
 

@@ -67,7 +67,9 @@ async def _find(kube: Kube, namespace: str, what: Reference) -> Job:
     job = await live.find(kube, namespace, what)
     name, managed = named(job), job.run_policy.managed_by
     if job.status.finished:
-        raise RefusedError(f"{name} is over ({job.status.state}): apply it anew to run it again")
+        raise RefusedError(
+            f"{name} is over ({job.status.shown_state}): apply it anew to run it again"
+        )
     if job.deleting:
         raise RefusedError(f"{name} is being deleted")
     if not policies.is_ours(job, of(job)):

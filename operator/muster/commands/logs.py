@@ -137,7 +137,7 @@ async def _printed(
     )
     if not pods:
         standing = reader.job.status.gang.message if reader.job.status.gang else ""
-        why = standing or f"it is {reader.job.status.state or 'new'}"
+        why = standing or f"it is {reader.job.status.shown_state or 'new'}"
         raise RefusedError(f"{named(reader.job)} has no such pods: {why}")
     previous = {"previous": "true"} if asked.previous else {}
     for pod in pods:
