@@ -17,9 +17,9 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6430,
-    "api": 3163,
+    "api": 3169,
     "cluster": 6421,
-    "commands": 6118,
+    "commands": 6120,
     "controller": 4512,
     "dashboard": 624,
     "frameworks": 3082,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69955,
+    "tests": 69964,
     "tools": 3522,
 }
 

@@ -372,12 +372,11 @@ def test_absent_object_is_an_error_that_says_what_to_write(monkeypatch):
 
 KUEUE = "/apis/kueue.x-k8s.io"
 WORKLOADS = f"{KUEUE}/v1beta2/workloads"
-FAR = job("far", workers=2) | {"status": {"conditions": DONE["conditions"]}}
-FAR["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-queue"}
+QUEUED = {"kueue.x-k8s.io/queue-name": "team-queue"}
+RUNNING = {**DONE["conditions"][0], "type": "Running", "message": "It runs."}
+FAR = job("far", workers=2) | {"status": {"conditions": [RUNNING]}}
+FAR["metadata"]["labels"] = QUEUED
 FAR["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
-FAR["status"] = {
-    "conditions": [{**DONE["conditions"][0], "type": "Running", "message": "It runs."}]
-}
 ASSIGNED = {
     "metadata": {"name": "tfjob-far-1"},
     "status": {
@@ -432,10 +431,20 @@ def test_dispatched_job_names_its_workload_and_cluster(monkeypatch, workloads, l
     assert cells == ["Running", "team-queue", "dispatched by MultiKueue"]
 
 
+def test_job_that_kueue_holds_names_why_it_waits(monkeypatch):
+    """Only Kueue knows: to Muster it is suspended."""
+    held = job("far", workers=2) | {"status": {}}
+    held["metadata"]["labels"] = QUEUED
+    held["spec"]["runPolicy"] = {"suspend": True}
+    connected(monkeypatch, Managed([ASSIGNED], ROOMY, held))
+    told = explain_live("far").text.splitlines()
+    assert told[1:3] == ["  Workload tfjob-far-1", "  Admitted True: It is admitted."]
+
+
 def test_queue_of_a_gang_is_the_local_queue_of_its_job(live):
     """Jobs that Kueue admits and Muster places."""
     near = job("near", workers=1)
-    near["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-queue"}
+    near["metadata"]["labels"] = QUEUED
     live(ROOMY, near, job("other", workers=1))
     answer = asyncio.run(reporting.explain(Settings(), None, Asked(everywhere=True)))
     rows = {line.split()[0]: line.split()[2] for line in answer.text.splitlines()[1:]}

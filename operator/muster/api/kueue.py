@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kueue's part in a job: its LocalQueue, and the Workload of a job that MultiKueue dispatches."""
+"""Kueue's part in a job: its LocalQueue and its Workload."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ _SHOWN: Final = ("name", "state", "message")
 def is_dispatched(job: Job) -> bool:
     """Return whether MultiKueue runs the job in another cluster."""
     return job.run_policy.managed_by == names.MANAGED_BY_MULTIKUEUE
+
+
+def has_say(job: Job) -> bool:
+    """Return whether Kueue alone knows why the job runs elsewhere or not at all."""
+    held = bool(local_queue(job)) and job.run_policy.suspend and not job.status.finished
+    return held or is_dispatched(job)
 
 
 def local_queue(job: Job) -> str:
@@ -61,9 +67,9 @@ class Workload:
         named = f", nominated: {', '.join(self.nominated)}" if self.nominated else ""
         return f"on no cluster yet{named}"
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, *, dispatched: bool = True) -> Iterator[str]:
         """Yield the report for people."""
-        yield f"Workload {self.name}, {self.place}"
+        yield f"Workload {self.name}, {self.place}" if dispatched else f"Workload {self.name}"
         yield from (f"admission check {each}" for each in self.checks)
         yield from (f"{c.type} {c.status}: {c.message or c.reason}" for c in self.conditions)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Workload of a job that MultiKueue dispatches to another cluster."""
+"""The Workload of a job that Kueue holds, or that MultiKueue dispatches to another cluster."""
 
 from __future__ import annotations
 
@@ -26,4 +26,6 @@ async def find(kube: Kube, job: Job) -> Workload | str:
 async def report(kube: Kube, job: Job) -> list[str]:
     """Return the lines on the job's Workload. Raises connection errors."""
     found = await find(kube, job)
-    return [found] if isinstance(found, str) else list(found.lines())
+    if isinstance(found, str):
+        return [found]
+    return list(found.lines(dispatched=kueue.is_dispatched(job)))
