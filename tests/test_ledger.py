@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6430,
-    "api": 3169,
+    "api": 3171,
     "cluster": 6421,
     "commands": 6120,
     "controller": 4512,
     "dashboard": 624,
     "frameworks": 3082,
-    "gang": 1528,
+    "gang": 1538,
     "kube": 3631,
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69964,
+    "tests": 69982,
     "tools": 3522,
 }
 

@@ -53,7 +53,25 @@ def test_an_estimate_that_is_none(text, warned):
     told = [n.message for n in gang.choose("embedded").notices(job, FACTS)]
     wanted = f'estimated-seconds "{text}" is ignored; write a number of seconds'
     assert told == ([f"muster.kubeflow.org/{wanted}"] if warned else [])
-    assert reasons(gang.VOLCANO, job) == []
+    (ignored,) = gang.VOLCANO.notices(job, FACTS)
+    assert ignored.reason == "AnnotationIgnored"
+
+
+@pytest.mark.parametrize("flag", ["volcano", "kubernetes", "none"])
+def test_annotations_that_only_the_embedded_scheduler_reads_are_named(flag):
+    """The author of a job with another gang scheduler is told which annotations have no effect."""
+    metadata = {"annotations": {"muster.kubeflow.org/topology-required": "x", "other": "x"}}
+    replica = make_replica(template={**make_template(), "metadata": metadata})
+    written = {"replace-unreachable": "force", "restart": "gang"}
+    job = make_job(
+        replicas=[replica],
+        annotations={f"muster.kubeflow.org/{key}": value for key, value in written.items()},
+    )
+    (notice,) = gang.choose(flag).notices(job, FACTS)
+    keys = "muster.kubeflow.org/replace-unreachable, muster.kubeflow.org/topology-required"
+    text = f"{keys}: no effect with the gang scheduler {flag}, only with embedded"
+    assert (notice.reason, notice.message) == ("AnnotationIgnored", text)
+    assert not gang.choose("embedded").notices(job, FACTS)
 
 
 def test_text_of_another_scheduler():

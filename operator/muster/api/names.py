@@ -118,6 +118,8 @@ JOB_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **TEMPLATE_ANNOTATIONS,
 }
 """The same of jobs."""
+EMBEDDED_ANNOTATIONS: Final = {*TEMPLATE_ANNOTATIONS, ESTIMATED_SECONDS, REPLACE_UNREACHABLE}
+"""Those of both that have no effect with another gang scheduler."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.

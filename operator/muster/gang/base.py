@@ -272,6 +272,8 @@ class GangBackend:
         if self.embedded:
             found += demand.estimates(job)
             found += demand.timeouts(job, facts)
+        else:
+            found += demand.unread(job, self.name)
         if "priorityClass" in carried:
             found += demand.priority(job, facts)
         return (*found, *self.warn(job, facts))

@@ -177,6 +177,14 @@ def ignored(job: Job, backend: str, carried: Collection[str]) -> Iterator[Notice
         yield Notice("Normal", names.Event.SCHEDULING_POLICY_IGNORED, text)
 
 
+def unread(job: Job, backend: str) -> Iterator[Notice]:
+    """Yield one notice about the annotations that only the embedded scheduler reads."""
+    written = {*job.annotations, *(key for role in job.replicas for key in role.annotations)}
+    if found := ", ".join(sorted(written & names.EMBEDDED_ANNOTATIONS)):
+        text = f"{found}: no effect with the gang scheduler {backend}, only with embedded"
+        yield Notice("Warning", names.Event.ANNOTATION_IGNORED, text)
+
+
 def priority(job: Job, facts: GangFacts) -> Iterator[Notice]:
     """Say that the gang's PriorityClass does not exist, so that the group has none."""
     name = wanted_priority_class(job)
