@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3171,
     "cluster": 6421,
     "commands": 6120,
-    "controller": 4512,
+    "controller": 4515,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1538,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69982,
+    "tests": 70007,
     "tools": 3522,
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from muster import gang
 from muster.api import edge
 from muster.frameworks import FRAMEWORKS, load, of
 from support.apiserver.memory import copied
@@ -394,6 +395,30 @@ def test_suspend_and_resume_of_v2beta1():
     made.launch(suffix="fghij")
     made.start().settle()
     assert made.conditions == ["Created T", "Suspended F", "Running T"]
+
+
+@pytest.mark.parametrize("scheduler", ["embedded", "none"])
+def test_resumed_job_of_v2beta1_waits_for_the_end_of_its_launcher(scheduler):
+    """A pod of the last run that is still terminating is no launcher of the new one."""
+    workers, pod = [f"mnist-worker-{i}" for i in range(2)], f"{LAUNCHER}-abcde"
+    made = world("v2beta1", backend=gang.choose(scheduler))
+    if scheduler == "embedded":
+        made.give(placements=dict.fromkeys((LAUNCHER, *workers), "n1"))
+    made.settle().launch()
+    made.run()
+    terminating = made.terminate(pod).pod(pod)
+    made.edit(runPolicy={"suspend": True}).settle().reap()
+    made.objects["Pod", pod] = terminating
+    made.edit(runPolicy={"suspend": False}).settle()
+    assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is True
+    if scheduler == "embedded":
+        assert made.names() == [pod]
+        assert made.status["gang"]["reason"] == "NamesInUse"
+    made.start(*({*made.names()} - {pod})).settle()
+    assert made.status["state"] != "Running"
+    made.lose(pod).settle()
+    assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is False
+    assert made.names() == workers
 
 
 @pytest.mark.parametrize("after", [{"zone": "b"}, {"rack": "7", "zone": "b"}, {}])

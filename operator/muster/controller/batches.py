@@ -48,8 +48,10 @@ def held_back(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
 
 def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Action]:
     """Yield what lets those go that may have their pod now, as the template is by now."""
+    ending = {pod.uid for pod in scope.roster.own if pod.deleting}
     for builder, batch in _existing(scope, builders):
-        if not batch.suspended or not pods.may_create_place(scope, builder, 0):
+        held = batch.suspended and batch.uid not in ending
+        if not held or not pods.may_create_place(scope, builder, 0):
             continue
         wanted = builder.batch_job()
         template = wanted["spec"]["template"]

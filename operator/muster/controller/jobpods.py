@@ -153,7 +153,8 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         owner=batch.owner,
         role=batch.labels.get(names.REPLICA_TYPE, ""),
         index=None,
-        deleting=batch.deleting,
+        # Its controller deletes the pods of one that is suspended: they are of the last run.
+        deleting=batch.deleting or (batch.suspended and bool(living)),
         created=batch.created,
         labels=batch.labels,
         kind=batch.kind,
