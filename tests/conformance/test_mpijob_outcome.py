@@ -463,25 +463,18 @@ def test_a_resumed_launcher_still_waits_for_its_workers():
 
 def test_one_that_waits_makes_no_launcher_while_it_is_suspended():
     """It would be there before its workers."""
-    made = world(
-        "v2beta1",
-        policy={"suspend": True},
-        launcherCreationPolicy="WaitForWorkersReady",
-    )
-    assert made.names("Job") == []
+    policy = {"launcherCreationPolicy": "WaitForWorkersReady"}
+    assert world("v2beta1", policy={"suspend": True}, **policy).names("Job") == []
 
 
 @pytest.mark.parametrize(
     ("version", "kept", "wanted"),
     [
-        ("v1", None, "kubeflow.org/v1"),
-        ("v2beta1", None, "kubeflow.org/v2beta1"),
-        ("v2beta1", "v1", "kubeflow.org/v1"),
-        ("v1", "v2beta1", "kubeflow.org/v2beta1"),
-        ("v1", ["?"], "kubeflow.org/v1"),
-        ("v2beta1", ["?"], "kubeflow.org/v2beta1"),
+        ("v1", None, "kubeflow.org/v1"), ("v2beta1", None, "kubeflow.org/v2beta1"),
+        ("v2beta1", "v1", "kubeflow.org/v1"), ("v1", "v2beta1", "kubeflow.org/v2beta1"),
+        ("v1", ["?"], "kubeflow.org/v1"), ("v2beta1", ["?"], "kubeflow.org/v2beta1"),
     ],
-)
+)  # fmt: skip
 def test_which_of_the_two_a_job_is(version, kept, wanted):
     """As it came, and as its status keeps it whatever a client adds later."""
     document = mpijob(version)

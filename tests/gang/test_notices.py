@@ -17,25 +17,18 @@ def reasons(backend, job, facts=FACTS):
 @pytest.mark.parametrize(
     ("flag", "template", "warned"),
     [
-        ("embedded", "", False),
-        ("embedded", "muster", False),
-        ("embedded", "kube-batch", False),
-        ("embedded", "scheduler-plugins-scheduler", True),
-        ("embedded", "default-scheduler", True),
-        ("volcano", "volcano", False),
-        ("volcano", "kube-batch", True),
-        ("kube-batch", "kube-batch", False),
-        ("kube-batch", "muster", True),
+        ("embedded", "", False), ("embedded", "muster", False), ("embedded", "kube-batch", False),
+        ("embedded", "scheduler-plugins-scheduler", True), ("embedded", "default-scheduler", True),
+        ("volcano", "volcano", False), ("volcano", "kube-batch", True),
+        ("kube-batch", "kube-batch", False), ("kube-batch", "muster", True),
         ("scheduler-plugins-scheduler", "scheduler-plugins-scheduler", False),
         ("scheduler-plugins-scheduler", "default-scheduler", True),
         ("default-scheduler", "scheduler-plugins-scheduler", True),
         ("scheduler-plugins", "scheduler-plugins-scheduler", False),
-        ("scheduler-plugins", "default-scheduler", False),
-        ("scheduler-plugins", "volcano", True),
-        ("kubernetes", "kube-batch", True),
-        ("none", "volcano", False),
+        ("scheduler-plugins", "default-scheduler", False), ("scheduler-plugins", "volcano", True),
+        ("kubernetes", "kube-batch", True), ("none", "volcano", False),
     ],
-)
+)  # fmt: skip
 def test_another_scheduler(flag, template, warned):
     """One warning per job, and only if a template's scheduler cannot be the backend's."""
     replica = make_replica(template=make_template(scheduler=template))
@@ -90,6 +83,9 @@ def marked(**metadata):
     return make_job(replicas=[make_replica(template=make_template(metadata=metadata))])
 
 
+OTHER = {"podGroupName": "other"}
+
+
 @pytest.mark.parametrize(
     ("backend", "job", "message"),
     [
@@ -105,11 +101,7 @@ def marked(**metadata):
         ),
         (
             gang.KUBERNETES,
-            make_job(
-                replicas=[
-                    make_replica(template=make_template(schedulingGroup={"podGroupName": "other"}))
-                ]
-            ),
+            make_job(replicas=[make_replica(template=make_template(schedulingGroup=OTHER))]),
             'Worker: schedulingGroup "other" is overwritten with "mnist"',
         ),
     ],
@@ -117,11 +109,8 @@ def marked(**metadata):
 def test_group_name_overwritten(backend, job, message):
     """A template's own mark that differs is overwritten, and that is said."""
     (notice,) = backend.notices(job, FACTS)
-    assert (notice.type, notice.reason, notice.message) == (
-        "Warning",
-        "GroupNameOverwritten",
-        message,
-    )
+    told = (notice.type, notice.reason, notice.message)
+    assert told == ("Warning", "GroupNameOverwritten", message)
 
 
 def test_the_right_group_name_is_no_notice():
@@ -131,12 +120,9 @@ def test_the_right_group_name_is_no_notice():
 
 
 EVERYTHING = {
-    "min_available": 1,
-    "queue": "q",
-    "min_resources": {"cpu": "1"},
-    "priority_class": "high",
+    "min_available": 1, "queue": "q", "min_resources": {"cpu": "1"}, "priority_class": "high",
     "schedule_timeout_seconds": 9,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -197,10 +183,6 @@ def test_lowered_minimum():
 
 def test_mixed_scheduler_names():
     """A native gang with two schedulers would be refused whole, so none is made; that is said."""
-    job = make_job(
-        replicas=[
-            make_replica(type="PS", template=make_template(scheduler="mine")),
-            make_replica(),
-        ]
-    )
+    mine = make_replica(type="PS", template=make_template(scheduler="mine"))
+    job = make_job(replicas=[mine, make_replica()])
     assert reasons(gang.KUBERNETES, job) == ["MixedSchedulerNames"]
