@@ -268,6 +268,17 @@ def test_member_that_starts_late_after_a_counted_restart_restarts_no_peers():
     assert len(world.deletes()) == 2
 
 
+def test_peers_run_on_if_the_annotation_is_removed_before_they_restart():
+    """They count as other pods do, and putting it back restarts nothing."""
+    world = running().end(LOST, 137)
+    world.step()
+    restart = world.job["metadata"].pop("annotations")
+    world.step()
+    assert world.counts() == (2, 0, 1)
+    world.settle().job["metadata"]["annotations"] = restart
+    assert not {"mnist-worker-0", "mnist-worker-1"} & {*world.deletes()}
+
+
 def test_rejected_successor_restarts_no_peers():
     """A pod that its node rejected never ran, so that its peers lost nothing."""
     world = running().end(LOST, None, reason="OutOfcpu").give(placements={LOST: "n3"})

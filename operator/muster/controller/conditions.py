@@ -105,8 +105,8 @@ def counts(
     nor `succeeded` of the wanted indexes decreases, also if the job is edited.
     """
     fresh = to_restart(job, framework, roster)
-    # Uids of pods that are gone are dropped: the list would grow with every restart of a long job.
-    present = {pod.uid for pod in roster.own}
+    # Uids of pods that are gone are dropped, or that run on as the job no longer restarts whole.
+    present = {p.uid for p in roster.own if job.restarts_whole or p.phase == "Failed"}
     going = {uid for uids in fresh.values() for uid in uids}
     tally: Counter[tuple[str, str]] = Counter()
     done: defaultdict[str, set[int]] = defaultdict(set)

@@ -408,8 +408,8 @@ def _fate(
     if pod.fenced or pod.deleting:
         going = PodFate.UNREACHABLE if pod.lost else PodFate.GOES
         return PodFate.LOST if pod.fenced else going
-    # Before its phase: the others of a gang that restarts as a whole are counted while they run.
-    if pod.uid in counted:
+    # The others of a gang that restarts as a whole are counted while they run.
+    if pod.uid in counted and (job.restarts_whole or pod.phase == "Failed"):
         return PodFate.COUNTED
     if pod.lost:
         return PodFate.UNREACHABLE
