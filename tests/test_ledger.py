@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6430,
+    "allocator": 6452,
     "api": 3171,
-    "cluster": 6421,
+    "cluster": 6430,
     "commands": 6120,
     "controller": 4515,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69993,
+    "tests": 70016,
     "tools": 3522,
 }
 

@@ -132,6 +132,29 @@ async def test_successor_of_a_failed_pod_is_tried():
         assert len(s.asks("team")) == 1
 
 
+async def test_gang_that_lost_a_member_tries_the_roles_of_its_peers_again():
+    """It restarts as a whole; admission may reject what it accepted before the loss."""
+    async with running(Story()) as s:
+        more = {"annotations": {"muster.kubeflow.org/restart": "gang"}, "uid": "uid-team-mnist"}
+        ran = {"gang": {"state": "Running", "minMember": 3}}
+        document = s.show_job("mnist", 2, status=ran, **more)
+        roles = document["spec"]["tfReplicaSpecs"]
+        roles["Chief"] = {**roles["Worker"], "replicas": 1}
+        s.put(document)
+        await s.until(s.placements)
+        for name in ("chief-0", "worker-0", "worker-1"):
+            s.show_worker(f"mnist-{name}", "mnist", more["uid"], node="n1", phase="Running")
+        await s.cycles(2)
+        assert len(s.server.asked) == 2
+        s.server.admit = lambda pod: rejecting(pod) if "chief" in pod["metadata"]["name"] else pod
+        lost = s.store.children.pod("team", "mnist-worker-1")
+        s.store.gone("Pod", "team", lost.name, lost.uid)
+        await s.cycles(2)
+        await s.until(s.refusal)
+        assert s.refusal().name == "mnist-chief-0"
+        assert len(s.server.asked) == 4
+
+
 async def test_one_request_for_a_template():
     """However many jobs there are; another namespace, or another template, is another question."""
     async with running(Story()) as s:

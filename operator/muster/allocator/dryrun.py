@@ -77,7 +77,7 @@ class PodTrials:
         now = time.time()
         fresh = set()
         for ask in asks:
-            known = self._store.dry_runs.get(ask.key, now)
+            known = self._store.dry_runs.get(ask.key, now, since=ask.since)
             if known is not None:
                 self._tell(ask, known)
                 continue
@@ -122,11 +122,13 @@ class PodTrials:
             answer = dryrun.shown(sent, stored, now)
             if refused is not None:
                 found = self._refusal(ask.key, refused, time.time())
-                return replace(found, stored=answer.stored, kind=SERVICE, under=under)
+                return replace(found, stored=answer.stored, kind=SERVICE, under=under, at=now)
         except ApiError as error:
             if is_rejected(ask.job, error):
-                return replace(self._refusal(ask.key, error, time.time()), under=under)
-            log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
+                return replace(self._refusal(ask.key, error, time.time()), under=under, at=now)
+            # Admission accepts the pod if only its name is in use.
+            if error.reason != "AlreadyExists":
+                log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
         except NOT_WRITTEN as error:
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error)
         # Whatever a template makes of that: without an answer each cycle would ask again.
@@ -134,8 +136,8 @@ class PodTrials:
             log.exception("%s: its pods cannot be tried", ask.job.key)
         else:
             self._refused.pop(ask.key, None)
-            return replace(answer, under=under)
-        return Answer(now + AGAIN, under=under)
+            return replace(answer, under=under, at=now)
+        return Answer(now + AGAIN, under=under, at=now)
 
     async def _service_error(self, ask: Ask, now: float) -> ApiError | None:
         """Return why admission rejects the Service of the pod, None if it does not.

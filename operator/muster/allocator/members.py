@@ -27,12 +27,14 @@ from muster.cluster.dryrun import Answer
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
 from muster.cluster.tasks import TaskSet
-from muster.controller import jobpods, policies, replacement
+from muster.controller import jobpods, losses, policies, replacement
 from muster.gang import podgroup, standing
 from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
 _UNSAID: Final = JobStatus()
+TRIED_SECONDS: Final = 60.0
+"""Seconds for which the answer to a dry run is good for a gang that is to restart as a whole."""
 NAMES_CHECK_SECONDS: Final = 1.0
 """Seconds between checks whether pods of a previous job still have the names of a gang."""
 GIVES_UP: Final = frozenset({"release", "restart"})
@@ -236,6 +238,8 @@ class Ask:
     job: Job
     replica: Replica
     index: int
+    since: float
+    """Answers that were given before do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,37 +392,53 @@ class JobMembers(_Kind):
     ) -> Mapping[str, Answer]:
         """Return what dry runs have shown of the roles, and note what more is to be tried.
 
-        Of roles whose pods are all there nothing is asked; what is known of them stays good.
+        Of roles whose pods are all there nothing is asked; what is known of them stays good. But
+        a gang restarts as a whole only if all roles were tried since it lost members.
         """
         before, found = self._templates.last(job.key), dict[str, Answer]()
-        started = self._has_started(job)
+        started, since = self._has_started(job), self._tried_since(job, now)
+        restarts = since > -math.inf
         known: Mapping[str, Answer] = {}
         if before is not None and before.of.spec == of.spec:
             known = before.answers
-            if not self._lacking(job):
+            if not (restarts or self._lacking(job)):
                 return known
         may_ask = may_ask and not _has_conflict(job)
         keys = self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
         for replica, key in keys:
             role = replica.role
-            answer = self._store.dry_runs.get(key, now, known.get(role))
+            answer = self._store.dry_runs.get(key, now, known.get(role), since)
             # A refusal shows no pod: the gang counts by what was shown of it before, if anything
             # was.
             # The Services of a gang that has started are retried beside its pods.
             follows = answer is not None and answer.kind == dryrun.SERVICE and started
             good = answer is not None and (follows or not answer.refused)
             until = answer.until if answer is not None and good else -math.inf
+            if restarts and answer is not None:
+                until = min(until, answer.at + TRIED_SECONDS)
             self._answered[job.key] = min(self._answered[job.key], until)
-            kept = answer if good else known.get(role)
+            # A quota that counts the pods that are there may keep an answer from showing a pod.
+            shows = answer is not None and good and (answer.stored or role not in known)
+            kept = answer if shows else known.get(role)
             if kept is not None:
                 found[role] = kept
             if may_ask and not good:
-                index = self._lacking(job).get(role)
+                index = self._lacking(job).get(role, 0 if restarts else None)
                 if index is not None:
-                    self.asks[key, job.key] = Ask(key, job, replica, index)
-                    if kept is None:
+                    self.asks[key, job.key] = Ask(key, job, replica, index, since)
+                    if kept is None or restarts:
                         self.untried.add(job.key)
         return found
+
+    def _tried_since(self, job: Job, now: float) -> float:
+        """Return from when on answers count, `-inf` if the job is not about to restart whole."""
+        lost = self._store.children.losses.get(job.as_owner)
+        # A gang does not restart while a member may run on an unreachable node.
+        if lost is None or lost.restart_at is None or job.key in self._stranded:
+            return -math.inf
+        lost_at = lost.restart_at - losses.LOSSES_SECONDS
+        # The clock may have been set back.
+        return max(now - TRIED_SECONDS, lost_at if lost_at <= now else -math.inf)
 
     def _lacking(self, job: Job) -> Mapping[str, int]:
         """Return role -> index of its first pod that is not there, of those that lack any."""

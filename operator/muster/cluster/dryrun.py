@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ class Answer:
     """What was refused: the pod, or the Service that is created with it."""
     under: int = 0
     """How often what admission goes by had changed there."""
+    at: float = 0.0
+    """When it was asked."""
 
     def applied(self, template: Json) -> Json:
         """Return the template as its pods will be stored."""
@@ -119,12 +122,18 @@ class DryRuns:
         """Return a number that grows with every change of what admission goes by there."""
         return self._changes + self._changes_in.get(namespace, 0)
 
-    def get(self, key: Key, now: float, known: Answer | None = None) -> Answer | None:
-        """Return the answer that is good now, if there is one; `known` may still be."""
+    def get(
+        self, key: Key, now: float, known: Answer | None = None, since: float = -math.inf
+    ) -> Answer | None:
+        """Return the answer that is good now, if there is one; `known` may still be.
+
+        Only if it was asked at `since` or later.
+        """
         # An answer is good for the admission that it was given under: what has changed since, even
         # elsewhere, makes it old.
+        under = self.changes(key[0])
         for found in (self._answers.get(key), known):
-            if found and now < found.until and found.under == self.changes(key[0]):
+            if found and found.under == under and since <= found.at and now < found.until:
                 return found
         return None
 
