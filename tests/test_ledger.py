@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6452,
+    "allocator": 6485,
     "api": 3171,
     "cluster": 6430,
     "commands": 6120,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 70014,
+    "tests": 70041,
     "tools": 3522,
 }
 

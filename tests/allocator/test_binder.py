@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+from collections import Counter
 
 import pytest
 
 from muster import gang
 from muster.allocator import binder
+from muster.allocator.background import MAX_UNDER_WAY
 from muster.allocator.verdict import Cause
 from muster.api.backoff import Backoff
 from muster.api.reasons import DeletionReason
@@ -189,9 +191,9 @@ def test_a_node_that_is_suspected():
     assert recorder.events == [("TFJob", "mnist", "Warning", "NodeSuspected", "n1", False)]
 
 
-def shown(version, node="", uid="u"):
+def shown(version, node="", uid="u", name="pod"):
     """Return a pod that waits, unless it has a node, as the server has it."""
-    document = scheduler.make_pod(namespace="team", phase="Pending", node=node, uid=uid)
+    document = scheduler.make_pod(name=name, namespace="team", phase="Pending", node=node, uid=uid)
     document["metadata"]["resourceVersion"] = version
     return {"kind": "Pod", **document}
 
@@ -236,6 +238,31 @@ async def test_the_last_word_about_a_pod_is_written_last():
     made.mark(pod, "full again", "", record=False)
     await server.has_taken(3)
     assert server.said == [None, "n1", None]
+
+
+async def test_marks_of_many_pods_are_written_by_few_at_once():
+    """A write that waits takes 12 KB. Evictions wait for a nomination, which goes out directly."""
+    server, store = Slow(), Store(gang.EMBEDDED, ())
+    made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+    names = [f"pod-{i}" for i in range(MAX_UNDER_WAY + 40)]
+    for name in names:
+        store.put(shown("1", uid=name, name=name))
+        made.mark(store.children.pod("team", name), "full", "", record=False)
+    await asyncio.sleep(0)
+    assert len(server.begun) == MAX_UNDER_WAY
+    made.mark(store.children.pod("team", names[-1]), "makes room", "n1", record=False)
+    await asyncio.sleep(0)
+    assert server.begun[MAX_UNDER_WAY:] == ["n1"]
+    server.go_on.set()
+    await server.has_taken(len(names))
+    assert Counter(server.said) == {None: len(names) - 1, "n1": 1}
+    server.go_on.clear()
+    for name in names:
+        made.mark(store.children.pod("team", name), "full again", "", record=False)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(made.background.run(), 0.01)
+    await asyncio.sleep(0)
+    assert not [*made.background._tasks, *made.background._running]
 
 
 @pytest.mark.parametrize("fate", ["taken", "refused", "bound", "another"])

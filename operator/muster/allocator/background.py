@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+from collections import Counter, defaultdict, deque
 from collections.abc import Coroutine
-from typing import TypeVar
+from typing import Final, TypeVar
 
 log = logging.getLogger(__name__)
+MAX_UNDER_WAY: Final = 256
+"""Maximum number of running tasks of a pool: each that waits for the API server takes 12 KB."""
 _T = TypeVar("_T")
 
 
@@ -18,7 +22,27 @@ class Background:
     def __init__(self) -> None:
         # The event loop keeps no task alive that nobody else refers to.
         self._tasks: set[asyncio.Task[object]] = set()
+        self._running = Counter[str]()
+        """By pool."""
+        self._waiting = defaultdict[str, deque[Coroutine[None, None, object]]](deque)
         self._ended = False
+
+    def spawn_in(self, pool: str, work: Coroutine[None, None, object]) -> None:
+        """Begin it as soon as fewer than the maximum of its pool run."""
+        if self._running[pool] >= MAX_UNDER_WAY:
+            self._waiting[pool].append(work)
+            return
+        self._running[pool] += 1
+        self.spawn(work).add_done_callback(lambda _: self._next(pool))
+
+    def _next(self, pool: str) -> None:
+        self._running[pool] -= 1
+        if waiting := self._waiting.get(pool):
+            self.spawn_in(pool, waiting.popleft())
+        else:
+            self._waiting.pop(pool, None)
+        if not self._running[pool]:
+            del self._running[pool]
 
     def spawn(self, work: Coroutine[None, None, _T]) -> asyncio.Task[_T]:
         """Begin it, and return its task; once `run` has ended, one that does nothing."""
@@ -41,6 +65,9 @@ class Background:
             await asyncio.Event().wait()
         finally:
             self._ended = True
+            for work in itertools.chain(*self._waiting.values()):
+                work.close()
+            self._waiting.clear()
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()

@@ -37,7 +37,8 @@ class _Marks:
 
     last: tuple[str, str | None] | None = None
     """Sentence and node, as in `Binder.mark`; None: all is said."""
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    news: asyncio.Event | None = None
+    """Set by a newer sentence; None: no write has begun."""
     haste: Haste = field(default_factory=Haste)
 
 
@@ -68,7 +69,7 @@ class Binder:
 
     def bind(self, pod: PodView, node: str, had: int = 0) -> None:
         """Bind the pod to the node; `had` is written on it, if it is anything."""
-        self.background.spawn(self._bind(pod, node, had))
+        self.background.spawn_in(f"bind {pod.namespace}", self._bind(pod, node, had))
 
     def stamp(self, pod: PodView, had: int) -> None:
         """Write on the pod with how many its gang was whole.
@@ -88,12 +89,15 @@ class Binder:
         marks = self._marks.get(pod.uid)
         if marks is None:
             marks = self._marks[pod.uid] = _Marks()
-            self.background.spawn(self._write_marks(pod, marks))
+            self.background.spawn_in(f"mark {pod.namespace}", self._write_marks(pod, marks))
         marks.last = message, node
-        marks.news.set()
         if node:
             # Others are evicted once it can be read which node is kept.
             marks.haste.hurry()
+        if marks.news is not None:
+            marks.news.set()
+        elif node:
+            self.background.spawn(self._write_marks(pod, marks))
         if record:
             event = names.Event.FAILED_SCHEDULING
             self._recorder.emit(pod_reference(pod), "Warning", event, message)
@@ -171,7 +175,9 @@ class Binder:
 
     async def _write_marks(self, pod: PodView, marks: _Marks) -> None:
         """Write what is to be said of a pod, one after the other: the last word is to stay."""
-        failures = 0
+        if marks.news is not None:
+            return
+        marks.news, failures = asyncio.Event(), 0
         try:
             with marks.haste.of_task():
                 while (said := marks.last) is not None and self._waits(pod):
