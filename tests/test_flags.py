@@ -70,10 +70,7 @@ def test_flags_of_a_family_take_their_value_along():
         (["--LEADER-ELECT"], "unknown flag --LEADER-ELECT; did you mean --leader-elect?"),
         (["--xyzzy"], "unknown flag --xyzzy; see --help"),
         (["team"], 'unexpected argument "team"'),
-        (
-            ["--leader-elect", "false"],
-            'unexpected argument "false"; write --leader-elect=false',
-        ),
+        (["--leader-elect", "false"], 'unexpected argument "false"; write --leader-elect=false'),
         (["--namespace"], "--namespace needs a value: --namespace=…"),
         (["--namespace", "--leader-elect"], "--namespace needs a value: --namespace=…"),
         (["--leader-elect=maybe"], "--leader-elect=maybe: write true or false"),

@@ -8,15 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster.allocator import tracker
-from muster.allocator.tracker import (
-    NOT_NOW,
-    PATIENCE,
-    Arrived,
-    Bind,
-    Departure,
-    Evict,
-    Publish,
-)
+from muster.allocator.tracker import NOT_NOW, PATIENCE, Arrived, Bind, Departure, Evict, Publish
 from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge
 from muster.api.reasons import DeletionReason, Reason
@@ -262,12 +254,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         ("kind", "refused"),
-        [
-            ("Pod", True),
-            ("PodGroup", True),
-            ("Service", True),
-            ("HorizontalPodAutoscaler", False),
-        ],
+        [("Pod", True), ("PodGroup", True), ("Service", True), ("HorizontalPodAutoscaler", False)],
     )
     def test_a_refused_child(self, story, kind, refused):
         """Promises are withdrawn until it may be tried again."""
@@ -378,8 +365,7 @@ class TestHold:
     def test_operator_that_restarts_meanwhile_holds_for_the_whole_time(self, state, expired):
         """The gang ran before: what the flag says holds, and not the timeout of its start."""
         story = JobStory(
-            expired=expired,
-            policy={"schedulingPolicy": {"scheduleTimeoutSeconds": int(HOLD / 2)}},
+            expired=expired, policy={"schedulingPolicy": {"scheduleTimeoutSeconds": int(HOLD / 2)}}
         )
         story.document["status"] = {"gang": {"state": state, "minMember": 3}}
         story.put(story.document)
@@ -892,11 +878,7 @@ class TestEvicted:
 
     @pytest.mark.parametrize(
         ("written", "after", "goes"),
-        [
-            ("Running", 0.1, False),
-            ("Running", tracker.ANNOUNCING, True),
-            ("Released", 0.1, True),
-        ],
+        [("Running", 0.1, False), ("Running", tracker.ANNOUNCING, True), ("Released", 0.1, True)],
     )
     def test_written_before_it_is_done(self, written, after, goes):
         """It waits for the status that says so, but not for ever: who comes after this process

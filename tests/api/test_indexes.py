@@ -11,13 +11,7 @@ from muster.api import indexes
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", set()),
-        ("7", {7}),
-        ("3,4", {3, 4}),
-        ("0-3,7", {0, 1, 2, 3, 7}),
-    ],
+    ("text", "found"), [("", set()), ("7", {7}), ("3,4", {3, 4}), ("0-3,7", {0, 1, 2, 3, 7})]
 )
 def test_indexes_have_the_text_of_batch_jobs(text: str, found: set[int]) -> None:
     """Three or more consecutive indexes are an interval, as in `completedIndexes` of a Job."""

@@ -29,10 +29,7 @@ TWICE = [{"name": "main", "image": "train:1"}] * 2
 @pytest.mark.parametrize(
     ("part", "mistake"),
     [
-        (
-            {"tfReplicaSpecs": 3},
-            "spec.tfReplicaSpecs: Invalid value: 3: must be of type object",
-        ),
+        ({"tfReplicaSpecs": 3}, "spec.tfReplicaSpecs: Invalid value: 3: must be of type object"),
         (
             {"tfReplicaSpecs": {"Worker": {"template": []}}},
             'spec.tfReplicaSpecs[Worker].template: Invalid value: "array": must be of type object',

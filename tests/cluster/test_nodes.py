@@ -83,10 +83,7 @@ def test_required_term(term, suits):
         ({"nodeSelector": {"zone": "a"}}, ""),
         ({"nodeSelector": {"zone": "b"}}, nodes.NO_MATCH),
         ({"nodeSelector": {"none": ""}}, nodes.NO_MATCH),
-        (
-            {"nodeSelector": {"zone": "a"}, "affinity": required(name("In", "x"))},
-            nodes.NO_MATCH,
-        ),
+        ({"nodeSelector": {"zone": "a"}, "affinity": required(name("In", "x"))}, nodes.NO_MATCH),
         ({"affinity": required(label("zone", "In", "b"), name("In", "n1"))}, ""),
         ({"nodeName": "n1"}, ""),
         ({"nodeName": "n2"}, nodes.OTHER_NAME),

@@ -115,11 +115,7 @@ def test_a_namespace_changes():
     [
         ({}, [1, 1], [True] * 4),
         ({"nodeSelector": {"zone": "a"}}, [1, 0], [True, True, False, False]),
-        (
-            {"nodeSelector": {"zone": "a"}, "nodeAffinityPolicy": "Ignore"},
-            [1, 1],
-            [True] * 4,
-        ),
+        ({"nodeSelector": {"zone": "a"}, "nodeAffinityPolicy": "Ignore"}, [1, 1], [True] * 4),
         ({"nodeTaintsPolicy": "Honor"}, [1, 0], [True, True, True, False]),
         ({"labelSelector": {}}, [0, 0], [True] * 4),
     ],

@@ -8,13 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster.cluster import gangs
-from muster.cluster.quota import (
-    Admission,
-    QuotaBook,
-    parse_limits,
-    parse_quota,
-    views_of,
-)
+from muster.cluster.quota import Admission, QuotaBook, parse_limits, parse_quota, views_of
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Quota
 from support.apiserver.memory import of_kind
@@ -97,11 +91,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
         ("PriorityClass", template(priorityClassName="high"), True),
         ("PriorityClass", template(), False),
         ("CrossNamespacePodAffinity", template(), False),
-        (
-            "CrossNamespacePodAffinity",
-            template(affinity={"podAffinity": {REQUIRED: [FAR]}}),
-            True,
-        ),
+        ("CrossNamespacePodAffinity", template(affinity={"podAffinity": {REQUIRED: [FAR]}}), True),
         (
             "CrossNamespacePodAffinity",
             template(affinity={"podAntiAffinity": {PREFERRED: [{"podAffinityTerm": FAR}]}}),

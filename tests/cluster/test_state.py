@@ -14,13 +14,7 @@ from muster.api.podtemplate import REQUIRED
 from muster.api.reasons import Reason
 from muster.cluster import cautious
 from muster.cluster.assemble import assemble
-from muster.cluster.nodes import (
-    MAX_IDLE_DEVICES,
-    NOT_READY,
-    SHARED,
-    UNREADABLE,
-    parse_node,
-)
+from muster.cluster.nodes import MAX_IDLE_DEVICES, NOT_READY, SHARED, UNREADABLE, parse_node
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.selectors import IDLE_VALUES, Expression
 from muster.cluster.state import FREEZES, IDLE_SHAPES

@@ -40,11 +40,7 @@ def deployment(*more, ready=2):
     pod = {"serviceAccountName": "muster", "containers": [container]}
     return {
         "metadata": {"namespace": "muster-system", "name": "muster"},
-        "spec": {
-            "replicas": 2,
-            "selector": {"matchLabels": LABELS},
-            "template": {"spec": pod},
-        },
+        "spec": {"replicas": 2, "selector": {"matchLabels": LABELS}, "template": {"spec": pod}},
         "status": {"readyReplicas": ready},
     }
 

@@ -148,10 +148,7 @@ def test_programs_read_no_verdict_of_a_job_without_one(live):
     live(job("new", workers=1))
     (told,) = json.loads(ask("new", output="json").text)
     message = "No operator has reported a status."
-    assert told == {
-        "gang": "TFJob/team/new",
-        "verdict": {"state": "Created", "message": message},
-    }
+    assert told == {"gang": "TFJob/team/new", "verdict": {"state": "Created", "message": message}}
 
 
 def test_what_the_user_may_not_read_is_named(live):

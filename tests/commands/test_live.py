@@ -50,10 +50,7 @@ def test_a_job_by_its_name(what):
     ("what", "told"),
     [
         ("twice", "twice matches several jobs: pytorchjob/twice, tfjob/twice"),
-        (
-            "pytorchjob/away",
-            "no job pytorchjob/away in namespace team, nor in any",
-        ),
+        ("pytorchjob/away", "no job pytorchjob/away in namespace team, nor in any"),
         ("away", "no job away in namespace team; there is one in a, b: -n a"),
         ("deployment/web", "deployment is no kind of job; the kinds are tfjob, "),
     ],

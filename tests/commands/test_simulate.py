@@ -63,11 +63,7 @@ def test_what_cannot_run_is_refused():
 
 @pytest.mark.parametrize(
     ("spec", "count"),
-    [
-        ({}, 1),
-        ({"parallelism": 4}, 4),
-        ({"parallelism": 4, "completions": 2}, 2),
-    ],
+    [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2)],
 )
 def test_a_batch_job_begins_with_its_parallelism(spec, count):
     """As the Job controller does; without a group each pod is a gang with its siblings."""

@@ -96,10 +96,7 @@ def test_a_change_of_the_policy_is_carried_over():
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4}},
-        {"runPolicy": {"suspend": True}},
-    ],
+    [{"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4}}, {"runPolicy": {"suspend": True}}],
     ids=["metrics taken out", "suspended"],
 )
 def test_it_goes_with_its_reason(change):

@@ -122,10 +122,7 @@ def test_one_service_comes_before_the_pods_and_selects_all(kind):
     assert kinds.count("Service") == 1
     assert kinds.index("Service") < kinds.index("Pod")
     (service,) = world.of("Service")
-    own = {
-        names.OPERATOR_NAME: FRAMEWORKS[kind].operator.name,
-        names.JOB_NAME: "mnist",
-    }
+    own = {names.OPERATOR_NAME: FRAMEWORKS[kind].operator.name, names.JOB_NAME: "mnist"}
     spec = {"clusterIP": "None", "selector": own, "publishNotReadyAddresses": False}
     assert service["spec"] == spec
     assert service["metadata"]["ownerReferences"][0]["uid"] == "job-uid"

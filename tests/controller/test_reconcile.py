@@ -196,10 +196,7 @@ def test_the_words_about_a_pod_may_change_without_being_news():
     for seconds in (10, 20):
         waiting = {"reason": "CrashLoopBackOff", "message": f"back-off {seconds}s"}
         statuses = [{"name": "tensorflow", "state": {"waiting": waiting}}]
-        world.pod("mnist-worker-0")["status"] = {
-            "phase": "Running",
-            "containerStatuses": statuses,
-        }
+        world.pod("mnist-worker-0")["status"] = {"phase": "Running", "containerStatuses": statuses}
         world.step()
     told = [(emit.once, emit.about) for emit in world.said if emit.reason == "CrashLoopBackOff"]
     assert told == [(True, f"{uid}/tensorflow")] * 2
@@ -257,9 +254,7 @@ def test_a_large_jobs_ends_are_told_together():
     assert told == ["Pod: team.mnist-worker-39 exited with code 137"]
     world.end("mnist-worker-39").settle()
     told = [emit.message for emit in world.said if emit.reason == "ExitedWithCode"]
-    assert told[1:] == [
-        "Pods: 40 team.mnist-worker-0 … team.mnist-worker-39 exited with code 0",
-    ]
+    assert told[1:] == ["Pods: 40 team.mnist-worker-0 … team.mnist-worker-39 exited with code 0"]
 
 
 @pytest.mark.parametrize(

@@ -547,10 +547,7 @@ async def test_dispatched_job_is_shown_with_its_workload_and_local_queue():
     path, key = "/api/workload?key=TFJob/vision/mine", "TFJob/vision/mine"
     async with served(hall, Server(good=mine, blind=mine, other={"ranking"})) as ask:
         job = (await json_of(ask, "/api/view", "good"))["view"]["jobs"][key]
-        assert (job["dispatched"], job["localQueue"]) == (
-            "dispatched by MultiKueue",
-            "team-queue",
-        )
+        assert (job["dispatched"], job["localQueue"]) == ("dispatched by MultiKueue", "team-queue")
         found = await json_of(ask, path, "good")
         assert (found["name"], found["place"]) == ("tfjob-mine-1", "on cluster worker1")
         assert found["checks"] == ["multikueue: Ready: reserved"]

@@ -5,19 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.e2e.gangs import (
-    unschedulable_condition,
-    wait_group,
-    wait_reason,
-    wait_unschedulable,
-)
-from support.e2e.harness import (
-    Api,
-    Operator,
-    add_nodes,
-    tfjob,
-    verdict,
-)
+from support.e2e.gangs import unschedulable_condition, wait_group, wait_reason, wait_unschedulable
+from support.e2e.harness import Api, Operator, add_nodes, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 

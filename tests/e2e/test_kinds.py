@@ -11,13 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from support.builders.job_kinds import SORTS
-from support.e2e.harness import (
-    Api,
-    Json,
-    nothing_left,
-    of_job,
-    phase_of,
-)
+from support.e2e.harness import Api, Json, nothing_left, of_job, phase_of
 from support.e2e.kinds import LAUNCHED, active, called, job, size
 
 pytestmark = pytest.mark.e2e

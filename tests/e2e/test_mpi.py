@@ -10,12 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.e2e.harness import (
-    Api,
-    StartOperator,
-    add_nodes,
-    condition,
-)
+from support.e2e.harness import Api, StartOperator, add_nodes, condition
 from support.e2e.kinds import job
 
 pytestmark = pytest.mark.e2e

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.e2e.gangs import unschedulable_condition, wait_group, wait_unschedulable
-from support.e2e.harness import (
-    Api,
-    Json,
-    StartOperator,
-    add_nodes,
-    node_of,
-)
+from support.e2e.harness import Api, Json, StartOperator, add_nodes, node_of
 
 pytestmark = pytest.mark.e2e
 

@@ -119,10 +119,7 @@ def test_a_level_of_the_topology_that_is_no_label():
         ("Worker", 'Invalid value: "Worker": write roles and numbers, e.g. "Master=1,Worker=3"'),
         ("Worker=1,worker=2", 'Duplicate value: "worker": a role stands there once'),
         ("ps=1", 'Unsupported value: "ps": supported values: "Chief", "Worker"'),
-        (
-            "Worker=4",
-            "Invalid value: 4: must be less than or equal to the 3 replicas of Worker",
-        ),
+        ("Worker=4", "Invalid value: 4: must be less than or equal to the 3 replicas of Worker"),
     ],
 )
 def test_a_minimum_of_each_role_that_cannot_be(text, said):

@@ -64,11 +64,7 @@ BUDGET = ("policy/v1", "PodDisruptionBudget")
 
 @pytest.mark.parametrize(
     ("served", "api_version"),
-    [
-        ({INCUBATOR, SIGS, BUDGET}, INCUBATOR[0]),
-        ({SIGS, BUDGET}, SIGS[0]),
-        ({BUDGET}, BUDGET[0]),
-    ],
+    [({INCUBATOR, SIGS, BUDGET}, INCUBATOR[0]), ({SIGS, BUDGET}, SIGS[0]), ({BUDGET}, BUDGET[0])],
 )
 def test_first_api_that_is_served(served, api_version):
     """kube-batch takes the first of its dialects that the cluster has."""

@@ -124,12 +124,7 @@ def test_kube_batch(phase, state):
 @pytest.mark.parametrize(("status", "state"), [(JobStatus(), "Queued"), (RUNNING, "Degraded")])
 def test_kubernetes(type_, status, state):
     """The native scheduler's condition, in its own words: of 1.37 and of 1.36."""
-    condition = {
-        "type": type_,
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": NO_GPU,
-    }
+    condition = {"type": type_, "status": "False", "reason": "Unschedulable", "message": NO_GPU}
     group = make_group(conditions=(condition,))
     members = [dataclasses.replace(pod, group="mnist") for pod in pods("Pending", "Pending")]
     verdict = judge(gang.KUBERNETES, group, members, make_job(status=status))

@@ -96,12 +96,7 @@ def test_a_server_in_trouble_is_waited_for_and_one_that_is_not_to_be_asked_is_no
         (Access("pods", "", "list"), {"resource": "pods", "verb": "list"}),
         (
             Access("pods/binding", "team", "create"),
-            {
-                "resource": "pods",
-                "subresource": "binding",
-                "namespace": "team",
-                "verb": "create",
-            },
+            {"resource": "pods", "subresource": "binding", "namespace": "team", "verb": "create"},
         ),
         (
             Access("tfjobs.kubeflow.org/status", "", "patch"),

@@ -12,14 +12,7 @@ from unittest import mock
 from cryptography import x509
 
 from muster.kube import admission
-from muster.kube.admission import (
-    MOST,
-    NAME,
-    Admission,
-    bundle,
-    hosts,
-    published,
-)
+from muster.kube.admission import MOST, NAME, Admission, bundle, hosts, published
 from muster.kube.certificates import PairFiles, self_signed
 
 NOW = 1_800_000_000.0
@@ -63,10 +56,7 @@ def test_a_bundle_keeps_the_authorities_of_others():
     """Whoever put them there had a reason."""
     theirs = self_signed("theirs", NOW - 2 * DAY, DAY).certificate
     new = pair().certificate
-    assert in_bundle(bundle(theirs, new, NOW)) == [
-        *in_bundle(theirs),
-        *in_bundle(new),
-    ]
+    assert in_bundle(bundle(theirs, new, NOW)) == [*in_bundle(theirs), *in_bundle(new)]
     assert bundle(b"no certificate", new, NOW) == new
 
 

@@ -11,13 +11,7 @@ import pytest
 
 from muster.kube import events
 from muster.kube.client import ApiError
-from muster.kube.events import (
-    AGAIN_SECONDS,
-    BACKLOG,
-    MEMORY_SECONDS,
-    PLENTY,
-    EventRecorder,
-)
+from muster.kube.events import AGAIN_SECONDS, BACKLOG, MEMORY_SECONDS, PLENTY, EventRecorder
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",

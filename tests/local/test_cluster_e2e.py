@@ -468,10 +468,7 @@ def test_a_user_who_may_not_all_is_told_before_anything_is_written(
     api.create(account)
     asked = api.send("POST", api.path("ServiceAccount", "nobody", "token"), {"spec": {}})
     document = yaml.safe_load(theirs.read_text())
-    for token, words in (
-        (asked["status"]["token"], "forbidden"),
-        ("stale", "refuses its user"),
-    ):
+    for token, words in ((asked["status"]["token"], "forbidden"), ("stale", "refuses its user")):
         document["users"][0]["user"] = {"token": token}
         file = tmp_path / "refused"
         file.write_text(yaml.safe_dump(document))

@@ -68,10 +68,7 @@ def test_a_reason_is_told_again_only_if_it_changes() -> None:
         observations.job(2.0, "a", "Queued", why="0/2 placed: no room"),
         observations.job(3.0, "a", "Queued", why="0/2 placed: less room"),
     )
-    assert lines == [
-        "1.0 s a Queued 0/2 placed: no room",
-        "3.0 s a Queued 0/2 placed: less room",
-    ]
+    assert lines == ["1.0 s a Queued 0/2 placed: no room", "3.0 s a Queued 0/2 placed: less room"]
 
 
 def test_a_pod_that_fails_and_comes_back() -> None:

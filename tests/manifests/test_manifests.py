@@ -26,11 +26,7 @@ OVERLAYS = {
 }
 FOLDERS = sorted(path.parent for path in MANIFESTS.rglob("kustomization.yaml"))
 GROUPS = {
-    "embedded": {
-        "scheduling.incubator.k8s.io",
-        "scheduling.sigs.dev",
-        "scheduling.volcano.sh",
-    },
+    "embedded": {"scheduling.incubator.k8s.io", "scheduling.sigs.dev", "scheduling.volcano.sh"},
     "volcano": {"scheduling.volcano.sh"},
     "scheduler-plugins": {"scheduling.x-k8s.io"},
     "kube-batch": {"scheduling.incubator.k8s.io", "scheduling.sigs.dev"},

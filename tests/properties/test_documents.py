@@ -369,10 +369,7 @@ _USUAL = {
     "ConfigMap": {"data": {}},
     "Job": {"spec": {"template": {"spec": {**_CONTAINERS, "restartPolicy": "Never"}}}},
     "PersistentVolumeClaim": {
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        }
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     },
     "PersistentVolume": {
         "spec": {

@@ -160,10 +160,7 @@ def wait_succeeded(api: Api, job: Json) -> None:
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_it_trains(
-    api: Api,
-    load: Callable[[str], None],
-    name: str,
-    capsys: pytest.CaptureFixture[str],
+    api: Api, load: Callable[[str], None], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its job succeeds, and each rank printed what only a rank can print that met the others."""
     told = TRAINING[name]

@@ -126,10 +126,7 @@ def test_a_cluster_with_real_nodes_has_simulated_ones_only_when_asked(
     assert (alone.count, alone.kwok, one.nodes) == (0, False, 1)
     assert (mixed.count, mixed.kwok, two.nodes) == (1, True, 2)
     node = nodes.document(0, mixed, "v1", "")
-    assert node["spec"]["taints"] == [
-        nodes.KEEP_OFF,
-        {"key": "a", "value": "b", "effect": "c"},
-    ]
+    assert node["spec"]["taints"] == [nodes.KEEP_OFF, {"key": "a", "value": "b", "effect": "c"}]
 
 
 def test_kubelets_ask_who_comes_and_whether_they_may(

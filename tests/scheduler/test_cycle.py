@@ -7,13 +7,7 @@ import pytest
 
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Quota
-from support.builders.scheduler import (
-    make_gang,
-    make_node,
-    make_role,
-    make_snapshot,
-    run,
-)
+from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot, run
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -20,13 +20,7 @@ from muster.scheduler.actions import reserve
 from muster.scheduler.model import QueueHistory
 from muster.scheduler.policy import Policy
 from support.builders.preemption import World
-from support.builders.scheduler import (
-    make_gang,
-    make_node,
-    make_queue,
-    make_role,
-    make_session,
-)
+from support.builders.scheduler import make_gang, make_node, make_queue, make_role, make_session
 
 
 class Streams(World):
@@ -178,10 +172,7 @@ def test_large_gang_starts_beside_a_stream_of_small_ones():
     """The head with the least usage gets a reservation before gangs within their share."""
     queues = [make_queue(name="large"), make_queue(name="small")]
     lengths = itertools.cycle([1500.0, 1800.0, 2100.0])
-    works = {
-        "large": itertools.repeat((5, 60.0)),
-        "small": ((1, seconds) for seconds in lengths),
-    }
+    works = {"large": itertools.repeat((5, 60.0)), "small": ((1, seconds) for seconds in lengths)}
     streams = Streams([make_node(gpu=GPUS)], queues, works, policy.DEFAULT)
     streams.run(100)
     assert streams.started["large"] >= 50

@@ -40,13 +40,7 @@ def test_seed_scenario_step_by_step():
         while tasks.left:
             steps.append(session.fit(Ask(gang), tasks).rank.tolist())
             session.place(gang, tasks, session.fit(Ask(gang), tasks).choose(1))
-    assert steps == [
-        [6.25, 6.25],
-        [18.75, 12.5],
-        [31.25, 12.5],
-        [43.75, 12.5],
-        [56.25, 12.5],
-    ]
+    assert steps == [[6.25, 6.25], [18.75, 12.5], [31.25, 12.5], [43.75, 12.5], [56.25, 12.5]]
     assert {node for _, _, node in gang.placed()} == {0}
 
 

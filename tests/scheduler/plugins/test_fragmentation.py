@@ -8,13 +8,7 @@ import numpy as np
 from muster.scheduler import policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.plugins.fragmentation import workload
-from support.builders.scheduler import (
-    make_gang,
-    make_node,
-    make_role,
-    make_session,
-    make_snapshot,
-)
+from support.builders.scheduler import make_gang, make_node, make_role, make_session, make_snapshot
 
 
 def rules(weight="1"):

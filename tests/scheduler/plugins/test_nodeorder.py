@@ -16,11 +16,7 @@ from support.builders.scheduler import (
     make_template,
 )
 
-OFF = {
-    "leastrequested.weight": "0",
-    "balancedresource.weight": "0",
-    "nodeaffinity.weight": "0",
-}
+OFF = {"leastrequested.weight": "0", "balancedresource.weight": "0", "nodeaffinity.weight": "0"}
 NODES = [make_node(name="n1", cpu=10, memory="10Gi"), make_node(name="n2", cpu=20, memory="20Gi")]
 
 

@@ -7,13 +7,7 @@ import pytest
 
 from muster.scheduler import budget, policy
 from muster.scheduler.model import Topology
-from support.builders.scheduler import (
-    make_gang,
-    make_node,
-    make_role,
-    make_template,
-    run,
-)
+from support.builders.scheduler import make_gang, make_node, make_role, make_template, run
 
 
 def test_no_level_named():

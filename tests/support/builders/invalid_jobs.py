@@ -42,17 +42,10 @@ def sorts() -> tuple[str, ...]:
 def good(sort: str) -> dict[str, Any]:
     """Return a job of two workers with nothing wrong."""
     framework = SORTS[sort]
-    pod = {
-        "metadata": {},
-        "spec": {"containers": [{"name": container(sort), "image": "train:1"}]},
-    }
+    pod = {"metadata": {}, "spec": {"containers": [{"name": container(sort), "image": "train:1"}]}}
     counts = {**({LEADS[sort]: 1} if sort in LEADS else {}), "Worker": 2}
     roles = {
-        type_: {
-            "replicas": count,
-            "restartPolicy": "Never",
-            "template": copy.deepcopy(pod),
-        }
+        type_: {"replicas": count, "restartPolicy": "Never", "template": copy.deepcopy(pod)}
         for type_, count in counts.items()
     }
     return {

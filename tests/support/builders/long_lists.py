@@ -168,9 +168,4 @@ LISTS = {
     ),
 }
 """Name -> how a template gets such a list of that length."""
-CLAIM = {
-    "spec": {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-}
+CLAIM = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}

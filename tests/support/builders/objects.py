@@ -13,13 +13,7 @@ OWNER = Owner("team", "kubeflow.org", "TFJob", "mnist", "job-uid")
 
 def reference(*, uid="job-uid", kind="TFJob", name="mnist", api_version="kubeflow.org/v1"):
     """Return the controller reference of a child, by default of `make_job`'s job."""
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-    }
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
 def make_owner(namespace="team", **fields):

@@ -908,11 +908,7 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
         "contexts": [
             {
                 "name": "muster",
-                "context": {
-                    "cluster": "local",
-                    "user": "muster",
-                    "namespace": OPERATOR_NAMESPACE,
-                },
+                "context": {"cluster": "local", "user": "muster", "namespace": OPERATOR_NAMESPACE},
             }
         ],
     }
