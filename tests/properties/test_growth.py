@@ -24,8 +24,9 @@ from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
 from muster.store.store import Store
 from support.apiserver.memory import START, World, tfjob
-from support.builders.long_lists import KEY, LISTS, labels
+from support.builders.long_lists import KEY, LISTS, expressions, labels
 from support.builders.scheduler import make_node
+from support.rehearsal import call_count
 from support.rehearsal.gang_tracking import Shown, evaluated, tracked
 
 TIMES, AT_MOST = 4, 6.0
@@ -33,7 +34,7 @@ NODES = 8
 LEAST, MOST = 0.01, 8_000
 """Seconds that tell how it grows, and the longest list that is tried for so many."""
 TRIES = 30
-
+ITEMS, LINES_AT_MOST = 15, 4.1
 
 MEETING = ("pods to be near", "pods to keep away from", "spread", "host ports", "claims")
 """Those by which jobs meet each other: of others there is enough in the night."""
@@ -53,6 +54,35 @@ OF_JOBS = {
         "status": {"conditions": [{"type": f"C{i}", "status": "True"} for i in range(n)]}
     },
 }
+
+
+def fields(n):
+    """Return the fields of objects of all kinds, with lists of that length."""
+    names, amounts = [f"s{i}" for i in range(n)], {f"{KEY}{i}": "1" for i in range(n)}
+    cpu = {**amounts, "cpu": "64"}
+    taints = [{"key": name, "effect": "NoSchedule", "operator": "Exists"} for name in names]
+    selector = {"matchLabels": labels(n), "matchExpressions": expressions(n)}
+    terms = [{"matchExpressions": expressions(1)}] * n
+    node = {"taints": taints, "drivers": [{"name": n, "topologyKeys": ["k"]} for n in names]}
+    containers = [{"name": "s0", "image": "i"}]
+    pod = {"nodeName": "n1", "containers": containers, "tolerations": taints, "finalizers": names}
+    volume = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}, "capacity": cpu}
+    claim = {"selector": selector, "resources": {"requests": amounts}}
+    limits = {"limits": [{"type": "Container", "default": {"cpu": "1"}}] * n, "hard": cpu}
+    queue = {"capability": amounts, "namespaceSelector": selector}
+    ends = [{"name": name, "state": {"terminated": {"exitCode": 1}}} for name in names]
+    said = {"conditions": [{"type": name, "status": "True"} for name in names]}
+    sizes = {"allocatable": cpu, "capacity": cpu, "hard": cpu, "used": cpu}
+    return {
+        "spec": {**tfjob()["spec"], **node, **pod, **volume, **claim, **limits, **queue},
+        "status": {"phase": "Running", "containerStatuses": ends, **said, **sizes},
+        "data": labels(n),
+        "value": 1,
+        "imagePullSecrets": [{"name": name} for name in names],
+        "scheduling": {"nodeSelector": labels(n), "tolerations": taints},
+        "overhead": {"podFixed": amounts},
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "k", "values": names}]}],
+    }
 
 
 class Cluster(Shown):
@@ -134,14 +164,54 @@ def grows(make, count):
     return min(found)
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_a_long_list_of_a_pod(name):
-    """In two jobs, so that those of one meet those of the other."""
+def is_linear(cost):
+    """Return whether items cost as many lines of Python each in a list four times as long.
 
-    def make(count):
-        return whole([job(f"j{i}", LISTS[name](count)) for i in range(2)])
+    Below the limits of templates, above which time shows the cost of a refusal alone.
+    """
+    cost(1)  # what is read or computed once
+    empty, short, long = (cost(1 + count) for count in (0, ITEMS, TIMES * ITEMS))
+    return long - empty <= LINES_AT_MOST * (short - empty)
 
-    assert grows(make, 1000) < AT_MOST
+
+def two_jobs(name, count):
+    """Return the work for two jobs with such a list, so that those of one meet the other's."""
+    change = LISTS[name](count) if name in LISTS else lambda _template: None
+    more = OF_JOBS[name](count) if name in OF_JOBS else {}
+    return whole([job(f"j{i}", change, **more) for i in range(2)])
+
+
+@pytest.mark.parametrize("name", [*LISTS, *OF_JOBS])
+def test_list_of_a_job_costs_the_same_for_each_item(name):
+    """From the documents to the decision and the pods."""
+    assert is_linear(lambda count: call_count.lines(two_jobs(name, count)))
+
+
+@pytest.mark.parametrize("name", [*LISTS, *OF_JOBS])
+def test_long_list_of_a_job_costs_in_proportion(name):
+    """Also where only time shows it, and where the list is beyond a limit."""
+    assert grows(lambda count: two_jobs(name, count), 1000) < AT_MOST
+
+
+@pytest.mark.parametrize("kind", Cluster().store.collections)
+def test_lists_of_an_object_cost_the_same_for_each_item(kind, caplog):
+    """In each kind of object that is watched."""
+
+    def cost(n):
+        cluster, refers = Cluster(), {"kind": "TFJob", "name": "j0", "uid": "uid-j0"}
+        given = {"finalizers": list(labels(n)), "ownerReferences": [refers] * n}
+        given |= {"name": "o", "namespace": "team", "labels": labels(n), "annotations": labels(n)}
+        document = {"kind": kind, "metadata": given, **fields(n)}
+
+        def work():
+            cluster.show(job("j0", lambda _template: None))
+            cluster.put(document)
+            cluster.decide()
+
+        return call_count.lines(work)
+
+    assert is_linear(cost)
+    assert not caplog.records
 
 
 def pod(name, change, **more):
@@ -168,16 +238,6 @@ def test_a_long_list_of_somebody_elses_pod(name):
             assert {decision.gang for decision in cluster.decide()} == {"Pod/team/a", "Pod/team/b"}
 
         return work
-
-    assert grows(make, 1000) < AT_MOST
-
-
-@pytest.mark.parametrize("name", OF_JOBS)
-def test_a_long_list_of_a_job(name):
-    """Beside the pods of it."""
-
-    def make(count):
-        return whole([job(f"j{i}", lambda _t: None, **OF_JOBS[name](count)) for i in range(2)])
 
     assert grows(make, 1000) < AT_MOST
 

@@ -24,6 +24,24 @@ def calls(work):
     return made
 
 
+def lines(work):
+    """Return how many lines of Python run, each turn of a loop included."""
+    made = 0
+
+    def count(_frame, _event, _argument):
+        nonlocal made
+        made += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return made
+
+
 @contextlib.asynccontextmanager
 async def turns():
     """Give a function that returns how many turns the event loop has had since."""
