@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1538,
-    "kube": 3621,
+    "kube": 3631,
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69899,
+    "tests": 69879,
     "tools": 3522,
 }
 

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 import aiohttp
+import tenacity
 from pydantic_core import from_json, to_json
 
 from muster.api.backoff import HOOK, Backoff
@@ -421,21 +422,30 @@ class Kube:
         return await self._retried(request)
 
     async def _retried(self, request: _Request) -> Json:
-        unsure, attempt = False, 1
-        while True:
+        unsure = False
+
+        async def once() -> Json:
+            nonlocal unsure
+            if unsure and request.wanted is not None and not await request.wanted():
+                raise UnwantedError(f"not wanted any more: {request.method} {request.path}")
             try:
-                if unsure and request.wanted is not None and not await request.wanted():
-                    raise UnwantedError(f"not wanted any more: {request.method} {request.path}")
                 return await self._send(request)
             except (ApiError, *BROKEN) as error:
                 if isinstance(error, ApiError):
                     error.unsure = unsure
                 unsure |= is_unsure(error)
-                if attempt == self._attempts or not self._passing(request.method, error):
-                    raise
-                pause = _pause(error, attempt)
-            await asyncio.sleep(pause)
-            attempt += 1
+                raise
+
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(lambda error: self._passing(request.method, error)),
+            wait=lambda state: _pause(
+                state.outcome.exception() if state.outcome else None, state.attempt_number
+            ),
+            stop=tenacity.stop_after_attempt(self._attempts),
+            reraise=True,
+        )
+        result: Json = await retrying(once)
+        return result
 
     async def _send(self, request: _Request) -> Json:
         if request.document is None:
@@ -638,7 +648,7 @@ def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
     )
 
 
-def _pause(error: BaseException, attempt: int) -> float:
+def _pause(error: BaseException | None, attempt: int) -> float:
     """Return the seconds to wait: what the server asked for, else those of the back-off."""
     asked = error.retry_after if isinstance(error, ApiError) else None
     return min(asked, LONGEST_WAIT) if asked is not None else BACKOFF.pause(attempt)
