@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69879,
+    "tests": 69893,
     "tools": 3522,
 }
 

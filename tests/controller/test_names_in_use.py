@@ -7,6 +7,8 @@ import pytest
 
 from muster import gang
 from muster.api import edge
+from muster.api.reasons import GangPhase, Reason
+from muster.api.status import Verdict
 from support.apiserver.memory import START, World, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
@@ -48,6 +50,18 @@ def test_gang_starts_when_its_names_are_free():
     world = again(used=[1])
     world.settle().lose("mnist-worker-1")
     assert world.creates() == [*NODES]
+
+
+@pytest.mark.parametrize("process", ["same", "next"])
+def test_preempted_gang_reports_the_preemptor_while_its_pods_terminate(process):
+    """The names of its own pods are no reason of their own, also after a kill of the operator."""
+    told = Verdict("muster", GangPhase.RELEASED, reason=Reason.PREEMPTED, message="evicted for hi")
+    world = again(used=[]).run().give(verdict=told, placements={}).settle()
+    world.terminate(*NODES).give(verdict=told if process == "same" else None).settle()
+    found = world.status["gang"]
+    assert (found["state"], found["reason"]) == ("Released", "Preempted")
+    assert found["message"] == "evicted for hi"
+    assert world.creates() == []
 
 
 def test_name_beyond_the_minimum_does_not_delay_the_gang():

@@ -205,7 +205,7 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         # quotas.
         quota = QUOTA in message
         reason = Reason.EXCEEDS_RESOURCE_QUOTA if quota else Reason.CREATION_REFUSED
-    elif pods := names_in_use(scope):
+    elif not is_released(scope.job.status.gang) and (pods := names_in_use(scope)):
         reason, message = Reason.NAMES_IN_USE, _in_use(pods)
     if not reason:
         return None
