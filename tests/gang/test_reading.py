@@ -72,6 +72,7 @@ def test_volcano(phase, condition, verdict):
 
 
 NO_GPU = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+EARLY = "0/4 nodes are available: pre-filter pod mnist-worker-0 cannot find enough sibling pods"
 
 
 @pytest.mark.parametrize(
@@ -79,11 +80,13 @@ NO_GPU = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
     [
         (pods(), make_job(), None),
         (pods("Pending", "Pending"), make_job(), None),
+        # The scheduler saw the first one before its sibling was there, and not again since.
         (
-            pods("Pending", "Pending", message=NO_GPU),
+            [*pods("Pending", message=EARLY), *pods("Pending", "Pending", message=NO_GPU)[1:]],
             make_job(),
             ("Queued", "Unschedulable", NO_GPU),
         ),
+        (pods("Pending", message=EARLY), make_job(), ("Queued", "Unschedulable", EARLY)),
         (pods("Running", "Running"), make_job(), ("Running", "", "")),
         (pods("Running", "Succeeded"), make_job(), ("Running", "", "")),
         (

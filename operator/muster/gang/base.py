@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from muster.api import edge, names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
@@ -101,6 +101,10 @@ def not_enforced(message: str) -> Reader:
     return read
 
 
+_EARLY: Final = "cannot find enough sibling pods"
+"""Part of what coscheduling reports of a pod that it tried before it saw its siblings."""
+
+
 def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
     """Read the gang from its pods alone; None while no scheduler has looked at them."""
     if counts.running >= counts.needed:
@@ -114,10 +118,9 @@ def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
     if counts.needed > counts.wanted:
         message = f"{counts.needed} pods must start together, but the job has {counts.wanted}"
         return Reading(GangPhase.QUEUED, Reason.NOT_ENOUGH_TASKS, message)
-    refused = next((pod for pod in counts.waiting if pod.message), None)
-    if refused is None:
-        return None
-    return Reading(GangPhase.QUEUED, Reason.UNSCHEDULABLE, refused.message)
+    told = (pod.message for pod in counts.waiting if pod.message)
+    message = min(told, key=lambda text: _EARLY in text, default="")
+    return Reading(GangPhase.QUEUED, Reason.UNSCHEDULABLE, message) if message else None
 
 
 def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str, str] | None:
