@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3171,
     "cluster": 6430,
     "commands": 6120,
-    "controller": 4515,
+    "controller": 4525,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1541,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69896,
+    "tests": 69902,
     "tools": 3522,
 }
 

@@ -300,11 +300,6 @@ async def test_a_policy_that_changes_its_mind(monkeypatch):
         assert third - second >= 0.4
 
 
-def too_slow(_pod):
-    """Return an answer that never comes."""
-    return asyncio.sleep(60)
-
-
 def broken(_pod):
     """Do not answer at all."""
     raise TimeoutError
@@ -323,7 +318,7 @@ def broken(_pod):
         raising(409, "AlreadyExists", 'pods "mnist-worker-0" already exists'),
         raising(500, "InternalError", "etcdserver: leader changed"),
         broken,
-        too_slow,
+        lambda _pod: asyncio.sleep(60),
         lambda _pod: {"metadata": {}},
     ],
 )
@@ -347,17 +342,22 @@ def _unhurried(monkeypatch):
     monkeypatch.setattr(cells, "KEPT", PATIENCE)
 
 
+def late(answered, admit=lambda pod: pod):
+    """Return an admission that waits for the event with the pods of one namespace."""
+
+    async def slow(pod):
+        await answered.wait()
+        return admit(pod)
+
+    return lambda pod: slow(pod) if pod["metadata"]["namespace"] == "team" else pod
+
+
 @pytest.mark.usefixtures("_unhurried")
 async def test_nobody_waits_for_another_ones_webhook():
     """A cycle goes on without the gang whose answer takes its time, and comes when it is there."""
     async with running(Story()) as s:
         answered = asyncio.Event()
-
-        async def slow(pod):
-            await answered.wait()
-            return with_spec(nodeSelector={"disk": "ssd"})(pod)
-
-        s.server.admit = lambda pod: slow(pod) if pod["metadata"]["namespace"] == "team" else pod
+        s.server.admit = late(answered, with_spec(nodeSelector={"disk": "ssd"}))
         s.create()
         s.create(namespace="quick")
         await s.until(lambda: s.nodes("TFJob/quick/mnist"))
@@ -381,12 +381,7 @@ async def test_nobody_passes_a_gang_whose_answer_takes_its_time():
     """It keeps its turn, so that a smaller one behind it does not get the room that it needs."""
     async with running(Story()) as s:
         answered = asyncio.Event()
-
-        async def slow(pod):
-            await answered.wait()
-            return pod
-
-        s.server.admit = lambda pod: slow(pod) if pod["metadata"]["namespace"] == "team" else pod
+        s.server.admit = late(answered)
         s.create(workers=8, age=60)
         s.create(name="small", namespace="quick")
         await s.cycles(2)

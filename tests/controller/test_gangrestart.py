@@ -118,6 +118,17 @@ def test_restart_is_off_once_no_member_is_missing():
     assert (world.deletes(), world.requeue) == ([], START + 24)
 
 
+@pytest.mark.parametrize("least", [None, 4])
+def test_members_that_the_gang_never_had_are_not_lost_to_the_next_process(least):
+    """After an edit the group of another scheduler asks for more than the gang had."""
+    world = running(backend=gang.VOLCANO)
+    world = world.edit(runPolicy={"schedulingPolicy": {"minAvailable": least}} if least else {})
+    world = (world if least else world.scale(5)).settle()
+    world.losses = None
+    world.objects.pop(("Pod", "mnist-worker-4"), None)
+    assert world.settle().wait(10).deletes() == []
+
+
 @pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
 def test_gang_does_not_restart_while_the_server_refuses_its_pods(backend):
     """The replacement of the lost member was refused, and those of its peers would be as well."""

@@ -85,7 +85,7 @@ def existing(scope: Scope) -> int:
 def kept(scope: Scope) -> int:
     """Return how many must stay together: what is wanted since the gang was whole is no part."""
     known = had(scope)
-    return scope.minimum if known is None else min(scope.minimum, known)
+    return scope.minimum if known is None else min(scope.minimum, known, scope.job.total)
 
 
 def had(scope: Scope) -> int | None:
@@ -113,6 +113,9 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     )
     if found is None:
         return None
+    if not scope.backend.embedded and _restarts_broken(scope, counted):
+        # What the group asks for was not there: it counts as lost if the operator restarts.
+        found = replace(found, min_member=kept(scope))
     # Those that come after the others are still to come: Running would be for all of them, and
     # would make later gaps count as lost members.
     if (
@@ -122,6 +125,12 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     ):
         found = replace(found, state=GangPhase.PLACED)
     return _dated(scope, _stranded(scope, found))
+
+
+def _restarts_broken(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
+    """Return whether the gang restarts as a whole, has run, and fewer run than must together."""
+    restarts = scope.job.restarts_whole and standing.has_run(scope.job)
+    return restarts and _ready(counted) < standing.needed(scope.minimum)
 
 
 def _dated(scope: Scope, found: Verdict) -> Verdict:

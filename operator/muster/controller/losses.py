@@ -73,7 +73,8 @@ def observe(
     found, stored = _members(job, framework, pods, away), _stored_had(job, pods)
     facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
     all_needed = standing.needed(standing.minimum(job, facts))
-    needed = min(all_needed, last.had or stored or all_needed)
+    # The minimum may exceed the size of the job.
+    needed = min(all_needed, last.had or stored or all_needed, standing.needed(job.total))
     there = standing.counting(found.there, standing.leasts(job, {}))
     left = there - sum(uid in last.peers for uid in found.failed)
     present = {pod.uid for pod in pods.values()}
