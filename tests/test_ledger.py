@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1541,
-    "kube": 3631,
+    "kube": 3633,
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69902,
+    "tests": 69922,
     "tools": 3522,
 }
 

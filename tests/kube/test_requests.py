@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -89,6 +91,24 @@ async def test_a_write_is_tried_again():
     assert found["metadata"]["name"] == "p"
     assert kube.requests == {("PATCH", code): 1 for code in ("429", "503", "200")}
     assert len(asked) == 3
+
+
+async def test_answered_write_releases_its_document():
+    """Before the collector runs: of thousands of writes the documents would add up."""
+
+    class Document(dict):
+        """A document that can be referred to weakly."""
+
+    async with played(stored()) as (kube, _):
+        document = Document(kind="Pod")
+        left = weakref.ref(document)
+        gc.disable()
+        try:
+            await kube.create(PATH, document, PriorityLevel.PLACEMENT)
+            del document
+            assert left() is None
+        finally:
+            gc.enable()
 
 
 async def test_an_answer_that_is_no_http_is_one_that_did_not_come():

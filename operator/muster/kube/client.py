@@ -20,6 +20,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -437,7 +438,8 @@ class Kube:
                 raise
 
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(lambda error: self._passing(request.method, error)),
+            # Not of the request: tenacity's objects refer to each other until they are collected.
+            retry=tenacity.retry_if_exception(partial(self._passing, request.method)),
             wait=lambda state: _pause(
                 state.outcome.exception() if state.outcome else None, state.attempt_number
             ),
