@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6485,
+    "allocator": 6492,
     "api": 3171,
     "cluster": 6430,
     "commands": 6120,
-    "controller": 4525,
+    "controller": 4536,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1541,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11089,
     "store": 3306,
-    "tests": 69922,
+    "tests": 69933,
     "tools": 3522,
 }
 

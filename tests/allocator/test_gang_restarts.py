@@ -146,7 +146,15 @@ def scaled_down(story):
     story.gone(NAMES[3])
 
 
-@pytest.mark.parametrize("happens", [silent, refused, succeeded, scaled_down])
+def counted(story):
+    """Let the status count a restart, whose failed pod is removed: the controller deletes them."""
+    uids = [story.store.children.pod("team", name).uid for name in NAMES]
+    told = {**story.document["status"], "replicaStatuses": {"Worker": {"restarted": uids}}}
+    story.put({**story.document, "status": told})
+    story.gone(NAMES[3])
+
+
+@pytest.mark.parametrize("happens", [silent, refused, succeeded, scaled_down, counted])
 def test_gang_that_lost_no_member_that_ran_does_not_restart(happens):
     """Not even much later."""
     story = Story()

@@ -85,6 +85,8 @@ def test_losses_within_ten_seconds_are_one_restart_without_the_embedded_schedule
     world, second = running(backend=backend), "mnist-worker-1"
     world.lose(LOST).settle().wait(9).lose(second).settle()
     assert world.names() == ["mnist-worker-0"]
+    # The verdict of a gang scheduler tells what the gang had.
+    assert (names.GANG_HAD in str(world.of("Pod"))) is (backend is gang.NONE)
     assert (world.deletes(), world.requeue) == ([], START + 10)
     world.wait(1).step()
     assert world.reap().settle().start().settle().names() == sorted(NODES)
@@ -129,27 +131,35 @@ def test_members_that_the_gang_never_had_are_not_lost_to_the_next_process(least)
     assert world.settle().wait(10).deletes() == []
 
 
-@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
-def test_gang_does_not_restart_while_the_server_refuses_its_pods(backend):
-    """The replacement of the lost member was refused, and those of its peers would be as well."""
-    world = running(backend=backend).lose(LOST).settle().wait(10)
+@pytest.mark.parametrize("failed", ["", "Running", "Placed"])
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO, gang.EMBEDDED])
+def test_gang_does_not_restart_while_the_server_refuses_its_pods(backend, failed):
+    """After a loss or a failure, which is counted, the others stay for as long."""
+    world = running(backend=backend)
+    if backend.apis and failed:
+        world.job["status"]["gang"]["state"] = failed
     refusal = Refusal("Pod", LOST, "Forbidden", "no pods today", world.now + 30)
-    world.give(refusal=refusal).step()
-    assert (world.deletes(), world.creates(), world.requeue) == ([], [], START + 40)
-    assert len(world.wait(30).deletes()) == 2
+    world.give(refusal=refusal, **({"placements": {LOST: "n3"}} if backend.embedded else {}))
+    (world.end(LOST, 137) if failed else world.lose(LOST)).settle().wait(10).step()
+    assert (world.deletes(), world.creates(), world.tried) == ([], [], [])
+    assert ("restarts" in world.status["replicaStatuses"]["Worker"]) == bool(failed)
+    assert world.requeue == START + 30
+    world.objects.pop(("Pod", LOST), None)
+    assert world.wait(20).deletes() == ["mnist-worker-0", "mnist-worker-1"]
+    assert world.creates() == []
 
 
-def test_admission_is_asked_about_each_role_before_peers_are_deleted():
-    """One role may have lost no member. The embedded scheduler makes dry runs of its own."""
-    world = World(tfjob(PS=1, Worker=2, annotations={"muster.kubeflow.org/restart": "gang"}))
-    world.run().lose("mnist-worker-1").settle().wait(10)
-    done = world.step()
+@pytest.mark.parametrize("exits", [False, True])
+def test_admission_is_asked_about_each_role_before_peers_are_deleted(exits):
+    """One role may have lost no member."""
+    job = tfjob(PS=1, Worker=2, annotations={"muster.kubeflow.org/restart": "gang"})
+    job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+    world, ended = World(job).run(), "mnist-worker-1"
+    (world.end(ended, 137) if exits else world.lose(ended)).step()
+    done = world.wait(10).step()
     first = next(i for i, it in enumerate(done) if isinstance(it, Delete))
     assert sum(isinstance(it, DryRun) for it in done[:first]) == 2
-    assert world.tried == ["mnist-ps-0", "mnist-worker-1"]
-    embedded = running().lose(LOST).give(placements={LOST: "n3"})
-    embedded.step()
-    assert embedded.tried == []
+    assert world.tried == ["mnist-ps-0", "mnist-worker-0" if exits else ended]
 
 
 @pytest.mark.parametrize("terminates", [True, False])
@@ -176,13 +186,6 @@ def test_loss_before_the_next_process_began_restarts_the_gang():
     world.observe()
     assert world.losses.restart_at == START + 10
     assert len(world.settle().wait(10).deletes()) == 2
-
-
-def test_pods_are_not_marked_where_the_status_tells_what_the_gang_had():
-    """A gang scheduler has a verdict."""
-    world = running(backend=gang.VOLCANO).lose(LOST).settle()
-    assert world.losses.restart_at is not None
-    assert names.GANG_HAD not in str(world.of("Pod"))
 
 
 def test_loss_during_a_restart_has_ten_seconds_of_its_own():

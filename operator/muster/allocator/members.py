@@ -593,7 +593,8 @@ def job_facts(
         ),
         was_whole=standing.was_admitted(job),
         collective=framework.life.collective(job),
-        restarts_whole=job.restarts_whole,
+        # The controller replaces the pods of a counted restart.
+        restarts_whole=job.restarts_whole and not _is_counted(job, pods.values()),
         has_run=standing.has_run(job),
         due=replacement.all_due(job, framework, pods),
         youngest=_youngest(counted),
@@ -618,6 +619,12 @@ def job_facts(
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=blocked_until,
     )
+
+
+def _is_counted(job: Job, pods: Iterable[PodView]) -> bool:
+    """Return whether the status counts the restart of a pod that has not ended."""
+    counted = {uid for role in job.status.replicas.values() for uid in role.restarted}
+    return any(pod.uid in counted and not (pod.deleting or pod.terminal) for pod in pods)
 
 
 def _has_conflict(job: Job) -> bool:

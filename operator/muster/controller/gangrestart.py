@@ -34,8 +34,8 @@ def with_replaced_members(scope: Scope) -> Scope:
 
     Running peers of lost members have the fate PEER_LOST once all lost members have nodes. The
     embedded scheduler evicts them itself (`scheduler.actions.restart`), unless the gang grows or
-    has pods of another scheduler. With other schedulers they have it some seconds after a loss,
-    and not while the server refuses pods of the job.
+    has pods of another scheduler. With other schedulers they have it some seconds after a loss.
+    None has it while the server refuses pods of the job.
     """
     if scope.framework.life.collective(scope.job):
         released = gangstatus.is_released(scope.job.status.gang)
@@ -43,12 +43,11 @@ def with_replaced_members(scope: Scope) -> Scope:
         # Members that succeeded have to run again.
         scope = replace(scope, run_ended=ended)
     peers = [m for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running"]
-    if not (peers and scope.job.restarts_whole and _lost_members_fit(scope)):
+    restarts = peers and scope.job.restarts_whole and scope.hindrance is None
+    if not (restarts and _lost_members_fit(scope)):
         return scope
     if scope.observed.placements is None:
         at = scope.observed.losses.restart_at
-        if at is not None and scope.hindrance is not None:
-            at = max(at, scope.hindrance.until)
         scope = replace(scope, restart_at=at)
         if at is None or scope.now < at:
             return scope
@@ -104,10 +103,9 @@ def marks(scope: Scope) -> Iterator[Patch]:
 def dry_runs(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[DryRun]:
     """Yield dry runs of one pod of each role, which precede the deletion of peers.
 
-    The embedded allocator makes them before it places a member. Admission decides before the API
-    server checks whether a pod of that name exists.
+    Admission decides before the API server checks whether a pod of that name exists.
     """
-    if scope.observed.placements is None and scope.roster.having(PodFate.PEER_LOST):
+    if scope.replaced_peers and scope.hindrance is None:
         for role, builder in builders.items():
             indices = range(builder.replica.replicas)
             missing = (i for i in indices if (role, i) not in scope.roster.places)

@@ -204,7 +204,10 @@ def removals(scope: Scope, creates: Iterable[Create]) -> Iterator[Delete]:
     if scope.backend.apis and scope.context.missing:
         return
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
-    fates = (PodFate.COUNTED, PodFate.LOST, PodFate.PEER_LOST)
+    fates: tuple[PodFate, ...] = (PodFate.COUNTED, PodFate.LOST, PodFate.PEER_LOST)
+    if scope.replaced_peers and scope.hindrance is not None:
+        # The gang could not start again.
+        fates = (PodFate.LOST,)
     replaced = (*scope.roster.having(*fates), *scope.rerun)
     created = {create.name for create in creates}
     waiting = {m.pod.uid for m in scope.waiting if scope.job.place(*_place(m)) not in created}
@@ -349,7 +352,7 @@ def may_create(scope: Scope) -> bool:
     ready = not unserved and scope.backend.may_create_pods(scope.observed.group)
     possible = scope.hindrance is None and ready
     # Lost members start together with the peers that are replaced.
-    restarts = bool(scope.roster.having(PodFate.PEER_LOST)) or bool(scope.rerun)
+    restarts = bool(scope.replaced_peers) or bool(scope.rerun)
     restarts = restarts or scope.restart_at is not None or gangstatus.awaits_members(scope)
     # New pods would read objects of another owner that have a name of the job, such as the hosts
     # or keys of a deleted job.
@@ -366,4 +369,8 @@ def taken_down(scope: Scope) -> bool:
 def _has_started(scope: Scope) -> bool:
     """Return whether the gang ran or exists, as far as a member that may run shows."""
     may_run = bool(scope.roster.having(PodFate.UNREACHABLE))
-    return may_run or gangstatus.exists(scope) or standing.has_run(scope.job)
+    # Members of a gang that restarts exist until they are deleted together.
+    again = scope.roster.having(PodFate.RESTARTS, PodFate.COUNTED)
+    there = gangstatus.existing(scope) + (len(again) if scope.job.restarts_whole else 0)
+    exists = there >= standing.needed(gangstatus.kept(scope))
+    return may_run or exists or standing.has_run(scope.job)

@@ -56,6 +56,12 @@ class Scope:
         return tuple(done) if self.run_ended else ()
 
     @property
+    def replaced_peers(self) -> tuple[Member, ...]:
+        """Members that have not ended, and are replaced since another one failed or is lost."""
+        found = self.roster.having(PodFate.COUNTED, PodFate.PEER_LOST)
+        return tuple(member for member in found if not member.pod.terminal)
+
+    @property
     def waiting(self) -> tuple[Member, ...]:
         """Members whose pod failed, is counted, and stays until its successor is created."""
         found = self.roster.having(PodFate.COUNTED, PodFate.LOST)
