@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3171,
     "cluster": 6430,
     "commands": 6120,
-    "controller": 4536,
+    "controller": 4541,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1541,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
-    "scheduler": 11089,
+    "scheduler": 11093,
     "store": 3306,
-    "tests": 69933,
+    "tests": 69938,
     "tools": 3522,
 }
 

@@ -171,10 +171,15 @@ class TestVerdict:
     def test_minimum_above_the_size_of_a_running_gang_lets_no_pod_wait(self):
         """All of its pods run, and the message is that of the verdict."""
         world = embedded(verdict=PLACED, placements=NODES).settle().start().settle()
-        world.job["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 9}}
-        told = world.give(placements={}, verdict=WAITS).settle().status["gang"]
-        assert (told["state"], told["message"]) == ("Running", WAITS.message)
+        text = "there are 2 pods, minMember is 3"
+        for state, message in ("Running", text), ("Degraded", "unschedulable"):
+            found = replace(WAITS, state=state, reason="NotEnoughTasks", message=message)
+            world.job["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 3}}
+            told = world.give(placements={}, verdict=found).settle().status["gang"]
+            assert (told["state"], told["message"]) == ("Running", text)
+            world.job["status"]["gang"]["minMember"] = 3
         assert told["summary"] == "2/2 running"
+        assert "Unschedulable" not in world.reasons()
 
     def test_a_gang_that_has_grown(self):
         """Once all run it is the larger gang."""

@@ -96,8 +96,9 @@ def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
 
 def is_alarming(gang: Verdict) -> bool:
     """Say whether a verdict is worth a Warning, once; what blocks a job is told by its own."""
-    replaced = gang.state == GangPhase.DEGRADED and gang.reason == Reason.NOT_ENOUGH_TASKS
-    return bool(gang.reason) and not (replaced or gang.reason == Reason.BLOCKED)
+    runs = gang.state in (GangPhase.DEGRADED, GangPhase.RUNNING)
+    waits = not (runs and gang.reason == Reason.NOT_ENOUGH_TASKS)
+    return bool(gang.reason) and waits and gang.reason != Reason.BLOCKED
 
 
 def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) -> Iterator[Emit]:

@@ -352,6 +352,10 @@ def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:
     going = scope.roster.having(PodFate.GOES)
     ending = sum(standing.is_ending(member.pod) for member in going)
     least = standing.needed(last.min_member)
+    if last.ready >= total:
+        found = _calm(last, GangPhase.RUNNING, last.ready, f"{last.ready}/{total} running")
+        message = f"there are {total} pods, minMember is {scope.minimum}"
+        return replace(found, reason=Reason.NOT_ENOUGH_TASKS, message=message)
     if last.ready >= least:
         growing = _growing(last, GangPhase.RUNNING, total, last.ready)
         return replace(growing, placed=max(_placed(scope), last.ready))

@@ -127,10 +127,12 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
     total = spec.ready + spec.missing
     placed = spec.ready if state in (GangPhase.WAITING, GangPhase.RESERVED) else gang.ready
     refusal = _refusal(session, gang)
-    message = summary = ""
+    message, summary, runs = "", "", state is GangPhase.RUNNING
     if refusal.reason:
         lacking = min(gang.need or gang.left + gang.shut, total)
         message = f"{lacking}/{total} tasks in gang unschedulable: {refusal.sentence}"
+        if runs and not spec.missing:
+            message = refusal.sentence  # its minimum is larger than the gang
         summary = f": {gang.summary or refusal.sentence}"
     goal = total if state in (GangPhase.RUNNING, GangPhase.PLACED) else spec.min_member
     return Verdict(
@@ -143,7 +145,7 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
         ready=spec.ready,
         total=total,
         shortage=gang.shortage,
-        position=positions.get(spec.key, 0),
+        position=0 if runs else positions.get(spec.key, 0),
         eta=gang.eta,
         blocked_by=gang.blocked_by,
         ever_possible=refusal.reason.ever_possible,
@@ -180,6 +182,8 @@ def _state(session: Session, gang: GangState) -> GangPhase:
         return GangPhase.RELEASED
     if gang.spec.admitted:
         return GangPhase.DEGRADED
+    if gang.spec.ready and not gang.spec.missing:
+        return GangPhase.RUNNING
     if gang.reserved or (gang.promised and session.rules.pipelined(gang)):
         return GangPhase.RESERVED
     return GangPhase.WAITING
