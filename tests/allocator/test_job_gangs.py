@@ -433,6 +433,20 @@ class TestRelease:
         assert restarting.look().hold_until == restarting.now + HOLD
         assert not restarting.memory.released
 
+    def test_not_while_admission_refuses_its_pods(self, restarting):
+        """Replacements have the whole hold once they can be created."""
+        restarting.gone(W0)
+        for _ in range(3):
+            refusal = Refusal("Pod", W0, "Forbidden", "no pods today", restarting.now + HOLD)
+            restarting.store.jobs.refuse(restarting.job, refusal)
+            restarting.look()
+            restarting.look(HOLD)
+            assert not restarting.memory.released
+        restarting.look(HOLD - 1)
+        assert not restarting.memory.released
+        restarting.look(1)
+        assert restarting.memory.released
+
     def test_nobody_is_left_to_go(self, restarting):
         """It begins anew at once, whoever writes or reads that it was released."""
         for name in (W0, W1, W2):

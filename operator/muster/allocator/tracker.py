@@ -269,7 +269,8 @@ class GangMemory:
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
     not known. Only by losing of those it is broken: what is wanted since waits like any gang."""
     may_run_until: float = -math.inf
-    """Time at which the last missing member that may have run was removed, fenced or ready."""
+    """Time at which the last missing member that may have run was removed, fenced or ready, or
+    at which pods could be created again."""
     placed_at: float | None = None
     """When it was last given nodes; None: before this process began, or not yet."""
     came_at: float = 0.0
@@ -542,7 +543,9 @@ def _judge(turn: _Turn) -> tuple[float | None, bool]:
     stands, for nothing else need ever ask for another look.
     """
     facts, before = turn.facts, turn.memory.facts
-    if before is not None and before.may_run and not facts.may_run:
+    if before is not None and (
+        before.may_run > facts.may_run or before.blocked_until > facts.blocked_until
+    ):
         turn.remember(may_run_until=turn.now)
     if before is not None and facts.ending != before.ending and not turn.memory.released:
         # The hold counts from the last member that began to terminate or was removed.
@@ -563,13 +566,14 @@ def _judge(turn: _Turn) -> tuple[float | None, bool]:
 def _releases(turn: _Turn, hold_until: float) -> bool:
     """Return whether the members that are left are released because others are missing.
 
-    Never while a member may still run on an unreachable node: no replacement could be created for
-    it, so that the gang could not start again. After that, replacements have the whole hold again
-    before running pods are deleted.
+    Never while a member may still run on an unreachable node, or while pods are refused of a gang
+    that was whole: no replacement could be created, so that the gang could not start again. After
+    that, replacements have the whole hold again before running pods are deleted.
     """
     facts, memory = turn.facts, turn.memory
     restartable = facts.gives_up if memory.was_whole else facts.gives_up_early
-    seen = Evidence(restartable=restartable, may_run=facts.may_run)
+    blocked = memory.was_whole and turn.now < facts.blocked_until
+    seen = Evidence(restartable=restartable, may_run=facts.may_run or blocked)
     if not is_permitted(facts.release_cause.reason, seen):
         return False
     release_at = max(hold_until, memory.may_run_until + facts.hold)
