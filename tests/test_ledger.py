@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11093,
     "store": 3306,
-    "tests": 69952,
+    "tests": 69960,
     "tools": 3522,
 }
 

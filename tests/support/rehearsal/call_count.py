@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 
 
@@ -34,11 +35,14 @@ def lines(work):
         return count
 
     before = sys.gettrace()
+    # What others left would be finalized meanwhile, in lines of theirs.
+    gc.disable()
     sys.settrace(count)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return made
 
 
