@@ -30,7 +30,7 @@ SITES = {
     (".delete()", "runtime/reconciler.py", "_own"),
     (".delete()", "allocator/binder.py", "_delete"),
     ("'DELETE'", "kube/client.py", "delete"),
-    ("'eviction'", "allocator/binder.py", "_evict"),
+    ("'eviction'", "allocator/binder.py", "_refuses"),
     # A suspended batch Job has no pods: suspended after `doomed`, or created suspended. A user who
     # calls `muster restart` suspends the job.
     ("suspend: True", "controller/batches.py", "suspensions"),

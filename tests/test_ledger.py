@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6496,
+    "allocator": 6585,
     "api": 3171,
     "cluster": 6430,
     "commands": 6120,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2320,
-    "scheduler": 11093,
+    "scheduler": 11097,
     "store": 3306,
-    "tests": 69960,
+    "tests": 69991,
     "tools": 3522,
 }
 

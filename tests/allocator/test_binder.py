@@ -77,6 +77,12 @@ def test_many_share_one_event():
     assert recorded(33) == [("TFJob", "mnist", "Normal", "Scheduled", text, False)]
 
 
+async def is_written(made):
+    """Return once nothing is left to be said of any pod."""
+    while made._marks:  # noqa: ASYNC110 -- it is nearly over
+        await asyncio.sleep(0.001)
+
+
 class Server:
     """Refuses evictions so."""
 
@@ -88,6 +94,8 @@ class Server:
         """Refuse."""
         self.asked += 1
         raise self.error
+
+    dry_run = create
 
     async def delete(self, *_args, **_more):
         """Delete."""
@@ -111,21 +119,28 @@ BUDGETS = (
         (403, 'admission webhook "guard" denied the request: never on Fridays', 0),
         (500, "Internal error occurred: failed calling webhook", 0),
         (422, "invalid", 0),
+        (400, 'admission webhook "guard" does not support dry run', 0),
     ],
 )
-async def test_only_a_budget_is_overridden(code, message, deleted):
-    """Who refuses an eviction for another reason means it: told once, and not asked every time."""
-    server, recorder = Server(code, message), Recorder()
-    store = Store(gang.EMBEDDED, ())
-    made = binder.Binder(server, store, Metrics().cycles, recorder, lambda _pod: None, room)
-    for _ in range(3):
-        made.evict(make_pod(node="n1"), Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    assert server.deleted == (3 if deleted else 0)
+@pytest.mark.parametrize("dry", [False, True])
+async def test_only_a_budget_is_overridden(code, message, deleted, dry):
+    """Who refuses an eviction otherwise means it: told, not asked every time; dry runs as well."""
+    server, recorder, told = Server(code, message), Recorder(), []
+    store, cycles = Store(gang.EMBEDDED, ()), Metrics().cycles
+    made = binder.Binder(server, store, cycles, recorder, None, room, told.extend)
+    pod, cause = make_pod(node="n1"), Cause(DeletionReason.PREEMPT, "TFJob/team/large")
+    accepted = bool(deleted) or code in (400, 404)
+    for i in range(3):
+        if dry:
+            assert made.passes("TFJob/team/low", [pod], cause) is (i > 0 and accepted)
+        else:
+            made.evict(pod, cause)
+        await asyncio.sleep(0.001)
+    assert server.deleted == (3 if deleted and not dry else 0)
     refused = [event for event in recorder.events if event[3] == "EvictionRefused"]
-    asked = 3 if deleted or code == 404 else 1
-    assert (server.asked, len(refused)) == (asked, int(asked == 1))
+    asked = 1 if accepted is dry else 3
+    assert (server.asked, len(refused)) == (asked, 0 if accepted else asked)
+    assert told == ([] if accepted else [pod] * asked)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +164,7 @@ async def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
     made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
     pod = dataclasses.replace(make_pod(node="n1"), grace=own)
     made.evict(pod, Cause(DeletionReason.PREEMPT, "TFJob/team/large"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
     assert server.seconds == asked
 
 
@@ -167,14 +181,11 @@ async def test_claim_gets_the_volume_or_the_node_of_its_consumer(volume):
     store = Store(gang.EMBEDDED, ())
     made = binder.Binder(Taker(), store, Metrics().cycles, Recorder(), lambda _: None, room)
     made.serve(storage.Consumer(claim, volume, "n1"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
     ((path, exactly, body),) = asked
     if volume is None:
-        assert (path, exactly) == (
-            "/api/v1/namespaces/team/persistentvolumeclaims/c",
-            Exactly("u"),
-        )
+        expected = "/api/v1/namespaces/team/persistentvolumeclaims/c"
+        assert (path, exactly) == (expected, Exactly("u"))
         notes = {"volume.kubernetes.io/selected-node": "n1"}
         assert body == {"metadata": {"annotations": notes}}
     else:
@@ -289,8 +300,7 @@ async def test_what_could_not_be_said_of_a_pod_is_said_again(fate, monkeypatch):
     made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
     made.mark(store.children.pod("team", "pod"), "full", "", record=False)
     await over.wait()
-    while made._marks:  # noqa: ASYNC110 -- it is nearly over
-        await asyncio.sleep(0.001)
+    await is_written(made)
     assert server.tries == 4
 
 
@@ -314,9 +324,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_called_unschedulable(change
     made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
     made.mark(store.children.pod("team", "pod"), "full", "", record=False)
     server.stored = shown("2", node="n1" if change == "bound" else "")
-    while made._marks:  # noqa: ASYNC110 -- it is nearly over
-        await asyncio.sleep(0.001)
+    await is_written(made)
     made.mark(store.children.pod("team", "pod"), "full again", "", record=False)
-    while made._marks:  # noqa: ASYNC110 -- it is nearly over
-        await asyncio.sleep(0.001)
+    await is_written(made)
     assert (server.conflicts, server.said) == (1, [] if change == "bound" else ["False"] * 2)

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from muster.allocator.eviction import Evictions
+from muster.allocator.lifecycle import State
+from muster.allocator.tracker import UNEVICTABLE_SECONDS
 from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
@@ -31,11 +33,19 @@ class Story(JobStory):
         callbacks = Metrics().cycles, lambda *_: None
         self.evictions = Evictions(self.following.gangs, self.store.budgets, *callbacks)
 
-    def carry_out(self, action, moves=(), claimant="TFJob/team/large"):
+    def carry_out(self, action, moves=(), claimant="TFJob/team/large", tries=None):
         """Evict both pods for another gang; return whether that was done."""
         going = tuple(Eviction(KEY, "worker", i, "n1", DeletionReason(action)) for i in range(2))
         decision = Decision(claimant, RESERVED, evictions=going, moves=moves)
+        if tries is not None:
+            self.evictions._tries, self.evictions._is_announced = tries, None
+            return self.evictions.make_room(decision, START, 1.0, 1.0)
         return self.evictions.carry_out(decision, START, 1.0)
+
+    def refuse(self):
+        """Refuse to evict any pod of the job."""
+        for pod in self.store.children.own_pods(self.job).values():
+            self.following.gangs.not_evicted(pod, self.now)
 
     def released(self):
         """Return who is evicted at the next look, once the status says so, and for whom."""
@@ -93,3 +103,31 @@ def test_no_move_is_worth_a_disruption_budget(action, moves, goes):
     story = Story(allowed=1)
     assert story.carry_out(action, moves) is goes
     assert story.memory.released is goes
+
+
+def test_nobody_goes_and_nothing_is_announced_before_all_dry_runs_passed():
+    """A pod whose eviction is refused would make the loss of all others useless."""
+    story, tried = Story(allowed=2), []
+    assert not story.carry_out("reclaim", tries=lambda *asked: tried.append(asked))
+    ((gang, pods, cause),) = tried
+    assert (gang, len(pods)) == (KEY, 2)
+    assert cause.sentence == "reclaim: evicted for TFJob team/large"
+    story.refuse()
+    assert story.look().unevictable
+    assert not story.look(UNEVICTABLE_SECONDS).unevictable
+
+
+def test_a_release_ends_where_an_eviction_is_refused():
+    """The pod that is left runs on, and the one that went is replaced."""
+    story = Story(allowed=2)
+    assert story.carry_out("preempt")
+    assert story.released()
+    story.gone(W1)
+    story.look(1.0)
+    for _ in range(2):
+        story.refuse()
+    gang = story.look(1.0)
+    assert (story.memory.lifecycle.state, story.evicted()) == (State.DEGRADED, {})
+    assert [list(role.waiting) for role in gang.roles] == [[1]]
+    assert story.look(60 * UNEVICTABLE_SECONDS).unevictable
+    assert not story.look(UNEVICTABLE_SECONDS).unevictable

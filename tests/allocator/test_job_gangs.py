@@ -50,10 +50,8 @@ def room(story):
     return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
 
 
-def test_pods_that_name_another_scheduler_are_left_to_it():
+def test_pods_that_name_another_scheduler_are_left_to_it(story):
     """Neither bound, though the job wants one in their place, nor marked, nor evicted."""
-    story = JobStory()
-    story.look()
     story.pod(W0, node="", phase="Pending", by="default-scheduler")
     story.pod(W1, node="", phase="Pending", by="muster")
     story.look()
@@ -173,19 +171,15 @@ class TestSomeHaveCome:
     """Of a gang whose pods were given nodes, while others are still on their way."""
 
     @pytest.fixture
-    def coming(self):
+    def coming(self, story):
         """Return the story of a job of three, of which the first pod has come."""
-        story = JobStory()
-        story.look()
         story.promise(*ALL)
         story.look()
         story.pod(W0)
         return story
 
-    def test_one_that_has_grown_asks_for_more_once_it_has_what_it_was_let_in_with(self):
+    def test_one_that_has_grown_asks_for_more_once_it_has_what_it_was_let_in_with(self, story):
         """Of those others may be on their way: what it lacks comes first no more."""
-        story = JobStory()
-        story.look()
         story.promise(*ALL)
         story.look()
         story.edit(replicas=4)
@@ -633,7 +627,6 @@ class TestUnreachable:
     def test_gang_with_member_on_silent_node_is_not_released(self, restarting):
         """No member is deleted while another member may still run on its silent node."""
         restarting.silence()
-        restarting.look()
         restarting.look(60)
         restarting.look(100 * HOLD)
         assert not restarting.memory.released
@@ -642,7 +635,6 @@ class TestUnreachable:
     def test_gang_with_member_on_silent_node_is_released_for_no_other_gang(self, restarting):
         """A deadlock with another gang is broken only once no member may still run."""
         restarting.silence()
-        restarting.look()
         gang = restarting.look(60)
         assert not gang.restartable
         restarting.gone(W0)
@@ -668,7 +660,6 @@ class TestUnreachable:
     def test_lost_member_that_is_removed_starts_another_hold(self, restarting):
         """Replacements have the whole member hold before the other members are deleted."""
         restarting.silence()
-        restarting.look()
         restarting.look(60)
         restarting.look(10 * HOLD)
         restarting.gone(W0)
@@ -682,7 +673,6 @@ class TestUnreachable:
     def test_they_are_heard_of_again(self, restarting):
         """They never were away."""
         restarting.silence()
-        restarting.look()
         restarting.look(HOLD)
         restarting.silence(status="True")
         gang = restarting.look(HOLD)
@@ -692,7 +682,6 @@ class TestUnreachable:
     def test_one_that_kubernetes_takes_away(self, running):
         """It is lost at once: nobody is there to end it."""
         running.silence()
-        running.look()
         running.pod(W0, going=True)
         assert running.look().hold_until == running.now + HOLD
 
@@ -700,7 +689,6 @@ class TestUnreachable:
         """Pods that are being deleted are members until their kubelets return."""
         for name in ("n1", "n2"):
             running.silence(name)
-        running.look()
         running.pod(W0, going=True)
         gang = running.look(10 * HOLD)
         assert (gang.hold_until, running.memory.released) == (None, False)
@@ -709,7 +697,6 @@ class TestUnreachable:
     def test_their_successors(self, running):
         """They wait once the pods before them are gone."""
         running.silence()
-        running.look()
         running.look(60)
         running.gone(W0)
         gang = running.look()
@@ -824,15 +811,13 @@ class TestEvicted:
         assert list(role_of(s.look()).returning) == [2]
         assert list(role_of(s.look(2)).waiting) == [2]
 
-    def test_nodes_that_are_kept(self):
+    def test_nodes_that_are_kept(self, story):
         """They are handed on until the gang is barred from being placed."""
-        s = JobStory()
-        s.look()
-        s.following.set(nominated={W0: "n1"})
-        assert role_of(s.look()).nominated == {0: "n1"}
-        s.following.set(rests_until=s.now + 5)
-        s.look()
-        assert s.memory.nominated == {}
+        story.following.set(nominated={W0: "n1"})
+        assert role_of(story.look()).nominated == {0: "n1"}
+        story.following.set(rests_until=story.now + 5)
+        story.look()
+        assert story.memory.nominated == {}
 
     def test_moved(self):
         """Its new nodes are kept for it while its pods go, and until it may be placed again."""
@@ -968,9 +953,8 @@ class TestQuotas:
         self.quota(s, requests__memory="4Gi")
         refusal = s.look().refusal
         assert refusal.reason == Reason.EXCEEDS_RESOURCE_QUOTA
-        assert 'worker does not name requests.memory, which resource quota "few"' in (
-            refusal.sentence
-        )
+        lacks = 'worker does not name requests.memory, which resource quota "few"'
+        assert lacks in refusal.sentence
         s.pod(W0)
         gang = s.look()
         assert (gang.admitted, gang.refusal) == (True, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,6 +18,7 @@ from muster.allocator.verdict import Cause
 from muster.api import edge, names
 from muster.api.backoff import AFTER_REFUSAL
 from muster.api.model import Job, Json, PodView
+from muster.cluster.dryrun import NO_DRY_RUN
 from muster.cluster.pods import LONGEST_GRACE
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, Consumer
 from muster.controller.events import MOST_APART
@@ -29,6 +31,8 @@ from muster.store.store import Store
 log = logging.getLogger(__name__)
 REFUSED_PAUSE = 30.0
 """Seconds after which an eviction that was refused is asked for again."""
+PASSED_SECONDS = 30.0
+"""Seconds for which a dry run of an eviction that passed is valid."""
 
 
 @dataclass(slots=True)
@@ -46,6 +50,7 @@ class Binder:
     """Writes in the background. `failed(pod)` is called for one that was not bound.
 
     `binding(pod, node)` keeps its room meanwhile; False: it is not its node any more.
+    `refused(pods)` is called after evictions and dry runs with those that were refused.
     """
 
     def __init__(
@@ -56,9 +61,12 @@ class Binder:
         recorder: EventRecorder,
         failed: Callable[[PodView], None],
         binding: Callable[[PodView, str], AbstractContextManager[bool]],
+        refused: Callable[[Sequence[PodView]], None] = lambda _pods: None,
     ) -> None:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
-        self._binding = binding
+        self._binding, self._refused = binding, refused
+        self._passed: dict[str, float] = {}
+        """uid of a pod -> when a dry run of its eviction passed."""
         self._recorder = recorder
         self.background = Background()
         """Has to run: what it ends is not written any more."""
@@ -104,8 +112,17 @@ class Binder:
 
     def evict(self, pod: PodView, cause: Cause) -> None:
         """Evict or delete the pod for that cause. Without effect while that is being done."""
-        seconds, take = grace(self._store, pod), self._evict if cause.evicts else self._delete
-        self._once(pod.uid, take(pod, cause, seconds))
+        take = self._evict if cause.evicts else self._delete
+        self._once(pod.uid, take(pod, cause, grace(self._store, pod)))
+
+    def passes(self, key: str, pods: Sequence[PodView], cause: Cause) -> bool:
+        """Return whether dry runs of evicting these pods of a gang passed; else begin them."""
+        oldest = time.monotonic() - PASSED_SECONDS
+        self._passed = {uid: at for uid, at in self._passed.items() if at > oldest}
+        missing = [pod for pod in pods if pod.uid not in self._passed]
+        if missing:
+            self._once(f"try {key}", self._try(missing, cause))
+        return not missing
 
     def serve(self, consumer: Consumer) -> None:
         """Give a claim that waited for its first consumer a volume, or the node to make one for.
@@ -232,7 +249,23 @@ class Binder:
             return isinstance(error, ApiError) and error.code != 409 and not error.passing("PATCH")
         return True
 
+    async def _try(self, pods: Sequence[PodView], cause: Cause) -> None:
+        asked = (self._refuses(pod, cause, grace(self._store, pod), dry=True) for pod in pods)
+        refused = list(itertools.compress(pods, await asyncio.gather(*asked)))
+        if not refused:
+            self._passed |= dict.fromkeys((pod.uid for pod in pods), time.monotonic())
+        self._refused(refused)
+
     async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
+        if await self._refuses(pod, cause, seconds):
+            self._refused([pod])
+            # Asked again every other second, the same would be answered.
+            await asyncio.sleep(REFUSED_PAUSE)
+
+    async def _refuses(
+        self, pod: PodView, cause: Cause, seconds: int | None, *, dry: bool = False
+    ) -> bool:
+        """Evict the pod, perhaps as a dry run; return whether the API server refuses that."""
         metadata = {"name": pod.name, "namespace": pod.namespace}
         options: Json = {"preconditions": {"uid": pod.uid}}
         if seconds is None and (pod.grace or 0) > LONGEST_GRACE:
@@ -243,41 +276,48 @@ class Binder:
         kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
         body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
         about = pod_reference(pod)
-        self._recorder.emit(about, "Normal", names.Event.EVICT, cause.sentence, once=True)
+        if not dry:
+            self._recorder.emit(about, "Normal", names.Event.EVICT, cause.sentence, once=True)
         path = PODS.path(pod.namespace, pod.name, "eviction")
         try:
-            await self._kube.create(path, body, PriorityLevel.PLACEMENT)
+            send = self._kube.dry_run if dry else self._kube.create
+            await send(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
             if error.code in (404, 409):
-                return  # gone, or another pod has its name by now
+                return False  # gone, or another pod has its name by now
             if error.by_budget:
+                if dry:
+                    return False
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
-                await self._delete(pod, cause, seconds)
-                return
+                return await self._delete(pod, cause, seconds)
             # Whoever refuses it for another reason means it: a policy, or a role that is missing.
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
-            if error.passing("POST"):
-                return  # a server in trouble has refused nothing
+            # A server in trouble has refused nothing, and a webhook without dry runs neither.
+            if error.passing("POST") or NO_DRY_RUN in error.message:
+                return False
             event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
             self._recorder.emit(about, "Warning", event, text, once=True, of=cause.sentence)
-            # Asked again every other second, the same would be answered.
-            await asyncio.sleep(REFUSED_PAUSE)
+            return True
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
+        return False
 
-    async def _delete(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
+    async def _delete(self, pod: PodView, cause: Cause, seconds: int | None) -> bool:
+        """Delete the pod; return whether that is refused."""
         path, urgency = PODS.path(pod.namespace, pod.name), PriorityLevel.PLACEMENT
         try:
             left = await self._kube.delete(path, pod.uid, urgency, grace=seconds)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
+            return isinstance(error, ApiError) and error.code == 403
         else:
             name = f"{pod.namespace}/{pod.name}"
             log.info("Deleted pod %s reason=%s uid=%s", name, cause.reason, pod.uid)
             # The next cycle is to know that it goes, even if the watch has not said so by then.
             if left is not None and left.get("kind") == "Pod":
                 self._store.put(left)
+        return False
 
     def _once(self, key: str, write: Coroutine[None, None, object]) -> None:
         """Write in the background, unless this is being written."""

@@ -52,7 +52,7 @@ class _Going:
 
 
 class Evictions:
-    """Carries out evictions. `wake(at)` asks for a cycle at that time."""
+    """Carries out evictions. `wake(at)` asks for a cycle at that time, `tries` for dry runs."""
 
     def __init__(
         self,
@@ -60,8 +60,9 @@ class Evictions:
         budgets: Budgets,
         metrics: CycleMetrics,
         wake: Callable[[float], None],
+        tries: Callable[[str, Sequence[PodView], Cause], bool] = lambda *_: True,
     ) -> None:
-        self._gangs, self._budgets = gangs, budgets
+        self._gangs, self._budgets, self._tries = gangs, budgets, tries
         self._metrics, self._wake = metrics, wake
 
     def make_room(self, decision: Decision, now: float, period: float, pace: float) -> bool:
@@ -69,11 +70,22 @@ class Evictions:
 
         Gangs that go rest for `period` seconds; `pace` as in `tracker.accepted`.
         """
-        if self._is_announced(decision, now, pace) and self.carry_out(decision, now, period):
+        # One pod that may not be evicted would make the loss of all others useless.
+        ready = self._is_permitted(decision, now) and self._is_announced(decision, now, pace)
+        if ready and self.carry_out(decision, now, period):
             return True
         # The status that it waits for belongs to a pass, and triggers nothing by itself.
         self._wake(now + period)
         return False
+
+    def _is_permitted(self, decision: Decision, now: float) -> bool:
+        """Return whether dry runs of all evictions of the decision passed."""
+        answers = [
+            self._tries(key, [pod for pod in group.places.values() if pod is not None], cause)
+            for key, group in self._going(decision, now).items()
+            if (cause := _cause(decision, key, group)).evicts
+        ]
+        return all(answers)
 
     def _is_announced(self, decision: Decision, now: float, pace: float) -> bool:
         key = decision.gang
@@ -110,10 +122,8 @@ class Evictions:
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)
             return False
         for key, group in going.items():
-            hidden = group.now is not None and group.now.discreet
-            claimant = called(decision.gang, key) if hidden else decision.gang
-            claimant, until = ("", 0.0) if key == decision.gang else (claimant, now + period)
-            cause, memory = Cause(group.action, claimant), self._gangs.memory(key)
+            until = 0.0 if key == decision.gang else now + period
+            cause, memory = _cause(decision, key, group), self._gangs.memory(key)
             if memory is not None and group.then is not None and group.now is not None:
                 kept = (move.placements for move in decision.moves if move.gang == key)
                 nodes = group.then.nodes(itertools.chain.from_iterable(kept))
@@ -143,6 +153,13 @@ class Evictions:
         for pod in pods:
             spaces.setdefault(pod.namespace, []).append(pod)
         return any(self._budgets.forbid(space, some) for space, some in spaces.items())
+
+
+def _cause(decision: Decision, key: str, group: _Going) -> Cause:
+    if key == decision.gang:
+        return Cause(group.action)
+    hidden = group.now is not None and group.now.discreet
+    return Cause(group.action, called(decision.gang, key) if hidden else decision.gang)
 
 
 REMEMBERED = 3600.0

@@ -283,6 +283,13 @@ class GangTracker:
 
             self.attempt(key, note, now, else_=None)
 
+    def not_evicted(self, pod: PodView, now: float) -> None:
+        """Record that the API server refuses to evict a pod."""
+        found = self._find(pod)
+        if found is not None:
+            key, place, memory = found
+            self.remember(key, tracker.not_evicted(memory, place, pod.uid, now))
+
     def _find(self, pod: PodView) -> tuple[str, str, GangMemory] | None:
         for kind in self._kinds:
             key = kind.members.key_of(pod)

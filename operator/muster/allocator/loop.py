@@ -97,7 +97,7 @@ class Loop:
         self._settings, self._metrics = settings, metrics
         self._recorder = recorder = recorder or EventRecorder(kube)
         binder = self._binder = Binder(
-            kube, store, self._metrics, recorder, self._not_bound, self._binding
+            kube, store, self._metrics, recorder, self._not_bound, self._binding, self._refused
         )
         self._reservations = Reservations()
         self.queue_status = QueueStatus(kube, store, self._reservations.written)
@@ -112,7 +112,9 @@ class Loop:
         causes = Causes(lambda name: self._metrics.unreadable.labels(name).inc())
         self.gangs = GangTracker(store.columns, kinds, effects, causes)
         self._quarantine, self._turns, self._deferrals = Quarantine(), Turns(), Deferrals()
-        self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
+        self._evictions = Evictions(
+            self.gangs, store.budgets, self._metrics, self._wake, binder.passes
+        )
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
         self._devices = DeviceResources(kube, self._devices_changed)
@@ -485,6 +487,11 @@ class Loop:
 
     def _not_bound(self, pod: PodView) -> None:
         self.gangs.not_bound(pod, time.time())
+        self.trigger()
+
+    def _refused(self, pods: Sequence[PodView]) -> None:
+        for pod in pods:
+            self.gangs.not_evicted(pod, time.time())
         self.trigger()
 
     def _record_of_job(self, key: str, pods: Sequence[PodView]) -> None:

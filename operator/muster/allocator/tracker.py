@@ -57,6 +57,8 @@ However busy the server, that is written long before; only what cannot be writte
 TELLING: Final = 5.0
 """The same for what a group of other people's pods is to say, which these people may write, too:
 nobody is to keep his room by that."""
+UNEVICTABLE_SECONDS: Final = 60.0
+"""Seconds for which a gang gives no room to others after the eviction of a pod was refused."""
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
 GATHERING: Final = 0.5
@@ -282,6 +284,7 @@ class GangMemory:
     """Place -> the pod that makes room."""
     evicted: Mapping[str, float] = field(default_factory=dict)
     """uid of a pod -> when it was last evicted."""
+    unevictable_until: float = 0.0
     nominated: Mapping[str, str] = field(default_factory=dict)
     """Place -> the node that is kept for it, since others are evicted for this gang, or since it
     is moved there."""
@@ -956,6 +959,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
     mends = growth > 0 and facts.ready < _least(memory, facts)
     roles, pending = tasks.roles(facts.tasks, facts.pods, _plan(turn, mends=mends))
     turn.wake(memory.misled_until)
+    turn.wake(memory.unevictable_until)
     # What it has grown by has no claim on room: it is let in as any gang is.
     admitted = _is_admitted(memory, facts) and (growth == 0 or mends)
     refusal = facts.asks.refusal
@@ -977,6 +981,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
         refusal=NOT_NOW if barred else refusal,
         started=_since(facts, memory.placed_at),
         guarded=facts.guarded,
+        unevictable=turn.now < memory.unevictable_until,
         # No release while a member may still run on an unreachable node.
         restartable=facts.asks.restartable and not facts.may_run,
         restarts_from=_restarts_from(turn),
@@ -1206,6 +1211,19 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
         assumed=_without(memory.assumed, place),
         retries=_paused(memory.retries, place, now),
     )
+
+
+def not_evicted(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
+    """Record that the API server refused to evict a pod. If it was being released, that ends."""
+    it, until = memory.leaving.get(place), max(memory.unevictable_until, now + UNEVICTABLE_SECONDS)
+    if it is None or it.uid != uid:
+        return replace(memory, due=0.0, unevictable_until=until)
+    # The pods that are left run on: their claimant cannot start.
+    state = State.RUNNING if memory.started else State.STARTING
+    lifecycle = Lifecycle(state) if memory.released else memory.lifecycle
+    kept = replace(memory, lifecycle=lifecycle, leaving={}, moving=False, asked=None)
+    # Dry runs do not show it: the next try would cost as much again.
+    return replace(kept, due=0.0, unevictable_until=until + 60 * UNEVICTABLE_SECONDS)
 
 
 def shows(memory: GangMemory, places: Iterable[str]) -> Step:

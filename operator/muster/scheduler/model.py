@@ -343,6 +343,8 @@ class BaseGang:
     """It is part of what keeps the cluster itself at work."""
     guarded: bool = False
     """A disruption budget forbids to take its tasks away."""
+    unevictable: bool = False
+    """The API server refused to evict one of its pods a short time ago."""
     movable: bool = False
     """It may be started again elsewhere: only room, labels and taints say where it can run."""
     restartable: bool = False

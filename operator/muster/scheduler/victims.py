@@ -195,6 +195,7 @@ class Victims:
         """(U,): its gang keeps the cluster at work."""
         self.guarded: BoolArray = self._of_gangs(g.guarded for g in self.gangs) > 0
         """(U,): a disruption budget of its gang forbids to take it."""
+        self.unevictable: BoolArray = self._of_gangs(g.unevictable for g in self.gangs) > 0
         place = {name: i for i, name in enumerate(self.queues)}
         self.queue: FloatArray = self._of_gangs(place[gang.queue] for gang in self.gangs)
         """(U,): position in `queues`."""

@@ -102,12 +102,13 @@ class JobStory(Shown):
         self.store.gone("Pod", "team", name, uid or f"uid-{name}")
 
     def silence(self, name="n1", status="Unknown"):
-        """Show a node that does not answer from now on, or answers again."""
+        """Show a node that does not answer from now on, or answers again; look."""
         document = make_node(name=name)
         since = edge.format_time(self.now)
         ready = {"type": "Ready", "status": status, "lastTransitionTime": since}
         document["status"]["conditions"] = [ready]
         self.put({"kind": "Node", **document})
+        self.look()
 
     def guard(self, allowed=0):
         """Show a disruption budget for all pods that allows so many evictions."""

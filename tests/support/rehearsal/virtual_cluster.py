@@ -376,8 +376,8 @@ class Server:
         if not name:
             return 200, self.listing(plural, namespace, params)
         found = self.objects.get(key)
-        if found is None:
-            return fail(404, "NotFound")
+        if found is None or "dryRun" in params:
+            return fail(404, "NotFound") if found is None else (201, copied(found))
         return getattr(self, f"_{method.lower()}")(key, found, sub, body)
 
     def listing(self, plural, namespace, params):

@@ -261,11 +261,11 @@ def _is_fair(session: Session, ask: Ask, chosen: BoolArray) -> bool:
 def others(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what is there of other gangs.
 
-    Those aside that their queue spares, and those whose members are being replaced: these give
-    way only to who is mended before them.
+    Those aside that cannot be evicted or that their queue spares, and those whose members are
+    being replaced: these give way only to who is mended before them.
     """
     gang, victims = ask.gang, session.victims_for(ask)
-    marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
+    marks: BoolArray = ~(victims.evicted | victims.unevictable) & ~victims.own(gang.spec)
     if session.spared is not None:
         marks &= ~victims.spread(session.spared)
     for other in session.protected:

@@ -35,7 +35,8 @@ def preempt(session: Session, gangs: Sequence[GangState]) -> None:
             claim(session, gang, LESSER)
     # Behind the starving ones: extras never come before anybody's minimum.
     for gang in sorted(gangs, key=session.order):
-        if session.rules.ready(gang) and not (gang.promised or gang.lost or gang.spec.polite):
+        barred = gang.promised or gang.lost or gang.spec.polite or gang.spec.unevictable
+        if session.rules.ready(gang) and not barred:
             session.respect(gang.spec.priority)
             for tasks in gang.tasks:
                 _inside(session, gang, tasks)
