@@ -213,11 +213,8 @@ def test_a_gang_that_begins_anew():
     assert story.evicted() == {"a": RELEASE, "b": RELEASE}
     assert RELEASE.sentence == f"release: {MISSING}"
     verdict = story.memory.verdict
-    assert (verdict.state, verdict.reason, verdict.message) == (
-        "Released",
-        "NotEnoughTasks",
-        MISSING,
-    )
+    found = verdict.state, verdict.reason, verdict.message
+    assert found == ("Released", "NotEnoughTasks", MISSING)
     for name in ("a", "b"):
         story.lose(name)
     for name in ("d", "e", "f"):
@@ -231,7 +228,7 @@ def test_a_gang_that_begins_anew():
 
 
 def test_new_pods_are_not_those_that_were_released():
-    """They come while the old ones go, and stay."""
+    """They come while the old ones go, and stay; none goes after each hold if one may not."""
     story = Story(memberHoldSeconds=1, onHoldExpired="release")
     story.lose("c")
     story.look(10.0)
@@ -241,6 +238,12 @@ def test_new_pods_are_not_those_that_were_released():
     story.pod("d", "", phase="Pending")
     story.look(11.0 + tracker.REPEAT)
     assert sorted(story.evicted()) == ["a", "b"]
+    story.following.gangs.not_evicted(story.memory.facts.pods["b"], 14.0)
+    story.lose("a")
+    story.look(61 * tracker.UNEVICTABLE_SECONDS)
+    assert not story.memory.released
+    story.look(61 * tracker.UNEVICTABLE_SECONDS + 14.0)
+    assert story.memory.released
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -256,11 +259,8 @@ def test_a_process_that_follows_takes_the_rest_of_a_gang_away(said):
     assert story.evicted() == (dict.fromkeys("ab", RECORDED) if said else {})
     verdict = story.memory.verdict
     if said:
-        assert (verdict.state, verdict.reason, verdict.message) == (
-            "Released",
-            "Preempted",
-            "for x",
-        )
+        found = verdict.state, verdict.reason, verdict.message
+        assert found == ("Released", "Preempted", "for x")
         for name in ("a", "b"):
             story.lose(name)
         assert not story.look(31.0).refusal

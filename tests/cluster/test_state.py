@@ -317,10 +317,8 @@ def test_what_is_prepared_is_what_would_be_made(event):
     one, other = snapshots
     assert one.resources == other.resources
     for left, right in zip(one.shapes.values(), other.shapes.values(), strict=True):
-        assert (left.request.tolist(), left.barred.tolist()) == (
-            right.request.tolist(),
-            right.barred.tolist(),
-        )
+        found = left.request.tolist(), left.barred.tolist()
+        assert found == (right.request.tolist(), right.barred.tolist())
     for left, right in zip(one.holdings, other.holdings, strict=True):
         assert left.nodes.tolist() == right.nodes.tolist()
         assert left.amounts.tolist() == right.amounts.tolist()

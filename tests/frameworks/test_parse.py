@@ -292,7 +292,5 @@ def test_what_the_rules_of_a_kind_do_not_foresee_is_a_problem_of_the_job():
 
     document = {"metadata": {"name": "a"}, "spec": tfjob(Worker=1)["spec"]}
     job = load(replace(TF, spec=replace(TF.spec, check=check)), document)
-    assert (job.name, list(map(str, job.problems))) == (
-        "a",
-        ["cannot be read: KeyError: 'Worker'"],
-    )
+    found = job.name, list(map(str, job.problems))
+    assert found == ("a", ["cannot be read: KeyError: 'Worker'"])

@@ -128,10 +128,8 @@ def test_a_large_cluster_stands_in_the_pods_if_the_author_wants_it():
     """Webhooks and tools that read TF_CONFIG in a pod's spec find it whole, as it was."""
     job = job_of(PS=1, Worker=40, annotations=INLINE)
     ((name, value),) = told(job, "Worker", 1).items()
-    assert (name, json.loads(value)["cluster"]["worker"][39]) == (
-        "TF_CONFIG",
-        "j-worker-39.ns.svc:2222",
-    )
+    found = name, json.loads(value)["cluster"]["worker"][39]
+    assert found == ("TF_CONFIG", "j-worker-39.ns.svc:2222")
     assert TENSORFLOW.pods.configs(job, "") == {}
     assert told(job_of(Worker=2, annotations=INLINE), "Worker", 1) == told(
         job_of(Worker=2), "Worker", 1

@@ -224,12 +224,8 @@ def test_pods_of_others_and_pods_that_go_do_not_count():
     verdict = gang.SCHEDULER_PLUGINS.verdict(
         make_group(), make_job(status=RUNNING), FACTS, members, 0.0
     )
-    assert (verdict.state, verdict.placed, verdict.ready, verdict.min_member) == (
-        "Degraded",
-        1,
-        1,
-        2,
-    )
+    found = verdict.state, verdict.placed, verdict.ready, verdict.min_member
+    assert found == ("Degraded", 1, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -577,7 +577,9 @@ def _releases(turn: _Turn, hold_until: float) -> bool:
     restartable = facts.gives_up if memory.was_whole else facts.gives_up_early
     blocked = memory.was_whole and turn.now < facts.blocked_until
     seen = Evidence(restartable=restartable, may_run=facts.may_run or blocked)
-    if not is_permitted(facts.release_cause.reason, seen):
+    # Where one pod may not be evicted, the loss of the others is useless.
+    kept = facts.release_cause.evicts and turn.now < memory.unevictable_until
+    if kept or not is_permitted(facts.release_cause.reason, seen):
         return False
     release_at = max(hold_until, memory.may_run_until + facts.hold)
     turn.wake(release_at)
