@@ -10,6 +10,7 @@ import pytest
 from muster.allocator.eviction import Evictions
 from muster.allocator.lifecycle import State
 from muster.allocator.tracker import UNEVICTABLE_SECONDS
+from muster.allocator.verdict import Cause
 from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
@@ -131,3 +132,11 @@ def test_a_release_ends_where_an_eviction_is_refused():
     assert [list(role.waiting) for role in gang.roles] == [[1]]
     assert story.look(60 * UNEVICTABLE_SECONDS).unevictable
     assert not story.look(UNEVICTABLE_SECONDS).unevictable
+
+
+def test_a_gang_takes_the_room_of_its_own_extras():
+    """Its other pods stay."""
+    story = Story(allowed=2)
+    going = (Eviction(KEY, "worker", 0, "n1", DeletionReason.PREEMPT),)
+    assert story.evictions.carry_out(Decision(KEY, RESERVED, evictions=going), START, 1.0)
+    assert story.evicted() == {W0: Cause(DeletionReason.PREEMPT, KEY)}

@@ -339,11 +339,8 @@ class TestBlocked:
         world = self.promised()
         world.context = NO_RIGHTS
         gang_ = world.give(verdict=None, placements={}).settle().status["gang"]
-        assert (world.status["state"], gang_["state"], gang_["reason"]) == (
-            "Blocked",
-            "Waiting",
-            "Blocked",
-        )
+        found = world.status["state"], gang_["state"], gang_["reason"]
+        assert found == ("Blocked", "Waiting", "Blocked")
         assert (gang_.get("placed", 0), gang_["message"]) == (0, "may not create pods")
         assert gang_["summary"] == "0/2 placed: may not create pods"
         (told,) = world.objects["PodGroup", "mnist"]["status"]["conditions"]

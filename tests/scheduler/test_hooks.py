@@ -59,11 +59,8 @@ def test_all_and_any(answers, everyone, anyone):
         for a in answers
     ]
     rules = Rules([tier])
-    assert (rules.ready(None), rules.pipelined(None), rules.overused(None)) == (
-        everyone,
-        everyone,
-        anyone,
-    )
+    found = rules.ready(None), rules.pipelined(None), rules.overused(None)
+    assert found == (everyone, everyone, anyone)
 
 
 def test_feasible_keeps_the_first_reason(shape):

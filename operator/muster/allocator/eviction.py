@@ -110,8 +110,8 @@ class Evictions:
         pods = [pod for group in going.values() for pod in group.places.values()]
         gone = any(pod is None or pod.deleting or pod.terminal for pod in pods)
         # A gang restarts with all its pods: the others of one that has more would stay.
-        partial = decision.gang in going and going[decision.gang].leaves_some()
-        if gone or partial:
+        restarts = (g for g in going.values() if g.action is DeletionReason.PEER_LOST)
+        if gone or any(group.leaves_some() for group in restarts):
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
         # A preemption overrides disruption budgets in the end, as in kube-scheduler. A move that
@@ -156,7 +156,7 @@ class Evictions:
 
 
 def _cause(decision: Decision, key: str, group: _Going) -> Cause:
-    if key == decision.gang:
+    if group.action is DeletionReason.PEER_LOST:
         return Cause(group.action)
     hidden = group.now is not None and group.now.discreet
     return Cause(group.action, called(decision.gang, key) if hidden else decision.gang)
