@@ -310,10 +310,8 @@ async def test_nobody_is_evicted_before_it_is_written():
         status = {"gang": {"state": "Reserved", "reason": "", "scheduler": "muster"}}
         s.put({**document, "status": status})
         await s.until(lambda: s.state(LOW) == "Released")
-        assert [
-            pod.deleting
-            for pod in s.store.children.own_pods(s.store.jobs.get("TFJob/team/low")).values()
-        ] == [False] * 4
+        pods = s.store.children.own_pods(s.store.jobs.get("TFJob/team/low")).values()
+        assert [pod.deleting for pod in pods] == [False] * 4
 
 
 NOW = 1_700_000_000.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from muster.allocator.background import Background
+from muster.allocator.background import MAX_UNDER_WAY, Background
 from muster.allocator.metrics import BOUND, CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 REFUSED_PAUSE = 30.0
 """Seconds after which an eviction that was refused is asked for again."""
 PASSED_SECONDS = 30.0
-"""Seconds for which a dry run of an eviction that passed is valid."""
+"""Seconds for which a dry run of an eviction that passed is valid, or as long as it took."""
 
 
 @dataclass(slots=True)
@@ -65,8 +65,8 @@ class Binder:
     ) -> None:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._binding, self._refused = binding, refused
-        self._passed: dict[str, float] = {}
-        """uid of a pod -> when a dry run of its eviction passed."""
+        self._passed: set[str] = set()
+        """uids of pods of which a dry run of the eviction passed a short time ago."""
         self._recorder = recorder
         self.background = Background()
         """Has to run: what it ends is not written any more."""
@@ -117,8 +117,6 @@ class Binder:
 
     def passes(self, key: str, pods: Sequence[PodView], cause: Cause) -> bool:
         """Return whether dry runs of evicting these pods of a gang passed; else begin them."""
-        oldest = time.monotonic() - PASSED_SECONDS
-        self._passed = {uid: at for uid, at in self._passed.items() if at > oldest}
         missing = [pod for pod in pods if pod.uid not in self._passed]
         if missing:
             self._once(f"try {key}", self._try(missing, cause))
@@ -250,11 +248,20 @@ class Binder:
         return True
 
     async def _try(self, pods: Sequence[PodView], cause: Cause) -> None:
-        asked = (self._refuses(pod, cause, grace(self._store, pod), dry=True) for pod in pods)
-        refused = list(itertools.compress(pods, await asyncio.gather(*asked)))
-        if not refused:
-            self._passed |= dict.fromkeys((pod.uid for pod in pods), time.monotonic())
-        self._refused(refused)
+        begun, uids = time.monotonic(), {pod.uid for pod in pods}
+        for first in range(0, len(pods), MAX_UNDER_WAY):
+            some = pods[first : first + MAX_UNDER_WAY]
+            asked = (self._refuses(pod, cause, grace(self._store, pod), dry=True) for pod in some)
+            answers = await asyncio.gather(*asked)
+            if refused := list(itertools.compress(some, answers)):
+                self._refused(refused)
+            # The others are not tried: they stay.
+            if refused or None in answers:
+                return
+        self._passed |= uids
+        seconds = max(PASSED_SECONDS, time.monotonic() - begun)
+        asyncio.get_running_loop().call_later(seconds, self._passed.difference_update, uids)
+        self._refused([])
 
     async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
         if await self._refuses(pod, cause, seconds):
@@ -264,8 +271,8 @@ class Binder:
 
     async def _refuses(
         self, pod: PodView, cause: Cause, seconds: int | None, *, dry: bool = False
-    ) -> bool:
-        """Evict the pod, perhaps as a dry run; return whether the API server refuses that."""
+    ) -> bool | None:
+        """Evict the pod, perhaps as a dry run; return whether that is refused; None: unknown."""
         metadata = {"name": pod.name, "namespace": pod.namespace}
         options: Json = {"preconditions": {"uid": pod.uid}}
         if seconds is None and (pod.grace or 0) > LONGEST_GRACE:
@@ -283,11 +290,10 @@ class Binder:
             send = self._kube.dry_run if dry else self._kube.create
             await send(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            if error.code in (404, 409):
-                return False  # gone, or another pod has its name by now
+            # Gone, or another pod has its name by now.
+            if error.code in (404, 409) or (dry and error.by_budget):
+                return False
             if error.by_budget:
-                if dry:
-                    return False
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
                 return await self._delete(pod, cause, seconds)
@@ -295,12 +301,13 @@ class Binder:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
             # A server in trouble has refused nothing, and a webhook without dry runs neither.
             if error.passing("POST") or NO_DRY_RUN in error.message:
-                return False
+                return None if error.passing("POST") else False
             event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
             self._recorder.emit(about, "Warning", event, text, once=True, of=cause.sentence)
             return True
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
+            return None
         return False
 
     async def _delete(self, pod: PodView, cause: Cause, seconds: int | None) -> bool:
