@@ -662,7 +662,8 @@ class Story(Shown):
         # The hold counts from the last member that began to terminate or was removed.
         if self.lacks_since is None or facts.ending != before.facts.ending:
             self.lacks_since = self.now
-        if facts.may_run or before.facts.may_run:
+        until, last = facts.blocked_until, before.facts.blocked_until
+        if facts.may_run or before.facts.may_run or until > self.now or last > until:
             self.may_run_at = self.now
         over = self.now >= self.lacks_since + HOLD
         if not (memory.was_whole or memory.released):
