@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6594,
+    "allocator": 6606,
     "api": 3171,
     "cluster": 6430,
     "commands": 6120,
-    "controller": 4541,
+    "controller": 4546,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1541,

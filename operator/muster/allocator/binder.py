@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 REFUSED_PAUSE = 30.0
 """Seconds after which an eviction that was refused is asked for again."""
 PASSED_SECONDS = 30.0
-"""Seconds for which a dry run of an eviction that passed is valid, or as long as it took."""
+"""Seconds for which a dry run that passed is valid; longer if the dry runs took longer."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class _Marks:
     last: tuple[str, str | None] | None = None
     """Sentence and node, as in `Binder.mark`; None: all is said."""
     news: asyncio.Event | None = None
-    """Set by a newer sentence; None: no write has begun."""
+    """Set by a newer sentence; None until the first write begins."""
     haste: Haste = field(default_factory=Haste)
 
 
@@ -50,7 +50,7 @@ class Binder:
     """Writes in the background. `failed(pod)` is called for one that was not bound.
 
     `binding(pod, node)` keeps its room meanwhile; False: it is not its node any more.
-    `refused(pods)` is called after evictions and dry runs with those that were refused.
+    `refused(pods)` is called after evictions and dry runs, with the pods that were not evictable.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Binder:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._binding, self._refused = binding, refused
         self._passed: set[str] = set()
-        """uids of pods of which a dry run of the eviction passed a short time ago."""
+        """uids of pods whose eviction passed a dry run that is still valid."""
         self._recorder = recorder
         self.background = Background()
         """Has to run: what it ends is not written any more."""
@@ -116,7 +116,7 @@ class Binder:
         self._once(pod.uid, take(pod, cause, grace(self._store, pod)))
 
     def passes(self, key: str, pods: Sequence[PodView], cause: Cause) -> bool:
-        """Return whether dry runs of evicting these pods of a gang passed; else begin them."""
+        """Return whether evictions of these pods passed dry runs; start those that are missing."""
         missing = [pod for pod in pods if pod.uid not in self._passed]
         if missing:
             self._once(f"try {key}", self._try(missing, cause))
@@ -255,7 +255,7 @@ class Binder:
             answers = await asyncio.gather(*asked)
             if refused := list(itertools.compress(some, answers)):
                 self._refused(refused)
-            # The others are not tried: they stay.
+            # The gang keeps all its pods, so the remaining dry runs are not needed.
             if refused or None in answers:
                 return
         self._passed |= uids
@@ -272,7 +272,7 @@ class Binder:
     async def _refuses(
         self, pod: PodView, cause: Cause, seconds: int | None, *, dry: bool = False
     ) -> bool | None:
-        """Evict the pod, perhaps as a dry run; return whether that is refused; None: unknown."""
+        """Return whether the API server refuses to evict the pod; None if that is unknown."""
         metadata = {"name": pod.name, "namespace": pod.namespace}
         options: Json = {"preconditions": {"uid": pod.uid}}
         if seconds is None and (pod.grace or 0) > LONGEST_GRACE:
@@ -282,36 +282,45 @@ class Binder:
             options["gracePeriodSeconds"] = seconds
         kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
         body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
-        about = pod_reference(pod)
         if not dry:
-            self._recorder.emit(about, "Normal", names.Event.EVICT, cause.sentence, once=True)
+            about, event = pod_reference(pod), names.Event.EVICT
+            self._recorder.emit(about, "Normal", event, cause.sentence, once=True)
         path = PODS.path(pod.namespace, pod.name, "eviction")
         try:
             send = self._kube.dry_run if dry else self._kube.create
             await send(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            # Gone, or another pod has its name by now.
-            if error.code in (404, 409) or (dry and error.by_budget):
-                return False
-            if error.by_budget:
+            if error.by_budget and not dry:
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
                 return await self._delete(pod, cause, seconds)
-            # Whoever refuses it for another reason means it: a policy, or a role that is missing.
-            log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
-            # A server in trouble has refused nothing, and a webhook without dry runs neither.
-            if error.passing("POST") or NO_DRY_RUN in error.message:
-                return None if error.passing("POST") else False
-            event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
-            self._recorder.emit(about, "Warning", event, text, once=True, of=cause.sentence)
-            return True
+            return self._is_refusal(pod, cause, error)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
             return None
         return False
 
+    def _is_refusal(self, pod: PodView, cause: Cause, error: ApiError) -> bool | None:
+        """Return whether an eviction failed since a policy or a role forbids it; report that.
+
+        None if the error does not show whether the eviction is permitted.
+        """
+        # 404, 409: the pod is removed, or another pod has its name.
+        if error.code in (404, 409) or error.by_budget:
+            return False
+        log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
+        if error.passing("POST"):
+            return None
+        if NO_DRY_RUN in error.message:
+            return False
+        event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
+        self._recorder.emit(
+            pod_reference(pod), "Warning", event, text, once=True, of=cause.sentence
+        )
+        return True
+
     async def _delete(self, pod: PodView, cause: Cause, seconds: int | None) -> bool:
-        """Delete the pod; return whether that is refused."""
+        """Delete the pod. Return whether the API server refuses that."""
         path, urgency = PODS.path(pod.namespace, pod.name), PriorityLevel.PLACEMENT
         try:
             left = await self._kube.delete(path, pod.uid, urgency, grace=seconds)

@@ -94,12 +94,14 @@ class PodTrials:
                 task.add_done_callback(lambda _: self._trigger())
 
     async def _try(self, ask: Ask) -> None:
+        # Before the request: what changes while it is under way makes its answer void.
+        now, under = time.time(), self._store.dry_runs.changes(ask.job.namespace)
         try:
-            answer = await self._answer(ask)
+            answer = replace(await self._answer(ask, now), under=under, at=now)
         finally:
             del self._under_way[ask.key]
             askers = self._askers.pop(ask.key)
-        if answer.under != self._store.dry_runs.changes(ask.job.namespace):
+        if under != self._store.dry_runs.changes(ask.job.namespace):
             # The change may have removed the reason of a refusal.
             self._trigger()
             return
@@ -107,25 +109,24 @@ class PodTrials:
         for asker in askers.values():
             self._tell(asker, answer)
 
-    async def _answer(self, ask: Ask) -> Answer:
-        now, space = time.time(), ask.job.namespace
-        # Before the request: what changes while it is under way makes its answer void.
-        under = self._store.dry_runs.changes(space)
+    async def _answer(self, ask: Ask, now: float) -> Answer:
         try:
             # Without a node: none is chosen yet.
             sent = self._builder(ask).pod(ask.index)
             async with asyncio.timeout(PATIENCE):
                 stored, refused = await asyncio.gather(
-                    self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT),
+                    self._kube.dry_run(
+                        PODS.path(ask.job.namespace), sent, PriorityLevel.PLACEMENT
+                    ),
                     self._service_error(ask, now),
                 )
             answer = dryrun.shown(sent, stored, now)
             if refused is not None:
                 found = self._refusal(ask.key, refused, time.time())
-                return replace(found, stored=answer.stored, kind=SERVICE, under=under, at=now)
+                return replace(found, stored=answer.stored, kind=SERVICE)
         except ApiError as error:
             if is_rejected(ask.job, error):
-                return replace(self._refusal(ask.key, error, time.time()), under=under, at=now)
+                return self._refusal(ask.key, error, time.time())
             # Admission accepts the pod if only its name is in use.
             if error.reason != "AlreadyExists":
                 log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
@@ -136,8 +137,8 @@ class PodTrials:
             log.exception("%s: its pods cannot be tried", ask.job.key)
         else:
             self._refused.pop(ask.key, None)
-            return replace(answer, under=under, at=now)
-        return Answer(now + AGAIN, under=under, at=now)
+            return answer
+        return Answer(now + AGAIN)
 
     async def _service_error(self, ask: Ask, now: float) -> ApiError | None:
         """Return why admission rejects the Service of the pod, None if it does not.

@@ -58,7 +58,9 @@ TELLING: Final = 5.0
 """The same for what a group of other people's pods is to say, which these people may write, too:
 nobody is to keep his room by that."""
 UNEVICTABLE_SECONDS: Final = 60.0
-"""Seconds for which a gang gives no room to others after the eviction of a pod was refused."""
+"""Seconds for which a gang is no victim after the API server refused to evict one of its pods."""
+RELEASE_REFUSED_SECONDS: Final = 3600.0
+"""Further seconds if dry runs had passed and other pods of the gang were evicted."""
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
 GATHERING: Final = 0.5
@@ -569,15 +571,15 @@ def _judge(turn: _Turn) -> tuple[float | None, bool]:
 def _releases(turn: _Turn, hold_until: float) -> bool:
     """Return whether the members that are left are released because others are missing.
 
-    Never while a member may still run on an unreachable node, or while pods are refused of a gang
-    that was whole: no replacement could be created, so that the gang could not start again. After
-    that, replacements have the whole hold again before running pods are deleted.
+    Never while a member may still run on an unreachable node, or while the API server refuses pods
+    of a gang that has run: no replacement could be created. After that, replacements have the
+    whole hold again before running pods are deleted.
     """
     facts, memory = turn.facts, turn.memory
     restartable = facts.gives_up if memory.was_whole else facts.gives_up_early
     blocked = memory.was_whole and turn.now < facts.blocked_until
     seen = Evidence(restartable=restartable, may_run=facts.may_run or blocked)
-    # Where one pod may not be evicted, the loss of the others is useless.
+    # If one pod may not be evicted, the gang cannot restart after the eviction of the other pods.
     kept = facts.release_cause.evicts and turn.now < memory.unevictable_until
     if kept or not is_permitted(facts.release_cause.reason, seen):
         return False
@@ -1216,16 +1218,16 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
 
 
 def not_evicted(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
-    """Record that the API server refused to evict a pod. If it was being released, that ends."""
+    """Record that the API server refused to evict a pod. A release of the gang ends."""
     it, until = memory.leaving.get(place), max(memory.unevictable_until, now + UNEVICTABLE_SECONDS)
     if it is None or it.uid != uid:
         return replace(memory, due=0.0, unevictable_until=until)
-    # The pods that are left run on: their claimant cannot start.
+    # The remaining pods keep running: the preemptor cannot start.
     state = State.RUNNING if memory.started else State.STARTING
     lifecycle = Lifecycle(state) if memory.released else memory.lifecycle
     kept = replace(memory, lifecycle=lifecycle, leaving={}, moving=False, asked=None)
-    # Dry runs do not show it: the next try would cost as much again.
-    return replace(kept, due=0.0, unevictable_until=until + 60 * UNEVICTABLE_SECONDS)
+    # The dry run had passed: another attempt would evict running pods without result again.
+    return replace(kept, due=0.0, unevictable_until=until + RELEASE_REFUSED_SECONDS)
 
 
 def shows(memory: GangMemory, places: Iterable[str]) -> Step:

@@ -17,7 +17,7 @@ from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, FirstFailure, JobStatus, ReplicaStatus, Verdict
 from muster.controller import failures, gangstatus, podproblems, policies, replacement
 from muster.controller.events import restarting
-from muster.controller.jobpods import JobPods, Member, PodFate, is_old
+from muster.controller.jobpods import JobPods, Member, PodFate, is_old, stays_counted
 from muster.controller.model import Action, Create
 from muster.controller.scope import Scope
 from muster.frameworks.base import End, Framework, Outcome, Progress, labels
@@ -105,8 +105,8 @@ def counts(
     nor `succeeded` of the wanted indexes decreases, also if the job is edited.
     """
     fresh = to_restart(job, framework, roster)
-    # Uids of pods that are gone are dropped, or that run on as the job no longer restarts whole.
-    present = {p.uid for p in roster.own if job.restarts_whole or p.phase == "Failed"}
+    # The list would grow with every restart of a long job if uids of removed pods stayed.
+    present = {pod.uid for pod in roster.own if stays_counted(job, pod)}
     going = {uid for uids in fresh.values() for uid in uids}
     tally: Counter[tuple[str, str]] = Counter()
     done: defaultdict[str, set[int]] = defaultdict(set)

@@ -398,6 +398,11 @@ def _completed(
     return replace(pod, phase="Succeeded", reason="", lost=False, unreachable=False)
 
 
+def stays_counted(job: Job, pod: PodView) -> bool:
+    """Return whether a pod whose restart the status counts is replaced, or keeps running."""
+    return job.restarts_whole or pod.phase == "Failed"
+
+
 def _fate(
     job: Job,
     framework: Framework,
@@ -408,8 +413,8 @@ def _fate(
     if pod.fenced or pod.deleting:
         going = PodFate.UNREACHABLE if pod.lost else PodFate.GOES
         return PodFate.LOST if pod.fenced else going
-    # The others of a gang that restarts as a whole are counted while they run.
-    if pod.uid in counted and (job.restarts_whole or pod.phase == "Failed"):
+    # Before its phase: running members of a gang that restarts as a whole are counted, too.
+    if pod.uid in counted and stays_counted(job, pod):
         return PodFate.COUNTED
     if pod.lost:
         return PodFate.UNREACHABLE
