@@ -133,7 +133,7 @@ BUDGETS = (
 )
 @pytest.mark.parametrize("dry", [False, True])
 async def test_only_a_budget_is_overridden(code, message, deleted, dry):
-    """Who refuses an eviction otherwise means it: told, not asked every time; dry runs as well."""
+    """Other refusals, also of dry runs, are reported, and the eviction is not repeated at once."""
     server, recorder, told = Server(code, message), Recorder(), []
     store, pod = Store(gang.EMBEDDED, ()), make_pod(node="n1")
     made = binder.Binder(server, store, Metrics().cycles, recorder, None, room, told.extend)

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 log = logging.getLogger(__name__)
 MAX_UNDER_WAY: Final = 256
-"""Maximum number of running tasks of a pool: each that waits for the API server takes 12 KB."""
+"""Maximum number of running tasks per pool. A task that waits for the API server takes 12 KB."""
 _T = TypeVar("_T")
 
 
@@ -23,12 +23,12 @@ class Background:
         # The event loop keeps no task alive that nobody else refers to.
         self._tasks: set[asyncio.Task[object]] = set()
         self._running = Counter[str]()
-        """By pool."""
+        """Number of running tasks by pool."""
         self._waiting = defaultdict[str, deque[Coroutine[None, None, object]]](deque)
         self._ended = False
 
     def spawn_in(self, pool: str, work: Coroutine[None, None, object]) -> None:
-        """Begin it as soon as fewer than the maximum of its pool run."""
+        """Start the work once fewer than MAX_UNDER_WAY tasks of its pool run."""
         if self._running[pool] >= MAX_UNDER_WAY:
             self._waiting[pool].append(work)
             return

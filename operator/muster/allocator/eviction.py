@@ -70,7 +70,7 @@ class Evictions:
 
         Gangs that go rest for `period` seconds; `pace` as in `tracker.accepted`.
         """
-        # One pod that may not be evicted would make the loss of all others useless.
+        # If one pod may not be evicted, the eviction of the other pods frees too little.
         ready = self._is_permitted(decision, now) and self._is_announced(decision, now, pace)
         if ready and self.carry_out(decision, now, period):
             return True

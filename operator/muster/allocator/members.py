@@ -34,7 +34,7 @@ from muster.store.store import Store
 
 _UNSAID: Final = JobStatus()
 TRIED_SECONDS: Final = 60.0
-"""Seconds for which the answer to a dry run is good for a gang that is to restart as a whole."""
+"""Seconds for which the result of a dry run is valid for a gang that is about to restart."""
 NAMES_CHECK_SECONDS: Final = 1.0
 """Seconds between checks whether pods of a previous job still have the names of a gang."""
 GIVES_UP: Final = frozenset({"release", "restart"})
@@ -239,7 +239,7 @@ class Ask:
     replica: Replica
     index: int
     since: float
-    """Answers that were given before do not count."""
+    """Results of earlier dry runs are not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +417,7 @@ class JobMembers(_Kind):
             if restarts and answer is not None:
                 until = min(until, answer.at + TRIED_SECONDS)
             self._answered[job.key] = min(self._answered[job.key], until)
-            # A quota that counts the pods that are there may keep an answer from showing a pod.
+            # A result has no pod if a quota is used up by the pods that exist.
             shows = answer is not None and good and (answer.stored or role not in known)
             kept = answer if shows else known.get(role)
             if kept is not None:
@@ -431,7 +431,7 @@ class JobMembers(_Kind):
         return found
 
     def _tried_since(self, job: Job, now: float) -> float:
-        """Return from when on answers count, `-inf` if the job is not about to restart whole."""
+        """Return the time of the oldest valid result; `-inf` unless the gang is to restart."""
         lost = self._store.children.losses.get(job.as_owner)
         # A gang does not restart while a member may run on an unreachable node.
         if lost is None or lost.restart_at is None or job.key in self._stranded:

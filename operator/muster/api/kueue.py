@@ -25,8 +25,8 @@ def is_dispatched(job: Job) -> bool:
     return job.run_policy.managed_by == names.MANAGED_BY_MULTIKUEUE
 
 
-def has_say(job: Job) -> bool:
-    """Return whether Kueue alone knows why the job runs elsewhere or not at all."""
+def is_held_or_dispatched(job: Job) -> bool:
+    """Return whether only the Workload shows why the job waits or where it runs."""
     held = bool(local_queue(job)) and job.run_policy.suspend and not job.status.finished
     return held or is_dispatched(job)
 

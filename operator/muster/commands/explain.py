@@ -215,7 +215,7 @@ async def _named(reader: _Reader, what: Reference, output: str, *, stale: bool) 
     if output != TEXT:
         return _listing([standing], output)
     told = list(map(plain, lines(standing)))
-    if job is not None and kueue.has_say(job):
+    if job is not None and kueue.is_held_or_dispatched(job):
         told[1:1] = [f"  {plain(line)}" for line in await dispatch.report(reader.kube, job)]
     if stale and standing.reported is not None:
         told.append(f"  reported: {time_text(standing.reported)}")

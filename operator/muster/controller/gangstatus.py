@@ -114,7 +114,7 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     if found is None:
         return None
     if not scope.backend.embedded and _restarts_broken(scope, counted):
-        # What the group asks for was not there: it counts as lost if the operator restarts.
+        # After a restart of the operator, the difference would count as lost members.
         found = replace(found, min_member=kept(scope))
     # Those that come after the others are still to come: Running would be for all of them, and
     # would make later gaps count as lost members.

@@ -45,7 +45,7 @@ class Connections(aiohttp.TCPConnector):
         self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
     ) -> None:
         if should_close or protocol.should_close:
-            # Nobody reads on. TLS would wait for the server even after the client was closed.
+            # TLS would wait for the server to close, even after the client is closed.
             protocol.abort()
         super()._release(key, protocol, should_close=should_close)
         unused = self._conns.get(key)

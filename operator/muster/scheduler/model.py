@@ -344,7 +344,7 @@ class BaseGang:
     guarded: bool = False
     """A disruption budget forbids to take its tasks away."""
     unevictable: bool = False
-    """The API server refused to evict one of its pods a short time ago."""
+    """The API server refused to evict one of its pods a short time ago: it is no victim."""
     movable: bool = False
     """It may be started again elsewhere: only room, labels and taints say where it can run."""
     restartable: bool = False

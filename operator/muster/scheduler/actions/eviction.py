@@ -261,8 +261,8 @@ def _is_fair(session: Session, ask: Ask, chosen: BoolArray) -> bool:
 def others(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what is there of other gangs.
 
-    Those aside that cannot be evicted or that their queue spares, and those whose members are
-    being replaced: these give way only to who is mended before them.
+    Without gangs that cannot be evicted or that their queue protects. Gangs whose lost members are
+    being replaced are victims only for gangs that are repaired before them.
     """
     gang, victims = ask.gang, session.victims_for(ask)
     marks: BoolArray = ~(victims.evicted | victims.unevictable) & ~victims.own(gang.spec)
