@@ -245,13 +245,14 @@ def test_evicting_for_a_gang_waits_until_it_is_written(remade, written):
 
 @KINDS
 def test_a_gang_that_makes_room_rests(remade):
-    """It is not placed before its time, and keeps its age."""
+    """It is not placed before its time, whatever was decided before, and keeps its age."""
     facts = facts_of(pod("a", node="n1"), pod("b", node="n1"), remade=remade, released=True)
     departure = Departure(CAUSE, 10.0)
     memory = tracker.giving_back(
         started(facts), facts, frozenset({"a", "b"}), departure, 5.0
     ).memory
     assert memory.released
+    assert tracker.accepted(memory, facts, gives(("a", "n1")), 5.0) is None
     empty = facts_of(remade=remade)
     step = tracker.step(memory, empty, 6.0)
     assert (step.memory.released, step.input.refusal) == (False, NOT_NOW)

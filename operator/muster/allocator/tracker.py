@@ -1295,10 +1295,12 @@ def outcome(facts: GangFacts, decision: Decision) -> Outcome:
 def accepted(
     memory: GangMemory, facts: GangFacts, outcome: Outcome, now: float, pace: float = FRESH_FOR
 ) -> Step | None:
-    """Take in what was decided; None if a pod is not there as it was.
+    """Take in what was decided; None if a pod is not there as it was, or the gang is released.
 
     `pace`: seconds for which other numbers for the same reason are not published.
     """
+    if memory.released:
+        return None  # decided before the release
     turn = _Turn(memory, facts, now)
     if outcome.assignments:
         if not _assume(turn, outcome.assignments):
