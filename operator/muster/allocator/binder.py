@@ -8,9 +8,10 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 
 from muster.allocator.background import MAX_UNDER_WAY, Background
 from muster.allocator.metrics import BOUND, CycleMetrics
@@ -29,8 +30,6 @@ from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-REFUSED_PAUSE = 30.0
-"""Seconds after which an eviction that was refused is asked for again."""
 PASSED_SECONDS = 30.0
 """Seconds for which a dry run that passed is valid; longer if the dry runs took longer."""
 
@@ -51,6 +50,7 @@ class Binder:
 
     `binding(pod, node)` keeps its room meanwhile; False: it is not its node any more.
     `refused(pods)` is called after evictions and dry runs, with the pods that were not evictable.
+    `leaves(pod)`: whether the pod is still to be evicted or deleted.
     """
 
     def __init__(
@@ -62,9 +62,10 @@ class Binder:
         failed: Callable[[PodView], None],
         binding: Callable[[PodView, str], AbstractContextManager[bool]],
         refused: Callable[[Sequence[PodView]], None] = lambda _pods: None,
+        leaves: Callable[[PodView], bool] = lambda _pod: True,
     ) -> None:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
-        self._binding, self._refused = binding, refused
+        self._binding, self._refused, self._leaves = binding, refused, leaves
         self._passed: set[str] = set()
         """uids of pods whose eviction passed a dry run that is still valid."""
         self._recorder = recorder
@@ -85,8 +86,8 @@ class Binder:
         Without effect while that is being done.
         """
         body = {"metadata": _had(had)}
-        write = self._note(pod, Exactly(pod.uid), body, "was not stamped")
-        self._once(f"{pod.uid}/{had}", write)
+        write = partial(self._note, pod, Exactly(pod.uid), body, "was not stamped")
+        self._once(f"{pod.uid}/{had}", write, f"stamp {pod.namespace}")
 
     def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
         """Say on the pod why it has no node, for people and for autoscalers.
@@ -112,14 +113,13 @@ class Binder:
 
     def evict(self, pod: PodView, cause: Cause) -> None:
         """Evict or delete the pod for that cause. Without effect while that is being done."""
-        take = self._evict if cause.evicts else self._delete
-        self._once(pod.uid, take(pod, cause, grace(self._store, pod)))
+        self._once(pod.uid, partial(self._evict, pod, cause), f"evict {pod.namespace}")
 
     def passes(self, key: str, pods: Sequence[PodView], cause: Cause) -> bool:
         """Return whether evictions of these pods passed dry runs; start those that are missing."""
         missing = [pod for pod in pods if pod.uid not in self._passed]
         if missing:
-            self._once(f"try {key}", self._try(missing, cause))
+            self._once(f"try {key}", partial(self._try, missing, cause))
         return not missing
 
     def serve(self, consumer: Consumer) -> None:
@@ -140,7 +140,7 @@ class Binder:
             body = {"metadata": {"annotations": {BOUND_BY: "yes"}}, "spec": {"claimRef": claimed}}
             # As it was seen: the volume controller may have given it to another claim meanwhile.
             exactly = Exactly(version=consumer.volume.version)
-        self._once(key, self._serve(path, exactly, body, key))
+        self._once(key, partial(self._serve, path, exactly, body, key))
 
     async def _serve(self, path: str, exactly: Exactly, body: Json, key: str) -> None:
         try:
@@ -263,11 +263,14 @@ class Binder:
         asyncio.get_running_loop().call_later(seconds, self._passed.difference_update, uids)
         self._refused([])
 
-    async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
-        if await self._refuses(pod, cause, seconds):
+    async def _evict(self, pod: PodView, cause: Cause) -> None:
+        # The eviction of a peer may have been refused before this one could start.
+        if not self._leaves(pod):
+            return
+        if not cause.evicts:
+            await self._delete(pod, cause, grace(self._store, pod))
+        elif await self._refuses(pod, cause, grace(self._store, pod)):
             self._refused([pod])
-            # Asked again every other second, the same would be answered.
-            await asyncio.sleep(REFUSED_PAUSE)
 
     async def _refuses(
         self, pod: PodView, cause: Cause, seconds: int | None, *, dry: bool = False
@@ -335,14 +338,18 @@ class Binder:
                 self._store.put(left)
         return False
 
-    def _once(self, key: str, write: Coroutine[None, None, object]) -> None:
-        """Write in the background, unless this is being written."""
-        if key in self._under_way:
-            # It was never begun; left open, Python would warn of it.
-            write.close()
-            return
-        self._under_way.add(key)
-        self.background.spawn(write).add_done_callback(lambda _: self._under_way.discard(key))
+    def _once(self, key: str, write: Callable[[], Awaitable[object]], pool: str = "") -> None:
+        """Write in the background, unless this is being written; few of a pool at a time."""
+
+        async def written() -> None:
+            try:
+                await write()
+            finally:
+                self._under_way.discard(key)
+
+        if key not in self._under_way:
+            self._under_way.add(key)
+            self.background.spawn_in(pool or key, written())
 
 
 def grace(store: Store, pod: PodView) -> int | None:

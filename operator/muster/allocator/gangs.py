@@ -290,6 +290,12 @@ class GangTracker:
             key, place, memory = found
             self.remember(key, tracker.not_evicted(memory, place, pod.uid, now))
 
+    def is_leaving(self, pod: PodView) -> bool:
+        """Return whether the pod is to be evicted or deleted."""
+        found = self._find(pod)
+        leaving = None if found is None else found[2].leaving.get(found[1])
+        return leaving is not None and leaving.uid == pod.uid
+
     def _find(self, pod: PodView) -> tuple[str, str, GangMemory] | None:
         for kind in self._kinds:
             key = kind.members.key_of(pod)

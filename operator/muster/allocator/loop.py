@@ -97,8 +97,9 @@ class Loop:
         self._settings, self._metrics = settings, metrics
         self._recorder = recorder = recorder or EventRecorder(kube)
         binder = self._binder = Binder(
-            kube, store, self._metrics, recorder, self._not_bound, self._binding, self._refused
-        )
+            kube, store, metrics, recorder,
+            self._not_bound, self._binding, self._refused, self._leaves,
+        )  # fmt: skip
         self._reservations = Reservations()
         self.queue_status = QueueStatus(kube, store, self._reservations.written)
         self._group_status = GroupStatus(kube, store, recorder)
@@ -488,6 +489,9 @@ class Loop:
     def _not_bound(self, pod: PodView) -> None:
         self.gangs.not_bound(pod, time.time())
         self.trigger()
+
+    def _leaves(self, pod: PodView) -> bool:
+        return self.gangs.is_leaving(pod)
 
     def _refused(self, pods: Sequence[PodView]) -> None:
         for pod in pods:
