@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6625,
-    "api": 3171,
+    "api": 3177,
     "cluster": 6430,
     "commands": 6120,
     "controller": 4546,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11097,
     "store": 3306,
-    "tests": 69997,
+    "tests": 69999,
     "tools": 3522,
 }
 

@@ -18,13 +18,15 @@ def decides(key, *, blocked_by=(), reason=Reason.NOT_ENOUGH_RESOURCES):
 
 
 def test_who_may_show_pods_under_a_quota():
-    """None that it refuses, and of a namespace one at a time."""
+    """None that it refuses or that no node would help, and of a namespace one at a time."""
     decisions = [
         decides("a/refused", blocked_by=("resourcequota/a/few",)),
         decides("a/never", reason=Reason.EXCEEDS_RESOURCE_QUOTA),
+        decides("a/closed", reason=Reason.QUEUE_NOT_OPEN),
+        decides("a/unbound", reason=Reason.WAITING_FOR_VOLUME),
         decides("a/first"),
         decides("a/second"),
-        decides("b/first", blocked_by=("queue/q",)),
+        decides("b/first", reason=Reason.NO_NODE_LARGE_ENOUGH, blocked_by=("queue/q",)),
         decides("a/shown"),
     ]
     charged = {d.gang: d.gang[0] for d in decisions if d.gang != "a/shown"}

@@ -3,7 +3,8 @@
 
 Autoscalers go by such pods, and people look at them. They are within the budget, except those of
 the first gang if it alone exceeds the budget. No pod is shown that a quota would refuse, and none
-of a gang that may start in a moment. Other people's pods are there anyway.
+of a gang that may start in a moment, or that no node would help: an autoscaler would add nodes in
+vain. Other people's pods are there anyway.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from muster.allocator import tracker
 from muster.allocator.gangs import GangTracker
 from muster.allocator.tracker import GangMemory
-from muster.api.reasons import Reason
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import namespace_of
 
@@ -93,7 +93,7 @@ class PendingPods:
 
 
 def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys of the gangs whose pods a quota will not refuse.
+    """Yield the keys of the gangs that nodes could help and whose pods a quota will not refuse.
 
     `charged`: key -> namespace of those with pods that a quota is still to count. Of a namespace
     only one of them at a time, so that the next is judged by what it leaves.
@@ -102,7 +102,7 @@ def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Itera
     for decision in decisions:
         verdict, namespace = decision.verdict, charged.get(decision.gang)
         by_quota = any(by.startswith("resourcequota/") for by in verdict.blocked_by)
-        if by_quota or verdict.reason is Reason.EXCEEDS_RESOURCE_QUOTA or namespace in begun:
+        if by_quota or not verdict.reason.wants_nodes or namespace in begun:
             continue
         if namespace is not None:
             begun.add(namespace)

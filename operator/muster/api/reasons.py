@@ -249,6 +249,11 @@ class Reason(StrEnum):
         """Say whether more room could end this wait."""
         return self not in HOPELESS | UNREADY
 
+    @property
+    def wants_nodes(self) -> bool:
+        """Return whether more or other nodes could end this wait."""
+        return self not in (HOPELESS | UNREADY) - LACKS_NODES
+
 
 class DeletionReason(StrEnum):
     """Why Muster deletes or evicts a pod. `api.deletion` has the rule of each."""
@@ -295,11 +300,12 @@ class DeletionReason(StrEnum):
     """An earlier leader released its gang: the status of the gang says Released."""
 
 
-HOPELESS: Final = frozenset(
+LACKS_NODES: Final = frozenset(
+    {Reason.NO_MATCHING_NODE, Reason.NO_NODE_LARGE_ENOUGH, Reason.EXCEEDS_CLUSTER}
+)
+"""Reasons that only more or other nodes remove."""
+HOPELESS: Final = LACKS_NODES.union(
     {
-        Reason.NO_MATCHING_NODE,
-        Reason.NO_NODE_LARGE_ENOUGH,
-        Reason.EXCEEDS_CLUSTER,
         Reason.EXCEEDS_QUEUE_CAPABILITY,
         Reason.EXCEEDS_RESOURCE_QUOTA,
         Reason.QUEUE_NOT_FOUND,
