@@ -15,7 +15,7 @@ import json
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -44,18 +44,6 @@ class Door:
         if not answer.startswith(b"HTTP/1.1 201"):
             raise SystemExit(f"{path}: {answer.decode()}{text.decode()}")
         return text
-
-    async def watch(self, path: str) -> AsyncIterator[bytes]:
-        """Yield the lines of a watch that begins now, for ever."""
-        self._writer.write(f"GET {path}?watch=true HTTP/1.1\r\n{self._head}\r\n".encode())
-        answer = await self._reader.readuntil(b"\r\n\r\n")
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(f"{path}: {answer.decode()}")
-        rest = b""
-        while size := int(await self._reader.readuntil(b"\r\n"), 16):
-            *lines, rest = (rest + (await self._reader.readexactly(size + 2))[:-2]).split(b"\n")
-            for line in lines:
-                yield line
 
     async def _rest(self, head: bytes) -> bytes:
         """Read what follows the head of an answer."""

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import functools
-
-from hypothesis import event, example, given, target
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from muster.scheduler import policy
@@ -140,32 +138,3 @@ def test_in_one_rack_if_any_holds_all_roles(nodes, roles):
     assert bool(chosen) == bool(holds)
     assert chosen <= holds
     assert len(chosen) <= 1
-
-
-@given(nodes=NODES, gangs=st.lists(ROLES, min_size=2, max_size=4))
-def test_packing_against_the_optimum(nodes, gangs):
-    """In the order of their age, at least a gang starts where the best order starts any.
-
-    How many gangs start of those that could is told as an event, and the worst is looked for.
-    """
-    zones = [zone for _, _, zone in nodes]
-
-    @functools.cache
-    def most(free, left):
-        best = 0
-        for i in left:
-            rest = tuple(j for j in left if j != i)
-            for after in set(outcomes(free, zones, gangs[i], None)):
-                best = max(best, 1 + most(after, rest))
-                if best == len(left):
-                    return best
-        return best
-
-    optimum = most(tuple((cpu, gpu) for cpu, gpu, _ in nodes), tuple(range(len(gangs))))
-    wanted = [as_gang(roles, key=f"team/{i}", created=float(i)) for i, roles in enumerate(gangs)]
-    decisions = run(nodes=make_nodes(nodes), gangs=wanted)
-    started = sum(bool(decision.placements) for decision in decisions.values())
-    event(f"{started} of {optimum} started")
-    target(float(optimum - started), label="gangs fewer than the optimum")
-    assert started <= optimum
-    assert bool(started) == bool(optimum)

@@ -15,7 +15,6 @@ from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import Process, end, until
 
 RESTART = {"muster.kubeflow.org/restart": "gang"}
-RACK = {"muster.kubeflow.org/topology-required": "rack"}
 
 
 def role(replicas, cpus, *, restart="OnFailure", **spec):
@@ -103,77 +102,6 @@ def test_gang_restarts_on_its_own_nodes_and_others(seed):
     assert [name for name, *_ in server.taken] == ["mnist-worker-0"]
     counts = server.objects["tfjobs", "team", "mnist"]["status"]["replicaStatuses"]
     assert not any("restarts" in of_role for of_role in counts.values())
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_gang_restarts_in_another_rack_after_two_losses(seed):
-    """Its rack lost two nodes within ten seconds, which is one restart of the others."""
-
-    async def story(server):
-        for rack in "ab":
-            for number in range(4):
-                server.add_node(f"{rack}{number}", 1, rack=rack)
-        create(server, "mnist", annotations=RESTART | RACK, Worker=role(4, 1))
-        await until(lambda: len(running(server)) == 4)
-        await asyncio.sleep(5)
-        (rack,) = {node[0] for node in running(server).values()}
-        lose_node(server, f"{rack}0")
-        await asyncio.sleep(6)
-        lose_node(server, f"{rack}1")
-        other = "ab".replace(rack, "")
-        nodes = {f"{other}{number}" for number in range(4)}
-        await until(lambda: set(running(server).values()) == nodes)
-
-    server = play(story, seed)
-    assert len(server.taken) == 2
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_two_gangs_lose_a_node_each_and_one_restarts(seed):
-    """The spare node completes one of them, and no pod of the other is deleted or goes there."""
-
-    async def story(server):
-        for number in range(5):
-            server.add_node(f"n{number}", 1)
-        for name in ("one", "two"):
-            create(server, name, Worker=role(2, 1))
-        await until(lambda: len(running(server)) == 4)
-        await asyncio.sleep(5)
-        before = running(server)
-        for name in ("one", "two"):
-            lose_node(server, before[f"{name}-worker-0"])
-        await until(lambda: len(running(server)) == 3)
-        await asyncio.sleep(100)
-        (spare,) = {f"n{number}" for number in range(5)} - set(before.values())
-        assert running(server) in (
-            {"one-worker-0": spare} | {n: before[n] for n in ("one-worker-1", "two-worker-1")},
-            {"two-worker-0": spare} | {n: before[n] for n in ("one-worker-1", "two-worker-1")},
-        )
-
-    server = play(story, seed)
-    assert len(server.taken) == 1
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_gang_restarts_when_an_autoscaler_adds_the_node(seed):
-    """The lost member is shown for minutes, and is not bound beside the member that runs."""
-
-    async def story(server):
-        for name in ("n0", "n1"):
-            server.add_node(name, 1)
-        create(server, "mnist", Worker=role(2, 1))
-        await until(lambda: len(running(server)) == 2)
-        await asyncio.sleep(5)
-        before = running(server)
-        lose_node(server, before["mnist-worker-0"])
-        await asyncio.sleep(300)
-        assert not server.taken
-        server.add_node("n2", 1)
-        after = {"mnist-worker-0": "n2", "mnist-worker-1": before["mnist-worker-1"]}
-        await until(lambda: running(server) == after and server.taken)
-
-    server = play(story, seed)
-    assert [name for name, *_ in server.taken] == ["mnist-worker-1"]
 
 
 @pytest.mark.parametrize("seed", range(6))

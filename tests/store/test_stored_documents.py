@@ -232,18 +232,6 @@ def test_pod_with_1500_terms_is_reported_once(story):
     assert story.store.unreadable() == {}
 
 
-def test_pod_of_muster_with_1500_terms_waits_with_the_reason(story):
-    """A pod whose terms are not all read gets no node, and other gangs are placed."""
-    pod = shy_pod(1500, node="")
-    pod["spec"]["schedulerName"] = "muster"
-    story.put({**pod, "status": {"phase": "Pending"}})
-    decisions = story.cycle()
-    (verdict,) = (d.verdict for key, d in decisions.items() if "odd" in key)
-    assert verdict.reason == "UnsupportedConstraint"
-    assert "Too many: 1500: must have at most 64 items" in verdict.message
-    assert len(story.victim().placements) == 2
-
-
 NONE = "not a quantity"
 BARS = {
     "ResourceQuota": (

@@ -154,7 +154,7 @@ class Api:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
-        self._pool = connections(cluster)
+        self._pool = connections(cluster.kubeconfig.read_text())
         self._server = cluster.server
         self._kept: dict[tuple[str, str], History] = {}
 
@@ -421,13 +421,9 @@ class Api:
         return self.events(reason, name)
 
 
-def connections(cluster: Cluster) -> urllib3.PoolManager:
-    """Return connections as the administrator of a cluster, whoever made it: one set for all."""
-    return _connections(cluster.kubeconfig.read_text())
-
-
 @functools.cache
-def _connections(kubeconfig: str) -> urllib3.PoolManager:
+def connections(kubeconfig: str) -> urllib3.PoolManager:
+    """Return connections as the administrator of a cluster, whoever made it: one set for all."""
     config = yaml.safe_load(kubeconfig)
     server, user = (
         {key: base64.b64decode(part[f"{key}-data"]) for key in IN_FILES if f"{key}-data" in part}
