@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2320,
     "scheduler": 11097,
     "store": 3306,
-    "tests": 69757,
+    "tests": 69729,
     "tools": 3522,
 }
 

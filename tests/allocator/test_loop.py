@@ -39,14 +39,8 @@ class Story(Looping):
     """A loop on two nodes of two CPUs each."""
 
     def __init__(self):
-        """Remember what was shown."""
-        self.shown = []
+        """Begin with the nodes."""
         super().__init__(Silence(), {name: {"cpu": 2} for name in ("n1", "n2")})
-
-    def put(self, document):
-        """Show an object, and remember it."""
-        self.shown.append(super().put(document))
-        return self.shown[-1]
 
     def create(self, *, name="mnist", workers=4, queue=None, **more):
         """Show a job."""
@@ -489,28 +483,6 @@ async def test_a_pod_whose_arrival_cannot_be_recorded_stops_nobody(monkeypatch):
         assert s.verdict(BAD)[0] == "Unreadable"
         s.create(name="good", workers=1)
         await s.until(lambda: s.placements("TFJob/team/good"))
-
-
-async def test_room_is_kept_for_the_same_gang_after_a_restart():
-    """From the first cycle on: nobody is let in between, and its patience does not begin anew."""
-    small = "TFJob/team/small"
-    async with running(Story()) as s:
-        s.patience = 1.0
-        await s.run_low(workers=3)
-        s.create()
-        await s.until(lambda: s.state() == "Reserved")
-        s.create(name="small", workers=1)
-        await s.until(lambda: s.verdict(small))
-        after = Story()
-        after.patience = s.patience
-        for document in s.shown:
-            after.put(document)
-        async with running(after):
-            await after.until(lambda: after.verdict() and after.verdict(small))
-        assert after.loop.cycles == 1
-        assert (after.state(), after.verdict()) == (s.state(), s.verdict()) != (None, None)
-        assert after.state(small) == "Waiting"
-        assert not after.placements(small)
 
 
 @pytest.mark.parametrize(
