@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1541,
-    "kube": 3633,
+    "kube": 3546,
     "local": 3673,
     "muster": 1144,
-    "runtime": 2320,
+    "runtime": 2300,
     "scheduler": 11097,
-    "store": 3306,
-    "tests": 69729,
+    "store": 3302,
+    "tests": 69578,
     "tools": 3522,
 }
 

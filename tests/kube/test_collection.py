@@ -62,16 +62,6 @@ def test_what_is_in_a_namespace_that_is_not_followed(held):
     assert held.objects == {}
 
 
-def test_just_that_version_is_known(held):
-    """Of the same object; and none any more once the server is at an earlier state."""
-    held.take(document(A, 7))
-    held.apply(document(A, 8))
-    asked = [(A, 7), (A, 8), (A, 9), (A, 8, "u2"), (B, 8)]
-    assert [held.knows(document(*each)) for each in asked] == [False, True, False, False, False]
-    held.set_back("a", 5)
-    assert not held.knows(document(A, 8))
-
-
 def test_what_was_written_during_the_list(held):
     """It is newer than the list, and stays."""
     held.listed("a", set(), 5)

@@ -10,7 +10,7 @@ import getpass
 import json
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -27,16 +27,9 @@ from support.apiserver.stub import served
 
 def kube():
     """Return a connection to a server that nobody is."""
-
-    def new_session(_connections: int, *between: aiohttp.ClientMiddlewareType):
-        return aiohttp.ClientSession(middlewares=between)
-
-    return SimpleNamespace(new_session=new_session, host="http://127.0.0.1:1", namespace="x")
-
-
-def unknown(_document: object) -> bool:
-    """Know nothing."""
-    return False
+    return SimpleNamespace(
+        new_session=lambda _: aiohttp.ClientSession(), host="http://127.0.0.1:1", namespace="x"
+    )
 
 
 def nobody() -> str:
@@ -50,7 +43,7 @@ def test_kopf_lives_under_a_uid_without_a_name(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("POD_ID", raising=False)
     stop = threading.Event()
     stop.set()
-    handlers._Life(kube(), (), (), lambda *_: None, stop, unknown).run()
+    handlers._Life(kube(), (), (), lambda *_: None, stop).run()
 
 
 async def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +67,7 @@ async def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPat
             over.set()
 
     nothing = (lambda *_: None, lambda: None)
-    following = handlers.follow(kube(), (), (), *nothing, failing, asyncio.Event(), unknown)
+    following = handlers.follow(kube(), (), (), *nothing, failing, asyncio.Event())
     task = asyncio.create_task(following)
     await over.wait()
     task.cancel()
@@ -97,9 +90,7 @@ async def test_what_kopf_ends_of_is_no_matter_when_nobody_follows(
 
     monkeypatch.setattr(handlers._Life, "run", run)
     nothing = (lambda *_: None, lambda: None, lambda _: None)
-    following = asyncio.create_task(
-        handlers.follow(kube(), (), (), *nothing, asyncio.Event(), unknown)
-    )
+    following = asyncio.create_task(handlers.follow(kube(), (), (), *nothing, asyncio.Event()))
     await asyncio.to_thread(began.wait, 10)
     following.cancel()
     await asyncio.wait([following])
@@ -141,7 +132,7 @@ async def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
         if document == 90:
             anew.set()
 
-    following = handlers.follow(kube(), (), (), take, over.set, lambda _: None, anew, unknown)
+    following = handlers.follow(kube(), (), (), take, over.set, lambda _: None, anew)
     task = asyncio.create_task(following)
     while not lives:  # noqa: ASYNC110 -- it lives in another thread
         await asyncio.sleep(0.001)
@@ -176,8 +167,6 @@ class Server:
     asked: Counter[str] = field(default_factory=Counter)
     hears: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when Kopf has asked what is served."""
-    changes: Sequence[bytes] = ()
-    """What a watch shows of the job."""
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer a request."""
@@ -198,8 +187,6 @@ class Server:
             return web.json_response({"metadata": {"resourceVersion": "5"}, "items": [JOB]})
         response = web.StreamResponse()
         await response.prepare(request)
-        for line in self.changes:
-            await response.write(line)
         await asyncio.Event().wait()
         return response
 
@@ -214,20 +201,14 @@ def _group(path: str) -> dict[str, object]:
 async def followed(
     server: Server,
     monkeypatch: pytest.MonkeyPatch,
-    knows: Callable[[object], bool] = unknown,
-    took: Callable[[object], None] = lambda _: None,
 ) -> AsyncIterator[asyncio.Event]:
     """Follow the TFJobs of a server; give what a job sets."""
     monkeypatch.setattr(discovery, "PERIOD", 0.1)
     shown, door = asyncio.Event(), kube()
 
-    def take(_kind: str, document: object, _gone: bool) -> None:
-        took(document)
-        shown.set()
-
     rows = [frameworks.FRAMEWORKS["TFJob"]]
     following = handlers.follow(
-        door, rows, (), take, lambda: None, lambda _: None, asyncio.Event(), knows
+        door, rows, (), lambda *_: shown.set(), lambda: None, lambda _: None, asyncio.Event()
     )
     async with served(server.serve) as door.host:
         task = asyncio.create_task(following)
@@ -284,37 +265,10 @@ async def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert next(asked, None) is None
 
 
-async def test_kopf_does_not_show_a_change_that_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It goes on behind it all the same."""
-    versions, over = list[str](), asyncio.Event()
-
-    def change(version: str) -> bytes:
-        document = {**JOB, "metadata": {**JOB["metadata"], "resourceVersion": version}}
-        event = {"type": "MODIFIED", "object": document}
-        return json.dumps(event, separators=(",", ":")).encode() + b"\n"
-
-    def knows(document) -> bool:
-        return document["metadata"]["resourceVersion"] == "7"
-
-    def took(document) -> None:
-        versions.append(document["metadata"].get("resourceVersion", ""))
-        if versions[-1] == "8":
-            over.set()
-
-    server = Server(told=True, changes=[*map(change, "678")])
-    async with followed(server, monkeypatch, knows, took):
-        await over.wait()
-    assert [version for version in versions if version] == ["6", "8"]
-
-
 def test_jobs_share_their_words() -> None:
     """They are the most of a job, and nearly the same in all jobs."""
     taken = []
-    life = handlers._Life(
-        kube(), (), (), lambda _, event: taken.append(event), threading.Event(), unknown
-    )
+    life = handlers._Life(kube(), (), (), lambda _, event: taken.append(event), threading.Event())
     texts = [json.dumps({"spec": {"replicas": number}}) for number in range(2)]
     for text in [*texts, r'{"spec": {"half": "\ud800"}}']:
         asyncio.run(life._on_event("TFJob", {"type": "ADDED", "object": json.loads(text)}))

@@ -111,14 +111,12 @@ async def connect(
 
     needs_header = bool(configuration.api_key or configuration.username)
 
-    def new_session(
-        connections: int, *between: aiohttp.ClientMiddlewareType
-    ) -> aiohttp.ClientSession:
+    def new_session(connections: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=Connections(limit=connections, ssl=rest.ssl_context, keepalive_timeout=IDLE),
             timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
             headers={"User-Agent": "muster", "Accept": "application/json"},
-            middlewares=(*between, authorize) if needs_header else between,
+            middlewares=(authorize,) if needs_header else (),
             read_bufsize=2**20,
             proxy=configuration.proxy,
         )

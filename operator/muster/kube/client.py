@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import aiohttp
 import tenacity
@@ -81,15 +81,6 @@ BUDGETS = "more than one PodDisruptionBudget"
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
 UNANSWERED: Final = "0"
 """Stands for the status of an answer that did not come."""
-
-
-class NewSession(Protocol):
-    """Makes a session of at most so many connections; 0: of any number."""
-
-    def __call__(
-        self, connections: int, /, *between: aiohttp.ClientMiddlewareType
-    ) -> aiohttp.ClientSession:
-        """Return it; what is `between` it and the server sees requests and answers first."""
 
 
 class ApiError(Exception):
@@ -192,7 +183,7 @@ class Kube:
     def __init__(
         self,
         host: str,
-        new_session: NewSession,
+        new_session: Callable[[int], aiohttp.ClientSession],
         namespace: str,
         width: int,
         attempts: int = ATTEMPTS,
@@ -201,8 +192,7 @@ class Kube:
         """Begin. `bare` makes a session that shows nobody's credentials."""
         self.host = host.rstrip("/")
         self.new_session = new_session
-        """Makes a session of at most so many connections (0: of any number), for another loop; all
-        that follows goes between it and the server."""
+        """Makes a session of at most so many connections (0: of any number), for another loop."""
         self.session, self._watching = new_session(CONNECTIONS), new_session(0)
         self._bare = bare
         self._opening = asyncio.Semaphore(OPENING)

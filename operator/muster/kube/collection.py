@@ -79,11 +79,6 @@ class Collection(Generic[T]):
         of, version = self._versions.get((namespace, name), ("", _UNREAD))
         return str(version) if of == uid and version > 0 else ""
 
-    def knows(self, document: Json) -> bool:
-        """Say whether just that version of the object is known. Any thread may ask."""
-        key, uid, version = _identity(document)
-        return self._versions.get(key) == (uid, version)
-
     def apply(self, document: Json) -> None:
         """Take in the answer to a write, unless what is known is newer, be it the absence.
 

@@ -300,7 +300,6 @@ class Operator:
             self._relisted.set,
             self._cannot_follow,
             self._restored,
-            self.store.jobs.knows,
         )
 
     def _cannot_follow(self, why: str) -> None:

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kopf, the event source for the jobs: it lists and watches them, and all are only handed over.
 
-What its watches show of a job is taken off their lines (`kube.shortcut`); what it lists, and who
-has gone, comes by its handlers.
-
 It runs in a thread of its own, on a loop of its own: what ends it ends nothing else, and it begins
 anew.
 """
@@ -12,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,8 +25,6 @@ from muster.api.model import Json
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
 from muster.kube.discovery import ServedKinds
-from muster.kube.resources import Resource
-from muster.kube.shortcut import Shortcut
 
 log = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(0.2, 3.0)
@@ -61,14 +55,12 @@ async def follow(
     listed: Callable[[], None],
     failing: Callable[[str], None],
     anew: asyncio.Event,
-    knows: Callable[[Json], bool],
 ) -> None:
     """Follow the jobs until cancelled; the functions are called in this loop.
 
     `listed` is called for each job that comes in a list: those that are gone since the last one
     are in no list. An error that Kopf does not survive is logged, and Kopf begins anew; so it does
-    with `anew`. `failing` is told why none of these lives lasts, and "" when one does. Changes of
-    which `knows` says that they are known are not shown; it is asked in another thread.
+    with `anew`. `failing` is told why none of these lives lasts, and "" when one does.
     """
     kinds, failures = tuple(frameworks), 0
     loop = asyncio.get_running_loop()
@@ -90,7 +82,7 @@ async def follow(
         stop, began = threading.Event(), loop.time()
         # Until here: all that the life before has handed over has been looked at by now.
         anew.clear()
-        run = _Life(kube, kinds, namespaces, hand_over, stop, knows).run
+        run = _Life(kube, kinds, namespaces, hand_over, stop).run
         life = asyncio.create_task(asyncio.to_thread(run))
         life.add_done_callback(_heard)
         ending = asyncio.create_task(_pass_on(anew, stop))
@@ -131,7 +123,6 @@ class _Life:
     namespaces: Sequence[str]
     hand_over: Callable[[str, Json], None]
     stop: threading.Event
-    knows: Callable[[Json], bool]
 
     def run(self) -> None:
         """Run until `stop`. Raises what Kopf ends of."""
@@ -145,8 +136,7 @@ class _Life:
 
     async def _live(self) -> None:
         # Each watch has a connection of its own, and there may be hundreds.
-        paths = tuple(self._paths())
-        async with self.kube.new_session(0, Shortcut(paths, self._take)) as session:
+        async with self.kube.new_session(0) as session:
             served = ServedKinds(
                 session, self._versions(), {row.plural for row in self.frameworks}
             )
@@ -166,10 +156,6 @@ class _Life:
             await _cancel_all()
             for task in done:
                 task.result()
-
-    def _paths(self) -> Iterator[str]:
-        for row, namespace in itertools.product(self.frameworks, self.namespaces or [""]):
-            yield Resource(names.GROUP, row.version, row.plural).path(namespace)
 
     def _versions(self) -> Iterator[str]:
         for version in {row.version for row in self.frameworks}:
@@ -197,11 +183,6 @@ class _Life:
                 registry=made,
             )(functools.partial(self._on_event, framework.kind))
         return made
-
-    def _take(self, document: Json) -> None:
-        # Most changes are this process's own, which knows them by the answers.
-        if not self.knows(document):
-            self.hand_over(document["kind"], {"type": "MODIFIED", "object": document})
 
     async def _on_event(self, kind: str, event: Json, **given: Any) -> None:
         seen: Json = event["object"]

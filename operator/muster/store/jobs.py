@@ -357,10 +357,6 @@ class Jobs:
         else:
             self.collections[kind].take(document)
 
-    def knows(self, document: Json) -> bool:
-        """Say whether just that version of a job is known. Any thread may ask."""
-        return self.collections[document["kind"]].knows(document)
-
     def forget(self, key: str, uid: str) -> None:
         """Drop a job that is gone from the server."""
         kind, namespace, name = key.split("/", 2)
