@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2300,
-    "scheduler": 11097,
+    "scheduler": 10923,
     "store": 3302,
-    "tests": 69578,
+    "tests": 69531,
     "tools": 3522,
 }
 

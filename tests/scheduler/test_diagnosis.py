@@ -44,20 +44,6 @@ def test_sentence_without_nodes():
     assert Obstacles({}, {}).sentence(0) == "0/0 nodes are available"
 
 
-def test_equal_nodes_give_the_same_reasons_whether_each_is_looked_at_or_not(monkeypatch):
-    """Of many shapes nodes are looked at by kind, of few one by one; nobody can tell."""
-    nodes = [make_node(name="n0", cpu=2, unschedulable=True)]
-    nodes += [make_node(name=f"n{i}", cpu=4) for i in range(1, 4)]
-    gangs = [make_gang(key=f"team/{c}", roles=[make_role(replicas=3, cpu=c)]) for c in (4, 5)]
-    pods = [make_pod(name="other", node="n1", cpu=1)]
-    snapshot = make_snapshot(nodes=nodes, pods=pods, gangs=gangs)
-    one_by_one = cycle.schedule(snapshot, policy.DEFAULT)
-    monkeypatch.setattr(diagnosis, "FEW", 0)
-    assert cycle.schedule(snapshot, policy.DEFAULT) == one_by_one
-    reasons = {decision.gang: decision.verdict.reason for decision in one_by_one}
-    assert reasons == {"team/4": "NotEnoughResources", "team/5": "NoNodeLargeEnough"}
-
-
 @pytest.mark.parametrize(
     ("cpu", "gpu", "replicas", "told"),
     [

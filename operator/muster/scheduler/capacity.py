@@ -29,8 +29,6 @@ from muster.scheduler.model import (
 
 NOWHERE: Final = -np.inf
 """The rank of a node that cannot take a task."""
-POOL: Final = 512
-"""How many of the best are kept at hand."""
 
 
 Column = TypeVar("Column", IntArray, FloatArray)
@@ -39,44 +37,6 @@ Some = IntArray | BoolArray | slice
 ALL: Final = slice(None)
 FEW: Final = 256
 """Below so many nodes the calls cost more than the numbers."""
-
-
-class TopK:
-    """Positions of the best ranks, as `best` returns them, by an edge that is kept.
-
-    If enough ranks are not behind the edge, the best of these ranks are the best of all.
-    """
-
-    def __init__(self, rank: FloatArray) -> None:
-        self._rank = rank
-        """(N,): the caller's array, which the caller may change."""
-        self._edge: tuple[float, int] = (np.inf, -1)
-        """Rank and position of the last that is not behind it."""
-
-    def first(self, wanted: int) -> IntArray:
-        """Return up to `wanted` positions, best rank first, equal ranks by position."""
-        # One argmax, or a partition of few nodes, costs less.
-        count = max(POOL, 2 * wanted)
-        if wanted == 1 or 2 * count > len(self._rank):
-            return best(self._rank, wanted)
-        nodes = self._ahead()
-        few = len(nodes) < wanted and self._edge[0] > NOWHERE
-        if few or len(nodes) > 4 * count:
-            # A partition finds the count-th best in linear time; of those equal to it only the
-            # first by position belong to the best, as ties go by node name.
-            edge = float(np.partition(self._rank, -count)[-count])
-            (equal,) = (self._rank == edge).nonzero()
-            above = np.count_nonzero(self._rank > edge)
-            self._edge = edge, int(equal[count - 1 - above]) if edge > NOWHERE else -1
-            nodes = self._ahead()
-        found: IntArray = nodes[best(self._rank[nodes], wanted)]
-        return found
-
-    def _ahead(self) -> IntArray:
-        edge, position = self._edge
-        ahead: BoolArray = self._rank > edge
-        ahead[: position + 1] |= self._rank[: position + 1] == edge
-        return np.flatnonzero(ahead)
 
 
 def best(rank: FloatArray, wanted: int) -> IntArray:
@@ -323,7 +283,6 @@ class Fit:
         self.barred: Final = barred
         self.capacity: IntArray = np.zeros(len(barred), np.int64)
         self._ranks: FloatArray = np.full(len(barred), NOWHERE)
-        self._best = TopK(self._ranks)
         self._future, self._lasting = future, lasting
         self._room = room
         self._id = shape_id
@@ -418,7 +377,7 @@ class Fit:
         elif self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted, within, ahead=ahead)
         if within is None:
-            heads = self._best.first(wanted)
+            heads = best(rank, wanted)
         else:
             inside = np.flatnonzero(within)
             heads = inside[best(rank[inside], wanted)]

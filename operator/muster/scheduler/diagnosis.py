@@ -13,7 +13,7 @@ import numpy as np
 from muster.api.reasons import QueuePhase, Reason
 from muster.scheduler.affinity import TOO_MANY
 from muster.scheduler.ask import Ask, Obstacles
-from muster.scheduler.capacity import ALL, Some, slots
+from muster.scheduler.capacity import ALL, slots
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import (
     BASE_RESOURCES,
@@ -32,8 +32,6 @@ from muster.scheduler.state import GangState, PodSetState, QueueState
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 OVER: Final = "node(s) held more than they have"
-FEW: Final = 8
-"""So many shapes are looked at node by node, however many of the nodes are equal."""
 
 VALUES: Final = 8
 """The maximum number of values of a label in a message."""
@@ -337,12 +335,7 @@ def _empty(session: Session, tasks: PodSetState) -> Empty:
 
     def empty() -> Empty:
         suits = session.barred(shape)[0] == 0
-        rows: IntArray = session.snapshot.nodes.allocatable
-        kinds: Some = ALL
-        # To tell which nodes are equal costs as much as to look at all of them for a few shapes.
-        if len(session.snapshot.shapes) > FEW:
-            rows, kinds = session.node_kinds
-        capacity = slots(rows, tasks.shape.request)[kinds][suits]
+        capacity = slots(session.snapshot.nodes.allocatable, tasks.shape.request)[suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
         volumes = session.room.affinity.attached.empty(shape)

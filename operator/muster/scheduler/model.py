@@ -152,18 +152,6 @@ def times(counts: IntArray | int, amounts: IntArray) -> IntArray:
     return product
 
 
-def alike(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return (K, R) the (M, R) rows, each once, and (M,) which of these each is."""
-    rows = np.ascontiguousarray(rows)
-    if not rows.size:
-        return rows[:1], np.zeros(len(rows), np.int64)
-    # Each row as the bytes it is made of: to sort rows of numbers costs ten times as much.
-    whole = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
-    places = {row: i for i, row in enumerate(dict.fromkeys(whole))}
-    once = np.frombuffer(b"".join(places), rows.dtype).reshape(-1, rows.shape[1])
-    return once, np.array([*map(places.__getitem__, whole)], np.int64)
-
-
 class Link(StrEnum):
     """How pods in one domain go together."""
 

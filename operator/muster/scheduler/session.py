@@ -31,7 +31,6 @@ from muster.scheduler.model import (
     Shape,
     Snapshot,
     addresses,
-    alike,
 )
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Price, Victims
@@ -244,11 +243,6 @@ class Session:
         """(G,): gangs of `victims` that ran longer than their estimate and can restart."""
         now, gangs = self.snapshot.now, self.victims.gangs
         return np.array([one.movable and one.overran(now) for one in gangs], np.bool_)
-
-    @cached_property
-    def node_kinds(self) -> tuple[IntArray, IntArray]:
-        """What the nodes have, each different row once, and (N,) the row of each node."""
-        return alike(self.snapshot.nodes.allocatable)
 
     def victims_for(self, ask: Ask) -> Victims:
         """Return all tasks that have a node, in the units of the ask."""

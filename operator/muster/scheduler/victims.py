@@ -19,8 +19,6 @@ import numpy as np
 
 from muster.scheduler.model import FREED, BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
 
-KINDS: Final = 64
-"""Of more kinds of tasks no lists are kept."""
 Price = tuple[int, float, int, float]
 """What the loss of units is compared by; less is better."""
 PodSets = Callable[[Gang], Sequence[PodSet]]
@@ -143,7 +141,7 @@ class Victims:
     def _number_singly(self, free: BoolArray, counts: IntArray) -> None:
         """Make a unit of each task of the (G,) gangs that are free to choose, and of their end."""
         # What was worked out by the units of the other numbering came along with the copy.
-        for derived in ("node_lost", "turn", "hosts", "_rank", "_lines", "_by_host"):
+        for derived in ("node_lost", "turn"):
             self.__dict__.pop(derived, None)
         single = free[self._holder] | (self.surplus == counts)[self._holder]
         by_role = np.array([bool(gang.leasts) for gang in self.gangs], np.bool_)
@@ -171,7 +169,6 @@ class Victims:
         """(U,): its tasks."""
         self._by_unit: IntArray = np.argsort(unit, kind="stable")
         self._first_of: IntArray = np.cumsum(self.count) - self.count
-        self._wholes: IntArray = np.flatnonzero(whole)
         self.ends: IntArray = np.flatnonzero(whole & (self.count == 0))
         """Those units that are an end without tasks of its own."""
         self.lost: FloatArray = np.bincount(unit, self._work, units).astype(np.float64)
@@ -248,39 +245,6 @@ class Victims:
         return turn
 
     @cached_property
-    def _rank(self) -> IntArray:
-        """(U,): as `turn`, with guarded units behind all others."""
-        return self.turn + self.guarded * len(self.turn)
-
-    @cached_property
-    def _lines(self) -> Sequence[IntArray]:
-        """The single units of each kind, which ask for the same, by rank."""
-        single = np.flatnonzero(~self.whole)
-        single = single[np.argsort(self._rank[single], kind="stable")]
-        asked = self.pod_set[self._by_unit[self._first_of[single]]]
-        _, kinds = np.unique(self.request, axis=0, return_inverse=True)
-        kind = kinds.reshape(-1)[asked]
-        return [single[kind == each] for each in np.unique(kind).tolist()]
-
-    def on(self, chosen: BoolArray) -> IntArray:
-        """Return the units that are `at` the (H,) chosen hosts."""
-        units, begins = self._by_host
-        hosts = np.flatnonzero(chosen)
-        return units[runs(begins[hosts], begins[hosts + 1] - begins[hosts])]
-
-    @cached_property
-    def hosts(self) -> IntArray:
-        """(H,): the nodes that have units."""
-        return np.unique(self.at[self.at >= 0])
-
-    @cached_property
-    def _by_host(self) -> tuple[IntArray, IntArray]:
-        """(U,) the units by `at`, and (H + 1,) where in this order each host begins, and ends."""
-        units = np.argsort(self.at, kind="stable")
-        begins = np.searchsorted(self.at[units], self.hosts)
-        return units, np.append(begins, len(units))
-
-    @cached_property
     def _position(self) -> Mapping[int, int]:
         return {id(gang): i for i, gang in enumerate(self.gangs)}
 
@@ -314,29 +278,6 @@ class Victims:
         units = np.flatnonzero(chosen)
         found: IntArray = self._by_unit[runs(self._first_of[units], self.count[units])]
         return np.sort(found)
-
-    def foremost(self, among: BoolArray, count: int) -> IntArray:
-        """Return of the (U,) marked units the ends, and of each kind of single tasks the first.
-
-        At least so many, guarded ones last, then by turn, with those that come last of them all
-        that are equal to it; in any order.
-        """
-        if len(self._lines) > KINDS:
-            return np.flatnonzero(among)
-        ends = self._wholes[among[self._wholes]]
-        return np.concatenate([ends, *(self._head(line, among, count) for line in self._lines)])
-
-    def _head(self, line: IntArray, among: BoolArray, count: int) -> IntArray:
-        some = 2 * count
-        while True:
-            head = line[:some]
-            found = head[among[head]]
-            # One that comes later than the last that was asked for: all that equal it are there.
-            if len(found) > count and self._rank[found[-1]] > self._rank[found[count - 1]]:
-                return found
-            if some >= len(line):
-                return found
-            some *= 4
 
     def by_pod_set(
         self, tasks: IntArray, wanted: BoolArray

@@ -32,16 +32,12 @@ LOSS, RATE, SIZE, NEARNESS = range(4)
 class Ways:
     """The orders for gangs to which each unit is as useful."""
 
-    def __init__(self, victims: Victims, useful: FloatArray, *, even: bool = False) -> None:
-        """Look at units of which each would free (U,) `useful`, a part of the need.
-
-        `even`: those of one kind are as useful, or of no use.
-        """
+    def __init__(self, victims: Victims, useful: FloatArray) -> None:
+        """Look at units of which each would free (U,) `useful`, a part of the need."""
         self.victims: Final = victims
         self.useful: Final = useful
         self.freed: Final = with_gang(victims, useful)
         """(U,): the same; of the end of a gang all that the gang would free."""
-        self._even = even
         self._near = np.zeros(0)
         self._firsts: dict[int, IntArray] = {}
         self._open: BoolArray = np.zeros(len(useful), np.bool_)
@@ -92,7 +88,7 @@ class Ways:
             if len(known) >= min(count, self._count):
                 return known
         # Four times as many, so that the next and longer look finds its units here.
-        rows, victims = self._among(way, 4 * count), self.victims
+        rows, victims = np.flatnonzero(self._open), self.victims
         keys = (victims.guarded[rows], self._key(way, rows), victims.turn[rows])
         chosen = first(keys, 4 * count)
         found = rows[chosen]
@@ -134,50 +130,6 @@ class Ways:
         """(G,): what each gang would free as a whole."""
         sums = np.bincount(self.victims.gang, self.useful, len(self.victims.gangs))
         return sums.astype(np.float64)
-
-    def _among(self, way: int, count: int) -> IntArray:
-        """Return open units among which the first so many in this order are, in any order.
-
-        With those that come last of them all that are equal to it.
-        """
-        # Of few units an index costs more than it spares.
-        if 2 * count < self._count:
-            if way == LOSS or (way == RATE and self._even):
-                return self.victims.foremost(self._open, count)
-            if way == SIZE:
-                return self._of_largest(count)
-            if way == NEARNESS and (found := self._of_nearest(count)) is not None:
-                return found
-        return np.flatnonzero(self._open)
-
-    def _of_largest(self, count: int) -> IntArray:
-        """Return the units of the largest gangs, as `_among`."""
-        victims, begins = self.victims, self.victims.begins
-        guarded = victims.guarded[begins]
-        order = np.lexsort((-self._sums, guarded))
-        counts = np.cumsum(np.add.reduceat(self._open, begins, dtype=np.int64)[order])
-        last = order[np.searchsorted(counts, count)]
-        equal = (self._sums == self._sums[last]) & (guarded == guarded[last])
-        before = np.zeros(len(order), np.bool_)
-        before[order[: np.argmax(equal[order])]] = True
-        # Gangs that are equal can be very many: of these the first units by themselves are enough.
-        whole = np.flatnonzero(self._open & victims.spread(before))
-        return np.append(whole, victims.foremost(self._open & victims.spread(equal), count))
-
-    def _of_nearest(self, count: int) -> IntArray | None:
-        """Return the units on the nearest nodes, as `_among`; None: there are not so many.
-
-        Without guarded ones and ends, which come last.
-        """
-        victims = self.victims
-        near, some = self._near[victims.hosts], FEW
-        while some < len(near):
-            found = victims.on(near <= np.partition(near, some - 1)[some - 1])
-            found = found[self._open[found] & ~(victims.whole | victims.guarded)[found]]
-            if len(found) >= count:
-                return found
-            some *= 4
-        return None
 
 
 def first(keys: Sequence[np.ndarray], count: int) -> IntArray:

@@ -234,7 +234,7 @@ def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
             del kept[next(iter(kept))]
         # New columns of all units, and what each order begins with.
         session.budget.spend(len(victims.gang))
-        kept[key] = Ways(victims, usefulness(session, ask), even=True)
+        kept[key] = Ways(victims, usefulness(session, ask))
     return kept[key], prices
 
 

@@ -28,7 +28,6 @@ from muster.scheduler.model import (
     Holding,
     IntArray,
     PodSet,
-    alike,
 )
 from muster.scheduler.session import Leaving, Session
 from muster.scheduler.state import GangState
@@ -291,10 +290,10 @@ class _Search:
         gang.reserved, gang.eta = True, eta
         names = self._session.snapshot.nodes.names
         where = np.flatnonzero(kept.room.any(axis=1))
-        kinds, of = alike(kept.room[where])
-        amounts = [tuple(kind) for kind in kinds.tolist()]
-        own = map(amounts.__getitem__, of.tolist())
-        gang.room = dict(zip(map(names.__getitem__, where.tolist()), own, strict=True))
+        # Most nodes keep the same: the decision is stored with one value for all of these.
+        once: dict[tuple[int, ...], tuple[int, ...]] = {}
+        amounts = (once.setdefault(each, each) for each in map(tuple, kept.room[where].tolist()))
+        gang.room = dict(zip(map(names.__getitem__, where.tolist()), amounts, strict=True))
         gang.blocked_by = self._departures.blockers(tenants, kept.room)
         for other in self._session.gangs if self._departures.unreliable else ():
             if other.spec.namespace in self._departures.unreliable:
