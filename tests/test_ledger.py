@@ -23,14 +23,14 @@ LEDGER = {
     "controller": 4546,
     "dashboard": 624,
     "frameworks": 3082,
-    "gang": 1541,
+    "gang": 1543,
     "kube": 3546,
     "local": 3673,
     "muster": 1144,
     "runtime": 2300,
     "scheduler": 10923,
     "store": 3302,
-    "tests": 69531,
+    "tests": 69512,
     "tools": 3522,
 }
 

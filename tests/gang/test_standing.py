@@ -107,11 +107,15 @@ def test_minimum_for_apis_that_take_no_zero():
         (GangPhase.DEGRADED, True, True),
         (GangPhase.RELEASED, False, False),
         (None, False, False),
+        ("of another version", False, False),
+        ("of another version", True, True),
     ],
 )
 def test_what_the_status_tells_of_the_past(state, admitted, ran):
     """A gang that was given its nodes need not have run; one that was released is as new."""
-    job = make_job(status=JobStatus(gang=state and Verdict("muster", state)))
+    runs = (RUNNING,) if ran and state not in tuple(GangPhase) else ()
+    gang = state and Verdict("muster", state)
+    job = make_job(status=JobStatus(gang=gang, conditions=runs))
     assert (standing.was_admitted(job), standing.has_run(job)) == (admitted, ran)
 
 

@@ -121,10 +121,15 @@ def test_pods_may_be_lost_from_the_moment_that_their_node_is_unreachable(views, 
 
 
 def test_what_kubernetes_takes_away_is_lost_at_once():
-    """It would end it, if it could; one that has ended is not lost."""
+    """It would end it, if it could; one that has ended is not lost.
+
+    For how long pods of no job are to be waited for, only who made them knows.
+    """
     nodes = away(node("Unknown"))
     assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, NEVER)
     assert state(nodes, DOWN + 99, job=JOB, phase="Failed") == (False, False, NEVER)
+    assert state(nodes, DOWN + 999) == (False, False, NEVER)
+    assert state(nodes, DOWN, deleting=True) == (True, False, NEVER)
 
 
 EVICTED_AT = DOWN + EVICTION_SECONDS + 3 * EVICTION_SECONDS_PER_POD
@@ -140,15 +145,13 @@ def fenced_node(now):
 
 
 def test_replacement_waits_until_kubernetes_has_evicted_the_pods_of_the_node():
-    """Kubernetes deletes pods by name, so that it would delete replacements."""
-    nodes = fenced_node([DOWN])
+    """Kubernetes deletes pods by name, so that it would delete replacements.
+
+    A pod that it does not evict is replaced after the timeout: its controller may be off.
+    """
+    nodes, late = fenced_node([DOWN]), EVICTED_AT + EVICTION_TIMEOUT_SECONDS
     assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, EVICTED_AT)
     assert state(nodes, EVICTED_AT, job=JOB, deleting=True) == (True, True, NEVER)
-
-
-def test_pod_that_kubernetes_does_not_evict_is_replaced_after_the_timeout():
-    """The taint eviction controller may be switched off."""
-    nodes, late = fenced_node([DOWN]), EVICTED_AT + EVICTION_TIMEOUT_SECONDS
     assert state(nodes, EVICTED_AT, job=JOB) == (True, False, late)
     assert state(nodes, late, job=JOB) == (True, True, NEVER)
 
@@ -174,13 +177,6 @@ def test_pod_that_tolerates_out_of_service_is_replaced_at_once():
     tolerates = NodeTolerations(out_of_service=True)
     assert state(nodes, DOWN, job=JOB, tolerates=tolerates) == (True, True, NEVER)
     assert state(nodes, DOWN) == (True, True, NEVER)
-
-
-def test_pods_of_no_job():
-    """Only who made them knows for how long they are to be waited for."""
-    nodes = away(node("Unknown"))
-    assert state(nodes, DOWN + 999) == (False, False, NEVER)
-    assert state(nodes, DOWN, deleting=True) == (True, False, NEVER)
 
 
 def test_a_job_that_does_not_want_to_wait():

@@ -24,6 +24,7 @@ from muster.gang.model import GangFacts
 
 _ADMITTED: Final = frozenset({GangPhase.PLACED, GangPhase.RUNNING, GangPhase.DEGRADED})
 _RAN: Final = _ADMITTED - {GangPhase.PLACED}
+_KNOWN: Final = frozenset(GangPhase)
 
 
 def minimum(job: Job, facts: GangFacts) -> int:
@@ -208,10 +209,11 @@ def _stood(status: JobStatus, states: Container[str]) -> bool:
     """Say whether the gang came so far.
 
     The condition Running does not tell where there is a verdict: one pod may be enough for it.
-    Without one the job ran under an operator or a flag that knew no gangs, and its pods stay.
+    Without one the job ran under an operator or a flag that knew no gangs, and its pods stay. The
+    state may be one of another version of Muster.
     """
     gang = status.gang
-    if gang is None:
+    if gang is None or gang.state not in _KNOWN:
         return status.is_true("Running") or status.is_true("Restarting")
     return gang.state in states
 
