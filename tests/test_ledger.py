@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1543,
-    "kube": 3546,
+    "kube": 3580,
     "local": 3673,
     "muster": 1144,
-    "runtime": 2300,
+    "runtime": 2299,
     "scheduler": 10923,
     "store": 3302,
-    "tests": 69512,
+    "tests": 69535,
     "tools": 3522,
 }
 

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from muster.api.names import LEADS
-from muster.kube import client
+from muster.kube import clock
 from muster.kube.client import ApiError
 from muster.kube.leaderelection import LeaderElector, Timings, show
 from muster.settings import Settings
@@ -40,10 +40,10 @@ class Hurried(selectors.SelectSelector):
 
 def hurried(story, monkeypatch):
     """Return what a story returns, by a clock that waits for nobody."""
-    clock = Hurried()
-    loop = asyncio.SelectorEventLoop(clock)
-    monkeypatch.setattr(loop, "time", lambda: clock.now)
-    monkeypatch.setattr(client, "since_boot", lambda: clock.now)
+    hurried = Hurried()
+    loop = asyncio.SelectorEventLoop(hurried)
+    monkeypatch.setattr(loop, "time", lambda: hurried.now)
+    monkeypatch.setattr(clock, "since_boot", lambda: hurried.now)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(story)
 
@@ -132,8 +132,8 @@ async def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
     leader = elector(kube)
     await leader.acquire()
     version = kube.version
-    woken = client.since_boot() + 60.0
-    monkeypatch.setattr(client, "since_boot", lambda: woken)
+    woken = clock.since_boot() + 60.0
+    monkeypatch.setattr(clock, "since_boot", lambda: woken)
     await asyncio.wait_for(leader.hold(), 60)
     assert kube.version == version
 
@@ -195,12 +195,13 @@ async def test_the_lease_is_renewed_however_long_the_work_takes_to_begin():
     assert len(ends) == 1
 
 
-def led_from_another_thread(leader_of, work):
+def led_from_another_thread(work, **fields):
     """Lead on a loop whose lease is renewed on the loop of this thread; return the API."""
     kube = Leases()
 
     async def story():
-        leader = leader_of(kube, asyncio.get_running_loop())
+        loop, timings = asyncio.get_running_loop(), Timings(1.0, 0.8, 0.1)
+        leader = LeaderElector(kube, "system", "muster", "one", timings, loop=loop, **fields)
 
         async def lead():
             with contextlib.suppress(TimeoutError):
@@ -215,19 +216,16 @@ def led_from_another_thread(leader_of, work):
 
 def test_lease_is_renewed_while_the_loop_of_the_work_is_blocked():
     """A loop that is blocked for longer than the lease lasts costs it neither lease nor fence."""
-    timings, seen = Timings(1.0, 0.8, 0.1), []
+    seen = []
 
     async def work(kube):
         before = kube.version
         time.sleep(2.0)  # noqa: ASYNC251 -- blocks the loop
-        seen.append((kube.version - before, kube.lease_until - client.since_boot()))
+        seen.append((kube.version - before, kube.lease_until - clock.since_boot()))
         raise TimeoutError
 
-    def leader_of(kube, loop):
-        return LeaderElector(kube, "system", "muster", "one", timings, loop=loop)
-
     with pytest.raises(ExceptionGroup):
-        led_from_another_thread(leader_of, work)
+        led_from_another_thread(work)
     ((renewals, left),) = seen
     assert renewals >= 5
     assert left > 0
@@ -241,15 +239,9 @@ def test_lease_is_not_renewed_while_the_work_hangs():
         try:
             await asyncio.Event().wait()
         finally:
-            ends.append(kube.lease_until <= client.since_boot())
+            ends.append(kube.lease_until <= clock.since_boot())
 
-    def leader_of(kube, loop):
-        timings = Timings(1.0, 0.8, 0.1)
-        return LeaderElector(
-            kube, "system", "muster", "one", timings, loop=loop, responsive=lambda: False
-        )
-
-    kube = led_from_another_thread(leader_of, work)
+    kube = led_from_another_thread(work, responsive=lambda: False)
     assert ends == [True]
     assert kube.lease["spec"]["holderIdentity"] == ""
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from muster.kube import client
+from muster.kube import clock
 from muster.kube.client import ApiError, Exactly, FencedError, Kube, UnwantedError
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from support.apiserver.stub import served
@@ -197,7 +197,7 @@ async def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all
         kube.session._connector._limit = 1
         slow = asyncio.create_task(kube.get(PATH))
         await asyncio.sleep(0.05)
-        kube.lease_until = client.since_boot() + 0.2
+        kube.lease_until = clock.since_boot() + 0.2
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
         await slow
@@ -207,10 +207,10 @@ async def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all
 async def test_a_machine_that_slept_past_its_lease_writes_nothing_when_it_wakes(monkeypatch):
     """The clock of timers stood still meanwhile; that of the lease did not."""
     async with played(stored()) as (kube, asked):
-        woken = client.since_boot() + 60.0
-        kube.lease_until = client.since_boot() + 10.0
+        woken = clock.since_boot() + 60.0
+        kube.lease_until = clock.since_boot() + 10.0
         await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
-        monkeypatch.setattr(client, "since_boot", lambda: woken)
+        monkeypatch.setattr(clock, "since_boot", lambda: woken)
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
     assert [method for method, _ in asked] == ["POST"]

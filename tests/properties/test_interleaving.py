@@ -12,7 +12,7 @@ from muster.frameworks import FRAMEWORKS
 from support.apiserver.memory import of_kind
 from support.builders.mpijobs import mpijob
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import Process
+from support.rehearsal.virtual_cluster import Process, waited
 
 NODES = {"n1": 2, "n2": 2, "n3": 2}
 FATES = {
@@ -79,7 +79,7 @@ class Users:
         at = self.apply(document(kind, fate, name), FATES[fate][2])
         if fate in ("doomed", "paused"):
             # Most interesting while some pods are there, and others on their way.
-            await until(lambda: self.server.has_begun(name), 2)
+            await waited(lambda: self.server.has_begun(name), 2)
             await asyncio.sleep(self.dice.choice((0.0, 0.05, 0.1, 1.0)))
         if fate == "doomed":
             self.server.drop(at)
@@ -103,24 +103,11 @@ class Users:
         return found
 
 
-async def until(question, seconds):
-    """Return when the answer is yes, or after that time, which passes at once."""
-    end = asyncio.get_running_loop().time() + seconds
-    while not question() and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
-
-
 async def ended(users, process):
     """Return the jobs that have not ended after some minutes."""
-    await until(lambda: process.done() or not users.open(), 200)
+    await waited(lambda: process.done() or not users.open(), 200)
     assert not process.done(), process.result()
     return users.open()
-
-
-async def killed(process):
-    """End an operator's life, whatever it was about to do."""
-    process.cancel()
-    await asyncio.gather(process, return_exceptions=True)
 
 
 async def story(server, dice):
@@ -136,7 +123,7 @@ async def story(server, dice):
             acts.create_task(users.act(dice.choice(kinds), fate, f"{fate}-{index}"))
         for _ in range(dice.choice((0, 0, 0, 1, 2))):
             await asyncio.sleep(dice.uniform(0.2, 2))
-            await killed(process)
+            await virtual_cluster.end(process)
             await asyncio.sleep(DOWN)
             process = asyncio.create_task(Process(server).run())
     await asyncio.sleep(2)
@@ -148,7 +135,7 @@ async def story(server, dice):
     # A place that is still kept for somebody would be missing here.
     users.apply(document("TFJob", "done", "fills", cpu="2", workers=len(NODES)), "Succeeded")
     left += await ended(users, process)
-    await killed(process)
+    await virtual_cluster.end(process)
     risen = [name for name in server.risen if not name.startswith("paused-")]
     return [*server.wrong, *risen, *left]
 

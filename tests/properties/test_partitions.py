@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from support.apiserver.memory import of_kind
 from support.builders.mpijobs import mpijob
 from support.builders.objects import make_template
 from support.rehearsal import virtual_cluster
-from support.rehearsal.virtual_cluster import TOLERATED, Process
+from support.rehearsal.virtual_cluster import TOLERATED, Process, end, waited
 
 NODES = {f"n{number}": 2 for number in range(30)}
 GANGS, SIZE = 9, 4
@@ -104,14 +103,6 @@ class Partition:
             self.server.drop(key)
 
 
-async def until(question, seconds):
-    """Return when the answer is yes, or after that time, which passes at once."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not question():  # noqa: ASYNC110 -- time passes at once
-                await asyncio.sleep(1)
-
-
 def story(share, seconds, fence, expired, zones=1):
     """Return a story in which nodes are cut off, which returns what must not have been."""
 
@@ -128,7 +119,7 @@ def story(share, seconds, fence, expired, zones=1):
             job = document(kind, replicas, names[-1], NOTES[what])
             server.create(f"{job['kind'].lower()}s", "team", job)
         partition = Partition(server, share)
-        await until(lambda: all(partition.runs(name) == SIZE for name in names), 120)
+        await waited(lambda: all(partition.runs(name) == SIZE for name in names), 120)
         assert all(partition.runs(name) == SIZE for name in names)
         assert not server.taken
         server.silence(partition.nodes)
@@ -139,17 +130,15 @@ def story(share, seconds, fence, expired, zones=1):
         at = dice.uniform(0, seconds)
         await asyncio.sleep(at)
         if dice.random() < 0.5:
-            process.cancel()
-            await asyncio.gather(process, return_exceptions=True)
+            await end(process)
             process = asyncio.create_task(Process(server, expired=expired).run())
         await asyncio.sleep(seconds - at)
         server.answer()
         others[0].cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await until(lambda: all(partition.runs(name) == SIZE for name in names), SETTLED)
+        await waited(lambda: all(partition.runs(name) == SIZE for name in names), SETTLED)
         assert not process.done(), process.result()
-        process.cancel()
-        await asyncio.gather(process, return_exceptions=True)
+        await end(process)
         wrong = [
             taken for taken in server.taken if not may_be_taken(partition, share, expired, *taken)
         ]

@@ -30,6 +30,7 @@ from muster.controller.model import (
 )
 from muster.controller.reconcile import FIRST_VERDICT
 from muster.frameworks import FRAMEWORKS
+from muster.kube import clock
 from muster.kube.client import ApiError, Exactly, UnwantedError
 from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
@@ -528,10 +529,10 @@ def test_pods_are_bound_for_an_hour_where_a_policy_forbids_their_node(story, mon
     story.go()
     assert story.placement == "bind"
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 3599)
+    monkeypatch.setattr(clock, "now", lambda: now + 3599)
     story.go()
     assert story.placement == "bind"
-    monkeypatch.setattr(time, "time", lambda: now + 3601)
+    monkeypatch.setattr(clock, "now", lambda: now + 3601)
     story.go()
     assert story.placement == "create"
 

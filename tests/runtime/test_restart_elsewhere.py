@@ -32,13 +32,9 @@ def create(server, name, *, annotations=RESTART, **roles):
 def lose_node(server, name):
     """Delete a node and its pods, as a cloud controller and the pod garbage collection do."""
     server.drop(("nodes", "", name))
-    on = [
-        k
-        for k, o in server.objects.items()
-        if k[0] == "pods" and o["spec"].get("nodeName") == name
-    ]
-    for key in on:
-        server.drop(key)
+    for key, found in list(server.objects.items()):
+        if key[0] == "pods" and found["spec"].get("nodeName") == name:
+            server.drop(key)
 
 
 def running(server):
@@ -211,3 +207,25 @@ def test_next_leader_completes_evictions(seed):
         return server.wrong
 
     assert not virtual_cluster.play(story, seed, {})
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_hold_lasts_while_the_clock_is_set(step):
+    """Set forward, the clock would delete running pods at once; set back, nothing for an hour."""
+
+    async def story(server, _dice):
+        process = start(server, hold=60.0, expired="restart")
+        for number in range(2):
+            server.add_node(f"n{number}", 1)
+        create(server, "mnist", annotations={}, Worker=role(2, 1))
+        await until(lambda: len(running(server)) == 2)
+        lose_node(server, "n0")
+        await asyncio.sleep(10)
+        asyncio.get_running_loop().ahead += step
+        create(server, "other", Worker=role(2, 1))
+        await asyncio.sleep(25)
+        assert not server.taken
+        await until(lambda: server.taken)
+        await end(process)
+
+    virtual_cluster.play(story, 1, {})

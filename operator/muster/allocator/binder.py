@@ -23,6 +23,7 @@ from muster.cluster.dryrun import NO_DRY_RUN
 from muster.cluster.pods import LONGEST_GRACE
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, Consumer
 from muster.controller.events import MOST_APART
+from muster.kube import clock
 from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, pod_reference, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
@@ -224,7 +225,7 @@ class Binder:
             "status": "False",
             "reason": names.UNSCHEDULABLE,
             "message": message,
-            "lastTransitionTime": edge.format_time(time.time()),
+            "lastTransitionTime": edge.format_time(clock.now()),
         }
         status: Json = {"conditions": [condition]}
         if node is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
@@ -24,6 +23,7 @@ from muster.cluster.dryrun import SERVICE, Answer, Key
 from muster.controller import templates
 from muster.controller.model import Context, Refusal
 from muster.gang import standing
+from muster.kube import clock
 from muster.kube.client import NOT_WRITTEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import PODS, SERVICES
@@ -74,7 +74,7 @@ class PodTrials:
 
         What comes later triggers a cycle.
         """
-        now = time.time()
+        now = clock.now()
         fresh = set()
         for ask in asks:
             known = self._store.dry_runs.get(ask.key, now, since=ask.since)
@@ -95,7 +95,7 @@ class PodTrials:
 
     async def _try(self, ask: Ask) -> None:
         # Before the request: what changes while it is under way makes its answer void.
-        now, under = time.time(), self._store.dry_runs.changes(ask.job.namespace)
+        now, under = clock.now(), self._store.dry_runs.changes(ask.job.namespace)
         try:
             answer = replace(await self._answer(ask, now), under=under, at=now)
         finally:
@@ -122,11 +122,11 @@ class PodTrials:
                 )
             answer = dryrun.shown(sent, stored, now)
             if refused is not None:
-                found = self._refusal(ask.key, refused, time.time())
+                found = self._refusal(ask.key, refused, clock.now())
                 return replace(found, stored=answer.stored, kind=SERVICE)
         except ApiError as error:
             if is_rejected(ask.job, error):
-                return self._refusal(ask.key, error, time.time())
+                return self._refusal(ask.key, error, clock.now())
             # Admission accepts the pod if only its name is in use.
             if error.reason != "AlreadyExists":
                 log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)

@@ -42,6 +42,7 @@ from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.cluster.state import Flight
 from muster.controller.model import Context
+from muster.kube import clock
 from muster.kube.client import Kube, is_unsure
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
@@ -274,13 +275,13 @@ class Loop:
         changes while the cycle decides.
         """
         found, started = list[GangInput](), time.monotonic()
-        for gang in self.gangs.evaluate(settings, time.time()):
+        for gang in self.gangs.evaluate(settings, clock.now()):
             if gang is not None:
                 found.append(gang)
             if time.monotonic() - started >= SLICE:
                 await asyncio.sleep(0)
                 started = time.monotonic()
-        return found, time.time()
+        return found, clock.now()
 
     async def _prepare(self, inputs: Sequence[GangInput]) -> bool:
         """Take in what is new, gang by gang; say whether others had their turn in between.
@@ -436,14 +437,14 @@ class Loop:
             self._alarm.cancel()
         self._alarm = None
         if self._next < math.inf:
-            pause = max(SHORTEST_PAUSE, self._next - time.time())
+            pause = max(SHORTEST_PAUSE, self._next - clock.now())
             self._alarm = asyncio.get_running_loop().call_later(pause, self.trigger)
 
     # What happens to pods.
 
     def arrived(self, pod: PodView) -> None:
         """Take in that a pod has a node."""
-        if self.gangs.arrived(pod, time.time()):
+        if self.gangs.arrived(pod, clock.now()):
             self.trigger()
 
     def creating(self, job: Job, name: str, node: str) -> AbstractContextManager[bool]:
@@ -487,7 +488,7 @@ class Loop:
             self.trigger()
 
     def _not_bound(self, pod: PodView) -> None:
-        self.gangs.not_bound(pod, time.time())
+        self.gangs.not_bound(pod, clock.now())
         self.trigger()
 
     def _leaves(self, pod: PodView) -> bool:
@@ -495,7 +496,7 @@ class Loop:
 
     def _refused(self, pods: Sequence[PodView]) -> None:
         for pod in pods:
-            self.gangs.not_evicted(pod, time.time())
+            self.gangs.not_evicted(pod, clock.now())
         self.trigger()
 
     def _record_of_job(self, key: str, pods: Sequence[PodView]) -> None:

@@ -436,9 +436,7 @@ class JobMembers(_Kind):
         # A gang does not restart while a member may run on an unreachable node.
         if lost is None or lost.restart_at is None or job.key in self._stranded:
             return -math.inf
-        lost_at = lost.restart_at - losses.LOSSES_SECONDS
-        # The clock may have been set back.
-        return max(now - TRIED_SECONDS, lost_at if lost_at <= now else -math.inf)
+        return max(now - TRIED_SECONDS, lost.restart_at - losses.LOSSES_SECONDS)
 
     def _lacking(self, job: Job) -> Mapping[str, int]:
         """Return role -> index of its first pod that is not there, of those that lack any."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from muster.cluster import podgroups, queuetree
 from muster.cluster.queues import QueueInput, shape_document
 from muster.cluster.queuetree import Settled
 from muster.gang import podgroup
+from muster.kube import clock
 from muster.kube.client import NOT_WRITTEN, Exactly, Kube
 from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
@@ -227,4 +227,4 @@ class GroupStatus:
         phase, counts = podgroups.phase(members, kept, leasts), podgroups.counts(members)
         if group.api_version == names.VOLCANO_API and phase == names.GroupPhase.PENDING:
             phase = names.GroupPhase.INQUEUE
-        return verdict, podgroup.status(group, verdict, phase, counts, time.time())
+        return verdict, podgroup.status(group, verdict, phase, counts, clock.now())

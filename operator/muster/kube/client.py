@@ -30,6 +30,7 @@ from pydantic_core import from_json, to_json
 
 from muster.api.backoff import HOOK, Backoff
 from muster.api.model import Json
+from muster.kube import clock
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from muster.kube.resources import namespace_of
 
@@ -498,7 +499,7 @@ class Kube:
 
         Raises FencedError.
         """
-        left = self.lease_until - since_boot()
+        left = self.lease_until - clock.since_boot()
         if left == math.inf:
             return usual
         if left <= 0:
@@ -544,15 +545,6 @@ async def persist(write: Callable[[], Awaitable[None]], failed: str) -> None:
             await asyncio.sleep(pause)
         else:
             return
-
-
-def since_boot() -> float:
-    """Return seconds of a clock that goes on while the machine sleeps, which a lease does, too.
-
-    CLOCK_MONOTONIC stands still meanwhile, on Linux.
-    """
-    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 def _document(content: bytes) -> Json:

@@ -21,7 +21,7 @@ from muster.api import names
 from muster.api.backoff import Backoff
 from muster.api.edge import mapping
 from muster.api.model import Json
-from muster.kube import client
+from muster.kube import client, clock
 from muster.kube.client import BROKEN, ApiError, Exactly, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.loops import run_on
@@ -110,9 +110,9 @@ class LeaderElector:
 
     async def hold(self) -> None:
         """Renew until the lease is lost; returns then, and nothing may be written any more."""
-        while (left := self._fenced.lease_until - client.since_boot()) > 0:
+        while (left := self._fenced.lease_until - clock.since_boot()) > 0:
             await asyncio.sleep(min(self._timings.retry, left))
-            left = self._fenced.lease_until - client.since_boot()
+            left = self._fenced.lease_until - clock.since_boot()
             # A process, or its machine, that was stopped for long must not renew as if nothing
             # had happened.
             if left <= 0:
@@ -183,11 +183,11 @@ class LeaderElector:
 
     def _pause(self) -> float:
         """Return the seconds to the next look, fewer if the lease runs out before."""
-        left, usual = self._runs_out - client.since_boot() + 0.01, min(LOOK, self._timings.retry)
+        left, usual = self._runs_out - clock.since_boot() + 0.01, min(LOOK, self._timings.retry)
         return left if 0 < left < usual else usual
 
     async def _attempt(self) -> bool:
-        started = client.since_boot()
+        started = clock.since_boot()
         try:
             async with self._patience():
                 if not await self._try():
@@ -234,11 +234,11 @@ class LeaderElector:
         version = lease["metadata"]["resourceVersion"]
         # By our own clock since the last change that was seen: renewTime is of somebody else's.
         if version != self._seen[0]:
-            self._seen = (version, client.since_boot())
+            self._seen = (version, clock.since_boot())
         spec = mapping(lease.get("spec"))
         duration = float(spec.get("leaseDurationSeconds") or self._timings.duration)
         self._runs_out = self._seen[1] + duration
-        return client.since_boot() >= self._runs_out
+        return clock.since_boot() >= self._runs_out
 
     def _document(self, changes: int) -> Json:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -10,7 +10,6 @@ import itertools
 import logging
 import math
 import re
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -43,7 +42,7 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, standing
-from muster.kube import client
+from muster.kube import client, clock
 from muster.kube.certificates import ssh_keys
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
 from muster.kube.events import EventRecorder, reference
@@ -229,9 +228,9 @@ class Reconciler:
         await self._strangers.look(job)
         await self.takeover.look(job)
         context = replace(self._context(job.namespace), dropped=self._dropped)
-        if self._store.dry_runs.forbids_node(job.namespace, time.time()):
+        if self._store.dry_runs.forbids_node(job.namespace, clock.now()):
             context = replace(context, placement="bind")
-        observed = observe.observe(self._store, self._strangers, job, framework, time.time())
+        observed = observe.observe(self._store, self._strangers, job, framework, clock.now())
         if self._allocator is not None:
             observed = replace(
                 observed,
@@ -268,7 +267,7 @@ class Reconciler:
         job would start seconds after its neighbours. And where nothing is made before the pods,
         such a pass has nothing to do.
         """
-        left = reconcile.first_verdict_within(job, time.time())
+        left = reconcile.first_verdict_within(job, clock.now())
         if self._allocator is None or left <= 0 or not gangs.wants_pods(job):
             return None
         if self._allocator.placements(job) or self._allocator.verdict(job) is not None:
@@ -276,7 +275,7 @@ class Reconciler:
         if self._store.children.pods(job, job.pod_names(job.replicas)):
             return None
         # The rejection of a dry run is reported at once.
-        if self._store.jobs.refusal(job, time.time()) is not None:
+        if self._store.jobs.refusal(job, clock.now()) is not None:
             return None
         if not (framework.pods.companions or framework.life.latch or job.status.conditions):
             return left
@@ -295,7 +294,7 @@ class Reconciler:
         for (sort, _), run in itertools.groupby(_taken(turn.left), key=_sort):
             batch = list(run)
             if sort is RequeueAfter:
-                again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - time.time()
+                again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - clock.now()
             elif sort is SetStatus:
                 # All before it is told by now.
                 turn.done.clear()
@@ -535,7 +534,7 @@ class Reconciler:
     async def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         if await self._forbids_node(document, error):
             log.warning("%s: pods are bound after creation: %s", job.key, error.message)
-            self._store.dry_runs.forbid_node(job.namespace, time.time())
+            self._store.dry_runs.forbid_node(job.namespace, clock.now())
             return
         kind, name = named = _named(document)
         if kind == "Pod" and is_rejected(error.code, error.message) and not error.unpermitted:
@@ -548,7 +547,7 @@ class Reconciler:
         if error.unpermitted and kind == "Secret":
             message = f"{message}; {_SECRETS}"
         log.warning("%s: %s %s refused: %s", job.key, kind, name, message)
-        refusal = Refusal(kind, name, error.reason, message, time.time() + pause)
+        refusal = Refusal(kind, name, error.reason, message, clock.now() + pause)
         self._store.jobs.refuse(job, refusal)
 
     async def _delete(self, turn: _Turn, action: Delete) -> bool:

@@ -10,7 +10,6 @@ for that: whoever asks the server confirms it.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,6 +17,7 @@ from typing import Final
 from muster.api import names, tolerations
 from muster.api.model import Job, PodView
 from muster.cluster.nodes import NodeView
+from muster.kube.clock import now
 from muster.store.outages import CLUSTER, SHARE, Outage, Outages, Zone, zone_of
 
 LOST_AFTER: Final = 60.0
@@ -61,7 +61,7 @@ class AwayNodes:
         self,
         lost_after: float = LOST_AFTER,
         lost_share: float = SHARE,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = now,
     ) -> None:
         self._lost_after = lost_after
         self._clock = clock

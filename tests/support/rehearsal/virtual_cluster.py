@@ -27,7 +27,7 @@ from muster.api.quantity import parse
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
-from muster.kube import client
+from muster.kube import clock
 from muster.kube.client import BROKEN, WATCH_SECONDS, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.informer import Informer
@@ -82,6 +82,8 @@ class Clockwork(asyncio.SelectorEventLoop):
         self._patient = _Selector()
         super().__init__(self._patient)
         self._dice = dice
+        self.ahead = 0.0
+        """Seconds by which the clock of the operator's machine is ahead of the server's."""
 
     def time(self):
         """Return the seconds since the beginning."""
@@ -97,6 +99,10 @@ class Clockwork(asyncio.SelectorEventLoop):
             return future
         self.call_later(self._dice.choice((0.0, 0.02, 0.3)), _tell, future, result)
         return future
+
+
+def _time():
+    return START + asyncio.get_running_loop().time()
 
 
 def _tell(future, result):
@@ -142,7 +148,7 @@ class Server:
     @property
     def now(self):
         """The time as it is written."""
-        return edge.format_time(time.time())
+        return edge.format_time(_time())
 
     # What is kept.
 
@@ -258,7 +264,7 @@ class Server:
         """Cut the kubelets of these nodes off."""
         for node in nodes:
             self.silent[node] = asyncio.Event()
-            self.silent[node].since = time.time()
+            self.silent[node].since = _time()
             self._report(node, "Unknown")
 
     def answer(self):
@@ -275,7 +281,7 @@ class Server:
 
     def cut_off(self):
         """Return the nodes of the running pods by name, if they have been silent for long."""
-        long = [n for n, event in self.silent.items() if time.time() > event.since + LONG]
+        long = [n for n, event in self.silent.items() if _time() > event.since + LONG]
         found = ((key[2], o) for key, o in self.objects.items() if key[0] == "pods")
         return {
             name: o["spec"]["nodeName"]
@@ -630,8 +636,6 @@ class Process:
 
         callbacks = Callbacks(self.queue.add, trigger, ended=self._on_pod_ended)
         self.store = Store(gang.EMBEDDED, rows, callbacks=callbacks)
-        # Its default was bound before the clock was replaced.
-        self.store.away._clock = time.time
         self.informers = Informers(kube, self.store)
         self.jobs = [
             Informer(kube, Resource(names.GROUP, row.version, row.plural),
@@ -695,11 +699,17 @@ async def end(*tasks):
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(question):
+async def until(question, seconds=300):
     """Return when the answer is yes; the time passes at once."""
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(seconds):
         while not question():  # noqa: ASYNC110 -- time passes at once
             await asyncio.sleep(0.02)
+
+
+async def waited(question, seconds):
+    """Return when the answer is yes, or after that time, which passes at once."""
+    with contextlib.suppress(TimeoutError):
+        await until(question, seconds)
 
 
 def play(story, seed, cpus):
@@ -716,12 +726,13 @@ def play(story, seed, cpus):
                 task.cancel()
 
     def now():
-        return START + loop.time()
+        return START + loop.time() + loop.ahead
 
     with (
         mock.patch.object(time, "time", now),
         mock.patch.object(time, "monotonic", loop.time),
-        mock.patch.object(client, "since_boot", loop.time),
+        mock.patch.object(clock, "since_boot", loop.time),
+        mock.patch.object(clock.now, "_read", (0.0, START)),
         mock.patch("muster.allocator.loop.GangTracker", Watched),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):

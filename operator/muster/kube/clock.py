@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time of this process. It follows the clock of the machine and never jumps with it.
+
+A step of that clock, as by NTP, would end all holds and back-offs at once, or delay them by as
+much. After a step, this time approaches the clock at half the speed at which time passes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+SLEW: Final = 0.5
+"""Seconds by which each second may be longer or shorter after a step."""
+
+
+def since_boot() -> float:
+    """Return seconds of a clock that goes on while the machine sleeps, which a lease does, too.
+
+    CLOCK_MONOTONIC stands still meanwhile, on Linux.
+    """
+    boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class Clock:
+    """Returns seconds since the epoch, that never decrease."""
+
+    def __init__(self) -> None:
+        # As they were read last.
+        self._read = since_boot(), time.time()
+
+    def __call__(self) -> float:
+        """Return the time."""
+        (at, now), boot = self._read, since_boot()
+        passed = max(boot - at, 0.0)
+        ahead = time.time() - now - passed
+        self._read = boot, now + passed + min(max(ahead, -SLEW * passed), SLEW * passed)
+        return self._read[1]
+
+
+now = Clock()

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time of the process follows the clock of the machine and never jumps."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from muster.kube import clock
+
+
+@pytest.mark.parametrize(("step", "after"), [(600.0, 15.0), (-600.0, 5.0), (3.0, 13.0)])
+def test_step_of_the_clock_is_made_up_for_by_and_by(monkeypatch, step, after):
+    """Each second is at most half a second longer or shorter, until both times are equal."""
+    real = {"boot": 5.0, "wall": 1000.0}
+    monkeypatch.setattr(clock, "since_boot", lambda: real["boot"])
+    monkeypatch.setattr(time, "time", lambda: real["wall"])
+    now = clock.Clock()
+    real = {"boot": 15.0, "wall": 1010.0}
+    assert now() == 1010.0
+    real = {"boot": 25.0, "wall": 1020.0 + step}
+    assert now() == 1010.0 + after
+    real = {"boot": 2025.0, "wall": 3020.0 + step}
+    assert now() == 3020.0 + step
