@@ -138,6 +138,16 @@ async def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
     assert kube.version == version
 
 
+async def test_leader_that_finds_another_holder_stops_at_once():
+    """The clocks of a virtual machine that is paused stand still, but others take over."""
+    kube = Leases()
+    leader = elector(kube, timings=Timings(60.0, 40.0, 0.01))
+    await leader.acquire()
+    kube.lease["spec"]["holderIdentity"], kube.lease["metadata"]["resourceVersion"] = "two", "9"
+    await asyncio.wait_for(leader.hold(), 5.0)
+    assert kube.lease_until == 0.0
+
+
 async def test_an_answer_of_somebody_else_ends_no_leader():
     """A proxy's own JSON is no Lease; the next look finds it again."""
     kube = Leases()

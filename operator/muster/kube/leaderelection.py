@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -191,6 +192,10 @@ class LeaderElector:
         try:
             async with self._patience():
                 if not await self._try():
+                    # The clocks of a machine that was paused may have stood still: another process
+                    # leads by now.
+                    if self._fenced.lease_until < math.inf:
+                        self._fenced.lease_until = 0.0
                     return False
         except ApiError as error:
             if error.code not in (404, 409):
