@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1543,
-    "kube": 3580,
+    "kube": 3585,
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
     "scheduler": 10923,
-    "store": 3302,
-    "tests": 69535,
+    "store": 3309,
+    "tests": 69553,
     "tools": 3522,
 }
 

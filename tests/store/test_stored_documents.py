@@ -396,3 +396,11 @@ def test_pods_with_equal_labels_share_long_keys():
     entries = [read(number) for number in range(2)]
     assert len({id(key) for entry in entries for key in entry.view.labels}) == 3
     assert all(entry.use.labels is entry.view.labels for entry in entries)
+
+
+def test_failed_pod_has_ended_by_now_whatever_the_clock_of_its_node_says():
+    """Its successor would wait for that time."""
+    status = {"phase": "Failed", "startTime": "2030-01-01T00:00:00Z"}
+    document = make_pod(name="one") | {"status": status}
+    ends = [parse.pod(document, None, now).ended for now in (5e3, 5e9)]
+    assert ends == [5e3, 1893456000.0]

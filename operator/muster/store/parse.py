@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -75,7 +75,7 @@ def _identity(metadata: Json) -> dict[str, Any]:
     }
 
 
-def pod(document: Json, use: PodUse | None = None) -> PodView:
+def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> PodView:
     """Return the view of a pod, with the requests of its use of a node."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = document.get("status") or {}
@@ -114,7 +114,8 @@ def pod(document: Json, use: PodUse | None = None) -> PodView:
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
-        ended=_ended(status, (*containers, *first)),
+        # The clock of its node may be ahead: its successor would wait for that time.
+        ended=min(_ended(status, (*containers, *first)), now),
         priority_class=spec.get("priorityClassName") or "",
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
         # Whoever takes the gates away may have added to it: until the pod has its node it counts,
@@ -376,7 +377,11 @@ class PodEntry:
 
 
 def parse(
-    document: Json, backend: GangBackend, kinds: Collection[str], namespaces: Collection[str]
+    document: Json,
+    backend: GangBackend,
+    kinds: Collection[str],
+    namespaces: Collection[str],
+    now: Callable[[], float] = lambda: math.inf,
 ) -> PodEntry:
     """Return what is to be kept of a pod; without an allocator inside only its view.
 
@@ -389,14 +394,14 @@ def parse(
         labels = {_shared_key(key): value for key, value in metadata["labels"].items()}
         document = {**document, "metadata": {**metadata, "labels": labels}}
     if not backend.embedded:
-        return PodEntry(pod(document), None)
+        return PodEntry(pod(document, now=now()), None)
     ask = podgroups.parse_ask(document, backend.scheduler_names, kinds)
     if ask is not None and not {"", document["metadata"]["namespace"]} & {*namespaces}:
         ask = None
     foreign = document["spec"].get("schedulerName") not in backend.scheduler_names
     use = pods.parse_use(document, foreign=foreign)
     unread = pods.unread(document["spec"]) if use is not None and use.apart else ""
-    return PodEntry(pod(document, use), use, ask, unread)
+    return PodEntry(pod(document, use, now()), use, ask, unread)
 
 
 def carry(before: PodEntry, after: PodEntry) -> PodEntry:

@@ -40,6 +40,7 @@ from muster.controller import jobpods, losses
 from muster.controller.model import Losses
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
+from muster.kube import clock
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
 from muster.kube.resources import OF_KIND
 from muster.store import parse
@@ -240,6 +241,7 @@ class Store:
                     backend=self.backend,
                     kinds=self.frameworks,
                     namespaces=self.namespaces,
+                    now=clock.now,
                 ),
                 parse.unread_pod,
                 self._pod_changed,
