@@ -279,6 +279,15 @@ class TestGroup:
         world.backend = gang.NONE
         assert not world.settle().names("PodGroup")
 
+    @pytest.mark.parametrize("state", ["Waiting", "Reserved", "Released"])
+    def test_verdict_of_the_backend_before_is_kept_for_admitted_gangs_only(self, state):
+        """A position in another queue, or a release, means nothing to the next scheduler."""
+        waits, runs = embedded(verdict=replace(WAITS, state=state), placements={}), running()
+        for world, found in (waits.settle(), None), (runs, "Running"):
+            world.backend = gang.SCHEDULER_PLUGINS
+            world.give(verdict=None, placements=None).settle()
+            assert world.status.get("gang", {}).get("state") == found
+
 
 class TestForeignScheduler:
     """Templates that name a scheduler."""

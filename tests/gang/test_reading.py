@@ -72,6 +72,7 @@ def test_volcano(phase, condition, verdict):
 
 
 NO_GPU = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+STARTING = [dataclasses.replace(pod, node="node-1") for pod in pods("Pending", "Pending")]
 EARLY = "0/4 nodes are available: pre-filter pod mnist-worker-0 cannot find enough sibling pods"
 
 
@@ -87,6 +88,7 @@ EARLY = "0/4 nodes are available: pre-filter pod mnist-worker-0 cannot find enou
             ("Queued", "Unschedulable", NO_GPU),
         ),
         (pods("Pending", message=EARLY), make_job(), ("Queued", "Unschedulable", EARLY)),
+        (STARTING, make_job(), ("Placed", "", "")),
         (pods("Running", "Running"), make_job(), ("Running", "", "")),
         (pods("Running", "Succeeded"), make_job(), ("Running", "", "")),
         (
@@ -107,12 +109,6 @@ def test_scheduler_plugins_is_read_from_the_pods(members, job, verdict):
     assert judge(gang.SCHEDULER_PLUGINS, group, members, job) == verdict
 
 
-def test_placed_but_not_running():
-    """Pods with nodes that start their containers are placed."""
-    members = [dataclasses.replace(pod, node="node-1") for pod in pods("Pending", "Pending")]
-    assert judge(gang.SCHEDULER_PLUGINS, make_group(), members) == ("Placed", "", "")
-
-
 @pytest.mark.parametrize(
     ("phase", "state"), [("Pending", "Queued"), ("Unknown", "Degraded"), ("Running", None)]
 )
@@ -121,6 +117,16 @@ def test_kube_batch(phase, state):
     group = make_group(phase=phase, conditions=(unschedulable("NotEnoughResources", "1/2"),))
     verdict = judge(gang.KUBE_BATCH, group)
     assert verdict == (state and (state, "NotEnoughResources", "1/2"))
+
+
+@pytest.mark.parametrize("backend", [gang.VOLCANO, gang.KUBE_BATCH], ids=lambda it: it.name)
+@pytest.mark.parametrize(("second", "state"), [("Running", "Running"), ("Pending", "Degraded")])
+def test_running_pods_of_gang_that_ran_prevail_over_group_that_waits(backend, second, state):
+    """A recreated group, or one of another scheduler, reports that the whole gang waits."""
+    group = make_group(phase="Pending", conditions=(unschedulable("NotEnoughResources", "1/2"),))
+    job = make_job(status=RUNNING)
+    assert judge(backend, group, pods("Running", second), job)[0] == state
+    assert judge(backend, group, pods("Pending"), job)[0] == "Queued"
 
 
 @pytest.mark.parametrize("type_", ["PodGroupInitiallyScheduled", "PodGroupScheduled"])

@@ -82,13 +82,15 @@ events = st.one_of(
     st.tuples(st.just("tick"), st.sampled_from([1, 400])),
     st.tuples(st.just("pause")),
     st.tuples(st.just("release")),
+    st.tuples(st.just("queue"), st.booleans()),
 )
 histories = st.builds(
     lambda first, rest: [*first, *rest],
     st.sampled_from([[], [("start",)], [("start",)], [("start",)]]),
     st.lists(events, max_size=14),
 )
-backends = st.sampled_from([gang.NONE, gang.EMBEDDED, gang.VOLCANO])
+WAITS = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}
+backends = st.sampled_from([gang.NONE, gang.EMBEDDED, gang.VOLCANO, gang.KUBE_BATCH])
 
 
 class Cluster(World):
@@ -103,7 +105,7 @@ class Cluster(World):
         self.hosts, self.born = {}, {}
         """uid of a pod -> its node, and the number of the event that it was created after."""
         self.clock = self.lost_at = self.failed_at = 0
-        self.ran = False
+        self.ran, self.group = False, {"phase": "Running"}
         self.placed()
         self.passes()
 
@@ -150,7 +152,7 @@ class Cluster(World):
         for _ in range(12):
             group = self.objects.get(("PodGroup", "mnist"))
             if group is not None and not self.backend.embedded:
-                group["status"] = {"phase": "Running"}
+                group["status"] = self.group
             actions = self.decide()[:upto]
             for action in actions:
                 self.check(action)
@@ -392,6 +394,11 @@ class Cluster(World):
             self.passes()
             self.restarted = False
 
+    def on_queue(self, waits):
+        """Let the scheduler's group be new, or wait again for whatever reason."""
+        self.objects.pop(("PodGroup", "mnist"), None)
+        self.group = {"phase": "Pending", "conditions": [WAITS]} if waits else {"phase": "Running"}
+
     def on_release(self):
         """Let the allocator release the whole gang: a new run begins."""
         if not self.backend.embedded:
@@ -425,6 +432,7 @@ def is_running(pod):
     gang.EMBEDDED,
     [("start",), ("succeed", 2), ("reject", 0), ("crash", 1), ("collect", 0), ("resize", 1)],
 )
+@example(GANG, gang.VOLCANO, [("start",), ("queue", True), ("drain", 0), ("reap",), ("refuse",)])
 @example(GANG, gang.NONE, [("start",), ("silence", {0}), ("expire",), ("return",), ("reap",)])
 @example(GANG, gang.NONE, [("start",), ("lose_node", 0), ("crash", 1), ("crash", 1), ("reap",)])
 @example(GANG, gang.VOLCANO, [("start",), ("fence", 1), ("crash", 2), ("return",), ("start",)])

@@ -280,7 +280,11 @@ def _foreign(scope: Scope) -> Verdict | None:
     found = scope.backend.verdict(
         scope.observed.group, scope.job, scope.group_facts, _members(scope), scope.now
     )
-    return found or _last_verdict(scope) or _first_placed(scope)
+    last = _last_verdict(scope)
+    # An operator with another backend wrote it, about a queue and nodes that do not matter now.
+    if last and last.scheduler not in (scope.backend.name, _scheduler(scope)):
+        last = last if standing.was_admitted(scope.job) else None
+    return found or last or _first_placed(scope)
 
 
 def _first_placed(scope: Scope) -> Verdict | None:

@@ -8,7 +8,7 @@ scheduler says of a gang is read here, too, and made into a verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from muster.api import edge, names
@@ -136,6 +136,19 @@ def _missing(counts: Tally) -> Reading | None:
         return None
     message = "the group object is missing, so the scheduler holds the job's pods back"
     return Reading(GangPhase.QUEUED, Reason.GROUP_MISSING, message)
+
+
+def _overtaken(reading: Reading, counts: Tally) -> Reading:
+    """Return what is read of a gang, or what its pods show if that is more.
+
+    A scheduler reports that a gang waits when its group is new or the scheduler was replaced,
+    although its pods run. With that state the gang would count as one that never ran, and if a
+    pod were refused, the others would be deleted.
+    """
+    if counts.running >= counts.needed and reading.reason != Reason.GANG_NOT_ENFORCED:
+        return Reading(GangPhase.RUNNING)
+    broken = counts.ran and counts.placed and reading.state is GangPhase.QUEUED
+    return replace(reading, state=GangPhase.DEGRADED) if broken else reading
 
 
 def _summary(reading: Reading, counts: Tally) -> str:
@@ -301,21 +314,20 @@ class GangBackend:
         lost = any(not self.kept(job, pod) for pod in living(job, pods))
         read = not_enforced(self.unkept) if lost else self.read
         found = read(group, counts) if group else _missing(counts)
-        return (
-            None
-            if found is None
-            else Verdict(
-                scheduler=self.name,
-                state=found.state,
-                pod_group=group.name if group else "",
-                min_member=counts.needed,
-                placed=counts.placed,
-                ready=counts.ready,
-                reason=found.reason,
-                message=found.message,
-                summary=_summary(found, counts),
-                ever_possible=found.reason not in HOPELESS,
-            )
+        if found is None:
+            return None
+        found = _overtaken(found, counts)
+        return Verdict(
+            scheduler=self.name,
+            state=found.state,
+            pod_group=group.name if group else "",
+            min_member=counts.needed,
+            placed=counts.placed,
+            ready=counts.ready,
+            reason=found.reason,
+            message=found.message,
+            summary=_summary(found, counts),
+            ever_possible=found.reason not in HOPELESS,
         )
 
     def look_again(
