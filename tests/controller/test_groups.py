@@ -168,6 +168,21 @@ class TestVerdict:
         assert world.status["gang"]["state"] == "Degraded"
         assert world.status["gang"]["minMember"] == 2
 
+    @pytest.mark.parametrize("backend", [gang.SCHEDULER_PLUGINS, gang.VOLCANO, gang.KUBE_BATCH])
+    def test_growth_under_another_scheduler_breaks_no_running_gang(self, backend):
+        """The gang is degraded only without members that it had, whatever its group shows."""
+        world = World(tfjob(Worker=2), backend=backend).settle()
+        group = world.objects["PodGroup", "mnist"]
+        group["status"] = {"phase": "Running"}
+        world.settle().start().settle().scale(4).settle()
+        said = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}
+        for phase in ("Running", "Unknown", "Pending"):
+            group["status"] = {"phase": phase, "conditions": [said]}
+            told = world.settle().status["gang"]
+            assert (told["state"], told["minMember"]) == ("Running", 2)
+        told = world.lose("mnist-worker-1").settle().status["gang"]
+        assert (told["state"], told["minMember"]) == ("Degraded", 2)
+
     def test_minimum_above_the_size_of_a_running_gang_lets_no_pod_wait(self):
         """All of its pods run, and the message is that of the verdict."""
         world = embedded(verdict=PLACED, placements=NODES).settle().start().settle()

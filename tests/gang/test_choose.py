@@ -37,18 +37,12 @@ def test_embedded_pods_name_the_first_of_its_schedulers():
     assert (backend.scheduler_name, backend.scheduler_names) == ("batch", ("batch", "muster"))
 
 
-@pytest.mark.parametrize(
-    ("object_", "kinds"),
-    [
-        ("auto", ["PodGroup", "PodGroup", "PodDisruptionBudget"]),
-        ("podgroup", ["PodGroup", "PodGroup"]),
-        ("pdb", ["PodDisruptionBudget"]),
-    ],
-)
-def test_kube_batch_object(object_, kinds):
+def test_kube_batch_object():
     """--kube-batch-object says which objects may hold kube-batch's group."""
-    backend = gang.choose("kube-batch", kube_batch_object=object_)
-    assert [api.kind for api in backend.apis] == kinds
+    groups, budget = ["PodGroup", "PodGroup"], ["PodDisruptionBudget"]
+    for object_, kinds in {"auto": [*groups, *budget], "podgroup": groups, "pdb": budget}.items():
+        backend = gang.choose("kube-batch", kube_batch_object=object_)
+        assert [api.kind for api in backend.apis] == kinds
 
 
 def test_unknown_kube_batch_object():
@@ -67,22 +61,16 @@ BUDGET = ("policy/v1", "PodDisruptionBudget")
     [({INCUBATOR, SIGS, BUDGET}, INCUBATOR[0]), ({SIGS, BUDGET}, SIGS[0]), ({BUDGET}, BUDGET[0])],
 )
 def test_first_api_that_is_served(served, api_version):
-    """kube-batch takes the first of its dialects that the cluster has."""
+    """kube-batch takes the first of its dialects that the cluster has, and Volcano none."""
     assert gang.KUBE_BATCH.served(served).api_version == api_version
+    assert gang.VOLCANO.served(served) is None
 
 
-def test_nothing_served():
-    """A cluster without the API has none of a backend's rows."""
-    assert gang.VOLCANO.served({INCUBATOR}) is None
-
-
-@pytest.mark.parametrize("version", ["v1beta1", "v1alpha2"])
-def test_native_gangs_need_both_kinds(version):
+@pytest.mark.parametrize("api", ["scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha2"])
+def test_native_gangs_need_both_kinds(api):
     """PodGroup alone is not enough for kubernetes: the Workload must be served beside it."""
-    api = f"scheduling.k8s.io/{version}"
     assert gang.KUBERNETES.served({(api, "PodGroup")}) is None
-    both = {(api, "PodGroup"), (api, "Workload")}
-    assert gang.KUBERNETES.served(both).api_version == api
+    assert gang.KUBERNETES.served({(api, "PodGroup"), (api, "Workload")}).api_version == api
 
 
 @pytest.mark.parametrize("backend", gang.BACKENDS.values(), ids=lambda backend: backend.name)

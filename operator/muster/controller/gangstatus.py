@@ -113,8 +113,9 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     )
     if found is None:
         return None
-    if not scope.backend.embedded and _restarts_broken(scope, counted):
-        # After a restart of the operator, the difference would count as lost members.
+    grows = standing.has_run(scope.job) and _ready(counted) < standing.needed(scope.minimum)
+    if grows and not scope.backend.embedded:
+        # The difference would count as lost members.
         found = replace(found, min_member=kept(scope))
     # Those that come after the others are still to come: Running would be for all of them, and
     # would make later gaps count as lost members.
@@ -125,12 +126,6 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     ):
         found = replace(found, state=GangPhase.PLACED)
     return _dated(scope, _stranded(scope, found))
-
-
-def _restarts_broken(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
-    """Return whether the gang restarts as a whole, has run, and fewer run than must together."""
-    restarts = scope.job.restarts_whole and standing.has_run(scope.job)
-    return restarts and _ready(counted) < standing.needed(scope.minimum)
 
 
 def _dated(scope: Scope, found: Verdict) -> Verdict:

@@ -49,6 +49,8 @@ class Tally:
     ready: int
     ran: bool
     """`standing.has_run`"""
+    had: int
+    """Pods that must run for it to be what it was when it last was whole: growth is none."""
     waiting: Sequence[PodView]
     """Pending pods without a node, the oldest first."""
     now: float
@@ -71,13 +73,15 @@ def tally(
     # The oldest first: how long a scheduler has been silent counts from the first pod that it left
     # alone.
     waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
+    needed = standing.needed(least)
     return Tally(
-        needed=standing.needed(least),
+        needed=needed,
         wanted=job.total,
         placed=standing.placed(live),
         running=standing.running(live),
         ready=sum(pod.ready for pod in live),
         ran=standing.has_run(job),
+        had=min(needed, standing.had(job) or needed),
         waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
         now=now,
         queues=queues,
@@ -109,8 +113,8 @@ def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
     """Read the gang from its pods alone; None while no scheduler has looked at them."""
     if counts.running >= counts.needed:
         return Reading(GangPhase.RUNNING)
-    if counts.ran:
-        message = f"{counts.running} of the {counts.needed} pods that must run together run"
+    if counts.ran and counts.running < counts.had:
+        message = f"{counts.running} of the {counts.had} pods that must run together run"
         return Reading(GangPhase.DEGRADED, Reason.NOT_ENOUGH_TASKS, message)
     if counts.placed >= counts.needed:
         return Reading(GangPhase.PLACED)
@@ -120,7 +124,9 @@ def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
         return Reading(GangPhase.QUEUED, Reason.NOT_ENOUGH_TASKS, message)
     told = (pod.message for pod in counts.waiting if pod.message)
     message = min(told, key=lambda text: _EARLY in text, default="")
-    return Reading(GangPhase.QUEUED, Reason.UNSCHEDULABLE, message) if message else None
+    if message:
+        return Reading(GangPhase.QUEUED, Reason.UNSCHEDULABLE, message)
+    return Reading(GangPhase.RUNNING) if counts.ran else None
 
 
 def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str, str] | None:
@@ -147,8 +153,11 @@ def _overtaken(reading: Reading, counts: Tally) -> Reading:
     """
     if counts.running >= counts.needed and reading.reason != Reason.GANG_NOT_ENFORCED:
         return Reading(GangPhase.RUNNING)
-    broken = counts.ran and counts.placed and reading.state is GangPhase.QUEUED
-    return replace(reading, state=GangPhase.DEGRADED) if broken else reading
+    if not (counts.ran and counts.placed) or reading.state is GangPhase.RUNNING:
+        return reading
+    # What a running gang is to grow by waits like any gang, and breaks nothing.
+    state = GangPhase.RUNNING if counts.running >= counts.had else GangPhase.DEGRADED
+    return replace(reading, state=state)
 
 
 def _summary(reading: Reading, counts: Tally) -> str:
