@@ -23,14 +23,14 @@ LEDGER = {
     "controller": 4545,
     "dashboard": 624,
     "frameworks": 3082,
-    "gang": 1564,
+    "gang": 1570,
     "kube": 3585,
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
     "scheduler": 10923,
     "store": 3309,
-    "tests": 69553,
+    "tests": 69562,
     "tools": 3522,
 }
 

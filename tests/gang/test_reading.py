@@ -204,6 +204,15 @@ def test_a_native_gang_whose_pods_lost_their_link_is_not_enforced():
     assert judge(gang.KUBERNETES, make_group(), members, mixed) is None
 
 
+def test_terminating_group_that_keeps_pods_from_being_created_is_reported():
+    """A finalizer keeps a native group until all pods are gone, and no lost member returns."""
+    members = [dataclasses.replace(pod, group="mnist") for pod in pods("Running")]
+    group, job = make_group(deleting=True), make_job(status=RUNNING)
+    state, reason, message = judge(gang.KUBERNETES, group, members, job)
+    assert (state, reason) == ("Degraded", "GroupMissing")
+    assert "suspend and resume the job" in message
+
+
 @pytest.mark.parametrize(("now", "missing"), [(29.0, False), (30.0, True)])
 def test_group_that_is_missing(now, missing):
     """Half a minute of waiting pods without a group is reported; before, it may be on its way."""

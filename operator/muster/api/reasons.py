@@ -188,7 +188,7 @@ class Reason(StrEnum):
     )
     GROUP_MISSING = (
         "GroupMissing",
-        "The PodGroup that the pods name does not exist.",
+        "The PodGroup that the pods name does not exist or is being deleted.",
         "Create the PodGroup. Muster creates the PodGroups of jobs: check its log.",
         f"{OTHERS}, events of pods",
     )

@@ -23,6 +23,10 @@ GROUP_GRACE = 30.0
 FIRST_REPORT = 10.0
 """Seconds that a scheduler has for a new group before its silence is worth a word."""
 _SUMMARY_LENGTH = 120
+_TERMINATING: Final = (
+    "the group is being deleted, which may wait for all of its pods, and no pod is created before "
+    "it is gone: suspend and resume the job if other pods run"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +330,8 @@ class GangBackend:
         if found is None:
             return None
         found = _overtaken(found, counts)
+        if group is not None and group.deleting and found.state is not GangPhase.RUNNING:
+            found = Reading(found.state, Reason.GROUP_MISSING, _TERMINATING)
         return Verdict(
             scheduler=self.name,
             state=found.state,
