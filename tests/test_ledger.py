@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3177,
     "cluster": 6430,
     "commands": 6120,
-    "controller": 4545,
+    "controller": 4547,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10923,
     "store": 3309,
-    "tests": 69562,
+    "tests": 69571,
     "tools": 3522,
 }
 

@@ -250,6 +250,15 @@ class TestVerdict:
         world.lose("mnist-worker-1").give(placements={}).settle()
         assert world.status["gang"]["state"] == "Degraded"
 
+    def test_gang_whose_running_members_all_terminate_has_run(self):
+        """Its state is Degraded, and a refused replacement costs no other replacement."""
+        world = running().lose("mnist-worker-1").settle().terminate("mnist-worker-0").settle()
+        assert world.status["gang"]["state"] == "Degraded"
+        world.start("mnist-worker-1").settle().lose("mnist-worker-0")
+        world.give(refusal=refusal(until=START + 5)).settle()
+        assert world.names() == ["mnist-worker-1"]
+        assert "deletionTimestamp" not in world.pod("mnist-worker-1")["metadata"]
+
     def test_the_end_is_the_end_of_the_gang(self):
         """A finished job has no gang any more, and nobody brings its verdict back."""
         world = running().end("mnist-worker-0").settle()

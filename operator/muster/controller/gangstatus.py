@@ -326,7 +326,9 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     # After a counted restart of the whole gang it has not run before all its pods run again.
     restarts = scope.job.restarts_whole and any(it.restarted for it in counted.values())
     has_run = standing.has_run(scope.job) and not restarts
-    if has_run and (standing.ran(last) or (ready and stays)):
+    # The allocator's verdict may be older than the loss of the members that ran.
+    left = ready or any(member.pod.phase == "Running" for member in scope.roster.members)
+    if has_run and (standing.ran(last) or (left and stays)):
         return _partly(scope, last, total)
     if standing.ran(last):
         last = _begun(scope, last)
