@@ -17,8 +17,8 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6625,
-    "api": 3177,
-    "cluster": 6430,
+    "api": 3179,
+    "cluster": 6437,
     "commands": 6120,
     "controller": 4547,
     "dashboard": 624,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1144,
     "runtime": 2299,
     "scheduler": 10923,
-    "store": 3309,
-    "tests": 69571,
+    "store": 3310,
+    "tests": 69579,
     "tools": 3522,
 }
 

@@ -297,6 +297,11 @@ class TestGang:
         # Named when the pods were there already.
         assert see(worker(0, node="n1"), job=job).priority == 0
         assert see(worker(0, node="n1", priority_class="high"), job=job).priority == 1000
+        # As they were admitted: their class has been deleted, or made anew with a lower value.
+        kept = worker(0, node="n1", priority_class="high", priority=5000)
+        assert see(kept, job=job).priority == 5000
+        assert see(replace(kept, priority_class="x")).priority == 5000
+        assert see(replace(kept, phase="Failed"), job=job).priority == 1000
         # None of the pods will have it.
         low = [workers(priority="low"), make_replica(type="PS", replicas=0)]
         assert see(job=make_job(replicas=low, scheduling=policy)).priority == 1

@@ -176,6 +176,9 @@ def test_a_group_is_not_above_its_pods():
     found = terms("PodGroup/team/g", *pods, group=group, classes=classes)
     assert (found.asks.priority, found.asks.priority_class) == (7, "normal")
     assert terms("Job/team/qj", *pods, classes=classes).asks.priority_class == "normal"
+    # The class of the pods had a higher value when they were admitted.
+    found = terms("PodGroup/team/g", ask(priority=5000), group=group, classes=("high",))
+    assert (found.asks.priority, found.asks.priority_class) == (5000, "high")
 
 
 def test_the_priority_of_groups_can_be_switched_off():

@@ -332,6 +332,8 @@ class PodView:
     ended: float = field(default=0.0, compare=False)
     """When its last container ended, of a pod that has failed; else when it was taken up."""
     priority_class: str = field(default="", compare=False)
+    priority: int | None = field(default=None, compare=False)
+    """As it was admitted: its class may have been changed or deleted since."""
     grace: int | None = field(default=None, compare=False)
     """Seconds that it may take to end, by its spec; None: it does not say."""
     selector: Mapping[str, str] = field(default_factory=dict)

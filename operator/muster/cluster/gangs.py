@@ -157,7 +157,7 @@ def asks(
         # Those that another scheduler places are no tasks here: to count them would be to wait for
         # ever.
         min_member=max(0, minimum(job, unreplaced=unreplaced) - elsewhere(job, rules, unreplaced)),
-        priority=rules.priority(named) if rules.group_priority else 0,
+        priority=_priority(named, rules, pods) if rules.group_priority else 0,
         priority_class=named or rules.default_class,
         min_resources=amounts(scheduling.min_resources),
         # The clock of the deadline starts when the gang is admitted.
@@ -256,6 +256,12 @@ def _carried_class(job: Job, rules: GangRules, pods: Collection[PodView]) -> str
         if replica.replicas
     }
     return demand.carried_class(job, carried)
+
+
+def _priority(named: str, rules: GangRules, pods: Collection[PodView]) -> int:
+    """Return the value of the class, or the higher one with which pods of it were admitted."""
+    there = (pod for pod in pods if not pod.terminal and named in ("", pod.priority_class))
+    return max([rules.priority(named), *(p.priority for p in there if p.priority is not None)])
 
 
 def running_since(job: Job) -> float | None:

@@ -139,7 +139,8 @@ def terms(
         annotations, labels, spec = group.annotations, group.labels, group.spec
         created = group.created or created
     named = edge.text(spec.get("priorityClassName"))
-    if rules.group_priority and rules.priorities.get(named, UNLIMITED) <= priority:
+    lower = named != carried and rules.priorities.get(named, UNLIMITED) <= priority
+    if rules.group_priority and lower:
         # Whoever may write a group would use any class; which pods may, the API server judges.
         priority, carried = rules.priorities[named], named
     hold = edge.integer(spec.get("memberHoldSeconds"))

@@ -117,6 +117,7 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
         # The clock of its node may be ahead: its successor would wait for that time.
         ended=min(_ended(status, (*containers, *first)), now),
         priority_class=spec.get("priorityClassName") or "",
+        priority=edge.integer(spec.get("priority")),
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
         # Whoever takes the gates away may have added to it: until the pod has its node it counts,
         # and not that of its template.
