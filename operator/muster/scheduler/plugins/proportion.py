@@ -101,9 +101,29 @@ class Standing:
         # it waits for devices.
         request = _listed(self._asking[queue.spec.name].request)
         held, due = _listed(queue.allocated), _listed(self.due(queue))
-        lacking = [(h, d) for r, h, d in zip(request, held, due, strict=True) if r > h]
+        # The total has no part of what is held beyond what nodes offer by now, as while a device
+        # plugin restarts. For evictions it counts: the node soon offers it again.
+        gone = _listed(self._beyond.get(queue.spec.name, np.zeros(len(queue.allocated))))
+        values = zip(request, held, due, gone, strict=True)
+        lacking = [(h - g, d) for r, h, d, g in values if r > h]
         # In every resource, as kube-batch's overused: one alone may well be short.
         return any(h for h, _ in lacking) and all(h >= d for h, d in lacking)
+
+    @cached_property
+    def _beyond(self) -> Mapping[str, FloatArray]:
+        """Queue -> (R,) what its gangs hold of nodes beyond what these offer."""
+        nodes, holdings = self._session.snapshot.nodes, self._session.snapshot.holdings
+        found: dict[str, FloatArray] = {}
+        if not (nodes.used > nodes.allocatable).any():
+            return found
+        held = np.zeros(nodes.used.shape)
+        for each in holdings:
+            np.add.at(held, each.nodes, each.amounts)
+        part = np.maximum(held - nodes.allocatable, 0) / np.maximum(held, 1)
+        for each in holdings:
+            beyond: FloatArray = (each.amounts * part[each.nodes]).sum(axis=0)
+            found[each.gang.queue] = found.get(each.gang.queue, 0.0) + beyond
+        return found
 
     def within(self, gang: GangState, amount: FloatArray, freed: Freed) -> bool:
         """Say whether what grows by that stays within its due, the queue and all above it."""
