@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6625,
+    "allocator": 6628,
     "api": 3179,
-    "cluster": 6437,
+    "cluster": 6442,
     "commands": 6120,
     "controller": 4547,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10943,
     "store": 3310,
-    "tests": 69579,
+    "tests": 69601,
     "tools": 3522,
 }
 

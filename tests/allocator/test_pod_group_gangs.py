@@ -12,7 +12,7 @@ from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
 from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Bind, Departure, Evict, Started
 from muster.allocator.verdict import RECORDED, RELEASE, Cause
-from muster.api import edge
+from muster.api import edge, names
 from muster.api.reasons import DeletionReason, Reason
 from muster.store.store import Store
 from support.builders.scheduler import make_node, make_pod
@@ -59,11 +59,14 @@ class Story(Shown):
         """What is remembered."""
         return self.following.memory
 
-    def pod(self, name, node, created=0.0, **more):
+    def pod(self, name, node, created=0.0, had="", **more):
         """Show a member on a node."""
         document = make_pod(name=name, node=node, namespace="team", cpu=1, **more)
         document["spec"]["schedulerName"] = "kube-batch"
-        document["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+        document["metadata"]["annotations"] = {
+            "scheduling.k8s.io/group-name": "g",
+            names.GANG_HAD: had,
+        }
         document["metadata"]["ownerReferences"] = [self.owner] if self.owner else []
         document["metadata"]["creationTimestamp"] = edge.format_time(created)
         self.put({"kind": "Pod", **document})
@@ -147,6 +150,25 @@ def test_what_happens_when_the_time_is_up(said, flag, gone):
     assert story.going(10.0, flag) == []
     assert story.going(10.0 + HOLD - 1, flag) == []
     assert story.going(10.0 + HOLD, flag) == gone
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_running_gang_without_a_readable_group_stays_whole(removed):
+    """None of its pods becomes surplus, and none is released when one is lost."""
+    story = Story()
+    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
+        story.pod(name, node, had="3")
+    if removed:
+        story.store.gone("PodGroup", "team", "g", "uid-g")
+    else:
+        story.put({**story.group, "spec": {"minResources": {"cpu": "-1z"}}})
+    found = story.look(2.0)
+    assert (found.min_member, found.refusal is None) == (3, False)
+    story.lose("c")
+    assert story.going(10.0, "release") == story.going(300.0, "release") == []
+    story.put({**story.group, "metadata": {**story.group["metadata"], "uid": "second"}})
+    assert story.going(400.0, "release") == []
+    assert story.going(400.0 + HOLD, "release") == ["a", "b"]
 
 
 def test_pods_that_nobody_makes_again_are_kept():

@@ -549,7 +549,9 @@ def _judge(turn: _Turn) -> tuple[float | None, bool]:
     """
     facts, before = turn.facts, turn.memory.facts
     if before is not None and (
-        before.may_run > facts.may_run or before.blocked_until > facts.blocked_until
+        before.may_run > facts.may_run
+        or before.blocked_until > facts.blocked_until
+        or (before.asks.refusal is not None and facts.asks.refusal is None)
     ):
         turn.remember(may_run_until=turn.now)
     if before is not None and facts.ending != before.ending and not turn.memory.released:
@@ -572,12 +574,13 @@ def _releases(turn: _Turn, hold_until: float) -> bool:
     """Return whether the members that are left are released because others are missing.
 
     Never while a member may still run on an unreachable node, or while the API server refuses pods
-    of a gang that has run: no replacement could be created. After that, replacements have the
-    whole hold again before running pods are deleted.
+    of a gang that has run, or its group is not there: no replacement could start. After that,
+    replacements have the whole hold again before running pods are deleted.
     """
     facts, memory = turn.facts, turn.memory
     restartable = facts.gives_up if memory.was_whole else facts.gives_up_early
-    blocked = memory.was_whole and turn.now < facts.blocked_until
+    blocked = turn.now < facts.blocked_until or facts.asks.refusal is not None
+    blocked = memory.was_whole and blocked
     seen = Evidence(restartable=restartable, may_run=facts.may_run or blocked)
     # If one pod may not be evicted, the gang cannot restart after the eviction of the other pods.
     kept = facts.release_cause.evicts and turn.now < memory.unevictable_until

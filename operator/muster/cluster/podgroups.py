@@ -149,16 +149,21 @@ def terms(
     asked = spec.get("minMember", spec.get("minAvailable", native))
     if group is None:
         asked = max(ask.minimum for _, ask in pods)
+    least = sum(by_role.values()) if by_role else edge.within(asked, 1, MOST_MEMBERS)
+    refusal = _missing(key) if group is None else _refusal(group)
+    if group is None or refusal is not None:
+        # Nobody says its minimum any more: none of the pods that run together becomes surplus.
+        least = max(least, *(pod.gang_had for pod, _ in pods if standing.has_node(pod)), 0)
     asks = GangInput(
         key=key,
         uid=key if group is None else group.uid,
         queue=edge.text(spec.get("queue")) or rules.default_queue,
         created=created,
-        min_member=sum(by_role.values()) if by_role else edge.within(asked, 1, MOST_MEMBERS),
+        min_member=least,
         priority=priority,
         priority_class=carried,
         min_resources=amounts(spec.get("minResources")),
-        refusal=_missing(key) if group is None else _refusal(group),
+        refusal=refusal,
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
         drains_from=created + rules.reservation_after,
         critical=any(critical(pod.namespace, (pod,)) for pod, _ in pods),
