@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6628,
     "api": 3179,
-    "cluster": 6442,
+    "cluster": 6465,
     "commands": 6120,
     "controller": 4547,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10943,
     "store": 3310,
-    "tests": 69601,
+    "tests": 69621,
     "tools": 3522,
 }
 

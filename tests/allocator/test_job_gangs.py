@@ -17,6 +17,7 @@ from muster.controller.model import Refusal
 from muster.scheduler.model import PODS
 from support.apiserver.memory import START, tfjob
 from support.builders.objects import make_owner, reference
+from support.builders.scheduler import make_node
 from support.rehearsal import call_count
 from support.rehearsal.job_gang import HOLD, KEY, JobStory
 
@@ -99,6 +100,26 @@ class TestPromises:
         assert story.promised == {W1: "n1"}
         assert list(gang.roles[0].waiting) == [2]
         assert gang.admitted
+
+    @pytest.mark.parametrize(
+        ("change", "kept"),
+        [
+            ({"labels": {"a": "b"}}, True),
+            ({"conditions": {"Ready": False}, "unschedulable": True}, True),
+            ({"unschedulable": True}, False),
+            ({"taints": [{"key": "drain", "effect": "NoExecute"}]}, False),
+            ({"pods": "1"}, False),
+        ],
+    )
+    def test_a_node_takes_no_pods_any_more(self, story, change, kept):
+        """Before its pods came, as that of a launcher which waits for all workers."""
+        story.promise(*ALL)
+        story.pod(W2, node="n2")
+        story.look()
+        story.put({"kind": "Node", **make_node(name="n1", **change)})
+        gang = story.look()
+        assert story.promised == (dict(ALL[:2]) if kept else {})
+        assert list(gang.roles[0].waiting) == ([] if kept else [0, 1])
 
     def test_the_same_job_again_while_the_pods_of_the_last_one_end(self, running):
         """They have the names, and each holds its room until it goes; so do the promises."""

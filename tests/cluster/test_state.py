@@ -457,7 +457,7 @@ def test_room_is_asked_for_at_this_moment():
     """For one node and one shape; a node that is not there has none."""
     columns = make_columns(nodes=[make_node(cpu=2, pods=2)])
     one = make_role(cpu=1).shape
-    assert columns.knows("n1")
+    assert columns.takes("n1", one)
     assert columns.fits("n1", one)
     assert not columns.fits("n1", make_role(cpu=3).shape)
     assert not columns.fits("n1", make_role(gpu=1).shape)
@@ -467,7 +467,7 @@ def test_room_is_asked_for_at_this_moment():
     columns.forget("team", "b")
     assert columns.fits("n1", one)
     columns.node_changed(parse_node(make_node(cpu=2, pods=2)), None)
-    assert not columns.knows("n1")
+    assert not columns.takes("n1", one)
     assert not columns.fits("n1", one)
 
 

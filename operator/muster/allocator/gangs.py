@@ -160,8 +160,7 @@ class GangTracker:
         seen = self._still(key, kind, now)
         if seen is not None and not seen.behind:
             return seen.memory.facts
-        nodes = () if memory is None else {it.node for it in memory.assumed.values()}
-        return kind.members.facts(key, nodes, now)
+        return kind.members.facts(key, {} if memory is None else memory.assumed, now)
 
     def facts_then(self, key: str) -> GangFacts | None:
         """Return what the last cycle saw of a gang: by its places is what was decided."""

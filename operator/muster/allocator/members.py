@@ -8,14 +8,14 @@ facts themselves say so; what follows from them is the tracker's, for both the s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from muster import frameworks
 from muster.allocator import verdict
-from muster.allocator.tracker import PATIENCE, GangFacts
+from muster.allocator.tracker import PATIENCE, Assumed, GangFacts
 from muster.allocator.verdict import RELEASE, waits
 from muster.api import names
 from muster.api.edge import parse_time
@@ -180,7 +180,7 @@ class _Kind:
         return self._entries.get(key, source, make)
 
     def _as_of_now(
-        self, entry: _Entry, namespace: str, nodes: Collection[str], moment: _Now
+        self, entry: _Entry, namespace: str, given: Mapping[str, Assumed], moment: _Now
     ) -> GangFacts | None:
         """Return the facts with those that change without a change of the gang."""
         facts = entry.facts
@@ -191,10 +191,11 @@ class _Kind:
         if entry.budgets != budgets:
             entry.budgets = budgets
             guarded = self._store.budgets.forbid(namespace, facts.pods.values())
-        knows = self._store.columns.knows
+        takes = self._store.columns.takes
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
-        lost = frozenset(node for node in nodes if not knows(node))
+        shapes = {(it.node, id(it.shape)): it.shape for it in given.values()}
+        lost = frozenset(node for (node, _), shape in shapes.items() if not takes(node, shape))
         ended_at = self._store.away.outages.last_ended
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
         news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
@@ -305,7 +306,7 @@ class JobMembers(_Kind):
         others = (
             store.jobs.news(key),
             # To a gang that has all its pods, or is to have none, it makes no difference.
-            promised and store.jobs.is_creating(key),
+            promised and (store.jobs.is_creating(key), store.columns.alterations),
             self._common,
             store.dry_runs.changes(space),
             store.suspects.nodes(space, now),
@@ -345,10 +346,10 @@ class JobMembers(_Kind):
         """Return the name by which the job wants it."""
         return pod.place
 
-    def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
+    def facts(self, key: str, given: Mapping[str, Assumed], now: float) -> GangFacts | None:
         """Return the facts about the gang of a job.
 
-        `nodes`: assigned to its pods. The facts list those that no longer exist.
+        `given`: the nodes of its pods that are assumed. The facts list those that are lost.
         """
         if key in self._doubts:
             raise self._doubts[key]
@@ -371,10 +372,10 @@ class JobMembers(_Kind):
         # The number comes first: it differs most often, and a job takes long to compare.
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost, answers, now))
-        creating = bool(nodes) and self._store.jobs.is_creating(key)
+        creating = bool(given) and self._store.jobs.is_creating(key)
         suspects = self._store.suspects.nodes(job.namespace, now)
         return self._as_of_now(
-            entry, job.namespace, nodes, _Now(until, loses_at, suspects, creating)
+            entry, job.namespace, given, _Now(until, loses_at, suspects, creating)
         )
 
     def _has_started(self, job: Job) -> bool:
@@ -718,7 +719,7 @@ class PodGroupMembers(_Kind):
         """Return its own name, which no other pod will have."""
         return pod.name
 
-    def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
+    def facts(self, key: str, given: Mapping[str, Assumed], now: float) -> GangFacts | None:
         """Return what is known of a gang of other people's pods."""
         group = self._store.podgroups.find(key)
         if group is not None and self._store.is_of_job(group):
@@ -737,7 +738,7 @@ class PodGroupMembers(_Kind):
         entry = self._entry(key, source, lambda: self._read(key, group, lost, foreign=foreign))
         namespace = namespace_of(key)
         suspects = self._store.suspects.nodes(namespace, now)
-        return self._as_of_now(entry, namespace, nodes, _Now(0.0, loses_at, suspects))
+        return self._as_of_now(entry, namespace, given, _Now(0.0, loses_at, suspects))
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView], *, foreign: bool

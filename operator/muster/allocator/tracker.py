@@ -179,7 +179,7 @@ class GangFacts:
     guarded: bool = False
     """A disruption budget forbids to evict it as a whole."""
     lost: frozenset[str] = _NONE
-    """Nodes that pods were given and that are gone."""
+    """Nodes that pods were given and that are gone, or do not take them any more."""
     creating: bool = False
     """Pods of it are being created at this moment."""
     suspects: frozenset[str] = _NONE

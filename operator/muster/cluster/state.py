@@ -20,6 +20,7 @@ from muster.cluster.nodes import (
     NodeView,
     ShapeRow,
     Vocabulary,
+    barrier,
     selected,
 )
 from muster.cluster.podaffinity import PodAffinity, Prices, Profile, too_expensive
@@ -41,6 +42,7 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     Holding,
+    IntArray,
     Link,
     Nomination,
     PastMove,
@@ -109,6 +111,10 @@ class ClusterColumns:
         """Begin empty; `resources` have their columns from the start, in that order."""
         self.assumed: dict[tuple[str, str], str] = {}
         """(namespace, place) -> node, of wanted pods that have not been seen on it yet."""
+        self.alterations = 0
+        """Grows with every change of a node that stays."""
+        self._altered: set[str] = set()
+        """The nodes that were changed since they came, or went from under pods."""
         self._flights: dict[tuple[str, str], list[Flight]] = {}
         """By each of their names."""
         self._sent = itertools.count(1)
@@ -160,6 +166,11 @@ class ClusterColumns:
         self._affinity.nodes_changed()
         self._reach = None
         self._frozen.clear()
+        if before is not None:
+            self.alterations += 1
+            (self._altered.add if after or self.on(before.name) else self._altered.discard)(
+                before.name
+            )
         if after is None:
             if before is not None and before.name in self._nodes.slots:
                 self._nodes.drop(before.name)
@@ -238,9 +249,18 @@ class ClusterColumns:
         self.assumed[namespace, name] = node
         self._settle(namespace, name)
 
-    def knows(self, node: str) -> bool:
-        """Say whether there is a node of that name."""
-        return node in self._nodes.slots
+    def takes(self, node: str, shape: PodShape) -> bool:
+        """Return whether a node takes a pod of the shape that was given it.
+
+        Not if it is gone, or was changed so that it does not suit or holds more than it offers.
+        One that is not ready may be back soon.
+        """
+        view = self._nodes.views.get(node)
+        if view is None or not view.ready or node not in self._altered:
+            return view is not None
+        request = self._request(shape)
+        fits = bool((self._nodes.free(node) >= 0)[request > 0].all())
+        return fits and not barrier(shape, view)
 
     @property
     def population(self) -> int:
@@ -265,13 +285,7 @@ class ClusterColumns:
         """
         if node not in self._nodes.slots:
             return False
-        # A resource that nobody has asked for before needs its column before the request can be a
-        # vector.
-        self._vocabulary.learn(shape.requests)
-        if self._vocabulary.mixed:
-            self._count_again()
-        self._nodes.fit()
-        request = self._vocabulary.request(shape.requests)
+        request = self._request(shape)
         # Only what is asked for has to fit: a node that holds more of something else than it has
         # is no obstacle to a pod without it.
         free = self._nodes.free(node)
@@ -284,6 +298,15 @@ class ClusterColumns:
         if excluded is not None:
             return self._nodes.views[node].labels.items().isdisjoint(excluded)
         return self._affinity.allow(node, shape, self._uses.values())
+
+    def _request(self, shape: PodShape) -> IntArray:
+        # A resource that nobody has asked for before needs its column before the request can be a
+        # vector.
+        self._vocabulary.learn(shape.requests)
+        if self._vocabulary.mixed:
+            self._count_again()
+        self._nodes.fit()
+        return self._vocabulary.request(shape.requests)
 
     def consumers(self) -> Iterable[Consumer]:
         """Return the claims that are to get their volume, as a pod has come to its node."""

@@ -63,8 +63,7 @@ class Watched(GangTracker):
             if key not in self.looked:
                 assert now < memory.due
                 # Not as the tracker knows them: that is what is in question.
-                nodes = {it.node for it in memory.assumed.values()}
-                facts = self._kind_of[key].members.facts(key, nodes, now)
+                facts = self._kind_of[key].members.facts(key, memory.assumed, now)
                 if not self._seen[key].behind:
                     assert facts is memory.facts, key
                 else:
