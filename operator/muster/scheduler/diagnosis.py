@@ -266,7 +266,7 @@ def _kept_out(gang: GangState, queue: QueueState) -> Refusal | None:
             return refusal
     spec, shut_by = gang.spec, queue.shut_by
     # Of one that is whole those tasks are left out already that it never had.
-    heals = spec.admitted if gang.need else spec.ready >= spec.min_member
+    heals = spec.admitted or spec.moving if gang.need else spec.ready >= spec.min_member
     return None if heals or shut_by is None else closed(shut_by)
 
 

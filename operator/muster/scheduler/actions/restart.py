@@ -118,6 +118,7 @@ def _without_pods(session: Session, gang: Gang, replaced: Sequence[Given]) -> Ga
         missing=gang.missing + gang.ready - ready,
         allocated=np.zeros_like(gang.allocated),
         admitted=False,
+        moving=True,
         hold_until=None,
         started=None,
     )
