@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
-    "scheduler": 10944,
+    "scheduler": 10954,
     "store": 3310,
     "tests": 69621,
     "tools": 3522,

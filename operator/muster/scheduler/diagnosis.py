@@ -260,14 +260,17 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
 
 def _kept_out(gang: GangState, queue: QueueState) -> Refusal | None:
     """Return why its queue, or one above that, does not let the gang in."""
+    spec, shut_by = gang.spec, queue.shut_by
+    # What a queue has admitted is made whole again, whatever the queue admits by now.
+    if gang.need and (spec.admitted or spec.moving):
+        return None
     for part in queue.lineage:
         refusal = part.spec.refusal or _turned_away(gang.spec, part.spec)
         if refusal is not None:
             return refusal
-    spec, shut_by = gang.spec, queue.shut_by
     # Of one that is whole those tasks are left out already that it never had.
-    heals = spec.admitted or spec.moving if gang.need else spec.ready >= spec.min_member
-    return None if heals or shut_by is None else closed(shut_by)
+    whole = not gang.need and spec.ready >= spec.min_member
+    return None if whole or shut_by is None else closed(shut_by)
 
 
 def _turned_away(gang: Gang, queue: Queue) -> Refusal | None:

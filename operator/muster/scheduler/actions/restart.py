@@ -13,19 +13,22 @@ from typing import Final
 
 import numpy as np
 
-from muster.api.reasons import DeletionReason
+from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import Trial
 from muster.scheduler.ask import Ask
 from muster.scheduler.decision import Move
-from muster.scheduler.model import UNLIMITED, Gang
+from muster.scheduler.model import UNLIMITED, Gang, Refusal
 from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, Given
 
 ACTION: Final = DeletionReason.PEER_LOST
+_NO_CAPACITY: Final = Refusal(
+    Reason.NOT_ENOUGH_RESOURCES, "the gang restarts as a whole, and does not fit as a whole"
+)
 
 
 def restart(session: Session, *, search: bool) -> None:
@@ -87,14 +90,18 @@ def _start_again(session: Session, ask: Ask, replaced: Sequence[Given] = ()) -> 
         return False
     session.evict(ask, own, ACTION)
     successor = session.new_state(_without_pods(session, gang.spec, replaced))
-    admitted = diagnosis.unfit(session, successor) is None
-    if admitted and session.rules.barrier(successor, successor.demand()) is None:
+    refusal = diagnosis.unfit(session, successor)
+    refusal = refusal or session.rules.barrier(successor, successor.demand())
+    if refusal is None:
         if replaced:
             protect.take_nominated(session, successor)
         else:
             attempt(session, replace(ask, gang=successor))
     if successor.need > successor.promised:
         session.undo(mark)
+        if replaced:
+            # The missing members alone would fit, so that no action says why they wait.
+            gang.refuse(refusal or _NO_CAPACITY)
         return False
     session.wait(successor)
     nodes = placements(session, successor, successor.kept())
