@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6628,
     "api": 3179,
-    "cluster": 6465,
+    "cluster": 6466,
     "commands": 6120,
     "controller": 4547,
     "dashboard": 624,
@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
-    "scheduler": 10954,
+    "scheduler": 10957,
     "store": 3310,
     "tests": 69621,
     "tools": 3522,

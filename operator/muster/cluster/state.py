@@ -727,6 +727,7 @@ class ClusterColumns:
             barred=barred,
             reservable=self._limits(source.reservable) if source.reservable else None,
             parent=shape.parent,
+            displaced=bool(source.shape.parent) and not shape.parent,
             stake=self._stake(shape),
         )
 

@@ -516,6 +516,8 @@ class Queue(BaseQueue):
     """(R,): the most that is kept free for waiting gangs of one namespace; None: no limit."""
     parent: str = ""
     """The division of which it is a part; none: of the cluster."""
+    displaced: bool = False
+    """Its parent does not exist, so that shares would be compared at the wrong place."""
     stake: Stake | None = None
     """None: nothing but its weight counts."""
 

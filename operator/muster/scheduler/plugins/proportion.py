@@ -148,7 +148,7 @@ class Standing:
         The nearest common ancestor comes first, then its part with the largest share, and in that
         part the queue with the largest share. Each step includes those before it.
         """
-        if gang.queue is None:
+        if gang.queue is None or any(each.spec.displaced for each in gang.queue.lineage):
             return ()
         key = (gang.queue.spec.name, amount.tobytes(), self._session.room.state)
         return cached(self._reach, key, lambda: self._steps(gang, amount))
@@ -230,7 +230,8 @@ class Standing:
             paths[i, : len(way)] = [self._tree.place[each.spec] for each in way]
             for level in range(len(way) - 1, -1, -1):
                 below = level + 1 == len(way) or reclaimable[i, level + 1]
-                reclaimable[i, level] = below and way[level].spec.reclaimable
+                spec = way[level].spec
+                reclaimable[i, level] = below and spec.reclaimable and not spec.displaced
         return paths, reclaimable
 
     def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
