@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
-    "scheduler": 10957,
+    "scheduler": 10976,
     "store": 3310,
     "tests": 69621,
     "tools": 3522,
