@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
-    "scheduler": 10976,
+    "scheduler": 10937,
     "store": 3310,
-    "tests": 69621,
+    "tests": 69623,
     "tools": 3522,
 }
 

@@ -144,8 +144,8 @@ def test_units_that_may_stay_for_several_roles_are_spare(dice):
     gangs.append(make_gang(key="team/x", priority=1, roles=roles))
     seen = assemble(columns, gangs, [make_queue()], 1000.0)
     session = Session(seen, policy.DEFAULT.openers())
-    ask = Ask(session.gangs[0], singly=True)
-    victims, trial = session.victims_for(ask), Trial(session, ask)
+    ask = Ask(session.gangs[0])
+    victims, trial = session.victims, Trial(session, ask)
     units = np.flatnonzero([dice.random() < 0.8 for _ in victims.gang])
     chosen = mark(victims, units)
     if not trial.fits(chosen):

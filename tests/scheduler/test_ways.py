@@ -57,7 +57,7 @@ def test_the_first_units_are_those_of_a_sort(monkeypatch, seed):
     rng = random.Random(seed)
     nodes = [make_node(name=f"n{i:02}", cpu=64) for i in range(NODES)]
     session = make_session(nodes=nodes, gangs=[held_by(rng, i) for i in range(50)], now=100.0)
-    found = session.victims.singly
+    found = session.victims
     suits, near = (
         np.array([rng.random() < 0.9 for _ in range(NODES)]),
         np.array([rng.random() for _ in range(NODES)]),

@@ -23,8 +23,6 @@ class Ask:
     """What is kept for the reservation counts as free."""
     tight: bool = False
     """The fullest node is the best, instead of the node that the plugins prefer."""
-    singly: bool = False
-    """Each task of a gang may be one above its minimum, where victims are searched."""
     explains: bool = True
     """A failure names the obstacles, for the verdict."""
     allowed: BoolArray | None = None

@@ -216,11 +216,8 @@ class Session:
 
     def close(self) -> None:
         """Let go of all that was worked out; nothing may be asked any more."""
-        # The plugins refer to the session, and it to them, as its victims do to their other
-        # numbering: with each cycle they would stay until garbage is looked for, with columns of
-        # all nodes for each shape, and of all tasks.
-        if "victims" in vars(self):
-            vars(self.victims).clear()
+        # The plugins refer to the session, and it to them: with each cycle they would stay until
+        # garbage is looked for, with columns of all nodes for each shape, and of all tasks.
         vars(self).clear()
 
     @cached_property
@@ -243,10 +240,6 @@ class Session:
         """(G,): gangs of `victims` that ran longer than their estimate and can restart."""
         now, gangs = self.snapshot.now, self.victims.gangs
         return np.array([one.movable and one.overran(now) for one in gangs], np.bool_)
-
-    def victims_for(self, ask: Ask) -> Victims:
-        """Return all tasks that have a node, in the units of the ask."""
-        return self.victims.singly if ask.singly else self.victims
 
     def state_of(self, gang: Gang) -> GangState:
         """Return the gang's state in this cycle, also of one that is whole."""
@@ -489,11 +482,11 @@ class Session:
                 self.room.keep(np.array([one.node]), change * one.amount)
 
     def evict(self, ask: Ask, chosen: BoolArray, action: DeletionReason | None) -> None:
-        """Take the (U,) chosen units of `victims_for` away, so that the gang gets room.
+        """Take the (U,) chosen units of `victims` away, so that the gang gets room.
 
         Without an action it is a simulation, which its caller undoes.
         """
-        tasks = self.victims_for(ask).tasks(chosen)
+        tasks = self.victims.tasks(chosen)
         step = _Eviction(ask.gang, tasks, action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)

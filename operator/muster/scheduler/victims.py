@@ -9,7 +9,6 @@ gangs that have tasks on nodes, L pod sets of these, U units, M tasks, N nodes, 
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -65,18 +64,20 @@ class Victims:
         self.queues: Final = tuple(sorted({gang.queue for gang in self.gangs}))
         """The names of the queues that have victims."""
         self._number(sizes)
-        self._twin: Victims | None = None
 
     def _number(self, counts: IntArray) -> None:
-        """Make units of the tasks; those of a gang's minimum come before those above it."""
+        """Make units of the tasks."""
         place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
-        extra = place >= (counts - self.surplus)[self._holder]
+        single = place >= (counts - self.surplus)[self._holder]
         ends = np.cumsum(counts).tolist()
         for i, gang in enumerate(self.gangs):
+            # Which of their tasks are above the minimum of a role is not theirs to choose.
             if gang.leasts:
                 rows = slice(ends[i] - int(counts[i]), ends[i])
-                extra[rows] = self._extras(i, rows)
-        self._lay_out(extra, np.zeros(len(counts), np.bool_))
+                single[rows] = self._extras(i, rows)
+        free = (self.surplus > 0) & (self.surplus < counts)
+        free &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
+        self._lay_out(single | free[self._holder], free)
 
     def _extras(self, owner: int, rows: slice) -> BoolArray:
         """Return which of its tasks a gang has above the minimum of their role.
@@ -121,34 +122,6 @@ class Victims:
         whole[unit[single]] = False
         self._measure(unit, gang, whole)
 
-    @property
-    def singly(self) -> Victims:
-        """The same, where any tasks of a gang may be those above its minimum."""
-        if self._twin is None:
-            counts = np.bincount(self._holder, minlength=len(self.gangs))
-            free = (self.surplus > 0) & (self.surplus < counts)
-            free &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
-            self._twin = self
-            # Made before anything is evicted, or not at all: the numbers of units would not be
-            # those of the marks.
-            if free.any() and not self.evicted.any():
-                # A shallow copy on purpose: `held`, `surplus` and `left` are one for both, and are
-                # changed in place.
-                self._twin = copy.copy(self)
-                self._twin._number_singly(free, counts)  # noqa: SLF001 -- its own
-        return self._twin
-
-    def _number_singly(self, free: BoolArray, counts: IntArray) -> None:
-        """Make a unit of each task of the (G,) gangs that are free to choose, and of their end."""
-        # What was worked out by the units of the other numbering came along with the copy.
-        for derived in ("node_lost", "turn"):
-            self.__dict__.pop(derived, None)
-        single = free[self._holder] | (self.surplus == counts)[self._holder]
-        by_role = np.array([bool(gang.leasts) for gang in self.gangs], np.bool_)
-        # Which of their tasks are above the minimum is not theirs to choose.
-        single |= by_role[self._holder] & ~self.whole[self.unit]
-        self._lay_out(single, free)
-
     def _measure(self, unit: IntArray, gang: IntArray, whole: BoolArray) -> None:
         units = len(gang)
         self.unit: IntArray = unit
@@ -180,10 +153,8 @@ class Victims:
         """(U,): the node of its last task that has one, else -1."""
         known = self.node >= 0
         self.at[unit[known]] = self.node[known]
-        self._gone: IntArray = np.zeros(units, np.int64)
-        """(U,): how many of its tasks are taken away in this cycle."""
         self.evicted: BoolArray = np.zeros(units, np.bool_)
-        """(U,): taken away in this cycle, all of it or a part."""
+        """(U,): taken away in this cycle."""
         self.priority: FloatArray = self._of_gangs(gang.priority for gang in self.gangs)
         """(U,): of its gang."""
         self.created: FloatArray = self._of_gangs(gang.created for gang in self.gangs)
@@ -210,13 +181,8 @@ class Victims:
         self.held[owners] -= sign * amounts
         self.surplus[owners] -= sign * counts
         self.left[owners] -= sign * counts
-        for numbered in {self, self.singly}:
-            units = numbered.unit[tasks]
-            # Of what is one unit here several may have gone one by one in the other numbering: it
-            # is there again when the last of them is.
-            np.add.at(numbered._gone, units, sign)  # noqa: SLF001 -- its own
-            numbered.evicted[units] = numbered._gone[units] > 0  # noqa: SLF001 -- its own
-            numbered.evicted[numbered.ends] = self.left[numbered.gang[numbered.ends]] == 0
+        self.evicted[self.unit[tasks]] = sign > 0
+        self.evicted[self.ends] = self.left[self.gang[self.ends]] == 0
         return owners, counts, amounts
 
     def _starts(self) -> FloatArray:

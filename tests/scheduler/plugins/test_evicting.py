@@ -48,9 +48,10 @@ def test_conformance():
 
 
 def test_gang_gives_its_surplus_or_all():
-    """Units are the minimum as one, and each task above it; all may go."""
+    """Units are the end of a gang, and each task of one that may lose some; all may go."""
     gangs = [running("a", 4, min_member=2), running("b", 3)]
-    assert ask("gang", "preemptable", gangs, together=True) == [YES] * 4
+    answers = [YES, YES, YES, VETO, VETO, YES]
+    assert ask("gang", "preemptable", gangs, together=True) == answers
 
 
 def test_gang_counts_what_has_gone():
@@ -62,11 +63,12 @@ def test_gang_counts_what_has_gone():
     )
     (gang,) = session.gangs
     victims = session.victims
-    assert (victims.surplus.tolist(), victims.whole.tolist()) == ([2], [True, False, False])
-    session.evict(Ask(gang), np.array([False, True, True]), DeletionReason.PREEMPT)
+    assert (victims.surplus.tolist(), victims.whole.tolist()) == ([2], [True] + [False] * 4)
+    going = np.array([False, False, False, True, True])
+    session.evict(Ask(gang), going, DeletionReason.PREEMPT)
     assert victims.surplus.tolist() == [0]
     rules = Rules([[Hooks(preemptable=session.rules._asked["preemptable"][1])]])
-    left = rules.evictable("preemptable", gang, victims, np.array([0, 1, 2]))
+    left = rules.evictable("preemptable", gang, victims, np.arange(3))
     assert left.tolist() == [0]
     session.undo(0)
     assert victims.surplus.tolist() == [2]

@@ -14,7 +14,7 @@ import numpy as np
 from muster.api.reasons import DeletionReason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions.allocate import attempt
-from muster.scheduler.actions.eviction import Trial, others, seal
+from muster.scheduler.actions.eviction import Trial, lawful_of, mark, others, seal
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -58,21 +58,27 @@ def _is_stuck(session: Session, gang: GangState) -> bool:
 def _release(session: Session, victim: GangState, gang: GangState) -> bool:
     """Evict the victim for the gang if the gang then fits. Return whether it did."""
     ask = Ask(gang, explains=False)
-    chosen = session.victims.own(victim.spec) & others(session, ask)
-    lawful = session.rules.lawful("preemptable", gang, session.victims, np.flatnonzero(chosen))
-    if not chosen.any() or len(lawful) < np.count_nonzero(chosen):
+    victims, rules = session.victims, session.rules
+    chosen = victims.own(victim.spec) & others(session, ask)
+    goes = lawful_of(
+        victims,
+        np.flatnonzero(chosen),
+        lambda order: rules.lawful("preemptable", gang, victims, order),
+    )
+    # The whole gang goes if its end does.
+    if not chosen.any() or (mark(victims, goes) != chosen).any():
         return False
     if not session.budget.may_search(gang.spec.key):
         return False
     session.respect(gang.spec.priority)
     if not Trial(session, ask).fits(chosen):
         return False
-    mark = session.mark()
+    before = session.mark()
     session.evict(ask, chosen, ACTION)
     if session.rules.barrier(gang, gang.demand()) is None:
         attempt(session, ask)
     if gang.need > gang.promised:
-        session.undo(mark)
+        session.undo(before)
         return False
     seal(session, ask, chosen)
     return True

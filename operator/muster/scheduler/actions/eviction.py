@@ -123,9 +123,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     Gangs that are alike are looked at once, as long as nothing has changed.
     """
     session.respect(gang.spec.priority)
-    # Any of the tasks of a gang may be those above its minimum, so that what frees the right node
-    # can go.
-    ask = Ask(gang, singly=True, explains=False)
+    ask = Ask(gang, explains=False)
     rank = (grounds, gang.spec.queue, gang.spec.priority, gang.protected)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
@@ -178,11 +176,11 @@ def _make_room(session: Session, ask: Ask, open_: BoolArray, rank: _Rank) -> boo
 
     Else the caller undoes it.
     """
-    gang, victims = ask.gang, session.victims_for(ask)
+    gang, victims = ask.gang, session.victims
     ways, prices = _ways(session, ask, rank)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
-    singly = victims.spread(victims.surplus > 0)
-    open_ = open_ & (ways.freed > 0) & (victims.whole | singly)
+    extra = victims.spread(victims.surplus > 0)
+    open_ = open_ & (ways.freed > 0) & (victims.whole | extra)
     # A look at what would come free costs less than one at all that is free.
     if not open_.any():
         return False
@@ -221,7 +219,7 @@ def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
 
     Gangs that are alike share both; those share the orders to which each task is as useful.
     """
-    gang, victims = ask.gang, session.victims_for(ask)
+    gang, victims = ask.gang, session.victims
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
         return Ways(victims, usefulness(session, ask)), {}
     parts, suits = _parts(session, ask), _suits(session, gang)
@@ -240,7 +238,7 @@ def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
 
 def _is_fair(session: Session, ask: Ask, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
-    gang, victims = ask.gang, session.victims_for(ask)
+    gang, victims = ask.gang, session.victims
     queue, units = gang.queue, np.flatnonzero(chosen)
     of = victims.queue[units]
     freed = {
@@ -264,7 +262,7 @@ def others(session: Session, ask: Ask) -> BoolArray:
     Without gangs that cannot be evicted or that their queue protects. Gangs whose lost members are
     being replaced are victims only for gangs that are repaired before them.
     """
-    gang, victims = ask.gang, session.victims_for(ask)
+    gang, victims = ask.gang, session.victims
     marks: BoolArray = ~(victims.evicted | victims.unevictable) & ~victims.own(gang.spec)
     if session.spared is not None:
         marks &= ~victims.spread(session.spared)
@@ -280,7 +278,7 @@ KEPT: Final = 32
 
 def usefulness(session: Session, ask: Ask) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
-    victims, suits = session.victims_for(ask), _suits(session, ask.gang)
+    victims, suits = session.victims, _suits(session, ask.gang)
     each = _parts(session, ask)[victims.pod_set] * suits[victims.node]
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
     # As useful as all of the need: without them the gang fits nowhere, however much room there is.
@@ -318,7 +316,7 @@ def _lacks_slots(session: Session, gang: GangState) -> bool:
 
 def _in_the_way(session: Session, ask: Ask, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
-    gang, victims = ask.gang, session.victims_for(ask)
+    gang, victims = ask.gang, session.victims
     rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
     wanted = {tasks.pod_set.shape for tasks in gang.tasks if tasks.shape.ports}
     if not wanted and not any(map(len, rivals)):
@@ -336,7 +334,7 @@ def _in_the_way(session: Session, ask: Ask, suits: BoolArray) -> IntArray:
 
 def _friends(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
-    victims = session.victims_for(ask)
+    victims = session.victims
     marks = np.zeros(len(victims.gang), np.bool_)
     friends = [session.room.affinity.rivals(t.pod_set.shape)[1] for t in ask.gang.tasks]
     pod_sets = [
@@ -348,7 +346,7 @@ def _friends(session: Session, ask: Ask) -> BoolArray:
 
 def seal(session: Session, ask: Ask, chosen: BoolArray) -> None:
     """Let it stand that the (U,) chosen units go for the gang."""
-    gang, victims = ask.gang, session.victims_for(ask)
+    gang, victims = ask.gang, session.victims
     # What was in the way may have been a limit of the queue alone: then there is nothing to wait
     # for.
     if session.rules.ready(gang) and gang.placements and gang not in session.started:
@@ -372,7 +370,7 @@ class Trial:
     def __init__(self, session: Session, ask: Ask) -> None:
         """Charge the trials to the budget of the session."""
         self.budget: Final = session.budget
-        gang, self._victims = ask.gang, session.victims_for(ask)
+        gang, self._victims = ask.gang, session.victims
         self._session, self._ask, self._demand = session, ask, gang.demand()
         shapes = [tasks.shape for tasks, _ in self._demand]
         several, confined = len(shapes) > 1, session.rules.cramped(gang) is not None
@@ -687,7 +685,7 @@ def _shortest(
         if order.tobytes() in seen or trial.budget.exhausted():
             return None
         trial.budget.spend(VICTIM + len(order))
-        going = _lawful(victims, order, allowed)
+        going = lawful_of(victims, order, allowed)
         marks = mark(victims, going)
         if (all_of_it := marks.tobytes()) in vain:
             continue
@@ -714,7 +712,7 @@ def price(victims: Victims, chosen: BoolArray) -> Price:
     return len(guarded), lost, len(gangs), -sum(ages)
 
 
-def _lawful(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
+def lawful_of(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
     """Return what may go of the units, of each gang no more than it has above its minimum.
 
     The end of a gang of which something else may not go is left out, too.
@@ -811,12 +809,12 @@ def _search(
             continue
         # Where no order found anything it is the rules that keep most sets from going. Else they
         # come last: they ask every plugin, and most sets are not cheaper.
-        if best is None and len(_lawful(victims, picked, allowed)) < len(picked):
+        if best is None and len(lawful_of(victims, picked, allowed)) < len(picked):
             continue
         if trial.fits(chosen) and taken:
             offer = (price(victims, chosen), chosen)
             cheaper = best is None or offer[0] < best[0]
-            if cheaper and len(_lawful(victims, picked, allowed)) == len(picked):
+            if cheaper and len(lawful_of(victims, picked, allowed)) == len(picked):
                 best = offer
             continue
         rest = mark(victims, np.array((*taken, *order[depth:].tolist()), np.int64))

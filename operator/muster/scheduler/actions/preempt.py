@@ -47,7 +47,7 @@ def _lesser(session: Session, ask: Ask) -> BoolArray:
 
     Extras never evict anybody, so that two gangs of one priority cannot do so in turn.
     """
-    victims, spec = session.victims_for(ask), ask.gang.spec
+    victims, spec = session.victims, ask.gang.spec
 
     def below() -> BoolArray:
         lower = victims.priority < spec.priority
@@ -62,7 +62,7 @@ def _lesser(session: Session, ask: Ask) -> BoolArray:
 
 def _overdue(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what has its nodes for longer than it said, and may start again."""
-    victims = session.victims_for(ask)
+    victims = session.victims
     marks: BoolArray = victims.spread(session.overdue) & (
         victims.priority <= ask.gang.spec.priority
     )
@@ -75,8 +75,8 @@ OVERDUE: Final = Grounds(HOOK, _overdue, forfeit=True)
 
 def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
     """Let tasks of the gang take the room of its own extras of lower priority, one by one."""
-    ask = Ask(gang, singly=True)
-    victims = session.victims_for(ask)
+    ask = Ask(gang)
+    victims = session.victims
     lower = any(
         pod_set.held and pod_set.priority < tasks.pod_set.priority
         for pod_set in gang.spec.pod_sets

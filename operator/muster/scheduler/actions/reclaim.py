@@ -68,7 +68,7 @@ def _more(session: Session, gang: GangState) -> None:
 
 def _of(queues: BoolArray, session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what is there of these queues: between queues dues count, not priorities."""
-    victims = session.victims_for(ask)
+    victims = session.victims
     of = victims.queue[victims.begins].astype(np.int64)
     marks: BoolArray = others(session, ask) & victims.spread(queues[of])
     return marks
