@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,
-    "kube": 3585,
+    "kube": 3590,
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
     "scheduler": 10937,
     "store": 3310,
-    "tests": 69623,
+    "tests": 69633,
     "tools": 3522,
 }
 

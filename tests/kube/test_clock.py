@@ -23,3 +23,13 @@ def test_step_of_the_clock_is_made_up_for_by_and_by(monkeypatch, step, after):
     assert now() == 1010.0 + after
     real = {"boot": 2025.0, "wall": 3020.0 + step}
     assert now() == 3020.0 + step
+
+
+def test_time_goes_on_however_often_it_is_read(monkeypatch):
+    """Two times of this century differ by a quarter of a microsecond at least."""
+    reads = iter(range(20_001))
+    monkeypatch.setattr(clock, "since_boot", lambda: next(reads) * 1e-7)
+    monkeypatch.setattr(time, "time", lambda: 1.7e9)
+    now = clock.Clock()
+    monkeypatch.setattr(time, "time", lambda: 1.7e9 - 60)
+    assert [now() for _ in range(20_000)][-1] == pytest.approx(1.7e9 + 1e-3, abs=1e-5)

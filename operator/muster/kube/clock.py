@@ -12,6 +12,8 @@ from typing import Final
 
 SLEW: Final = 0.5
 """Seconds by which each second may be longer or shorter after a step."""
+LEAST: Final = 1e-4
+"""Seconds between two times that are stored."""
 
 
 def since_boot() -> float:
@@ -24,7 +26,7 @@ def since_boot() -> float:
 
 
 class Clock:
-    """Returns seconds since the epoch, that never decrease."""
+    """Returns seconds since the epoch."""
 
     def __init__(self) -> None:
         # As they were read last.
@@ -35,8 +37,11 @@ class Clock:
         (at, now), boot = self._read, since_boot()
         passed = max(boot - at, 0.0)
         ahead = time.time() - now - passed
-        self._read = boot, now + passed + min(max(ahead, -SLEW * passed), SLEW * passed)
-        return self._read[1]
+        now += passed + min(max(ahead, -SLEW * passed), SLEW * passed)
+        # The sum is rounded: the time would stand still if it were read often enough.
+        if passed > LEAST:
+            self._read = boot, now
+        return now
 
 
 now = Clock()
