@@ -338,6 +338,22 @@ def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
         assert (story.look(10.0).hold_until is not None) is broken
 
 
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "unreadable"])
+def test_member_lost_while_its_group_is_away_is_held_for_once_the_group_is_back(deleted):
+    """Until then its minimum is not known, and no running pod is released for that."""
+    story = Story()
+    if deleted:
+        story.store.gone("PodGroup", "team", "g", "uid-g")
+        story.group["metadata"]["uid"] = "second"
+    else:
+        story.put({**story.group, "spec": "text"})
+    assert story.look(1.0).refusal
+    story.lose("c")
+    assert story.look(2.0).hold_until is None
+    story.put(story.group)
+    assert story.look(3.0).hold_until == 3.0 + HOLD
+
+
 @pytest.mark.parametrize(("status", "hold_until"), [("Unknown", 25.0), ("False", None)])
 def test_hold_begins_when_a_pod_on_an_unreachable_node_is_deleted(status, hold_until):
     """The kubelet of a node that is NotReady ends the pod."""

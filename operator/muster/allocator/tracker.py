@@ -689,7 +689,9 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
     if memory.released or not (admitted or memory.assumed):
         return None
     if admitted and facts.ready >= facts.need:
-        return full
+        # A PodGroup that is missing, or cannot be read, does not show the minimum.
+        unknown = facts.asks.refusal is not None and not facts.remade
+        return max(full, memory.had or 0) if unknown else full
     if memory.had is None:
         return full if facts.ready + len(memory.assumed) >= facts.need else None
     # At most as many as it requests now: else a gang that was scaled down and up again would count
