@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10937,
     "store": 3310,
-    "tests": 69649,
+    "tests": 69674,
     "tools": 3522,
 }
 

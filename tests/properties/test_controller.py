@@ -14,7 +14,7 @@ from muster.api.status import Verdict
 from muster.controller.model import Create, Delete, Patch, Refusal, SetStatus
 from muster.controller.reconcile import reconcile
 from support.apiserver.memory import World, of_kind, tfjob, wanted
-from support.builders.mpijobs import SECRETS, mpijob, role
+from support.builders.mpijobs import SECRETS, led, role
 
 WRITES = Create | Delete | Patch | SetStatus
 CODES = st.sampled_from([0, 1, 127, 128, 137, None])
@@ -83,17 +83,6 @@ def ranked(kind, roles, policy, elastic, whole):
         annotations=WHOLE if whole else None,
         **{type_: role for type_, role in roles.items() if kind != "JAXJob" or type_ == "Worker"},
     )
-
-
-def led(version, ends, workers, policy, whole, **spec):
-    """Return an MPIJob whose launcher and workers have these restart policies."""
-    launcher, worker = (role(policy=end) for end in ends)
-    document = mpijob(
-        version, workers=workers, launcher=launcher, worker=worker, policy=policy, **spec
-    )
-    if whole:
-        document["metadata"]["annotations"] = WHOLE
-    return document
 
 
 OF_V1 = st.sampled_from(["Never", "OnFailure", "ExitCode", "Always"])
@@ -207,14 +196,6 @@ class Cluster(World):
         """Remove what is being deleted."""
         self.reap()
 
-    def on_launch(self):
-        """Make the pod that a batch Job lacks, as the controller of batch Jobs."""
-        made = self.pods_of_batch()
-        for batch in self.of("Job"):
-            over = batch.get("status", {}).get("conditions") or batch["spec"].get("suspend")
-            if not over and all(p.get("status", {}).get("phase") == "Failed" for p in made):
-                self.launch(suffix=f"try-{len(made)}")
-
     def on_overdue(self):
         """Let the batch Job, once it is there, be over its deadline."""
         for name in self.names():
@@ -222,22 +203,6 @@ class Cluster(World):
         self.happen("reap").settle()
         if self.of("Job"):
             self.close(end="Failed", reason="DeadlineExceeded")
-
-    def pods_of_batch(self):
-        """Return the pods that a batch Job made."""
-        return [p for p in self.of("Pod") if p["metadata"]["ownerReferences"][0]["kind"] == "Job"]
-
-    def follow(self, ended):
-        """Let a batch Job see how its pod has ended."""
-        for batch in self.of("Job"):
-            if ended in self.pods_of_batch():
-                failed = sum(p["status"]["phase"] == "Failed" for p in self.pods_of_batch())
-                if not failed:
-                    self.close()
-                elif failed > batch["spec"].get("backoffLimit", 6):
-                    self.close(end="Failed", failed=failed, reason="BackoffLimitExceeded")
-                else:
-                    batch.setdefault("status", {})["failed"] = failed
 
     def on_suspend(self, suspend):
         """Suspend or resume, as the user."""

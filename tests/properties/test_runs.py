@@ -18,6 +18,7 @@ from muster.api.status import Verdict
 from muster.controller.model import Create, Delete, Patch, Refusal, SetStatus
 from muster.frameworks import load, of
 from support.apiserver.memory import World, copied, of_kind, wanted
+from support.builders.mpijobs import SECRETS, led
 
 DELETED_AT = "2024-01-01T00:00:00Z"
 WHOLE = {"muster.kubeflow.org/restart": "gang"}
@@ -29,6 +30,7 @@ TYPES = {
     "XGBoostJob": ("Master", "Worker"),
     "PaddleJob": ("Master", "Worker"),
     "JAXJob": ("Worker",),
+    "MPIJob": ("Worker",),
 }
 NEEDED = {"XGBoostJob": "Master"}
 NODES = ("n0", "n1", "n2")
@@ -47,9 +49,20 @@ def job_of(kind, present, workers, policy, options, annotations, clean="None"):
     return of_kind(kind, annotations=annotations, spec=spec, policy=cleans, **roles)
 
 
+cleans = st.sampled_from(["None", "Running", "All"])
+
+
+def mpijobs(version, *policies, **fields):
+    """Return MPIJobs of that version, of whose roles each has one of these restart policies."""
+    ends = st.tuples(st.sampled_from(policies), st.sampled_from(policies))
+    clean = st.builds(lambda clean: {"cleanPodPolicy": clean}, cleans)
+    made = st.just(version), ends, st.integers(1, 4), clean, st.booleans()
+    return st.builds(led, *made, **fields)
+
+
 jobs = st.builds(
     job_of,
-    st.sampled_from(sorted(TYPES)),
+    st.sampled_from(sorted(TYPES.keys() - {"MPIJob"})),
     st.tuples(st.booleans(), st.booleans()),
     st.integers(1, 4),
     st.sampled_from(["Never", "OnFailure", "ExitCode", "Always"]),
@@ -58,11 +71,15 @@ jobs = st.builds(
         st.booleans(),
     ),
     st.sampled_from([None, WHOLE]),
-    st.sampled_from(["None", "Running", "All"]),
+    cleans,
+) | (
+    mpijobs("v1", "Never", "OnFailure", "ExitCode", "Always")
+    | mpijobs("v2beta1", "Never", "OnFailure", runLauncherAsWorker=st.booleans())
 )
 nodes = st.integers(0, len(NODES) - 1)
 events = st.one_of(
     st.tuples(st.just("start")),
+    st.tuples(st.just("launch")),
     st.tuples(st.just("succeed"), WHICH),
     st.tuples(st.just("fail"), WHICH, st.sampled_from([1, 137])),
     st.tuples(st.just("collect"), WHICH),
@@ -86,7 +103,7 @@ events = st.one_of(
 )
 histories = st.builds(
     lambda first, rest: [*first, *rest],
-    st.sampled_from([[], [("start",)], [("start",)], [("start",)]]),
+    st.sampled_from([[], [("start",)], [("start",)], [("start",), ("launch",)]]),
     st.lists(events, max_size=14),
 )
 WAITS = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}
@@ -98,7 +115,7 @@ class Cluster(World):
 
     def __init__(self, document, backend):
         """Begin with a job that has its pods."""
-        super().__init__(document, backend=backend)
+        super().__init__(document, backend=backend, secrets=SECRETS)
         self.done, self.restarts, self.restarted = {}, {}, False
         self.whole = bool(document["metadata"].get("annotations"))
         self.silent, self.fenced = {}, set()
@@ -192,10 +209,10 @@ class Cluster(World):
 
     def is_unwanted(self, name):
         """Return whether the job does not want the index of a pod."""
-        role, index = name.split("-")[1:3]
+        role, *index = name.split("-")[1:3]
         roles = self.job["spec"][self.framework.spec_field]
-        replicas = {type_.lower(): fields["replicas"] for type_, fields in roles.items()}
-        return int(index) >= replicas.get(role, 0)
+        replicas = {type_.lower(): fields.get("replicas") for type_, fields in roles.items()}
+        return role != "launcher" and int(*index) >= replicas.get(role, 0)
 
     def of_index(self, name):
         """Return the names of all pods of an index."""
@@ -271,6 +288,11 @@ class Cluster(World):
         if name := self.some(which, "Running"):
             self.end(name, 0)
 
+    def end(self, name, code=0, *, reason=""):
+        """Let a pod end, and its batch Job observe that."""
+        super().end(name, code, reason=reason)
+        self.follow(self.pod(name))
+
     def on_fail(self, which, code):
         """Let a program fail."""
         if name := self.some(which, "Running"):
@@ -290,7 +312,9 @@ class Cluster(World):
 
     def on_drain(self, which):
         """Delete a pod; it takes its time."""
-        if name := self.some(which, "Pending", "Running", "Succeeded"):
+        name = self.some(which, "Pending", "Running", "Succeeded")
+        # Its controller alone decides about the next pod of a batch Job.
+        if name and self.pod(name) not in self.pods_of_batch():
             self.loses(name)
             self.pod(name)["metadata"].setdefault("deletionTimestamp", DELETED_AT)
 
@@ -323,7 +347,8 @@ class Cluster(World):
 
     def on_double(self, which):
         """Let another operator have made a second pod of an index."""
-        if name := self.some(which, "Running"):
+        name = self.some(which, "Running")
+        if name and "launcher" not in name:
             twin = copied(self.pod(name))
             twin["metadata"] |= {"name": f"{name}-second", "uid": f"second-{self.clock}"}
             twin["metadata"].pop("deletionTimestamp", None)
@@ -363,7 +388,7 @@ class Cluster(World):
         """Leave a role out of the spec, and put it back."""
         field = self.framework.spec_field
         roles = self.job["spec"][field]
-        if len(roles) > 1 and self.job["kind"] != "XGBoostJob":
+        if len(roles) > 1 and self.job["kind"] not in ("XGBoostJob", "MPIJob"):
             self.loses(*self.names())
             first, *_ = sorted(set(roles) - {"Worker"})
             others = {type_: role for type_, role in roles.items() if type_ != first}

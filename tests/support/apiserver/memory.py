@@ -243,6 +243,30 @@ class World:
         self.objects["Job", name]["status"] = {"conditions": [ended], "failed": failed, **time}
         return self
 
+    def on_launch(self):
+        """Make the pod that a batch Job lacks, as the controller of batch Jobs."""
+        made = self.pods_of_batch()
+        for batch in self.of("Job"):
+            over = batch.get("status", {}).get("conditions") or batch["spec"].get("suspend")
+            if not over and all(p.get("status", {}).get("phase") == "Failed" for p in made):
+                self.launch(suffix=f"try-{next(self._uids)}")
+
+    def pods_of_batch(self):
+        """Return the pods that a batch Job made."""
+        return [p for p in self.of("Pod") if p["metadata"]["ownerReferences"][0]["kind"] == "Job"]
+
+    def follow(self, ended):
+        """Let a batch Job see how its pod has ended."""
+        for batch in self.of("Job"):
+            if ended in self.pods_of_batch():
+                failed = sum(p["status"]["phase"] == "Failed" for p in self.pods_of_batch())
+                if not failed:
+                    self.close()
+                elif failed > batch["spec"].get("backoffLimit", 6):
+                    self.close(end="Failed", failed=failed, reason="BackoffLimitExceeded")
+                else:
+                    batch.setdefault("status", {})["failed"] = failed
+
     def end(self, name, code=0, *, reason=""):
         """Let a pod's program exit; no code: its node was lost."""
         status = {"phase": "Failed" if code or code is None else "Succeeded", "reason": reason}

@@ -41,6 +41,17 @@ def mpijob(version, *, workers=2, launcher=None, worker=None, policy=None, **spe
     }
 
 
+def led(version, ends, workers, policy, whole, **spec):
+    """Return an MPIJob whose launcher and workers have these restart policies."""
+    launcher, worker = (role(policy=end) for end in ends)
+    document = mpijob(
+        version, workers=workers, launcher=launcher, worker=worker, policy=policy, **spec
+    )
+    if whole:
+        document["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
+    return document
+
+
 def world(version, **fields):
     """Return the world of such a job, after the first passes."""
     extra = {key: fields.pop(key) for key in ("backend", "context") if key in fields}
