@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3179,
     "cluster": 6466,
     "commands": 6120,
-    "controller": 4547,
+    "controller": 4554,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,

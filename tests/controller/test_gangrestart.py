@@ -265,19 +265,17 @@ def test_members_that_start_are_not_restarted(phase):
     assert len(world.deletes()) == (2 if phase == "Running" else 0)
 
 
-def test_member_that_starts_late_after_a_counted_restart_restarts_no_peers():
-    """The gang has not run as a whole since the failure, so that it lost no member."""
+@pytest.mark.parametrize("counted", [True, False])
+def test_member_that_starts_late_after_a_restart_restarts_no_peers(counted):
+    """The gang has not run as a whole since, so that it lost no member."""
     world = running().give(verdict=replace(PLACED, state="Degraded", placed=0))
-    world.end(LOST, 137).settle()
+    world = world.end(LOST, 137) if counted else world.lose(LOST).give(placements={LOST: "n3"})
     # Another process takes it for admitted, and keeps its nodes.
-    found = world.status["gang"]
+    found = world.settle().status["gang"]
     assert (found["state"], found["reason"]) == ("Placed", "NamesInUse")
-    world.reap()
-    world.give(placements={name: node for name, node in NODES.items() if name != LOST}).run()
-    assert len(world.names()) == 2
+    world.reap().give(placements={n: node for n, node in NODES.items() if n != LOST}).run()
     world.give(placements=NODES)
-    assert world.deletes() == []
-    assert world.creates() == [LOST]
+    assert (world.deletes(), world.creates()) == ([], [LOST])
     world.run().lose(LOST).give(placements={LOST: "n3"})
     assert len(world.deletes()) == 2
 

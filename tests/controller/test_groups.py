@@ -566,6 +566,14 @@ def test_running_gang_with_a_refused_replacement_keeps_its_other_members():
     assert world.end("mnist-worker-0").settle().status["state"] == "Succeeded"
 
 
+def test_gang_that_is_scaled_up_while_it_starts_keeps_what_runs():
+    """It runs with the members that it was admitted with, and a refusal of others undoes none."""
+    world = embedded(placements=NODES, verdict=PLACED).settle()
+    world.scale(3).give(placements={}).settle().start().settle()
+    assert (world.status["gang"]["state"], world.status["gang"]["minMember"]) == ("Running", 2)
+    assert world.lose("mnist-worker-1").give(refusal=refusal()).deletes() == []
+
+
 def test_a_scheduler_that_goes_missing_disturbs_nobody_who_runs():
     """The API vanished under a running gang: it still says that it runs."""
     world = running()

@@ -57,14 +57,8 @@ def test_elastic_copy_has_no_autoscaler(kind):
     (said,) = [emit for emit in world.said if emit.reason == "AutoscalerIgnored"]
     assert said.type == "Warning"
     assert "MultiKueue" in said.message
-
-
-def test_elastic_copy_without_metrics_has_no_warning():
-    """A job without metrics never had an autoscaler."""
-    elastic = {"minReplicas": 1, "maxReplicas": 4}
-    document = of_kind("PyTorchJob", Worker=2, spec={"elasticPolicy": elastic})
-    world = World(copy_of(document)).settle()
-    assert "AutoscalerIgnored" not in world.reasons()
+    del elastic["metrics"]
+    assert "AutoscalerIgnored" not in World(copy_of(document)).settle().reasons()
 
 
 WAITS = Verdict("muster", "Queued", "mnist", min_member=2, message="1 of 2 workers fits")

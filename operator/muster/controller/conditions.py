@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,12 +13,12 @@ from muster.api import names
 from muster.api.backoff import QUOTA
 from muster.api.edge import format_time
 from muster.api.model import Job
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.api.status import Condition, FirstFailure, JobStatus, ReplicaStatus, Verdict
 from muster.controller import failures, gangstatus, podproblems, policies, replacement
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate, is_old, stays_counted
-from muster.controller.model import Action, Create
+from muster.controller.model import Action, Create, Delete
 from muster.controller.scope import Scope
 from muster.frameworks.base import End, Framework, Outcome, Progress, labels
 from muster.gang import standing
@@ -312,16 +312,20 @@ def _awaited(scope: Scope) -> str:
     )
 
 
-def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:
+def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
     """Return the status of a job for which this is made: a pod on a node admits its gang.
 
     It is written after them, so that it need not be written once more when they are seen there.
     """
-    placed = any(isinstance(action, Create) and action.placed for action in made)
-    gang = status.gang
-    if not placed or gang is None or gang.admission_time is not None:
+    gang, peer = status.gang, DeletionReason.PEER_LOST
+    if gang is None:
         return status
-    return replace(status, gang=replace(gang, admission_time=_whole(scope.now)))
+    if scope.backend.embedded and any(isinstance(a, Delete) and a.reason is peer for a in made):
+        # Members that start first are no peers of those that start late.
+        gang = replace(gang, state=GangPhase.PLACED)
+    if gang.admission_time is None and any(isinstance(a, Create) and a.placed for a in made):
+        gang = replace(gang, admission_time=_whole(scope.now))
+    return replace(status, gang=gang)
 
 
 def invalid(scope: Scope, reason: str) -> JobStatus:

@@ -240,11 +240,13 @@ def _in_use(pods: Sequence[PodView]) -> str:
 
 def _phase(scope: Scope, ready: int) -> GangPhase | None:
     """Return where a gang stands by what it had, None for one that was not let in."""
-    least = standing.needed(kept(scope))
+    least, admitted = standing.needed(kept(scope)), standing.was_admitted(scope.job)
+    # Also if the job was scaled up before the gang that was admitted ran.
+    if admitted and ready >= least:
+        return GangPhase.RUNNING
     if standing.has_run(scope.job):
-        return GangPhase.RUNNING if ready >= least else GangPhase.DEGRADED
-    there = standing.was_admitted(scope.job) and _placed(scope) >= least
-    return GangPhase.PLACED if there else None
+        return GangPhase.DEGRADED
+    return GangPhase.PLACED if admitted and _placed(scope) >= least else None
 
 
 def _placed(scope: Scope) -> int:
@@ -334,8 +336,9 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         last = _begun(scope, last)
     if placed >= needed:
         return _calm(whole, GangPhase.PLACED, placed, f"{placed}/{total} placed")
-    grows = stays and _phase(scope, ready) is GangPhase.PLACED
-    return _growing(last, GangPhase.PLACED, total, placed) if grows else last
+    phase = _phase(scope, ready) if stays else None
+    grows = None if phase is GangPhase.DEGRADED else phase
+    return _growing(last, grows, total, placed) if grows else last
 
 
 def _begun(scope: Scope, last: Verdict) -> Verdict:
