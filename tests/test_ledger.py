@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3179,
     "cluster": 6466,
     "commands": 6120,
-    "controller": 4554,
+    "controller": 4560,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10937,
     "store": 3310,
-    "tests": 69674,
+    "tests": 69684,
     "tools": 3522,
 }
 

@@ -9,8 +9,9 @@ import pytest
 
 from muster import gang
 from muster.api import names
+from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, RequeueAfter
-from support.apiserver.memory import START, World, copied, merge, tfjob
+from support.apiserver.memory import START, World, copied, merge, tfjob, wanted
 from support.builders.job_kinds import SORTS, job_of
 from support.builders.mpijobs import SECRETS, mpijob
 
@@ -66,7 +67,7 @@ class TestInvalidWhileItRuns:
     """Its spec is wrong, its pods are right."""
 
     def test_nothing_is_made_and_nothing_ends(self, mistake):
-        """It says so once, and counts on."""
+        """It says so once, counts on, and goes on once it is mended."""
         world = broken(mistake).settle()
         assert made_or_ended(world) == []
         assert world.status["state"] == "Invalid"
@@ -75,6 +76,9 @@ class TestInvalidWhileItRuns:
         assert world.counts() == (2, 0, 0)
         assert world.counts("PS") == (1, 0, 0)
         assert world.reasons().count("TFJobFailedValidation") == 1
+        world.edit(**copy.deepcopy(running().job["spec"])).settle()
+        assert made_or_ended(world) == []
+        assert (world.status["state"], world.status.get("reason")) == ("Running", None)
 
     def test_it_ends_with_its_programs(self, mistake):
         """Well, when the last worker has, and is cleaned up."""
@@ -83,8 +87,7 @@ class TestInvalidWhileItRuns:
         assert world.status["state"] == "Invalid"
         world.end("mnist-worker-0").settle()
         assert world.status["state"] == "Succeeded"
-        world.reap()
-        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+        assert world.reap().names() == ["mnist-worker-0", "mnist-worker-1"]
 
     def test_it_can_be_suspended(self, mistake):
         """All goes, and it still says what is wrong with it."""
@@ -110,11 +113,19 @@ class TestInvalidWhileItRuns:
         world.edit(**spec).settle().start()
         assert world.settle().status["state"] == "Running"
 
-    def test_a_mended_one_goes_on(self, mistake):
-        """As if nothing had been."""
-        world = broken(mistake).settle().edit(**copy.deepcopy(running().job["spec"])).settle()
-        assert made_or_ended(world) == []
-        assert (world.status["state"], world.status.get("reason")) == ("Running", None)
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_member_that_is_lost_while_the_job_is_invalid_is_missing(mistake):
+    """The others are not all of the job: without that member it neither succeeds nor is whole."""
+    job = tfjob(PS=1, Worker=2, spec={"successPolicy": "AllWorkers"})
+    world = World(job, backend=gang.EMBEDDED, verdict=Verdict("muster", "Placed", "mnist"))
+    world.give(placements=dict.fromkeys(wanted(world), "n1")).run()
+    spec = copy.deepcopy(world.job["spec"])
+    edit(world, mistake)
+    world.give(placements={}).lose("mnist-worker-1").settle().end("mnist-worker-0").settle()
+    assert "Succeeded T" not in world.conditions
+    found = world.edit(**spec).settle().status["gang"]
+    assert (found["state"], found["minMember"]) == ("Degraded", 3)
 
 
 def _wrong(world):
@@ -208,8 +219,7 @@ class TestAboveTheLimitOfReplicas:
         if world.names("Job"):
             # The deadline of a launcher that a batch Job makes is the batch Job's.
             world.close(end="Failed", reason="DeadlineExceeded")
-        world.settle()
-        assert world.status["state"] == "Failed"
+        assert world.settle().status["state"] == "Failed"
         world.wait(3600).step()
         assert (world.job is None) is (sort != "MPIJob-v2beta1")
 

@@ -14,6 +14,7 @@ from muster.api.model import Job, PodView, Replica, RunPolicy
 from muster.controller.jobpods import on_its_place
 from muster.controller.model import Observed
 from muster.frameworks.base import Framework
+from muster.gang import standing
 
 
 def as_made(job: Job, framework: Framework, pods: Iterable[PodView]) -> Job:
@@ -34,8 +35,12 @@ def of_invalid(observed: Observed, framework: Framework) -> Job:
     job = observed.job
     mine = (pod for pod in observed.pods if pod.owner == job.as_owner)
     own = [on_its_place(job, framework, pod) for pod in mine]
-    replicas = tuple(_roles(job, framework, own))
-    return replace(job, replicas=replicas, run_policy=_possible(job.run_policy))
+    replicas = list(_roles(job, framework, own))
+    lost = (standing.had(job) or 0) - sum(role.replicas for role in replicas)
+    if replicas and lost > 0:
+        # Without members that are lost the others would be all of the job, and end it.
+        replicas[-1] = replace(replicas[-1], replicas=replicas[-1].replicas + lost)
+    return replace(job, replicas=tuple(replicas), run_policy=_possible(job.run_policy))
 
 
 def _roles(job: Job, framework: Framework, own: list[PodView]) -> Iterator[Replica]:
@@ -57,12 +62,13 @@ def _is_wrong(job: Job, framework: Framework, type_: str) -> bool:
 
 
 def _shown(job: Job, framework: Framework, own: list[PodView], type_: str) -> int:
-    """Return how many pods a role has had, by its pods or else by the last counts."""
+    """Return how many pods a role has had, by its pods and the last counts, or asks for."""
     role, first = type_.lower(), framework.roles.first(job)
     ends = [1 if pod.index is None else pod.index - first + 1 for pod in own if pod.role == role]
     counted = job.status.replicas.get(type_)
     before = counted.active + counted.succeeded + counted.failed if counted else 0
-    return max((before, *ends))
+    written = job.replica(type_)
+    return max((before, *ends, written.replicas if written else 0))
 
 
 def _unknown(framework: Framework, type_: str) -> Replica:
