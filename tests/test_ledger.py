@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1144,
     "runtime": 2299,
     "scheduler": 10937,
-    "store": 3310,
-    "tests": 69684,
+    "store": 3313,
+    "tests": 69698,
     "tools": 3522,
 }
 

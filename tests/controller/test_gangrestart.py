@@ -276,8 +276,7 @@ def test_member_that_starts_late_after_a_restart_restarts_no_peers(counted):
     world.reap().give(placements={n: node for n, node in NODES.items() if n != LOST}).run()
     world.give(placements=NODES)
     assert (world.deletes(), world.creates()) == ([], [LOST])
-    world.run().lose(LOST).give(placements={LOST: "n3"})
-    assert len(world.deletes()) == 2
+    assert len(world.run().lose(LOST).give(placements={LOST: "n3"}).deletes()) == 2
 
 
 def test_peers_run_on_if_the_annotation_is_removed_before_they_restart():

@@ -186,6 +186,8 @@ class Cluster(World):
             pod = self.objects.get(("Pod", action.name))
             if pod is not None and is_running(pod):
                 assert self.may_delete(action.reason, pod), action
+                # A gang that restarts has not run: what starts of it may be undone.
+                self.ran = self.ran and action.reason is not DeletionReason.PEER_LOST
         if isinstance(action, SetStatus):
             self.count(action.status)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster.cluster import gangs
@@ -40,6 +42,17 @@ def test_a_pod_of_a_batch_job_fills_the_place_of_its_name():
     children.changed(maker, None)
     assert children.job_of(view.owner) == view.owner
     assert list(children.makers(maker.owner)) == []
+
+
+def test_failed_pod_of_a_suspended_batch_job_fills_no_place():
+    """Its successor is created once the batch Job is resumed, which waits for a node."""
+    world, children = World(mpijob("v2beta1"), secrets=SECRETS).settle(), Children(lambda _: True)
+    children.pod_changed(None, pod(world.pod(world.launch(phase="Failed"))))
+    job, maker = load(world.framework, world.job), batch(world.objects["Job", "mnist-launcher"])
+    children.changed(None, maker)
+    assert list(children.own_pods(job)) == ["mnist-launcher"]
+    children.changed(maker, replace(maker, suspended=True))
+    assert children.own_pods(job) == {}
 
 
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])

@@ -30,8 +30,8 @@ class Children:
         self._pods_of: dict[Owner, dict[str, PodView]] = {}
         self._owner: dict[Owner, Owner] = {}
         """Batch Job -> the job that it makes pods for."""
-        self._makers: dict[Owner, dict[Owner, None]] = {}
-        """The same the other way round."""
+        self._makers: dict[Owner, dict[Owner, bool]] = {}
+        """The same the other way round; whether the batch Job is suspended."""
         self._of: dict[Owner, dict[tuple[str, str], ObjectView]] = {}
         self._all: dict[tuple[str, str, str], ObjectView] = {}
         self._past: dict[Owner, dict[tuple[str, str], BatchView]] = {}
@@ -60,8 +60,11 @@ class Children:
         """
         me = job.as_owner
         own = self._pods_of.get(me, {})
+        # The successor of a failed pod of a suspended batch Job waits for a node to be resumed on.
+        held = {maker for maker, suspended in self._makers.get(me, {}).items() if suspended}
+        made = [pod for pod in self._made(me) if pod.phase != "Failed" or pod.owner not in held]
         # The last one stays: of those that a retry leaves behind, the one that is not at its end.
-        made = sorted(self._made(me), key=lambda pod: (not pod.terminal, pod.created))
+        made.sort(key=lambda pod: (not pod.terminal, pod.created))
         return {**own, **{p.place: replace(p, owner=me) for p in made}} if made else own
 
     def _made(self, job: Owner) -> Iterator[PodView]:
@@ -143,7 +146,7 @@ class Children:
                 makers.pop(me, None)
                 if batch is after:
                     self._owner[me] = batch.owner
-                    makers[me] = None
+                    makers[me] = batch.suspended
                 if not makers:
                     del self._makers[batch.owner]
 
