@@ -14,7 +14,11 @@ from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Bind, Departure, E
 from muster.allocator.verdict import RECORDED, RELEASE, Cause
 from muster.api import edge, names
 from muster.api.reasons import DeletionReason, Reason
+from muster.frameworks import FRAMEWORKS
+from muster.scheduler.model import Refusal
 from muster.store.store import Store
+from support.apiserver.memory import tfjob
+from support.builders.objects import reference
 from support.builders.scheduler import make_node, make_pod
 from support.rehearsal.gang_tracking import Following, Shown
 
@@ -336,6 +340,23 @@ def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
         story.pod("d", "", phase="Pending")
         story.follow()
         assert (story.look(10.0).hold_until is not None) is broken
+
+
+def test_pod_that_waits_in_the_group_of_a_job_is_refused_with_the_reason():
+    """A copy of a job's pod names the group of the job; it holds no node for ever."""
+    story = Story(runs=False)
+    story.store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]])
+    story.store.groups.use(gang.EMBEDDED.apis[0])
+    job = tfjob(name="g")
+    story.put({**job, "metadata": {**job["metadata"], "uid": "job", "generation": 1}})
+    story.group["metadata"]["ownerReferences"] = [reference(uid="job", name="g")]
+    story.put(story.group)
+    story.pod("copy", "", phase="Pending")
+    story.follow()
+    text = 'PodGroup "g" has no pods but those that Muster creates for TFJob "g"'
+    assert story.look(1.0).refusal == Refusal(Reason.INVALID, text)
+    story.pod("copy", "n1")
+    assert story.look(2.0) is None
 
 
 @pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "unreadable"])

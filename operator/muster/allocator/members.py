@@ -723,7 +723,8 @@ class PodGroupMembers(_Kind):
         """Return what is known of a gang of other people's pods."""
         group = self._store.podgroups.find(key)
         if group is not None and self._store.is_of_job(group):
-            return None  # its job knows better
+            about = (self._store.foreign.revision(key), self._epoch, group.owner)
+            return self._entry(key, about, lambda: self._read_of_job(key, group)).facts
         members = self._store.foreign.members
         lost, loses_at = self._lost(
             key, None, lambda: {pod.name: pod for pod, _ in members(key)}, now
@@ -739,6 +740,20 @@ class PodGroupMembers(_Kind):
         namespace = namespace_of(key)
         suspects = self._store.suspects.nodes(namespace, now)
         return self._as_of_now(entry, namespace, given, _Now(0.0, loses_at, suspects))
+
+    def _read_of_job(self, key: str, group: GroupView) -> GangFacts | None:
+        """Return the pods that wait in the group of a job, which has no pods but its own."""
+        jobs, job_of = self._store.jobs, self._store.children.job_of
+        found = self._store.foreign.members(key)
+        members = [m for m in found if not (m[0].node or jobs.key_of(job_of(m[0].owner)))]
+        if not members or group.owner is None:
+            return None
+        terms = podgroups.terms(key, members, None, self._settings.rules)
+        job = f'{group.owner.kind} "{group.owner.name}"'
+        text = f'PodGroup "{group.name}" has no pods but those that Muster creates for {job}'
+        asks = replace(terms.asks, refusal=Refusal(Reason.INVALID, text))
+        blank = self._blank(group.name, asks.min_member)
+        return group_facts(key, members, replace(terms, asks=asks), self._settings, blank)
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView], *, foreign: bool
