@@ -174,6 +174,17 @@ def test_gang_does_not_restart_for_a_member_that_is_replaced_alone(job):
     assert story.look(300) == math.inf
 
 
+def test_gang_that_is_scaled_below_its_minimum_and_up_again_does_not_restart():
+    """Members that were not wanted in between are not lost, whatever minimum the job sets."""
+    story = Story(policy={"schedulingPolicy": {"minAvailable": 4}})
+    story.edit(replicas=2)
+    for name in NAMES[2:]:
+        story.gone(name)
+    story.look(20)
+    story.edit(replicas=4)
+    assert (story.look(), story.look(20)) == (math.inf, math.inf)
+
+
 def test_gang_without_running_pods_does_not_restart():
     """Pods that did not start lost nothing."""
     story = Story()

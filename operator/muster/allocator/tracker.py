@@ -695,8 +695,8 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
     if memory.had is None:
         return full if facts.ready + len(memory.assumed) >= facts.need else None
     # At most as many as it requests now: else a gang that was scaled down and up again would count
-    # as broken until its new pods exist.
-    return min(memory.had, full)
+    # as broken until its new pods exist. A job may want fewer pods than its minimum.
+    return min(memory.had, full, len(facts.wanted) if facts.remade else full)
 
 
 def _growth(memory: GangMemory, facts: GangFacts) -> int:
