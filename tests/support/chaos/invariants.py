@@ -48,7 +48,8 @@ class Onlooker:
     """Follows pods and jobs of all namespaces while the `with` block lasts, as administrator."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._pool, self._server = connections(cluster), cluster.server
+        self._pool = connections(cluster.kubeconfig.read_text())
+        self._server = cluster.server
         self._news = threading.Condition()
         self._over = False
         self.seen: list[Seen] = []
