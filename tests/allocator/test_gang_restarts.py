@@ -185,6 +185,18 @@ def test_gang_that_is_scaled_below_its_minimum_and_up_again_does_not_restart():
     assert (story.look(), story.look(20)) == (math.inf, math.inf)
 
 
+def test_gang_of_which_one_role_gives_way_to_another_does_not_restart():
+    """Surplus is not lost, and new members of the other role are none that the gang had."""
+    story = Story()
+    role = story.document["spec"]["tfReplicaSpecs"]["Worker"]
+    story.document["spec"]["tfReplicaSpecs"]["PS"] = {**role, "replicas": 2}
+    story.edit(replicas=2)
+    assert story.look() == math.inf
+    for name in NAMES[2:]:
+        story.gone(name)
+    assert (story.look(), story.look(20)) == (math.inf, math.inf)
+
+
 def test_gang_without_running_pods_does_not_restart():
     """Pods that did not start lost nothing."""
     story = Story()

@@ -131,6 +131,32 @@ def test_members_that_the_gang_never_had_are_not_lost_to_the_next_process(least)
     assert world.settle().wait(10).deletes() == []
 
 
+@pytest.mark.parametrize(
+    ("policy", "edits"),
+    [({}, [{"Worker": 1, "PS": 4}]), ({"minAvailable": 5}, [{"Worker": 1}, {"Worker": 3}])],
+    ids=["other", "back"],
+)
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
+def test_members_that_were_not_wanted_in_between_are_no_losses(backend, policy, edits):
+    """A role that becomes smaller makes no members of another one, or of its own later, lost."""
+    job = tfjob(
+        PS=2,
+        Worker=3,
+        policy={"schedulingPolicy": policy},
+        annotations={"muster.kubeflow.org/restart": "gang"},
+    )
+    world = World(job, backend=backend).settle()
+    if backend.apis:
+        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
+    world.run()
+    kept = {"mnist-ps-0", "mnist-ps-1", "mnist-worker-0"}
+    for replicas in edits:
+        roles = world.job["spec"]["tfReplicaSpecs"]
+        changed = {type_: {**roles[type_], "replicas": n} for type_, n in replicas.items()}
+        world.edit(tfReplicaSpecs={**roles, **changed}).settle().reap()
+        assert kept.isdisjoint(world.wait(10).deletes())
+
+
 @pytest.mark.parametrize("failed", ["", "Running", "Placed"])
 @pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO, gang.EMBEDDED])
 def test_gang_does_not_restart_while_the_server_refuses_its_pods(backend, failed):

@@ -272,6 +272,8 @@ class GangMemory:
     had: int | None = None
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
     not known. Only by losing of those it is broken: what is wanted since waits like any gang."""
+    kept: AbstractSet[str] | None = None
+    """Places that were wanted at all times since then; None: not known."""
     may_run_until: float = -math.inf
     """Time at which the last missing member that may have run was removed, fenced or ready, or
     at which pods could be created again."""
@@ -696,7 +698,16 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
         return full if facts.ready + len(memory.assumed) >= facts.need else None
     # At most as many as it requests now: else a gang that was scaled down and up again would count
     # as broken until its new pods exist. A job may want fewer pods than its minimum.
-    return min(memory.had, full, len(facts.wanted) if facts.remade else full)
+    return min(memory.had, full, full if memory.kept is None else len(memory.kept))
+
+
+def _kept(memory: GangMemory, facts: GangFacts) -> AbstractSet[str] | None:
+    """Return the places that were wanted at all times since the gang was whole or was let in."""
+    before, wanted = memory.kept, facts.wanted
+    if not facts.remade or memory.had is None or before is None or facts.ready >= facts.need:
+        return wanted if facts.remade else None
+    unchanged = memory.facts is not None and memory.facts.wanted is wanted
+    return before if unchanged else before & wanted
 
 
 def _growth(memory: GangMemory, facts: GangFacts) -> int:
@@ -714,6 +725,7 @@ def _observe_presence(turn: _Turn) -> None:
     if turn.memory.released:
         removed = _follow_release(turn)
         turn.remember(lifecycle=before.advance(_members(turn, removed=removed), turn.now))
+    turn.remember(kept=_kept(turn.memory, facts))
     turn.remember(had=_had(turn.memory, facts))
     members = _members(turn)
     turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))

@@ -84,8 +84,9 @@ def existing(scope: Scope) -> int:
 
 def kept(scope: Scope) -> int:
     """Return how many must stay together: what is wanted since the gang was whole is no part."""
-    known = had(scope)
-    return scope.minimum if known is None else min(scope.minimum, known, scope.job.total)
+    known, most = had(scope), scope.observed.losses.kept
+    still = sum(most.values()) if most else scope.job.total
+    return scope.minimum if known is None else min(scope.minimum, known, still)
 
 
 def had(scope: Scope) -> int | None:

@@ -73,8 +73,12 @@ def observe(
     found, stored = _members(job, framework, pods, away), _stored_had(job, pods)
     facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
     all_needed = standing.needed(standing.minimum(job, facts))
+    wanted = {role.role: role.replicas for role in job.replicas}
+    # Those that were not wanted in between are no losses, nor are new ones in the place of others.
+    kept = {role: min(n, (last.kept or wanted).get(role, 0)) for role, n in wanted.items()}
     # The minimum may exceed the size of the job.
-    needed = min(all_needed, last.had or stored or all_needed, standing.needed(job.total))
+    most = standing.needed(sum(kept.values()))
+    needed = min(all_needed, last.had or stored or all_needed, most)
     there = standing.counting(found.there, standing.leasts(job, {}))
     left = there - sum(uid in last.peers for uid in found.failed)
     present = {pod.uid for pod in pods.values()}
@@ -84,11 +88,12 @@ def observe(
     restarts = job.status.is_true(names.Condition.RESTARTING)
     ran = found.running >= needed or (last.ran and of_run and not restarts)
     has_run = ran or (_has_run(job, stored, needed) and not restarts)
-    had = all_needed if found.running >= all_needed else last.had
+    whole = found.running >= all_needed
+    had, kept = (all_needed, wanted) if whole else (last.had, kept)
     # The eviction of a large gang takes longer than the exits of its peers.
     released = gangstatus.is_released(job.status.gang)
     if not (released or (has_run and left < needed)):
-        return Losses(stands, ran=ran, had=had), {}
+        return Losses(stands, ran=ran, had=had, kept=kept), {}
     peers, gone = last.peers, last.stands - (present - found.gone)
     if at is None or gone:
         at = now + LOSSES_SECONDS if at is None or at < now else at
@@ -100,7 +105,7 @@ def observe(
         for name, pod in pods.items()
         if pod.uid in found.failed and pod.uid in peers
     }
-    return Losses(stands, peers, at, ran=has_run, had=had or needed), marked
+    return Losses(stands, peers, at, ran=has_run, had=had or needed, kept=kept), marked
 
 
 def _members(job: Job, framework: Framework, pods: Mapping[str, PodView], away: Away) -> _Members:

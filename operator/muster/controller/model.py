@@ -81,6 +81,8 @@ class Losses:
     """All members that it needs ran together. The status shows that later."""
     had: int | None = None
     """How many it needed when all of them last ran; None: as the status says."""
+    kept: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many pods were wanted at the least since then."""
 
 
 @dataclass(frozen=True, slots=True)
