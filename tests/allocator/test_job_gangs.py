@@ -51,6 +51,19 @@ def room(story):
     return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
 
 
+def test_resumed_gang_starts_whole_once_the_pods_of_its_last_run_are_gone(story):
+    """As members they would let a part of the gang start, which the job no longer fits."""
+    for name, node in ALL:
+        story.pod(name, node=node, going=True)
+    gang = story.look()
+    assert (gang.refusal, gang.admitted) == (NOT_NOW, False)
+    assert story.look(PATIENCE).refusal is NOT_NOW
+    for name, _ in ALL:
+        story.gone(name)
+    gang = story.look()
+    assert (gang.refusal, gang.hold_until, story.memory.had) == (None, None, None)
+
+
 def test_pods_that_name_another_scheduler_are_left_to_it(story):
     """Neither bound, though the job wants one in their place, nor marked, nor evicted."""
     story.pod(W0, node="", phase="Pending", by="default-scheduler")

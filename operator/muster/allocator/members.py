@@ -379,10 +379,11 @@ class JobMembers(_Kind):
         )
 
     def _has_started(self, job: Job) -> bool:
-        return standing.was_admitted(job) or bool(self._store.children.own_pods(job))
+        own = self._store.children.own_pods(job).values()
+        return standing.was_admitted(job) or not all(pod.deleting for pod in own)
 
     def _names_in_use(self, job: Job) -> bool:
-        """Return whether pods of a previous job have names that a gang needs to start."""
+        """Return whether pods of a previous job or run have names that a gang needs to start."""
         if self._has_started(job):
             return False
         needed = standing.first_names(job, standing.needed(gangs.minimum(job)))
@@ -596,7 +597,8 @@ def job_facts(
         restarts_whole=job.restarts_whole and not _is_counted(job, pods.values()),
         has_run=standing.has_run(job),
         due=replacement.all_due(job, framework, pods),
-        youngest=_youngest(counted),
+        # Those of the last run of a job that was suspended let no member of the next one in.
+        youngest=_youngest(p for p in counted if not p.deleting or standing.was_admitted(job)),
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,
         charged=template.charged,
