@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6657,
+    "allocator": 6659,
     "api": 3179,
     "cluster": 6466,
     "commands": 6120,
-    "controller": 4568,
+    "controller": 4578,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10937,
     "store": 3313,
-    "tests": 69769,
+    "tests": 69798,
     "tools": 3522,
 }
 

@@ -11,7 +11,7 @@ from muster import gang
 from muster.api import edge, names
 from muster.api.status import Verdict
 from muster.controller.model import Delete, DryRun, Refusal
-from support.apiserver.memory import START, World, tfjob
+from support.apiserver.memory import START, World, copied, tfjob
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
 PLACED = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)
@@ -303,6 +303,22 @@ def test_member_that_starts_late_after_a_restart_restarts_no_peers(counted):
     world.give(placements=NODES)
     assert (world.deletes(), world.creates()) == ([], [LOST])
     assert len(world.run().lose(LOST).give(placements={LOST: "n3"}).deletes()) == 2
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_members_of_the_next_run_are_no_peers_of_those_that_start_late(stored):
+    """Also if the status that tells of the restart was refused, as somebody edited the job."""
+    world = running().give(verdict=replace(PLACED, state="Degraded", placed=0))
+    world.lose(LOST).give(placements={LOST: "n3"})
+    before = copied(world.job["status"])
+    world.step()
+    if not stored:
+        world.job["status"] = before
+    world.step()
+    world.reap().run().give(placements={"mnist-worker-0": "n0"}).run()
+    assert world.names() == ["mnist-worker-0", LOST]
+    world.give(placements=NODES)
+    assert (world.deletes(), world.creates()) == ([], ["mnist-worker-1"])
 
 
 def test_peers_run_on_if_the_annotation_is_removed_before_they_restart():

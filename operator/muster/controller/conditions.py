@@ -320,7 +320,9 @@ def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
     gang, peer = status.gang, DeletionReason.PEER_LOST
     if gang is None:
         return status
-    if scope.backend.embedded and any(isinstance(a, Delete) and a.reason is peer for a in made):
+    restarts = any(isinstance(action, Delete) and action.reason is peer for action in made)
+    restarts = restarts or (scope.observed.losses.restarted and standing.ran(gang))
+    if scope.backend.embedded and restarts:
         # Members that start first are no peers of those that start late.
         gang = replace(gang, state=GangPhase.PLACED)
     if gang.admission_time is None and any(isinstance(a, Create) and a.placed for a in made):

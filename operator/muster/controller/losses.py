@@ -94,6 +94,7 @@ def observe(
     released = gangstatus.is_released(job.status.gang)
     if not (released or (has_run and left < needed)):
         return Losses(stands, ran=ran, had=had, kept=kept), {}
+    run = stands if at is None else last.run
     peers, gone = last.peers, last.stands - (present - found.gone)
     if at is None or gone:
         at = now + LOSSES_SECONDS if at is None or at < now else at
@@ -105,7 +106,7 @@ def observe(
         for name, pod in pods.items()
         if pod.uid in found.failed and pod.uid in peers
     }
-    return Losses(stands, peers, at, ran=has_run, had=had or needed, kept=kept), marked
+    return Losses(stands, peers, at, ran=has_run, had=had or needed, kept=kept, run=run), marked
 
 
 def _members(job: Job, framework: Framework, pods: Mapping[str, PodView], away: Away) -> _Members:

@@ -83,6 +83,13 @@ class Losses:
     """How many it needed when all of them last ran; None: as the status says."""
     kept: Mapping[str, int] = field(default_factory=dict)
     """Role -> how many pods were wanted at the least since then."""
+    run: frozenset[str] = frozenset()
+    """uids of the pods that were left by the first loss since then."""
+
+    @property
+    def restarted(self) -> bool:
+        """Say whether nothing is left of the run that lost members."""
+        return self.restart_at is not None and self.run.isdisjoint(self.stands)
 
 
 @dataclass(frozen=True, slots=True)
