@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10937,
     "store": 3313,
-    "tests": 69798,
+    "tests": 69802,
     "tools": 3522,
 }
 

@@ -173,6 +173,10 @@ def test_partition_of_all_nodes_costs_no_pod(api: Api, start_operator: StartOper
     since, began = api.revision("Pod"), time.monotonic()
     for node in nodes:
         api.patch("Node", node, {"metadata": {"annotations": {READY: "unknown"}}})
+    silent = dict.fromkeys(nodes, "Unknown").items()
+    api.wait(
+        "Node", lambda found: silent <= {n: condition(found[n], "Ready") for n in found}.items()
+    )
     for name in gangs:
         api.wait_job(name, lambda found: verdict(found).get("reason") == "NodeUnreachable")
     assert f"muster_nodes_silent {len(nodes)}.0\n" in operator.scrape()
