@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6659,
+    "allocator": 6666,
     "api": 3179,
     "cluster": 6466,
     "commands": 6120,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2299,
     "scheduler": 10937,
     "store": 3313,
-    "tests": 69802,
+    "tests": 69815,
     "tools": 3522,
 }
 

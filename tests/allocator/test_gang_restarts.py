@@ -185,11 +185,15 @@ def test_gang_that_is_scaled_below_its_minimum_and_up_again_does_not_restart():
     assert (story.look(), story.look(20)) == (math.inf, math.inf)
 
 
-def test_gang_of_which_one_role_gives_way_to_another_does_not_restart():
+@pytest.mark.parametrize("grown", [False, True])
+def test_gang_of_which_one_role_gives_way_to_another_does_not_restart(grown):
     """Surplus is not lost, and new members of the other role are none that the gang had."""
-    story = Story()
+    story = Story(policy={"schedulingPolicy": {"minAvailable": 4}} if grown else None)
     role = story.document["spec"]["tfReplicaSpecs"]["Worker"]
     story.document["spec"]["tfReplicaSpecs"]["PS"] = {**role, "replicas": 2}
+    if grown:
+        story.edit(replicas=4)
+        assert story.look() == math.inf
     story.edit(replicas=2)
     assert story.look() == math.inf
     for name in NAMES[2:]:

@@ -11,7 +11,7 @@ from muster import gang
 from muster.api import edge, names
 from muster.api.status import Verdict
 from muster.controller.model import Delete, DryRun, Refusal
-from support.apiserver.memory import START, World, copied, tfjob
+from support.apiserver.memory import START, World, copied, tfjob, wanted
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
 PLACED = Verdict("muster", "Placed", "mnist", min_member=3, placed=3)
@@ -133,10 +133,14 @@ def test_members_that_the_gang_never_had_are_not_lost_to_the_next_process(least)
 
 @pytest.mark.parametrize(
     ("policy", "edits"),
-    [({}, [{"Worker": 1, "PS": 4}]), ({"minAvailable": 5}, [{"Worker": 1}, {"Worker": 3}])],
-    ids=["other", "back"],
+    [
+        ({}, [{"Worker": 1, "PS": 4}]),
+        ({"minAvailable": 5}, [{"Worker": 1}, {"Worker": 3}]),
+        ({"minAvailable": 4}, [{"PS": 5}, {"Worker": 1}]),
+    ],
+    ids=["other", "back", "never there"],
 )
-@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO, gang.EMBEDDED])
 def test_members_that_were_not_wanted_in_between_are_no_losses(backend, policy, edits):
     """A role that becomes smaller makes no members of another one, or of its own later, lost."""
     job = tfjob(
@@ -145,7 +149,10 @@ def test_members_that_were_not_wanted_in_between_are_no_losses(backend, policy, 
         policy={"schedulingPolicy": policy},
         annotations={"muster.kubeflow.org/restart": "gang"},
     )
-    world = World(job, backend=backend).settle()
+    world = World(job, backend=backend, placements=None, verdict=PLACED)
+    if backend.embedded:
+        world.give(placements=dict.fromkeys(wanted(world), "n1"))
+    world.settle()
     if backend.apis:
         world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
     world.run()
@@ -154,6 +161,8 @@ def test_members_that_were_not_wanted_in_between_are_no_losses(backend, policy, 
         roles = world.job["spec"]["tfReplicaSpecs"]
         changed = {type_: {**roles[type_], "replicas": n} for type_, n in replicas.items()}
         world.edit(tfReplicaSpecs={**roles, **changed}).settle().reap()
+        if backend.embedded and replicas is edits[-1]:
+            world.give(placements=dict.fromkeys(wanted(world), "n1"))
         assert kept.isdisjoint(world.wait(10).deletes())
 
 

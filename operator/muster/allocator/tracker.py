@@ -273,7 +273,7 @@ class GangMemory:
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
     not known. Only by losing of those it is broken: what is wanted since waits like any gang."""
     kept: AbstractSet[str] | None = None
-    """Places that were wanted at all times since then; None: not known."""
+    """Places of these members that were wanted at all times since then; None: not known."""
     may_run_until: float = -math.inf
     """Time at which the last missing member that may have run was removed, fenced or ready, or
     at which pods could be created again."""
@@ -702,12 +702,16 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
 
 
 def _kept(memory: GangMemory, facts: GangFacts) -> AbstractSet[str] | None:
-    """Return the places that were wanted at all times since the gang was whole or was let in."""
-    before, wanted = memory.kept, facts.wanted
-    if not facts.remade or memory.had is None or before is None or facts.ready >= facts.need:
-        return wanted if facts.remade else None
-    unchanged = memory.facts is not None and memory.facts.wanted is wanted
-    return before if unchanged else before & wanted
+    """Return the places that had a pod, or get one late, when the gang was last whole.
+
+    Without those that were not wanted at some time since then.
+    """
+    if not facts.remade:
+        return None
+    if facts.ready >= facts.need and not memory.assumed:
+        there = {place for place, pod in facts.pods.items() if is_placed(pod)}
+        return facts.wanted & (there | facts.late)
+    return facts.wanted if memory.kept is None else memory.kept & facts.wanted
 
 
 def _growth(memory: GangMemory, facts: GangFacts) -> int:
@@ -727,6 +731,8 @@ def _observe_presence(turn: _Turn) -> None:
         turn.remember(lifecycle=before.advance(_members(turn, removed=removed), turn.now))
     turn.remember(kept=_kept(turn.memory, facts))
     turn.remember(had=_had(turn.memory, facts))
+    if turn.memory.had is None:
+        turn.remember(kept=None)
     members = _members(turn)
     turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))
     if facts.restarts_whole:
@@ -861,6 +867,7 @@ def _release(turn: _Turn, departure: Departure) -> None:
         nominated=departure.nodes,
         moving=bool(departure.nodes),
         had=None,
+        kept=None,
         asked=None,
         placed_at=None,
         rests_until=max(turn.memory.rests_until, departure.until),

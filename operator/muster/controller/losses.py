@@ -89,7 +89,7 @@ def observe(
     ran = found.running >= needed or (last.ran and of_run and not restarts)
     has_run = ran or (_has_run(job, stored, needed) and not restarts)
     whole = found.running >= all_needed
-    had, kept = (all_needed, wanted) if whole else (last.had, kept)
+    had, kept = (all_needed, dict(found.there)) if whole else (last.had, kept)
     # The eviction of a large gang takes longer than the exits of its peers.
     released = gangstatus.is_released(job.status.gang)
     if not (released or (has_run and left < needed)):

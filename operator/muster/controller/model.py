@@ -82,7 +82,7 @@ class Losses:
     had: int | None = None
     """How many it needed when all of them last ran; None: as the status says."""
     kept: Mapping[str, int] = field(default_factory=dict)
-    """Role -> how many pods were wanted at the least since then."""
+    """Role -> how many pods were there then, and wanted at all times since."""
     run: frozenset[str] = frozenset()
     """uids of the pods that were left by the first loss since then."""
 
