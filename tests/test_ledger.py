@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6666,
     "api": 3179,
-    "cluster": 6466,
+    "cluster": 6429,
     "commands": 6120,
     "controller": 4578,
     "dashboard": 624,

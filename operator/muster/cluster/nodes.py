@@ -10,18 +10,17 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from muster.api import edge, names, quantity
 from muster.api.model import Json
-from muster.cluster.pods import PodShape, PodUse, Requests, Taint, Term, Toleration
+from muster.cluster.pods import PodShape, Requests, Taint, Term, Toleration
 from muster.cluster.selectors import PodAffinityTerm, meets
 from muster.scheduler.model import (
     BASE_RESOURCES,
-    CEILING,
     PODS,
     SLOT,
     CodeArray,
@@ -201,7 +200,7 @@ _MISSING: Final = {Link.NEAR: NOT_NEAR, Link.EVEN: NO_DOMAIN}
 
 
 HUGE: Final = 2**43
-"""A million amounts below this still fit 64 bits; what is larger is added up apart."""
+"""A million amounts below this still fit 64 bits; what is larger is added in longer integers."""
 
 
 ALWAYS: Final = frozenset({*BASE_RESOURCES, "ephemeral-storage"})
@@ -229,8 +228,6 @@ class Vocabulary:
     def begin(self) -> None:
         """Remove all names but the base resources."""
         self.names = list(BASE_RESOURCES)
-        self.huge: set[Requests] = set()
-        """Those of the requests that are too large to be added up in 64 bits."""
         self.columns = {name: column for column, name in enumerate(self.names)}
         self._offered = Counter[str]()
         """The names that nodes offer, with the number of these nodes."""
@@ -322,8 +319,6 @@ class Vocabulary:
                     # An amount of any size: no node offers it, so that one is as far out of reach
                     # as a million.
                     known[self.columns[SHARED]] += SLOT
-            if known.max() >= HUGE:
-                self.huge.add(amounts)
             known.flags.writeable = False
             self._vectors[amounts] = known
         return known
@@ -331,46 +326,6 @@ class Vocabulary:
     def request(self, amounts: Requests) -> IntArray:
         """Return (R,) what a pod with these requests takes, its slot included."""
         return self.vector((*amounts, _ONE_POD))
-
-
-@dataclass(slots=True)
-class Burden:
-    """What pods take of a node that ask for more than 64 bits hold, or nobody knows for what.
-
-    In integers of any length, so that what comes and goes leaves nothing behind.
-    """
-
-    used: Counter[str] = field(default_factory=Counter)
-    releasing: Counter[str] = field(default_factory=Counter)
-    load: list[int] = field(default_factory=lambda: [0, 0])
-    whole: int = 0
-    """How many pods take all that there is."""
-    ending: int = 0
-    """How many of these are being deleted."""
-
-    def put(self, use: PodUse, sign: int) -> None:
-        """Add a pod (sign 1), or take it away (-1)."""
-        for name, amount in (*use.requests, _ONE_POD):
-            self.used[name] += sign * amount
-            self.releasing[name] += sign * amount * use.deleting
-        self.load = [held + sign * own for held, own in zip(self.load, use.load, strict=True)]
-        self.whole += sign * use.whole
-        self.ending += sign * (use.whole and use.deleting)
-
-    def over(
-        self, names: Sequence[str], used: IntArray, releasing: IntArray
-    ) -> tuple[IntArray, IntArray]:
-        """Return (R,) what is used, and released, with the burden on top of that of others."""
-        return (
-            _capped(used, [CEILING if self.whole else self.used[name] for name in names]),
-            _capped(
-                releasing, [CEILING if self.ending else self.releasing[name] for name in names]
-            ),
-        )
-
-
-def _capped(amounts: IntArray, more: Sequence[int]) -> IntArray:
-    return np.minimum(amounts + np.array([min(each, CEILING) for each in more], np.int64), CEILING)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -399,8 +354,6 @@ class NodeColumns:
         self.used = self.allocatable.copy()
         self.releasing = self.allocatable.copy()
         self.load = np.zeros((16, 2), np.int64)
-        self.burdens: dict[str, Burden] = {}
-        """By node; it is not in the arrays."""
         self._order: tuple[tuple[str, ...], Mapping[str, int], IntArray] | None = None
         self._fixed: Nodes | None = None
         self._alike: dict[Hashable, Groups] = {}
@@ -431,7 +384,6 @@ class NodeColumns:
         slot = self.slots.pop(name)
         self.population += 1
         self._vocabulary.withdraw(self.views.pop(name).allocatable)
-        self.burdens.pop(name, None)
         for array in (self.allocatable, self.used, self.releasing, self.load):
             # Whoever gets the slot next begins with nothing; positions follow names, so that an
             # empty slot is seen by nobody.
@@ -445,7 +397,6 @@ class NodeColumns:
         self.allocatable = np.zeros((len(self.load), len(self._vocabulary.names)), np.int64)
         self.used, self.releasing = self.allocatable.copy(), self.allocatable.copy()
         self.load = np.zeros_like(self.load)
-        self.burdens.clear()
         self._fixed = None
         for name, slot in self.slots.items():
             self.allocatable[slot] = self._vocabulary.vector(self.views[name].allocatable)
@@ -503,40 +454,15 @@ class NodeColumns:
             )
         return self._alike[key]
 
-    def bear(self, use: PodUse, sign: int) -> bool:
-        """Count a pod of a known node (sign 1, or -1) apart, if it is to be; say whether it is."""
-        # Such amounts are kept in integers of any length: added to 64 bits and capped they could
-        # not be taken away again.
-        if not (use.whole or (*use.requests, _ONE_POD) in self._vocabulary.huge):
-            return False
-        burden = self.burdens.setdefault(use.node, Burden())
-        burden.put(use, sign)
-        if not burden.used[BASE_RESOURCES[PODS]]:
-            del self.burdens[use.node]
-        return True
-
     def free(self, name: str) -> IntArray:
         """Return (R,) what a node has left."""
-        slot = self.slots[name]
-        used = self.used[slot]
-        if name in self.burdens:
-            used, _ = self.burdens[name].over(self._vocabulary.names, used, used)
-        free: IntArray = self.allocatable[slot] - used
+        free: IntArray = self.allocatable[self.slots[name]] - self.used[self.slots[name]]
         return free
-
-    def _sums(self) -> tuple[IntArray, IntArray, IntArray]:
-        _, index, slots = self.order()
-        used, releasing, load = self.used[slots], self.releasing[slots], self.load[slots]
-        for name, burden in self.burdens.items():
-            at = index[name]
-            used[at], releasing[at] = burden.over(self._vocabulary.names, used[at], releasing[at])
-            load[at] = _capped(load[at], burden.load)
-        return used, releasing, load
 
     def freeze(self) -> Nodes:
         """Return all nodes in order; what it returns shares nothing that is written later."""
         names, index, slots = self.order()
-        used, releasing, load = self._sums()
+        used, releasing, load = self.used[slots], self.releasing[slots], self.load[slots]
         if self._fixed is None:
             views = [self.views[name] for name in names]
             self._fixed = Nodes(

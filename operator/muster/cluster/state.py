@@ -16,6 +16,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import (
     ALWAYS,
+    HUGE,
     NodeColumns,
     NodeView,
     ShapeRow,
@@ -132,6 +133,8 @@ class ClusterColumns:
         self._nominated: dict[PodKey, PodUse] = {}
         """Pods for which other schedulers keep room."""
         self._residents: dict[str, dict[PodKey, PodUse]] = {}
+        self._overfull: set[str] = set()
+        """Nodes of which any pod takes so much that 64 bits do not hold the sums of all."""
         self._ports = HostPorts()
         self.volumes = Volumes()
         self.quotas = QuotaBook()
@@ -259,7 +262,7 @@ class ClusterColumns:
         if view is None or not view.ready or node not in self._altered:
             return view is not None
         request = self._request(shape)
-        fits = bool((self._nodes.free(node) >= 0)[request > 0].all())
+        fits = bool((self._free(node) >= 0)[request > 0].all())
         return fits and not barrier(shape, view)
 
     @property
@@ -288,7 +291,7 @@ class ClusterColumns:
         request = self._request(shape)
         # Only what is asked for has to fit: a node that holds more of something else than it has
         # is no obstacle to a pod without it.
-        free = self._nodes.free(node)
+        free = self._free(node)
         if not (request <= free)[request > 0].all():
             return False
         if self._ports.meet(node, shape.ports):
@@ -307,6 +310,11 @@ class ClusterColumns:
             self._count_again()
         self._nodes.fit()
         return self._vocabulary.request(shape.requests)
+
+    def _free(self, node: str) -> IntArray:
+        if node in self._overfull:
+            self._add_up(node)
+        return self._nodes.free(node)
 
     def consumers(self) -> Iterable[Consumer]:
         """Return the claims that are to get their volume, as a pod has come to its node."""
@@ -446,6 +454,8 @@ class ClusterColumns:
         self._prune(wanted, made)
         waited_in, divisions = self._queues(queues, known)
         _, index, _ = self._nodes.order()
+        for node in tuple(self._overfull):
+            self._add_up(node)
         return Snapshot(
             now=now,
             resources=tuple(self._vocabulary.names),
@@ -556,13 +566,36 @@ class ClusterColumns:
             return
         request = self._vocabulary.request(use.requests)
         self._nodes.fit()
-        # Hardly ever: most clusters have no such pod.
-        if (use.whole or self._vocabulary.huge) and self._nodes.bear(use, sign):
+        if self._is_large(use):
+            self._overfull.add(use.node)
             return
         self._nodes.used[slot] += sign * request
         if use.deleting:
             self._nodes.releasing[slot] += sign * request
         self._nodes.load[slot] += (sign * use.load[0], sign * use.load[1])
+
+    def _is_large(self, use: PodUse) -> bool:
+        return use.whole or bool(self._vocabulary.request(use.requests).max() >= HUGE)
+
+    def _add_up(self, node: str) -> None:
+        """Count anew what pods take of an overfull node, each sum at most CEILING.
+
+        Added up in 64 bits and capped, what comes could not be taken away again.
+        """
+        uses, slot = self.on(node), self._nodes.slots.get(node)
+        if slot is not None:
+            self._nodes.fit()
+            self._nodes.used[slot] = self._total(uses)
+            self._nodes.releasing[slot] = self._total([use for use in uses if use.deleting])
+            self._nodes.load[slot] = _capped(2, (use.load for use in uses))
+        if slot is None or not any(map(self._is_large, uses)):
+            self._overfull.discard(node)
+
+    def _total(self, uses: Collection[PodUse]) -> list[int]:
+        width, request = len(self._vocabulary.names), self._vocabulary.request
+        if any(use.whole for use in uses):
+            return [CEILING] * width
+        return _capped(width, (request(use.requests).tolist() for use in uses))
 
     def _count_again(self) -> None:
         """Count all nodes and pods again, with the names that have a column now."""
@@ -829,6 +862,10 @@ def _plus(sums: list[int], amounts: list[int], count: int) -> list[int]:
     # In integers of any length: floats that one gang has made huge would have lost what all others
     # ask for when that gang goes.
     return [total + count * each for total, each in zip(sums, amounts, strict=True)]
+
+
+def _capped(width: int, rows: Iterable[Sequence[int]]) -> list[int]:
+    return [min(sum(column), CEILING) for column in zip([0] * width, *rows, strict=True)]
 
 
 def _sorted(amounts: Mapping[str, int] | None) -> Requests:
