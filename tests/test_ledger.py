@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6666,
+    "allocator": 6652,
     "api": 3179,
     "cluster": 6429,
     "commands": 6120,

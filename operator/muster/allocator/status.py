@@ -25,8 +25,9 @@ from muster.kube.client import NOT_WRITTEN, Exactly, Kube
 from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES, Resource
+from muster.kube.workqueue import WorkQueue
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import Snapshot
+from muster.scheduler.model import Snapshot, namespace_of
 from muster.scheduler.plugins.proportion import Share, shares
 from muster.store.store import Store
 
@@ -36,6 +37,8 @@ PAUSE = 1.0
 GATHER = 0.1
 """Seconds for which changes of groups are gathered before their status is written."""
 RETRY = 2.0
+AT_ONCE = 256
+"""How many groups are written at once; one whose write is late keeps no place."""
 
 
 class QueueStatus:
@@ -142,42 +145,30 @@ class GroupStatus:
 
     def __init__(self, kube: Kube, store: Store, recorder: EventRecorder) -> None:
         self._kube, self._store, self._recorder = kube, store, recorder
-        self._queued: set[str] = set()
-        self._writing: set[str] = set()
-        self._news = asyncio.Event()
+        self._memory_of: Callable[[str], GangMemory | None] = lambda _key: None
+        self._queue = WorkQueue(self._tell, width=AT_ONCE, tenant=namespace_of)
 
     def enqueue(self, key: str) -> None:
         """Have the status of a gang's group written, if it differs."""
-        self._queued.add(key)
-        self._news.set()
+        self._queue.add_after(key, GATHER)
 
     async def run(self, memory_of: Callable[[str], GangMemory | None]) -> None:
         """Write for ever what is remembered of the gangs, by key."""
+        self._memory_of = memory_of
         # The controllers of groups without pods may have waited since before this process.
         for key in self._store.podgroups.of_volcano():
             self.enqueue(key)
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                await self._news.wait()
-                await asyncio.sleep(GATHER)
-                self._news.clear()
-                # No group is written twice at the same time, and none waits for another's: a write
-                # takes minutes where a webhook does not answer.
-                keys = self._queued - self._writing
-                self._queued -= keys
-                self._writing |= keys
-                for key in keys:
-                    tasks.create_task(self._tell(key, memory_of(key)))
+        await self._queue.run()
 
-    async def _tell(self, key: str, memory: GangMemory | None) -> None:
+    async def _tell(self, key: str) -> float | None:
+        # Of a group that is written nothing is kept: nobody need tell when it is gone.
+        self._queue.forget(key)
         try:
-            await self._write(key, memory)
-        except Exception:
-            log.exception("%s: its status was not written", key)
-        finally:
-            self._writing.discard(key)
-            if key in self._queued:
-                self._news.set()
+            await self._write(key, self._memory_of(key))
+        except NOT_WRITTEN as error:
+            log.info("%s: its status was not written: %s", key, error)
+            return RETRY
+        return None
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
         group = self._store.podgroups.find(key)
@@ -188,21 +179,16 @@ class GroupStatus:
         verdict, patch = self._change(key, group, memory)
         if patch is None:
             return
-        try:
-            api_group, _, version = group.api_version.partition("/")
-            path = Resource(api_group, version, "podgroups").path(group.namespace, group.name)
-            stored = await self._kube.patch(path, Exactly(group.uid), patch, PriorityLevel.STATUS)
-        except NOT_WRITTEN as error:
-            log.info("%s: its status was not written: %s", key, error)
-            asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)
-        else:
-            if stored is None:
-                return
-            if group.api_version == names.SCHEDULING_API:
-                self._store.put(stored)
-            if verdict is not None and verdict.reason and "conditions" in patch["status"]:
-                event, about = names.Event.UNSCHEDULABLE, reference(group)
-                self._recorder.emit(about, "Warning", event, verdict.message)
+        api_group, _, version = group.api_version.partition("/")
+        path = Resource(api_group, version, "podgroups").path(group.namespace, group.name)
+        stored = await self._kube.patch(path, Exactly(group.uid), patch, PriorityLevel.STATUS)
+        if stored is None:
+            return
+        if group.api_version == names.SCHEDULING_API:
+            self._store.put(stored)
+        if verdict is not None and verdict.reason and "conditions" in patch["status"]:
+            event, about = names.Event.UNSCHEDULABLE, reference(group)
+            self._recorder.emit(about, "Warning", event, verdict.message)
 
     def _change(
         self, key: str, group: GroupView, memory: GangMemory | None
