@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6652,
+    "allocator": 6654,
     "api": 3179,
     "cluster": 6429,
     "commands": 6120,
@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,
-    "kube": 3590,
+    "kube": 3592,
     "local": 3673,
     "muster": 1144,
     "runtime": 2299,
     "scheduler": 10937,
     "store": 3313,
-    "tests": 69815,
+    "tests": 69820,
     "tools": 3522,
 }
 

@@ -86,7 +86,7 @@ class Server:
         """Remember what to answer."""
         self.error, self.asked, self.deleted = ApiError(code, "", message, None), 0, 0
 
-    async def create(self, _path, _body, _urgency):
+    async def create(self, _path, _body, _urgency, **_still):
         """Refuse."""
         self.asked += 1
         if self.error is not None:
@@ -170,23 +170,28 @@ async def test_dry_runs_of_a_large_gang_are_few_at_once_and_end_with_a_refusal(m
 )
 @pytest.mark.parametrize("budget", [False, True])
 async def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
-    """Whatever its author says, for whom it would be years; also where a budget is overridden."""
+    """Also where a budget is overridden. No attempt is repeated after the release has ended."""
+    leaves = [True]
 
     class Taker:
-        async def create(self, _path, body, _urgency):
-            self.seconds = body["deleteOptions"].get("gracePeriodSeconds")
+        async def create(self, _path, body, _urgency, still):
+            self.seconds, self.still = body["deleteOptions"].get("gracePeriodSeconds"), still
             if budget:
                 raise ApiError(429, "", BUDGET, None)
 
-        async def delete(self, _path, _uid, _urgency, *, grace):
+        async def delete(self, _path, _uid, _urgency, *, grace, still):
             assert budget
-            self.seconds = grace
+            self.seconds, self.still = grace, still
 
     server, store = Taker(), Store(gang.EMBEDDED, ())
-    made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+    after = room, lambda _pods: None, lambda _pod: bool(leaves)
+    made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, *after)
     made.evict(dataclasses.replace(make_pod(node="n1"), grace=own), CAUSE)
     await written()
     assert server.seconds == asked
+    assert server.still()
+    leaves.clear()
+    assert not server.still()
 
 
 @pytest.mark.parametrize("volume", [None, storage.VolumeView("pv", None, (), version="5")])

@@ -291,8 +291,9 @@ class Binder:
             self._recorder.emit(about, "Normal", event, cause.sentence, once=True)
         path = PODS.path(pod.namespace, pod.name, "eviction")
         try:
-            send = self._kube.dry_run if dry else self._kube.create
-            await send(path, body, PriorityLevel.PLACEMENT)
+            # Between two attempts the release of the gang may end.
+            create = partial(self._kube.create, still=partial(self._leaves, pod))
+            await (self._kube.dry_run if dry else create)(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
             if error.by_budget and not dry:
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
@@ -326,8 +327,9 @@ class Binder:
     async def _delete(self, pod: PodView, cause: Cause, seconds: int | None) -> bool:
         """Delete the pod. Return whether the API server refuses that."""
         path, urgency = PODS.path(pod.namespace, pod.name), PriorityLevel.PLACEMENT
+        still = partial(self._leaves, pod)
         try:
-            left = await self._kube.delete(path, pod.uid, urgency, grace=seconds)
+            left = await self._kube.delete(path, pod.uid, urgency, grace=seconds, still=still)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
             return isinstance(error, ApiError) and error.code == 403

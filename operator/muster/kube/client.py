@@ -346,10 +346,12 @@ class Kube:
         *,
         grace: int | None = None,
         version: str = "",
+        still: Callable[[], bool] | None = None,
     ) -> Json | None:
         """Delete exactly the object with that uid; None if it was gone already.
 
-        A `version` is the resourceVersion that it has to have. Raises ApiError, FencedError.
+        A `version` is the resourceVersion that it has to have, `still` as in `create`. Raises
+        ApiError, FencedError, UnwantedError.
         """
         options: Json = {
             "apiVersion": "v1",
@@ -362,7 +364,7 @@ class Kube:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
-            return await self._write(_Request("DELETE", path, options, urgency))
+            return await self._write(_Request("DELETE", path, options, urgency, still=still))
         except ApiError as error:
             # A conflict may be about the uid, or about a write at the same moment, after which the
             # object is still there.
