@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3592,
     "local": 3673,
     "muster": 1144,
-    "runtime": 2299,
+    "runtime": 2308,
     "scheduler": 10937,
     "store": 3313,
-    "tests": 69820,
+    "tests": 69830,
     "tools": 3522,
 }
 

@@ -106,8 +106,11 @@ class Server:
         return {**await self._write("patch", path, body), "kind": "Patched",
                 "metadata": {"name": "x", "namespace": "team", "uid": "x"}}  # fmt: skip
 
-    async def delete(self, path, _uid, _urgency, **_more):
-        """Delete."""
+    async def delete(self, path, _uid, _urgency, *, still, **_more):
+        """Delete what is still to be deleted; a pod that is named `late` waits for its turn."""
+        await asyncio.sleep(0.02 if "late" in path else 0)
+        if not still():
+            raise UnwantedError(path)
         await self._write("delete", path, {})
         return {"kind": "Status"}
 
@@ -361,6 +364,13 @@ def test_creations_that_wait_while_their_job_ends_are_not_sent(story, change):
     story.server.meanwhile = ends
     _, writes = story.go(create("one"), create("late"), create("late", "Service"))
     assert writes == [("create", "pods/one")]
+
+
+def test_pods_that_a_job_wants_again_before_their_turn_are_not_deleted(story):
+    """Deletions may wait for their turn, or for the API server to accept them."""
+    story.server.meanwhile = lambda: story.show(2, generation=2)
+    _, writes = story.go(delete("one"), delete("late"))
+    assert writes == [("delete", "pods/one")]
 
 
 def test_pod_of_index_that_is_completed_by_now_is_not_created(monkeypatch):

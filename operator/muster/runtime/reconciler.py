@@ -561,8 +561,11 @@ class Reconciler:
         grace = None if pod is None else binder.grace(self._store, pod)
         if action.force:
             grace = 0
+        still, level = partial(self._is_due, turn.job, action), PriorityLevel.PLACEMENT
         try:
-            left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
+            left = await self._kube.delete(path, action.uid, level, grace=grace, still=still)
+        except UnwantedError:
+            return False
         except ApiError as error:
             turn.refused.append(events.of_failed_deletion(action, error.message))
             return False
@@ -688,6 +691,12 @@ class Reconciler:
             or (had_pods and isinstance(action, Create) and action.kind == "Pod")
             for action in batch
         )
+
+    def _is_due(self, job: Job, action: Delete) -> bool:
+        """Return whether the pod is still surplus, if it was deleted for that."""
+        found = self._store.jobs.get(job.key)
+        same = found is not None and _version(found) == _version(job)
+        return same or action.reason is not DeletionReason.SURPLUS
 
     def _lives(self, job: Job) -> bool:
         """Return whether the job exists and was neither deleted nor suspended since it was read.
