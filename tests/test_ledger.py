@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6654,
+    "allocator": 6662,
     "api": 3179,
     "cluster": 6429,
     "commands": 6120,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2308,
     "scheduler": 10937,
     "store": 3313,
-    "tests": 69830,
+    "tests": 69831,
     "tools": 3522,
 }
 

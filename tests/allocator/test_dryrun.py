@@ -193,7 +193,7 @@ async def test_what_is_sent():
         assert any(e["name"] == "TF_CONFIG" for e in pod["spec"]["containers"][0]["env"])
 
 
-FORBIDDEN = 'pods "p" is forbidden: '
+FORBIDDEN = 'pods "mnist-worker-0" is forbidden: '
 NO_ACCOUNT = 'error looking up service account team/none: serviceaccount "none" not found'
 REJECTED = (
     (403, "Forbidden", 'admission webhook "a" denied the request: no'),
@@ -224,6 +224,7 @@ async def test_gang_whose_pod_is_rejected_is_not_placed(code, reason, message):
         assert found.until - time.time() == pytest.approx(10.0, abs=1.0)
         s.create(name="alike")
         await s.until(lambda: s.refusal("TFJob/team/alike"))
+        assert s.refusal("TFJob/team/alike").message == message.replace("mnist", "alike")
         await s.cycles(2)
         assert not s.placements()
         assert not s.placements("TFJob/team/alike")

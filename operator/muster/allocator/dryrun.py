@@ -36,6 +36,8 @@ PATIENCE: Final = 2.0
 """Seconds for which one gang waits: webhooks may take their time."""
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
+ASKED: Final = "\0"
+"""Stands in a refusal for the name of the pod that was tried: it is told to other jobs, too."""
 
 
 def is_rejected(job: Job, error: ApiError) -> bool:
@@ -122,11 +124,11 @@ class PodTrials:
                 )
             answer = dryrun.shown(sent, stored, now)
             if refused is not None:
-                found = self._refusal(ask.key, refused, clock.now())
+                found = self._refusal(ask, refused, clock.now())
                 return replace(found, stored=answer.stored, kind=SERVICE)
         except ApiError as error:
             if is_rejected(ask.job, error):
-                return self._refusal(ask.key, error, clock.now())
+                return self._refusal(ask, error, clock.now())
             # Admission accepts the pod if only its name is in use.
             if error.reason != "AlreadyExists":
                 log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
@@ -163,22 +165,28 @@ class PodTrials:
         self._store.dry_runs.put(key, Answer(now + dryrun.LIFETIME, under=under))
         return None
 
-    def _refusal(self, key: Key, error: ApiError, now: float) -> Answer:
+    def _refusal(self, ask: Ask, error: ApiError, now: float) -> Answer:
         # Whoever edits his templates makes ever new keys: rather than grow, all counts begin anew.
         if len(self._refused) >= dryrun.MOST:
             self._refused.clear()
-        times = self._refused[key] = self._refused.get(key, 0) + 1
+        times = self._refused[ask.key] = self._refused.get(ask.key, 0) + 1
         until = now + after_refusal("Pod", error.code, error.message).pause(times)
-        return Answer(until, refused=error.message, reason=error.reason)
+        message = error.message.replace(f'"{_pod_name(ask)}"', ASKED)
+        return Answer(until, refused=message, reason=error.reason)
 
     def _tell(self, ask: Ask, answer: Answer) -> None:
         if answer.refused:
-            kind, name = answer.kind, ask.replica.pod_name(ask.job.name, ask.index)
-            refusal = Refusal(kind, name, answer.reason, answer.refused, answer.until)
-            log.warning("%s: %s %s would be refused: %s", ask.job.key, kind, name, answer.refused)
+            kind, name = answer.kind, _pod_name(ask)
+            message = answer.refused.replace(ASKED, f'"{name}"')
+            refusal = Refusal(kind, name, answer.reason, message, answer.until)
+            log.warning("%s: %s %s would be refused: %s", ask.job.key, kind, name, message)
             self._store.jobs.refuse(ask.job, refusal)
 
     def _builder(self, ask: Ask) -> templates.PodBuilder:
         job = ask.job
         framework, context = frameworks.of(job), self._context(job.namespace)
         return templates.pod_builder(job, framework, ask.replica, self._store.backend, context)
+
+
+def _pod_name(ask: Ask) -> str:
+    return ask.replica.pod_name(ask.job.name, ask.index)
