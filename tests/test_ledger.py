@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1144,
     "runtime": 2308,
     "scheduler": 10937,
-    "store": 3313,
-    "tests": 69831,
+    "store": 3314,
+    "tests": 69841,
     "tools": 3522,
 }
 

@@ -126,6 +126,16 @@ def test_pod_that_is_not_ready_is_reported_after_two_minutes(phase, state, init,
     assert "reason" not in world.status
 
 
+def test_pod_that_waited_for_its_node_is_reported_two_minutes_after_its_binding():
+    """Its kubelet has not reported it yet, and the pod may be hours old."""
+    world = running()
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": BEGUN}
+    world.pod(W0)["metadata"]["creationTimestamp"] = format_time(START - 3600)
+    world.pod(W0)["status"] = {"phase": "Pending", "conditions": [bound]}
+    world.settle()
+    assert ("reason" in world.status, world.requeue) == (False, START + 120)
+
+
 def test_pod_that_terminates_beyond_its_grace_period_is_reported():
     """After 60 s, with the time at which its grace period ended."""
     world = running()

@@ -294,8 +294,9 @@ def _unready(document: Json, containers: Iterable[Json], first: Iterable[Json]) 
     on_node = (document.get("spec") or {}).get("nodeName")
     if not on_node or phase not in ("Pending", "Running") or _is_true(conditions, "Ready"):
         return None
-    ready: Json = next((c for c in conditions if c.get("type") == "Ready"), {})
-    times = (ready.get("lastTransitionTime"), status.get("startTime"))
+    since_of = {c.get("type"): c.get("lastTransitionTime") for c in conditions}
+    # Until its kubelet reports a pod that waited for a node, only its binding has a time.
+    times = (since_of.get("Ready"), status.get("startTime"), since_of.get("PodScheduled"))
     since = epoch(next(filter(None, times), metadata.get("creationTimestamp") or ""))
     default = "ContainerCreating" if phase == "Pending" else "NotReady"
     name, state = next(_unready_containers(containers, first), ("", default))
