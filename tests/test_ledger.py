@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2308,
     "scheduler": 10937,
     "store": 3314,
-    "tests": 69841,
+    "tests": 69853,
     "tools": 3522,
 }
 

@@ -82,6 +82,7 @@ events = st.one_of(
     st.tuples(st.just("launch")),
     st.tuples(st.just("succeed"), WHICH),
     st.tuples(st.just("fail"), WHICH, st.sampled_from([1, 137])),
+    st.tuples(st.just("disrupt"), WHICH),
     st.tuples(st.just("collect"), WHICH),
     st.tuples(st.just("reject"), WHICH),
     st.tuples(st.just("drain"), WHICH),
@@ -121,7 +122,7 @@ class Cluster(World):
         self.silent, self.fenced = {}, set()
         self.hosts, self.born = {}, {}
         """uid of a pod -> its node, and the number of the event that it was created after."""
-        self.clock = self.lost_at = self.failed_at = 0
+        self.clock = self.lost_at = self.failed_at = self.failures = 0
         self.ran, self.group = False, {"phase": "Running"}
         self.placed()
         self.passes()
@@ -247,6 +248,7 @@ class Cluster(World):
                 assert counted.get("succeeded", 0) == len(done & frozenset(range(role.replicas)))
         self.done = {t: indexes.parse(c.get("completedIndexes")) for t, c in replicas.items()}
         self.restarts = {t: c.get("restarts", 0) for t, c in replicas.items()}
+        assert sum(self.restarts.values()) <= self.failures
 
     # What happens.
 
@@ -257,6 +259,9 @@ class Cluster(World):
         self.clock += 1
         getattr(self, f"on_{event}")(*args)
         self.passes()
+        assert not any(
+            is_running(p) and self.is_unwanted(p["metadata"]["name"]) for p in self.of("Pod")
+        )
         self.ran = self.ran or self.runs_whole()
 
     def runs_whole(self):
@@ -300,7 +305,14 @@ class Cluster(World):
         if name := self.some(which, "Running"):
             self.loses(name)
             self.failed_at = self.clock
+            self.failures += 1
             self.end(name, code)
+
+    def on_disrupt(self, which):
+        """Let a node that shuts down end a pod; that is no failure of its program."""
+        if name := self.some(which, "Running"):
+            self.loses(name)
+            self.end(name, 143, reason="Terminated")
 
     def on_reject(self, which):
         """Let a kubelet that restarts reject a pod that has succeeded."""
@@ -464,7 +476,7 @@ def is_running(pod):
 @example(GANG, gang.NONE, [("start",), ("lose_node", 0), ("crash", 1), ("crash", 1), ("reap",)])
 @example(GANG, gang.VOLCANO, [("start",), ("fence", 1), ("crash", 2), ("return",), ("start",)])
 def test_job_in_any_history_keeps_its_running_pods_and_counts(document, backend, history):
-    """No running pod is deleted without a reason, and within a run no count decreases."""
+    """No running pod is deleted without a reason or is left over, and no count decreases."""
     cluster = Cluster(document, backend)
     for event in history:
         cluster.happen(*event)
