@@ -258,6 +258,18 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
     return kept_out or _oversized(session, gang) or session.rules.valid(gang)
 
 
+def above_quota(session: Session, gang: Gang) -> Refusal | None:
+    """Return which quota was made smaller than what it counts, so that no pod is created again."""
+    for key in sorted({key for pod_set in gang.pod_sets for key in pod_set.charge}):
+        quota = session.snapshot.quotas.get(key)
+        if quota is not None and quota.used + session.charged[key] > quota.hard:
+            name = quota.name.rpartition("/")[2]
+            text = f'resource quota "{name}" is too small to create all pods of the gang again'
+            by = (f"resourcequota/{quota.name}",)
+            return Refusal(Reason.NOT_ENOUGH_RESOURCES, text, blocked_by=by)
+    return None
+
+
 def _kept_out(gang: GangState, queue: QueueState) -> Refusal | None:
     """Return why its queue, or one above that, does not let the gang in."""
     spec, shut_by = gang.spec, queue.shut_by

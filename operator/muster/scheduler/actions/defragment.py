@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from muster.api.reasons import DeletionReason, Reason
+from muster.scheduler import diagnosis
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.reserve import release
@@ -125,6 +126,8 @@ def _movable(
 def _can_move(session: Session, gang: Gang) -> bool:
     """Return whether the gang runs completely and needs only free resources elsewhere."""
     if not gang.movable or gang.refusal is not None or gang.ready < gang.min_member:
+        return False
+    if diagnosis.above_quota(session, gang) is not None:
         return False
     shapes = [session.snapshot.shapes.get(each.shape) for each in gang.pod_sets if each.held]
     changes = any(each.returning or UNLIMITED in each.started for each in gang.pod_sets)

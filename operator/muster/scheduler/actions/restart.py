@@ -7,7 +7,6 @@ for their successors.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -91,7 +90,7 @@ def _start_again(session: Session, ask: Ask, replaced: Sequence[Given] = ()) -> 
         return False
     session.evict(ask, own, ACTION)
     successor = session.new_state(_without_pods(session, gang.spec, replaced))
-    refusal = diagnosis.unfit(session, successor) or _above_quota(session, gang)
+    refusal = diagnosis.unfit(session, successor) or diagnosis.above_quota(session, gang.spec)
     refusal = refusal or session.rules.barrier(successor, successor.demand())
     if refusal is None:
         if replaced:
@@ -108,24 +107,6 @@ def _start_again(session: Session, ask: Ask, replaced: Sequence[Given] = ()) -> 
     nodes = placements(session, successor, successor.kept())
     gang.moves, gang.evicts = (*gang.moves, Move(gang.spec.key, nodes)), True
     return True
-
-
-def _above_quota(session: Session, gang: GangState) -> Refusal | None:
-    """Return which quota is too small for all pods of the gang, which are created again."""
-    fresh, quotas = Counter[str](), session.snapshot.quotas
-    for pod_set in gang.spec.pod_sets:
-        for key, amount in pod_set.charge.items():
-            fresh[key] += amount * len(pod_set.absent)
-    for key, amount in sorted(fresh.items()):
-        quota = quotas.get(key)
-        # Those that exist are in `used`. It may have been made smaller since they were created.
-        if quota is not None and quota.used + session.charged[key] + amount > quota.hard:
-            name = quota.name.rpartition("/")[2]
-            text = f'resource quota "{name}" is too small to create all pods of the gang again'
-            return Refusal(
-                Reason.NOT_ENOUGH_RESOURCES, text, blocked_by=(f"resourcequota/{quota.name}",)
-            )
-    return None
 
 
 def _without_pods(session: Session, gang: Gang, replaced: Sequence[Given]) -> Gang:
