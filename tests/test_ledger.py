@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3673,
     "muster": 1144,
     "runtime": 2308,
-    "scheduler": 10933,
+    "scheduler": 10937,
     "store": 3314,
     "tests": 69853,
     "tools": 3522,

@@ -287,7 +287,8 @@ class Fit:
         self._room = room
         self._id = shape_id
         self._scorer = scorer
-        self._suits = barred == 0
+        # Room may be kept for what cannot be placed yet, as its claim is not there.
+        self._suits = (barred == 0) & (future or shape.refusal is None)
         self._columns = np.flatnonzero(shape.request)
         self._ranked = room.overfull
         self._seen = len(room.touched)

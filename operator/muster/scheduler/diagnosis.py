@@ -57,6 +57,9 @@ def obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
 def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) -> None:
     """Refuse the gang because of these tasks, which did not all fit."""
     gang = ask.gang
+    if tasks.shape.refusal is not None:
+        gang.refuse(tasks.shape.refusal)
+        return
     demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
