@@ -13,7 +13,7 @@ from muster.api.edge import format_time
 from muster.api.status import Verdict
 from muster.cluster import gangs
 from muster.controller.jobpods import job_pods
-from muster.controller.model import Context, Create, Observed
+from muster.controller.model import Context, Create, Delete, Observed, SetStatus
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import labels
 from muster.gang.base import owner
@@ -213,6 +213,15 @@ def test_under_the_allocator_only_pods_of_others_are_told_of_one_by_one():
     world.settle()
     told = {emit.message for emit in world.said if emit.reason == "Unschedulable"}
     assert told == {"Error pod mnist-ps-0 condition message: 0/1 nodes"}
+
+
+def test_status_of_a_suspended_job_is_written_before_its_pods_are_deleted():
+    """A job that is resumed at once would start by what the status says of its last run."""
+    world = World(tfjob(Worker={"replicas": 2})).settle().run().settle()
+    decided = world.edit(runPolicy={"suspend": True}).decide()
+    sorts = [type(action) for action in decided if isinstance(action, SetStatus | Delete)]
+    assert sorts[0] is SetStatus
+    assert sorts.count(Delete) >= 2
 
 
 def test_what_alarms_and_what_does_not():

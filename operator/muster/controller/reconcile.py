@@ -142,6 +142,10 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     found = pods.doomed(scope, scope.roster.own, DeletionReason.SUSPENDED)
     doomed = [it for it in found if it.pod.kind != names.BATCH_JOB]
     deletes = list(pods.teardown(scope, doomed))
+    # Before its pods are deleted: a job that is resumed at once starts without what the status
+    # of its last run says.
+    after = _told(conditions.suspended(scope), names.JobState.INVALID, _problems(scope))
+    yield from _status_writes(scope, after, events.of_state(scope, after))
     yield from deletes
     yield from batches.suspensions(scope, found)
     yield from _kept(scope)
@@ -149,8 +153,6 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     yield from dependents.autoscaler_removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
-    after = _told(conditions.suspended(scope), names.JobState.INVALID, _problems(scope))
-    yield from _status_writes(scope, after, events.of_state(scope, after))
     yield from _earliest(scope.observed.loses_at)
 
 

@@ -607,8 +607,9 @@ class Reconciler:
             return True
         exactly = Exactly(job.uid, turn.version)
         path, body = self._path(job, "status"), {"status": patch}
-        # Clean-up waits for the status that ends the job, and others for its capacity.
-        ends = "completionTime" in patch
+        # The deletions wait for the status that ends or suspends the job, and others for its
+        # capacity.
+        ends = "completionTime" in patch or job.run_policy.suspend
         level = PriorityLevel.PLACEMENT if ends else PriorityLevel.STATUS
         try:
             stored = await self._kube.patch(path, exactly, body, level)
