@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3592,
     "local": 3673,
     "muster": 1144,
-    "runtime": 2309,
+    "runtime": 2328,
     "scheduler": 10937,
     "store": 3314,
-    "tests": 69865,
+    "tests": 69874,
     "tools": 3522,
 }
 

@@ -110,6 +110,8 @@ class _Turn:
     """What was created and deleted."""
     refused: list[Emit] = field(default_factory=list)
     """What is to be said of changes and deletions that the server refused."""
+    unwritten: ApiError | None = None
+    """Why the server refused the status."""
 
 
 class Reconciler:
@@ -288,7 +290,8 @@ class Reconciler:
 
         A creation that the server does not carry out ends the pass: the next one knows why and
         decides what becomes of the rest. Events wait for the status to be written. What else it
-        refuses is told; the writes behind it wait for the next pass, but not the status.
+        refuses is told; the writes behind it wait for the next pass, but not the status. Raises
+        ApiError, after all other writes, if it refuses the status.
         """
         job, again, waits = turn.job, math.inf, False
         for (sort, _), run in itertools.groupby(_taken(turn.left), key=_sort):
@@ -304,15 +307,27 @@ class Reconciler:
             elif waits:
                 continue
             elif sort is Emit:
-                self._record(job, batch)
-                # All that was made before it is told by now, and not once more.
-                turn.done.clear()
+                self._announce(turn, batch)
             else:
                 if not await self._written(turn, batch):
                     return self._soon(job.key)
                 waits = bool(turn.refused)
+        return self._end(turn, max(0.0, again))
+
+    def _announce(self, turn: _Turn, batch: Sequence[Action]) -> None:
+        # Each later pass would announce a refused status once more.
+        if turn.unwritten is None:
+            self._record(turn.job, batch)
+            # All that was made before it is told by now, and not once more.
+            turn.done.clear()
+
+    def _end(self, turn: _Turn, again: float) -> float | None:
+        """Return the seconds until the next pass. Raises ApiError, if the status was refused."""
+        job = turn.job
+        if turn.unwritten is not None:
+            self._record(job, list(events.of_writes(turn.done)))
+            raise turn.unwritten
         self._cut_short.pop(job.key, None)
-        again = max(0.0, again)
         if turn.refused:
             return min(again, self._told(turn))
         if self._retries.get((job.key, False), _NEVER)[0] == CHANGES:
@@ -619,7 +634,11 @@ class Reconciler:
                 # be refused again.
                 await self._read_anew(job)
                 return False
-            raise
+            if error.passing("PATCH"):
+                raise
+            # A suspended job would keep its capacity: its pods are deleted after this.
+            turn.unwritten = error
+            return True
         if stored is None:
             # No watch need have shown its end: without this the next pass would do the same once
             # more.
