@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3179,
     "cluster": 6429,
     "commands": 6120,
-    "controller": 4580,
+    "controller": 4581,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,

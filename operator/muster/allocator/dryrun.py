@@ -37,7 +37,7 @@ PATIENCE: Final = 2.0
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
 ASKED: Final = "\0"
-"""Stands in a refusal for the name of the pod that was tried: it is told to other jobs, too."""
+"""Replaces the name of the pod that was tried, since other jobs share the refusal."""
 
 
 def is_rejected(job: Job, error: ApiError) -> bool:

@@ -569,8 +569,8 @@ def job_facts(
     blocked_until = math.inf if _has_conflict(job) else policies.restart_due(job) or 0.0
     return GangFacts(
         uid=job.uid,
-        # What its status says moves none of its places: of hundreds of jobs that come in at once
-        # each cycle would find some whose status was written while it decided.
+        # Its status changes no placement. If hundreds of jobs arrive at once, in each cycle the
+        # status of some is written while the cycle decides.
         source=(replace(job, status=_UNSAID), blocked_until),
         asks=gangs.asks(job, rules, here, pods.values(), unreplaced),
         tasks=here,
@@ -597,7 +597,7 @@ def job_facts(
         restarts_whole=job.restarts_whole and not _is_counted(job, pods.values()),
         has_run=standing.has_run(job),
         due=replacement.all_due(job, framework, pods),
-        # Those of the last run of a job that was suspended let no member of the next one in.
+        # Pods that remain from the run before a suspension do not admit members of the next run.
         youngest=_youngest(p for p in counted if not p.deleting or standing.was_admitted(job)),
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,

@@ -38,7 +38,7 @@ GATHER = 0.1
 """Seconds for which changes of groups are gathered before their status is written."""
 RETRY = 2.0
 AT_ONCE = 256
-"""How many groups are written at once; one whose write is late keeps no place."""
+"""How many groups are written at the same time."""
 
 
 class QueueStatus:
@@ -161,7 +161,7 @@ class GroupStatus:
         await self._queue.run()
 
     async def _tell(self, key: str) -> float | None:
-        # Of a group that is written nothing is kept: nobody need tell when it is gone.
+        # No retry count is kept, so that nothing has to be removed with the group.
         self._queue.forget(key)
         try:
             await self._write(key, self._memory_of(key))

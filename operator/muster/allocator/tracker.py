@@ -55,8 +55,8 @@ ANNOUNCING: Final = 60.0
 
 However busy the server, that is written long before; only what cannot be written at all is not."""
 TELLING: Final = 5.0
-"""The same for what a group of other people's pods is to say, which these people may write, too:
-nobody is to keep his room by that."""
+"""The same for the status of a PodGroup whose pods another controller creates. Its users may
+write that status, too, and must not delay an eviction by that."""
 UNEVICTABLE_SECONDS: Final = 60.0
 """Seconds for which a gang is no victim after the API server refused to evict one of its pods."""
 RELEASE_REFUSED_SECONDS: Final = 3600.0
@@ -155,7 +155,7 @@ class GangFacts:
     owed: bool = False
     """What is written says that others make room for it."""
     released: bool = False
-    """What is written says that its pods go, or there is nobody who would have to know it."""
+    """The written status says that its pods are deleted, or no later operator needs it."""
     restarting: bool = False
     """The status records that the gang restarts after a loss."""
     going: frozenset[str] = _NONE
@@ -546,8 +546,8 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
 def _judge(turn: _Turn) -> tuple[float | None, bool]:
     """Take in who is there; say until when room is kept, and whether none is to be given.
 
-    All of that depends on what room the gang has, and may cost it some: it is judged until it
-    stands, for nothing else need ever ask for another look.
+    All of that depends on the room that the gang holds, and may take some of it away. It is
+    repeated until nothing changes, since no event need follow.
     """
     facts, before = turn.facts, turn.memory.facts
     if before is not None and (
@@ -777,9 +777,9 @@ def _stamp(turn: _Turn) -> None:
 def _told_had(turn: _Turn) -> int:
     """Return how many the gang had, as its pods are to say it; 0 where they need not.
 
-    Of other people's pods nothing else outlives this process, and a later one must tell a gang
-    that was broken from one that is to grow; a job says it in its status. Of a single pod there is
-    nothing to tell.
+    For pods of another controller nothing else outlives this process, and the next operator must
+    distinguish a gang that lost members from one that grows. A job has that in its status. A
+    single pod needs no such number.
     """
     had = turn.memory.had or 0
     return 0 if turn.facts.remade or had == 1 else had
@@ -880,7 +880,7 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
     memory, facts = turn.memory, turn.facts
     protected = hold_until is not None and turn.now < hold_until
     end = max(memory.rests_until, facts.blocked_until)
-    # Also at the one that ends first: what was said while it rested, and kept, goes with its rest.
+    # At both times: a verdict that is kept during the rest has to go when the rest ends.
     turn.wake(memory.rests_until)
     turn.wake(facts.blocked_until)
     # A gang may await members for ever, but its nodes are kept for the hold alone.
@@ -983,7 +983,7 @@ def _drop_half(turn: _Turn) -> None:
 def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
     memory, facts = turn.memory, turn.facts
     growth = _growth(memory, facts)
-    # It lacks some of those it had: these come first, and what it has grown by after them.
+    # If members are lost, their replacements come first, and the members it grew by after them.
     mends = growth > 0 and facts.ready < _least(memory, facts)
     roles, pending = tasks.roles(facts.tasks, facts.pods, _plan(turn, mends=mends))
     turn.wake(memory.misled_until)
@@ -1445,9 +1445,9 @@ def announced(
 ) -> tuple[Step, bool]:
     """Have it written that others make room for the gang; say whether it is.
 
-    Evicting waits for that: a process that ends after it is followed by one that would not know
-    for whom the room came free, and give it to the next in the queue. Of tasks beyond the minimum
-    nothing is written; who comes after this process decides anew about them.
+    Evictions wait for that. Without it, an operator that restarts after them would not know which
+    gang the room is for, and would give it to the next one in the queue. Nothing is written about
+    tasks beyond the minimum; the next operator decides about them again.
     """
     turn = _Turn(memory, facts, now)
     reserved = GangPhase.RESERVED

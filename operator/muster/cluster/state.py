@@ -578,9 +578,9 @@ class ClusterColumns:
         return use.whole or bool(self._vocabulary.request(use.requests).max() >= HUGE)
 
     def _add_up(self, node: str) -> None:
-        """Count anew what pods take of an overfull node, each sum at most CEILING.
+        """Count again what the pods of an overfull node request, each sum at most CEILING.
 
-        Added up in 64 bits and capped, what comes could not be taken away again.
+        A sum that was capped in 64 bits could not be reduced by a pod that is removed.
         """
         uses, slot = self.on(node), self._nodes.slots.get(node)
         if slot is not None:

@@ -240,7 +240,7 @@ def _in_use(pods: Sequence[PodView]) -> str:
 
 
 def _phase(scope: Scope, ready: int) -> GangPhase | None:
-    """Return where a gang stands by what it had, None for one that was not let in."""
+    """Return the state of a gang by the members it had, None if it was not admitted."""
     least, admitted = standing.needed(kept(scope)), standing.was_admitted(scope.job)
     # Also if the job was scaled up before the gang that was admitted ran.
     if admitted and ready >= least:

@@ -74,7 +74,8 @@ def observe(
     facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
     all_needed = standing.needed(standing.minimum(job, facts))
     wanted = {role.role: role.replicas for role in job.replicas}
-    # Those that were not wanted in between are no losses, nor are new ones in the place of others.
+    # Pods that were not wanted at some time since then are no losses, nor are new pods of one role
+    # in place of pods of another.
     kept = {role: min(n, (last.kept or wanted).get(role, 0)) for role, n in wanted.items()}
     # The minimum may exceed the size of the job.
     most = standing.needed(sum(kept.values()))

@@ -69,8 +69,8 @@ UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Igno
 """The server need not look for fields that it does not know: that costs it as much as reading."""
 DRY: Final[Mapping[str, str]] = MappingProxyType({**UNCHECKED, "dryRun": "All"})
 BROKEN: Final = (aiohttp.ClientError, TimeoutError)
-"""The connection broke, somebody was too slow, or what came is no HTTP: nobody knows whether the
-request was served."""
+"""The connection broke, timed out, or delivered something other than HTTP. The server may have
+served the request."""
 WARMING = 10.0
 """Seconds after an outage in which a lack of permissions need not be true."""
 NO_ROLE = ' is forbidden: User "'

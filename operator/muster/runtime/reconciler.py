@@ -281,7 +281,7 @@ class Reconciler:
             return None
         if not (framework.pods.companions or framework.life.latch or job.status.conditions):
             return left
-        # What is made before its pods would not get its turn before those of others.
+        # The objects that are created before its pods would wait behind the pods of other jobs.
         now = asyncio.get_running_loop().time()
         return LATER if self._kube.flow_control.is_placing(job.namespace, now) else None
 

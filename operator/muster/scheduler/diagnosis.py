@@ -327,8 +327,8 @@ def _oversized(session: Session, gang: GangState) -> Refusal | None:
 def idle_demand(session: Session, gang: GangState) -> FloatArray:
     """Return (R,) what the gang asks for, but would not get however much were free.
 
-    That of a gang that is kept from its minimum is all it asks for; else that of tasks for which
-    there is no node, or that its queue does not let in.
+    If the gang cannot reach its minimum, that is everything it asks for. Otherwise it is the
+    demand of the tasks that no node fits or that its queue refuses.
     """
     kept_out = gang.need > 0 and stuck(session, gang)
     idle = (t.amount(t.coming) for t in gang.tasks if kept_out or not _empty(session, t).large)

@@ -119,8 +119,8 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
         priority_class=spec.get("priorityClassName") or "",
         priority=edge.integer(spec.get("priority")),
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
-        # Whoever takes the gates away may have added to it: until the pod has its node it counts,
-        # and not that of its template.
+        # The controller that removes the scheduling gates may have added to it. Until the pod has
+        # a node, its own selector counts, not that of its template.
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         requests=None if use is None else use.requests,
