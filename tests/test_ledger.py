@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3179,
     "cluster": 6429,
     "commands": 6120,
-    "controller": 4581,
+    "controller": 4582,
     "dashboard": 624,
     "frameworks": 3082,
     "gang": 1570,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2328,
     "scheduler": 10937,
     "store": 3314,
-    "tests": 69874,
+    "tests": 69876,
     "tools": 3522,
 }
 

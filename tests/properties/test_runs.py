@@ -456,6 +456,7 @@ class Cluster(World):
 
 
 GANG = job_of("PyTorchJob", (True,), 3, "OnFailure", {}, WHOLE)
+ONE = job_of("JAXJob", (False,), 1, "Never", {}, WHOLE)
 
 
 def is_running(pod):
@@ -472,6 +473,7 @@ def is_running(pod):
     [("start",), ("succeed", 2), ("reject", 0), ("crash", 1), ("collect", 0), ("resize", 1)],
 )
 @example(GANG, gang.VOLCANO, [("start",), ("queue", True), ("drain", 0), ("reap",), ("refuse",)])
+@example(ONE, gang.EMBEDDED, [("start",), ("drain", 0), ("double", 0)])
 @example(GANG, gang.NONE, [("start",), ("silence", {0}), ("expire",), ("return",), ("reap",)])
 @example(GANG, gang.NONE, [("start",), ("lose_node", 0), ("crash", 1), ("crash", 1), ("reap",)])
 @example(GANG, gang.VOLCANO, [("start",), ("fence", 1), ("crash", 2), ("return",), ("start",)])

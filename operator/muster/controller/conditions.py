@@ -321,7 +321,8 @@ def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
     if gang is None:
         return status
     restarts = any(isinstance(action, Delete) and action.reason is peer for action in made)
-    restarts = restarts or (scope.observed.losses.restarted and standing.ran(gang))
+    lacks = standing.ran(gang) and gang.ready < standing.needed(gang.min_member)
+    restarts = restarts or (scope.observed.losses.restarted and lacks)
     if scope.backend.embedded and restarts:
         # Members that start first are no peers of those that start late.
         gang = replace(gang, state=GangPhase.PLACED)
