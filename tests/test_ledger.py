@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2328,
     "scheduler": 10937,
     "store": 3314,
-    "tests": 69876,
+    "tests": 69890,
     "tools": 3522,
 }
 

@@ -161,6 +161,20 @@ def test_a_gang_that_starts_is_not_broken(remade):
     assert tracker.step(stranded, facts, 1.0).input.hold_until == 11.0
 
 
+def test_room_is_kept_for_members_that_came_while_a_late_one_waits():
+    """The next launcher of an MPIJob has a node and no pod while workers come and are lost."""
+    memory, ran, given = None, Lifecycle(State.RUNNING), {"l": Assumed("n1", SHAPE, 0.0)}
+    workers = [pod(f"w{i}", node="n1") for i in range(4)]
+    for need, there in (2, 2), (4, 4), (4, 3):
+        wanted = frozenset({"l", *(f"w{i}" for i in range(need))})
+        asks = replace(facts_of().asks, min_member=need + 1)
+        fields = {"late": frozenset({"l"}), "wanted": wanted, "need": need, "asks": asks}
+        facts = facts_of(*workers[:there], **fields)
+        memory = memory or replace(tracker.begin(facts), lifecycle=ran, assumed=given)
+        memory = tracker.step(memory, facts, 1.0).memory
+        assert (memory.input.hold_until is None) is (there == need)
+
+
 @KINDS
 def test_hold_counts_again_when_an_outage_ends(remade):
     """Nodes that return may complete the gang, so that its running pods are kept until then."""

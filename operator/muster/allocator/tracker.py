@@ -708,7 +708,7 @@ def _kept(memory: GangMemory, facts: GangFacts) -> AbstractSet[str] | None:
     """
     if not facts.remade:
         return None
-    if facts.ready >= facts.need and not memory.assumed:
+    if facts.ready >= facts.need and memory.assumed.keys() <= facts.late:
         there = {place for place, pod in facts.pods.items() if is_placed(pod)}
         return facts.wanted & (there | facts.late)
     return facts.wanted if memory.kept is None else memory.kept & facts.wanted
