@@ -20,7 +20,7 @@ from aiohttp import web
 
 from muster import frameworks
 from muster.api import names
-from muster.kube import discovery
+from muster.kube.client import Kube
 from muster.runtime import handlers
 from support.apiserver.stub import served
 
@@ -159,6 +159,17 @@ def kind(plural: str, name: str) -> dict[str, object]:
     return {"name": plural, "kind": name, "singularName": "", "namespaced": True, "verbs": verbs}
 
 
+ROWS = [frameworks.FRAMEWORKS["TFJob"]]
+
+
+@contextlib.asynccontextmanager
+async def connection(host: str) -> AsyncIterator[Kube]:
+    """Give a connection to a server, which is asked once each time."""
+    door = Kube(host, lambda _: aiohttp.ClientSession(), "x", 4, attempts=1)
+    yield door
+    await door.close()
+
+
 @dataclass
 class Server:
     """One that may serve TFJobs."""
@@ -180,7 +191,8 @@ class Server:
             self.hears.set()
             return web.json_response({"groups": [_group(each) for each in versions]})
         if path in versions or path == "/api":
-            return web.json_response({"versions": ["v1"], "resources": [versions.get(path)]})
+            listed = {"kind": "X", "versions": ["v1"], "resources": [versions.get(path)]}
+            return web.json_response(listed)
         if path != JOBS or not self.told:
             return web.json_response({}, status=404)
         if not watch:
@@ -203,14 +215,12 @@ async def followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[asyncio.Event]:
     """Follow the TFJobs of a server; give what a job sets."""
-    monkeypatch.setattr(discovery, "PERIOD", 0.1)
-    shown, door = asyncio.Event(), kube()
+    monkeypatch.setattr(handlers, "DISCOVERY_SECONDS", 0.1)
+    shown = asyncio.Event()
+    nothing = (lambda: None, lambda _: None, asyncio.Event())
 
-    rows = [frameworks.FRAMEWORKS["TFJob"]]
-    following = handlers.follow(
-        door, rows, (), lambda *_: shown.set(), lambda: None, lambda _: None, asyncio.Event()
-    )
-    async with served(server.serve) as door.host:
+    async with served(server.serve) as host, connection(host) as door:
+        following = handlers.follow(door, ROWS, (), lambda *_: shown.set(), *nothing)
         task = asyncio.create_task(following)
         yield shown
         task.cancel()
@@ -243,25 +253,27 @@ async def test_same_kinds_leave_kopf_alone(told: bool, monkeypatch: pytest.Monke
     server = Server(told=told)
     async with followed(server, monkeypatch) as _:
         await server.hears.wait()
-        await asyncio.sleep(5 * discovery.PERIOD)
+        await asyncio.sleep(5 * handlers.DISCOVERY_SECONDS)
     assert server.asked["/apis"] == 1
     assert server.asked[f"{EXTENSIONS}/{CRDS}"] == 0
 
 
 async def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that fails for a moment serves the same kinds after it."""
-    monkeypatch.setattr(discovery, "PERIOD", 0.01)
-    answers = [(200, "tfjobs"), (503, ""), (200, "tfjobs"), (404, "")]
+    monkeypatch.setattr(handlers, "DISCOVERY_SECONDS", 0.2)
+    answers = [(200, "TFJob"), (503, ""), (200, "TFJob"), (404, "")]
     asked = iter(answers)
 
     async def serve(_request: web.Request) -> web.Response:
-        status, name = next(asked)
-        return web.json_response({"resources": [{"name": name}]}, status=status)
+        status, kind = next(asked)
+        return web.json_response({"kind": "x", "resources": [{"kind": kind}]}, status=status)
 
-    async with served(serve) as host, aiohttp.ClientSession() as session:
-        kinds = discovery.ServedKinds(session, [f"{host}{KINDS}"], {"tfjobs"})
-        await kinds.read()
-        await kinds.changed()
+    anew = asyncio.Event()
+    async with served(serve) as host, connection(host) as door:
+        known = {(f"{names.GROUP}/v1", "TFJob")}
+        assert await handlers._served(door, ROWS) == known
+        await handlers._look_for_kinds(door, ROWS, known, anew)
+    assert anew.is_set()
     assert next(asked, None) is None
 
 

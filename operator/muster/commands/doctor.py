@@ -24,7 +24,7 @@ from muster.commands.output import plain
 from muster.commands.published import HOME
 from muster.commands.questions import Answer, connected
 from muster.gang import Permission
-from muster.kube import access, certificates, resources
+from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account
 from muster.kube.admission import CONFIGURATIONS
 from muster.kube.client import BROKEN, ApiError, Kube
@@ -284,14 +284,11 @@ class _Reader:
     async def _served(self) -> frozenset[tuple[str, str]]:
         versions = {api.api_version for api in self._settings.backend.apis}
 
-        async def kinds(version: str) -> list[tuple[str, str]]:
-            reading = self._kube.get(f"/apis/{version}")
-            found = await self._known("served", f"get /apis/{version}", reading, {})
-            listed = map(mapping, sequence(found.get("resources")))
-            return [(version, text(one.get("kind"))) for one in listed]
+        async def kinds(version: str) -> set[tuple[str, str]]:
+            reading = client.served(self._kube, (version,))
+            return await self._known("served", f"get /apis/{version}", reading, set())
 
-        return frozenset(pair for found in await asyncio.gather(*map(kinds, versions))
-                         for pair in found)  # fmt: skip
+        return frozenset().union(*await asyncio.gather(*map(kinds, versions)))
 
     async def _nodes(self) -> tuple[NodeView, ...]:
         views = []

@@ -15,6 +15,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterable,
     Mapping,
 )
 from contextlib import AbstractAsyncContextManager
@@ -29,6 +30,7 @@ import tenacity
 from pydantic_core import from_json, to_json
 
 from muster.api.backoff import HOOK, Backoff
+from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 from muster.kube import clock
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
@@ -530,6 +532,20 @@ async def find(kube: Kube, path: str, **params: str) -> Json | None:
         if error.code != 404:
             raise
     return None
+
+
+async def served(kube: Kube, versions: Iterable[str]) -> set[tuple[str, str]]:
+    """Return (apiVersion, kind) of all that the server serves in those API versions.
+
+    Raises ApiError and connection errors.
+    """
+    found: set[tuple[str, str]] = set()
+    for version in versions:
+        # None: not served. No other error, such as that of a busy server, shows that.
+        listing = await find(kube, f"/apis/{version}") or {}
+        kinds = (text(mapping(one).get("kind")) for one in sequence(listing.get("resources")))
+        found |= {(version, kind) for kind in kinds}
+    return found
 
 
 async def persist(write: Callable[[], Awaitable[None]], failed: str) -> None:

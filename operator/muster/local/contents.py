@@ -162,13 +162,9 @@ async def _stays(kube: Kube, crd: Json, check: Callable[[], None]) -> bool:
 
 async def _served(kube: Kube, crd: Json) -> bool:
     spec = crd["spec"]
-    for version in spec["versions"]:
-        if version["served"]:
-            there = await client.find(kube, f"/apis/{spec['group']}/{version['name']}")
-            names = {one["name"] for one in there["resources"]} if there else set()
-            if spec["names"]["plural"] not in names:
-                return False
-    return True
+    versions = [f"{spec['group']}/{each['name']}" for each in spec["versions"] if each["served"]]
+    wanted = {(version, spec["names"]["kind"]) for version in versions}
+    return wanted <= await client.served(kube, versions)
 
 
 async def _nodes_ready(kube: Kube, options: Options, more: int) -> bool:

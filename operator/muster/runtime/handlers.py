@@ -11,7 +11,7 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,8 +23,8 @@ from muster.api import names
 from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.frameworks.base import Framework
-from muster.kube.client import Kube
-from muster.kube.discovery import ServedKinds
+from muster.kube import client
+from muster.kube.client import BROKEN, ApiError, Kube
 
 log = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(0.2, 3.0)
@@ -37,6 +37,8 @@ FAILURES: Final = 3
 """Lives of Kopf in a row that failed at once, after which jobs count as not followed."""
 PAGE: Final = 100
 """Jobs that are read at once: each may be of a megabyte."""
+DISCOVERY_SECONDS: Final = 5.0
+"""How often the server is asked which kinds it serves: a CRD may come or go at any time."""
 ENDING: Final = 20
 """How often Kopf's tasks are told to end, a tenth of a second apart."""
 
@@ -60,7 +62,8 @@ async def follow(
 
     `listed` is called for each job that comes in a list: those that are gone since the last one
     are in no list. An error that Kopf does not survive is logged, and Kopf begins anew; so it does
-    with `anew`. `failing` is told why none of these lives lasts, and "" when one does.
+    with `anew`, which is set here if other kinds are served. `failing` is told why none of these
+    lives lasts, and "" when one does.
     """
     kinds, failures = tuple(frameworks), 0
     loop = asyncio.get_running_loop()
@@ -79,6 +82,8 @@ async def follow(
         loop.call_soon_threadsafe(show, kind, event)
 
     while True:
+        # Before Kopf asks the same: a kind that comes in between is noticed later.
+        known = await _served(kube, kinds) or set()
         stop, began = threading.Event(), loop.time()
         # Until here: all that the life before has handed over has been looked at by now.
         anew.clear()
@@ -86,6 +91,7 @@ async def follow(
         life = asyncio.create_task(asyncio.to_thread(run))
         life.add_done_callback(_heard)
         ending = asyncio.create_task(_pass_on(anew, stop))
+        looking = asyncio.create_task(_look_for_kinds(kube, kinds, known, anew))
         lasting = loop.call_later(BACKOFF.last, failing, "")
         try:
             # A thread cannot be cancelled: `stop` ends it.
@@ -99,6 +105,7 @@ async def follow(
         finally:
             lasting.cancel()
             ending.cancel()
+            looking.cancel()
             stop.set()
         await asyncio.sleep(BACKOFF.pause(failures))
 
@@ -112,6 +119,29 @@ def _heard(life: asyncio.Task[None]) -> None:
 async def _pass_on(anew: asyncio.Event, stop: threading.Event) -> None:
     await anew.wait()
     stop.set()
+
+
+async def _look_for_kinds(
+    kube: Kube, kinds: Sequence[Framework], known: set[tuple[str, str]], anew: asyncio.Event
+) -> None:
+    """Set `anew` once other kinds are served than those known."""
+    found: set[tuple[str, str]] | None = known
+    while found in (None, known):
+        await asyncio.sleep(DISCOVERY_SECONDS)
+        found = await _served(kube, kinds)
+    log.info("following jobs begins anew: which kinds are served has changed")
+    anew.set()
+
+
+async def _served(kube: Kube, kinds: Sequence[Framework]) -> set[tuple[str, str]] | None:
+    """Return which of the kinds are served, None without a clear answer in time."""
+    wanted = {(f"{names.GROUP}/{row.version}", row.kind) for row in kinds}
+    try:
+        async with asyncio.timeout(DISCOVERY_SECONDS):
+            found = await client.served(kube, {version for version, _ in wanted})
+    except (ApiError, *BROKEN):
+        return None
+    return wanted & found
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +167,6 @@ class _Life:
     async def _live(self) -> None:
         # Each watch has a connection of its own, and there may be hundreds.
         async with self.kube.new_session(0) as session:
-            served = ServedKinds(
-                session, self._versions(), {row.plural for row in self.frameworks}
-            )
-            # Before Kopf asks what is served: a kind that comes in between is noticed later.
-            await served.read()
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
                 settings=_settings(),
@@ -151,15 +176,10 @@ class _Life:
                 namespaces=list(self.namespaces),
                 stop_flag=self.stop,
             )
-            parts = [*parts, asyncio.create_task(served.changed(), name="served kinds")]
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             await _cancel_all()
             for task in done:
                 task.result()
-
-    def _versions(self) -> Iterator[str]:
-        for version in {row.version for row in self.frameworks}:
-            yield f"{self.kube.host}/apis/{names.GROUP}/{version}"
 
     def _registry(self, session: aiohttp.ClientSession) -> kopf.OperatorRegistry:
         """Return one raw-event handler per kind and our own way to the server."""
@@ -220,7 +240,7 @@ async def _cancel_all() -> None:
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    # `ServedKinds` notices kinds that come and go; CRDs, which may be of a megabyte, are not read.
+    # `follow` notices kinds that come and go; CRDs, which may be of a megabyte, are not read.
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = _NoDiffs()
     # What there is comes in lists, of which Kopf tells: a watch's objects are taken off it.

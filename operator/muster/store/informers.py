@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from muster.api import names
-from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
 from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, Kube
@@ -284,14 +283,5 @@ class GroupInformers:
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
     async def _served(self) -> set[tuple[str, str]]:
-        """Return (apiVersion, kind) of what the cluster serves in the backend's groups."""
-        found: set[tuple[str, str]] = set()
-        for version in {api.api_version for api in self._backend.apis}:
-            # None: not served. No other error, such as that of a busy server, shows that: all
-            # groups would be treated as removed.
-            listing = await client.find(self._kube, f"/apis/{version}") or {}
-            found |= {
-                (version, text(mapping(entry).get("kind")))
-                for entry in sequence(listing.get("resources"))
-            }
-        return found
+        versions = {api.api_version for api in self._backend.apis}
+        return await client.served(self._kube, versions)
