@@ -802,12 +802,12 @@ def test_what_is_told_is_not_told_again_as_a_later_write_fails(story):
 
 
 def test_pods_are_deleted_though_the_status_before_them_is_refused(story):
-    """A suspended job would keep its capacity. The pass fails, and its status is not announced."""
+    """A suspended job would keep its capacity. An event names the error, and none the status."""
     story.server.refuses["patch", "tfjobs/mnist/status"] = 403
     with pytest.raises(ApiError, match="refused"):
         story.go(STATUS, Emit("Normal", "TFJobSuspended", "it is suspended"), delete("one"))
     assert story.server.writes == [WRITTEN, ("delete", "pods/one")]
-    assert [reason for reason, _ in story.said.all] == ["SuccessfulDeletePod"]
+    assert [reason for reason, _ in story.said.all] == ["SuccessfulDeletePod", "FailedUpdateTFJob"]
 
 
 ENDS = SetStatus({"state": "Succeeded", "completionTime": "2026-01-01T00:00:00Z"})

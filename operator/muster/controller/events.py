@@ -212,6 +212,12 @@ def of_failed_patch(action: Patch, error: str) -> Emit:
     return warning(reason, f"Error updating {action.name}: {error}", once=True, about=about)
 
 
+def of_failed_status(kind: str, error: str) -> Emit:
+    """Return the event that the API server refused the status of a job, once per job."""
+    text = f"Error updating the status: {error}"
+    return warning(f"FailedUpdate{kind}", text, once=True, about=f"{kind}/status")
+
+
 def of_dropped(kind: str, name: str, paths: Mapping[str, str]) -> Emit:
     """Return the event that the server left fields out of a group; path -> what that means."""
     listed = ", ".join(f"spec.{path}" for path in paths)

@@ -325,7 +325,8 @@ class Reconciler:
         """Return the seconds until the next pass. Raises ApiError, if the status was refused."""
         job = turn.job
         if turn.unwritten is not None:
-            self._record(job, list(events.of_writes(turn.done)))
+            refused = events.of_failed_status(job.kind, turn.unwritten.message)
+            self._record(job, [*events.of_writes(turn.done), refused])
             raise turn.unwritten
         self._cut_short.pop(job.key, None)
         if turn.refused:
