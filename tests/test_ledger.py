@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1144,
     "runtime": 2349,
     "scheduler": 10937,
-    "store": 3304,
+    "store": 3296,
     "tests": 69902,
     "tools": 3522,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from muster.frameworks.base import labels
 from muster.gang import Update
 from muster.kube.client import BROKEN, ApiError, Exactly, Kube
 from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.informer import pages
 from muster.kube.resources import OF_KIND, Resource
 from muster.store import informers
 from muster.store.store import Store
@@ -32,7 +33,7 @@ PATIENCE: Final = 30.0
 """Seconds for which all else waits for what other operators have left."""
 SLICE: Final = 0.05
 """Seconds of reading jobs after which the event loop turns."""
-_BARE: Final = {"labelSelector": f"!{names.OPERATOR_NAME}", "limit": "500"}
+_BARE: Final = {"labelSelector": f"!{names.OPERATOR_NAME}"}
 
 
 class Takeover:
@@ -87,23 +88,14 @@ class Takeover:
     async def _sweep(self, kind: str, resource: Resource, namespace: str) -> None:
         api_version = "/".join(filter(None, (resource.group, resource.version)))
         found = []
-        async for item in self._bare(resource.path(namespace)):
-            key = self._store.jobs.key_of(owner.controller(item["metadata"]))
-            job = None if key is None else self._store.jobs.get(key)
-            if job is not None:
-                path = resource.path(namespace, item["metadata"]["name"])
-                found.append((job, path, {"apiVersion": api_version, "kind": kind, **item}))
-        await asyncio.gather(*(self.label(*one) for one in found))
-
-    async def _bare(self, path: str) -> AsyncIterator[Json]:
-        params = dict(_BARE)
-        while True:
-            page = await self._kube.get(path, **params)
+        async for page in pages(self._kube, resource.path(namespace), _BARE):
             for item in page.get("items") or ():
-                yield item
-            params["continue"] = page["metadata"].get("continue") or ""
-            if not params["continue"]:
-                return
+                key = self._store.jobs.key_of(owner.controller(item["metadata"]))
+                job = None if key is None else self._store.jobs.get(key)
+                if job is not None:
+                    path = resource.path(namespace, item["metadata"]["name"])
+                    found.append((job, path, {"apiVersion": api_version, "kind": kind, **item}))
+        await asyncio.gather(*(self.label(*one) for one in found))
 
     async def label(self, job: Job, path: str, document: Json) -> None:
         """Take in an object of the job's, with our label so that the watches show it from now on.
