@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3549,
     "local": 3669,
     "muster": 1144,
-    "runtime": 2349,
+    "runtime": 2337,
     "scheduler": 10937,
     "store": 3296,
-    "tests": 69902,
+    "tests": 69907,
     "tools": 3522,
 }
 

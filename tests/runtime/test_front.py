@@ -11,7 +11,7 @@ import aiohttp
 
 from muster.local.cluster import free_port
 from muster.runtime.front import HANG_SECONDS, Front, Health
-from muster.runtime.metrics import Metrics, Probes, serve
+from muster.runtime.metrics import Metrics, serve
 from muster.settings import Settings
 
 
@@ -46,8 +46,7 @@ def test_probes_are_answered_while_the_loop_of_the_work_is_blocked():
         await asyncio.to_thread(started.wait, 30)
         at, probed = (f"127.0.0.1:{free_port()}" for _ in range(2))
         settings = Settings(metrics_bind=at, health_bind=probed, debug_bind="0")
-        probes = Probes(front.unready, front.unwell, front.warning)
-        servers = await serve(Metrics(), settings, probes, found[0], {})
+        servers = await serve(Metrics(), settings, front, found[0], {})
         front.beat(Health(""))
         await asyncio.sleep(0.2)
         async with aiohttp.ClientSession() as session:

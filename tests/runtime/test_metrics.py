@@ -21,7 +21,8 @@ from muster.controller.model import Emit
 from muster.frameworks import FRAMEWORKS
 from muster.kube.serving import start
 from muster.local.cluster import free_port
-from muster.runtime.metrics import Metrics, Probes, serve
+from muster.runtime.front import Front, Health
+from muster.runtime.metrics import Metrics, serve
 from muster.settings import Settings
 from muster.store.jobs import Jobs
 from support.apiserver.memory import tfjob
@@ -172,14 +173,20 @@ def test_deleted_job_of_another_controller_is_not_counted(manager, count, read):
     assert shown(metrics).get(f"training_operator_jobs_deleted_total{labels}", 0) == count
 
 
+def beating(*health):
+    """Return a main thread that has had a heartbeat."""
+    front = Front()
+    front.beat(Health(*health or ("",)))
+    return front
+
+
 @asynccontextmanager
-async def served(*, guard=None, pages=None, probes=None):
+async def served(*, guard=None, pages=None, front=None):
     """Run the servers of a process; give a function that sends a request to one of them."""
     binds = {name: f"127.0.0.1:{free_port()}" for name in ("metrics", "health", "debug")}
     settings = Settings(**{f"{name}_bind": address for name, address in binds.items()})
-    well = Probes(lambda: "", lambda: "")
     loop = asyncio.get_running_loop()
-    runners = await serve(Metrics(), settings, probes or well, loop, pages or {}, guard)
+    runners = await serve(Metrics(), settings, front or beating(), loop, pages or {}, guard)
     async with aiohttp.ClientSession() as session:
 
         async def ask(server, path, scheme="http", **headers):
@@ -242,20 +249,19 @@ async def test_what_strangers_pack_stays_packed():
 
 async def test_probes_say_what_is_wrong():
     """Each its own."""
-    said = {"unready": "", "unwell": ""}
-
-    async with served(probes=Probes(lambda: said["unready"], lambda: said["unwell"])) as ask:
+    front = beating()
+    async with served(front=front) as ask:
         assert await ask("health", "/readyz") == await ask("health", "/healthz") == (200, "ok\n")
-        said["unready"] = "cycles fail"
+        front.beat(Health("cycles fail"))
         assert await ask("health", "/readyz") == (503, "cycles fail\n")
         assert (await ask("health", "/healthz"))[0] == 200
-        said["unwell"] = "a cycle hangs"
+        front.beat(Health("cycles fail", "a cycle hangs"))
         assert await ask("health", "/healthz") == (503, "a cycle hangs\n")
 
 
 async def test_ready_process_reports_warnings():
     """A warning stands in a line of its own and leaves the process ready."""
-    async with served(probes=Probes(str, str, lambda: "fields are dropped")) as ask:
+    async with served(front=beating("", "", "fields are dropped")) as ask:
         assert await ask("health", "/readyz") == (200, "ok\nfields are dropped\n")
         assert await ask("health", "/healthz") == (200, "ok\n")
 

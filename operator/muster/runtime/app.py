@@ -178,7 +178,7 @@ class Operator:
             serving = metrics.serve(
                 self.metrics,
                 settings,
-                metrics.Probes(self.front.unready, self.front.unwell, self.front.warning),
+                self.front,
                 loop,
                 {} if self.loop is None else self.loop.decision_log.pages,
                 Bearers(self.kube, METRICS_PATH, lambda _user, _before: HTTPStatus.OK)

@@ -7,7 +7,6 @@ import asyncio
 import logging
 import platform
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
@@ -25,6 +24,7 @@ from muster.frameworks.base import Framework
 from muster.kube import serving
 from muster.kube.loops import run_on
 from muster.kube.tokens import Bearers
+from muster.runtime.front import Front
 from muster.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -182,31 +182,19 @@ class Metrics:
             counter.inc()
 
 
-@dataclass(frozen=True, slots=True)
-class Probes:
-    """What the kubelet asks; each says what is wrong in a sentence, or nothing."""
-
-    unready: Callable[[], str]
-    """Why the process cannot work at present."""
-    unwell: Callable[[], str]
-    """Why it should begin anew."""
-    warning: Callable[[], str] = str
-    """What /readyz reports of a process that works."""
-
-
 async def serve(
     metrics: Metrics,
     settings: Settings,
-    probes: Probes,
+    front: Front,
     loop: asyncio.AbstractEventLoop,
     pages: Mapping[str, Page],
     guard: Bearers[HTTPStatus] | None = None,
 ) -> list[serving.Server]:
     """Start the servers, one for one address. Raises OSError when it is taken, but not of `pages`.
 
-    Probes are answered on the running loop; metrics and pages are read on `loop`, which works.
-    `pages` are JSON for debugging, by their paths. With a `guard` metrics are served over TLS, to
-    clients that it authorizes.
+    `front` answers the probes on the running loop; metrics and pages are read on `loop`, which
+    works. `pages` are JSON for debugging, by their paths. With a `guard` metrics are served over
+    TLS, to clients that it authorizes.
     """
 
     async def read(authorization: str) -> tuple[HTTPStatus, bytes]:
@@ -220,8 +208,8 @@ async def serve(
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     health = [
-        web.get("/healthz", _probe(probes.unwell)),
-        web.get("/readyz", _probe(probes.unready, probes.warning)),
+        web.get("/healthz", _probe(front.unwell)),
+        web.get("/readyz", _probe(front.unready, front.warning)),
     ]
     routes: dict[str, list[web.RouteDef]] = {}
     for address, shown in ((settings.metrics_bind, [web.get("/metrics", show)]),
