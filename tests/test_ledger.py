@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3549,
     "local": 3669,
     "muster": 1144,
-    "runtime": 2337,
+    "runtime": 2328,
     "scheduler": 10937,
     "store": 3296,
-    "tests": 69907,
+    "tests": 69906,
     "tools": 3522,
 }
 

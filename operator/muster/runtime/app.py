@@ -40,10 +40,9 @@ from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.loops import run_on
 from muster.kube.tokens import Bearers
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics, publishing
+from muster.runtime import handlers, health, logs, metrics, outages, publishing
 from muster.runtime.front import HEARTBEAT_SECONDS, Front, Health
 from muster.runtime.metrics import Metrics
-from muster.runtime.outages import OutageReports
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.webhook import Endpoint
 from muster.scheduler.model import namespace_of
@@ -137,7 +136,6 @@ class Operator:
             self.loop,
         )
         self.gone_nodes = GoneNodes(connection, self.store)
-        self.outages = OutageReports(self.store.away, self.recorder, self._lease)
         self.leader: LeaderElector | None = None
         self.metrics.cycles.names_gangs = not settings.hide_other_namespaces
         if not settings.hide_other_namespaces:
@@ -349,7 +347,7 @@ class Operator:
             tasks.create_task(self.queue.run())
             if self.loop is not None:
                 self.loop.trigger()
-                self.outages.begin()
+                outages.report(self.store.away, self.recorder, self._lease)
                 tasks.create_task(self.loop.run())
                 tasks.create_task(self.gone_nodes.run())
 

@@ -15,26 +15,19 @@ from muster.store.outages import Outage
 log = logging.getLogger(__name__)
 
 
-class OutageReports:
-    """Reports each outage once when it begins and once when it ends."""
+def report(away: AwayNodes, recorder: EventRecorder, lease: Callable[[], Json | None]) -> None:
+    """Report the outages that have not ended, and from now on each that begins or ends."""
 
-    def __init__(
-        self, away: AwayNodes, recorder: EventRecorder, lease: Callable[[], Json | None]
-    ) -> None:
-        self._away, self._recorder, self._lease = away, recorder, lease
-
-    def begin(self) -> None:
-        """Report the outages that have not ended, and from now on each change."""
-        for outage in self._away.outages:
-            # The previous leader may have reported it.
-            self._report(outage, once=True)
-        self._away.outage_changed = self._report
-
-    def _report(self, outage: Outage, *, once: bool = False) -> None:
+    def changed(outage: Outage, *, once: bool = False) -> None:
         log.warning("%s", outage.message)
-        if (lease := self._lease()) is None:
+        if (about := lease()) is None:
             return
         kind, reason = "Warning", names.Event.NODE_OUTAGE_STARTED
         if outage.ended:
             kind, reason = "Normal", names.Event.NODE_OUTAGE_ENDED
-        self._recorder.emit(lease, kind, reason, outage.message, of=outage.where, once=once)
+        recorder.emit(about, kind, reason, outage.message, of=outage.where, once=once)
+
+    for outage in away.outages:
+        # The previous leader may have reported it.
+        changed(outage, once=True)
+    away.outage_changed = changed
