@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1144,
     "runtime": 2328,
     "scheduler": 10937,
-    "store": 3296,
-    "tests": 69906,
+    "store": 3286,
+    "tests": 69904,
     "tools": 3522,
 }
 

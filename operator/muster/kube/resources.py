@@ -64,12 +64,12 @@ AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", names.AU
 EVENTS = Resource("", "v1", "events")
 BATCH_JOBS = Resource("batch", "v1", "jobs", names.BATCH_JOB)
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 OF_KIND = {each.kind: each for each in (
     PODS, SERVICES, CONFIG_MAPS, NODES, NAMESPACES, CLAIMS, VOLUMES, CLASSES, CSI_NODES,
     RUNTIME_CLASSES, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES, SERVICE_ACCOUNTS, QUEUES,
-    BUDGETS, AUTOSCALERS, BATCH_JOBS,
+    BUDGETS, AUTOSCALERS, BATCH_JOBS, SECRETS, ROLES, ROLE_BINDINGS,
 )}  # fmt: skip
-"""What is followed, jobs and groups aside."""
-_CHILDREN = (PODS, SERVICES, CONFIG_MAPS, AUTOSCALERS, BATCH_JOBS)
-RESOURCES = {(each.api_version, each.kind): each for each in _CHILDREN}
-"""By apiVersion and kind: the children that are written for jobs."""
+"""What is followed or written, jobs and groups aside."""

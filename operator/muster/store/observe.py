@@ -33,8 +33,7 @@ def observe(
     def companions() -> Iterator[ObjectView]:
         made = meaning.as_made(job, framework, there.values())
         for part in framework.companions:
-            watched = (part.api_version, part.kind) not in ondemand.RESOURCES
-            if watched and part.wanted(made):
+            if part.kind not in ondemand.KINDS and part.wanted(made):
                 name = part.name(job)
                 yield from (v for v in children(part.kind, (name,)) if v.name == name)
         for kind in store.backend.companions:
@@ -69,9 +68,8 @@ def observe(
 
 def resource(store: Store, api_version: str, kind: str) -> Resource:
     """Return where objects that a job is made of live, the job itself included."""
-    key = (api_version, kind)
-    known = resources.RESOURCES.get(key) or ondemand.RESOURCES.get(key)
-    if known is not None:
+    key, known = (api_version, kind), resources.OF_KIND.get(kind)
+    if known is not None and known.api_version == api_version:
         return known
     group, _, version = api_version.rpartition("/")
     framework = store.frameworks.get(kind)

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 from muster.api import names
@@ -19,7 +19,7 @@ from muster.api.model import Job, Json, ObjectView, PodView
 from muster.frameworks.base import Companion, Framework
 from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, Kube
-from muster.kube.resources import NODES, Resource
+from muster.kube.resources import NODES, OF_KIND
 from muster.store import parse
 from muster.store.store import Store
 
@@ -28,14 +28,8 @@ log = logging.getLogger(__name__)
 FRESH_FOR: Final = 60.0
 """Seconds that a companion which was found is believed to be there."""
 _View = TypeVar("_View", PodView, ObjectView)
-_RBAC: Final = "rbac.authorization.k8s.io"
-RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
-    ("v1", "Secret"): Resource("", "v1", "secrets"),
-    ("v1", "ServiceAccount"): Resource("", "v1", "serviceaccounts"),
-    (names.RBAC_API, "Role"): Resource(_RBAC, "v1", "roles"),
-    (names.RBAC_API, "RoleBinding"): Resource(_RBAC, "v1", "rolebindings"),
-}
-"""Companions that are read on demand, by apiVersion and kind."""
+KINDS: Final = frozenset({"Secret", names.SERVICE_ACCOUNT, "Role", "RoleBinding"})
+"""Companions that are read on demand."""
 
 
 class Companions:
@@ -53,9 +47,7 @@ class Companions:
         if not (job.status.conditions or job.key in self._found):
             return ()
         parts = [
-            part
-            for part in framework.pods.companions
-            if (part.api_version, part.kind) in RESOURCES and part.wanted(job)
+            part for part in framework.pods.companions if part.kind in KINDS and part.wanted(job)
         ]
         found = await asyncio.gather(*(self._view(job, part) for part in parts))
         return tuple(view for view in found if view is not None)
@@ -65,7 +57,7 @@ class Companions:
         young = time.monotonic() < seen + FRESH_FOR
         if view is not None and view.owner == job.as_owner and young:
             return view
-        path = RESOURCES[part.api_version, part.kind].path(job.namespace, part.name(job))
+        path = OF_KIND[part.kind].path(job.namespace, part.name(job))
         try:
             document = await self._kube.get(path)
         except ApiError as error:
@@ -80,7 +72,7 @@ class Companions:
 
     def put(self, job: Job, document: Json) -> None:
         """Take in an object under a name of the job's, as the server returned it."""
-        if (document.get("apiVersion"), document.get("kind")) in RESOURCES:
+        if document.get("kind") in KINDS:
             self._keep(job, document["kind"], document)
 
     def forget(self, key: str) -> None:

@@ -37,7 +37,6 @@ from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.scheduler import policy
 from muster.store.informers import Informers
-from muster.store.ondemand import RESOURCES
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import copied, merge
 from support.rehearsal.gang_tracking import Watched
@@ -53,7 +52,6 @@ KINDS = ("TFJob", "PyTorchJob", "MPIJob", "JAXJob")
 PLURALS = {
     **{resource.plural: kind for kind, resource in OF_KIND.items()},
     **{FRAMEWORKS[kind].plural: kind for kind in KINDS},
-    **{resource.plural: kind for (_, kind), resource in RESOURCES.items()},
     "podgroups": "PodGroup",
     "events": "Event",
 }
