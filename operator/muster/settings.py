@@ -14,7 +14,7 @@ from muster import gang as gangs
 from muster.api import names
 from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE, MAX_REPLICAS
 from muster.api.model import SHARED_ABOVE
-from muster.frameworks import Framework, base
+from muster.frameworks import Framework, Site, base
 from muster.frameworks.base import Waiting
 
 PUBLISHED: Final = (
@@ -147,6 +147,12 @@ class Settings:
         except (OSError, ValueError) as error:
             raise TemplateError(f"{file}: {error}") from error
         return waiting
+
+    @property
+    def site(self) -> Site:
+        """How jobs are read."""
+        most = self.max_replicas_per_job
+        return Site(self.cluster_domain, self.home, self.shared_above, most)
 
     @property
     def overlay(self) -> str:

@@ -8,7 +8,7 @@ import copy
 import pytest
 
 from muster.frameworks import FRAMEWORKS
-from muster.frameworks.loading import Ruling, review
+from muster.frameworks.loading import Ruling, Site, review
 from support.apiserver.memory import of_kind, tfjob
 from support.builders.mpijobs import mpijob
 
@@ -96,9 +96,9 @@ def test_garbage_is_refused_and_does_not_raise():
 def test_a_job_in_the_operators_own_namespace():
     """Its pods could name the operator's account as theirs."""
     said = "metadata.namespace: Forbidden: team is the operator's own namespace"
-    (problem,) = review(TF, tfjob(), home="team").problems
+    (problem,) = review(TF, tfjob(), site=Site(home="team")).problems
     assert str(problem).startswith(said)
-    assert review(TF, tfjob(), home="muster-system") == Ruling()
+    assert review(TF, tfjob(), site=Site(home="muster-system")) == Ruling()
 
 
 def test_a_level_of_the_topology_that_is_no_label():

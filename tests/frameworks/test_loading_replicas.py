@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.api.jobs import MAX_REPLICAS
-from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks import FRAMEWORKS, Site, load
 from support.apiserver.memory import tfjob
 from support.builders.job_kinds import SORTS, job_of
 
@@ -15,7 +15,7 @@ HUGE = 2**31 - 1
 
 def problems(document, **limits):
     """Return the messages about the number of pods, without those about sizes and names."""
-    found = load(FRAMEWORKS[document["kind"]], document, **limits).problems
+    found = load(FRAMEWORKS[document["kind"]], document, Site(**limits)).problems
     return [str(problem) for problem in found if "pods in all" in problem.detail]
 
 

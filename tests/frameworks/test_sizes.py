@@ -11,7 +11,7 @@ from muster.api import status
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.status import JobStatus, ReplicaStatus
 from muster.frameworks import FRAMEWORKS, sizes
-from muster.frameworks.loading import load
+from muster.frameworks.loading import Site, load
 from support.apiserver.memory import of_kind
 from support.builders.mpijobs import mpijob
 
@@ -45,7 +45,7 @@ KINDS = {
 def loaded(made, kind, workers):
     """Return a job, its rules, and what is said of its size."""
     document = made(workers)
-    job = load(FRAMEWORKS[kind], document, DOMAIN)
+    job = load(FRAMEWORKS[kind], document, Site(DOMAIN))
     said = [p for p in job.problems if "less than or equal" in p.detail or "bytes" in p.detail]
     assert job.problems == tuple(said)
     return job, FRAMEWORKS[kind].chosen(document), said

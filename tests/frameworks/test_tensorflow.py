@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from muster.frameworks import load
+from muster.frameworks import Site, load
 from muster.frameworks.base import LONGEST_VARIABLE
 from muster.frameworks.tensorflow import TENSORFLOW
 from support.apiserver.memory import tfjob
@@ -17,7 +17,7 @@ def job_of(*, name="j", namespace="ns", domain="", **kwargs):
     """Return the parsed job."""
     document = tfjob(name=name, **kwargs)
     document["metadata"]["namespace"] = namespace
-    return load(TENSORFLOW, document, domain)
+    return load(TENSORFLOW, document, Site(domain))
 
 
 def told(job, type_, index, domain=""):

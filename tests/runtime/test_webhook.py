@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from pydantic_core import to_json
 
-from muster.frameworks import FRAMEWORKS
+from muster.frameworks import FRAMEWORKS, Site
 from muster.kube.certificates import PairFiles, self_signed
 from muster.local.cluster import free_port
 from muster.runtime import webhook
@@ -35,7 +35,7 @@ def review(document, *, kind=TFJOB, operation="CREATE", **more):
 
 def said(question):
     """Return what is answered."""
-    made = answer(question, FRAMEWORKS, "")
+    made = answer(question, FRAMEWORKS)
     assert (made["kind"], made["response"]["uid"]) == ("AdmissionReview", "r")
     return made["response"]
 
@@ -43,9 +43,9 @@ def said(question):
 def test_job_above_the_limit_of_the_flag_is_rejected():
     """The webhook applies the limit of the operator, which may be lower than that of the CRD."""
     question = review(tfjob(Worker=4), operation="UPDATE", oldObject=tfjob(Worker=2))
-    refused = answer(question, FRAMEWORKS, "", max_replicas=3)["response"]
+    refused = answer(question, FRAMEWORKS, Site(max_replicas=3))["response"]
     assert "must be less than or equal to 3 pods in all" in refused["status"]["message"]
-    assert answer(question, FRAMEWORKS, "", max_replicas=4)["response"]["allowed"]
+    assert answer(question, FRAMEWORKS, Site(max_replicas=4))["response"]["allowed"]
 
 
 BAD = tfjob(Chief=1, Master=1)
@@ -101,7 +101,7 @@ LONG_UID = {"uid": "u" * 10_000, "kind": TFJOB}
 def test_what_is_no_question_gets_no_answer(question):
     """Whoever sent it. The uid is returned to the sender, so its length is limited."""
     with pytest.raises(ValueError, match="no AdmissionReview"):
-        answer(question, FRAMEWORKS, "")
+        answer(question, FRAMEWORKS)
 
 
 HOSTILE_TEXT = "\x01\u202e" * 100_000
@@ -125,7 +125,7 @@ def test_response_to_hostile_review_is_at_most_4_kib(more):
     for review_of in (more, {**more, "object": document}):
         question = review(None, **review_of)
         question["request"]["uid"] = "\x01" * webhook.MAX_UID_CHARS
-        response = webhook.answer(question, FRAMEWORKS, "")
+        response = webhook.answer(question, FRAMEWORKS)
         assert len(to_json(response)) <= 4096
 
 
@@ -157,7 +157,7 @@ async def told(tmp_path, *, certified=None, port=None):
     address = f"127.0.0.1:{port or free_port()}"
     url = f"https://{address}/validate"
     before = threading.active_count()
-    made = Endpoint(address, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
+    made = Endpoint(address, certified or Certified(tmp_path), FRAMEWORKS.values())
     serving = asyncio.create_task(made.run())
     async with aiohttp.ClientSession() as session:
 
@@ -268,7 +268,7 @@ def test_it_may_end_while_it_begins(tmp_path, caplog, steps):
     port = free_port()
 
     async def run():
-        made = Endpoint(f"127.0.0.1:{port}", Certified(tmp_path), FRAMEWORKS.values(), "")
+        made = Endpoint(f"127.0.0.1:{port}", Certified(tmp_path), FRAMEWORKS.values())
         serving = asyncio.create_task(made.run())
         for _ in range(steps):
             await asyncio.sleep(0)

@@ -17,13 +17,12 @@ import yaml
 from muster import frameworks
 from muster.api import crds, edge, manifest, names, schema
 from muster.api.edge import mapping, text
-from muster.api.jobs import MAX_REPLICAS
-from muster.api.model import SHARED_ABOVE, Job, Json, ObjectView, Problem, Replica
+from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.commands import output
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
-from muster.frameworks import load, of
+from muster.frameworks import DEFAULT_SITE, Site, load, of
 from muster.frameworks.base import Framework, framework_container, with_port
 from muster.gang import GangBackend
 from muster.settings import Settings
@@ -49,6 +48,7 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
     made: list[Json] = []
     wrong: list[str] = []
     ignored: list[str] = []
+    site = settings.site
     for file in files:
         for document in documents(file):
             framework = frameworks.FRAMEWORKS.get(text(document.get("kind")))
@@ -56,10 +56,9 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
                 continue
             whole = as_served(framework, document, namespace)
             name = f"{file}: {framework.kind} {text(mapping(whole.get('metadata')).get('name'))}"
-            limits = settings.cluster_domain, settings.max_replicas_per_job
-            found = tuple(problems(framework, whole, *limits))
+            found = tuple(problems(framework, whole, site))
             wrong += (f"{name}: {problem}" for problem in found)
-            notices = load(framework, whole, settings.cluster_domain).notices
+            notices = load(framework, whole, site).notices
             ignored += (f"{name}: {each.message}" for each in notices if each.type == "Warning")
             if not found:
                 # The settings that shape what a job becomes, as far as they need no cluster.
@@ -70,8 +69,7 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
                     default_queue=settings.default_queue,
                     scheduler_names=settings.scheduler_names,
                 )
-                given = settings.backend, context, settings.shared_above
-                made += objects(framework, whole, *given)
+                made += objects(framework, whole, settings.backend, context, site)
     if not made and not wrong:
         raise UnreadableError(
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
@@ -85,9 +83,7 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
     return int(bool(wrong))
 
 
-def problems(
-    framework: Framework, document: Json, domain: str = "", max_replicas: int = MAX_REPLICAS
-) -> Iterator[Problem]:
+def problems(framework: Framework, document: Json, site: Site = DEFAULT_SITE) -> Iterator[Problem]:
     """Yield all that forbids the job to run, by its schema and by the rules of its kind.
 
     `document` is as the API server would store it.
@@ -101,7 +97,7 @@ def problems(
     found = tuple(schema.problems(spec, mapping(document.get("spec")), "spec"))
     seen = {problem.path for problem in found}
     yield from found
-    job = load(framework, document, domain, max_replicas=max_replicas)
+    job = load(framework, document, site)
     yield from (problem for problem in job.problems if problem.path not in seen)
 
 
@@ -110,14 +106,14 @@ def objects(
     document: Json,
     backend: GangBackend,
     context: Context,
-    shared_above: int = SHARED_ABOVE,
+    site: Site = DEFAULT_SITE,
 ) -> list[Json]:
     """Return the job with its defaults, then all that it creates, in the order of creation.
 
     The document must have no problems. A suspended job is shown as if it were resumed, and one
     of another controller creates nothing.
     """
-    job = load(framework, document, context.cluster_domain, shared_above=shared_above)
+    job = load(framework, document, replace(site, domain=context.cluster_domain))
     job = replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
     framework = of(job)
     made: dict[tuple[str, str], Json] = {}

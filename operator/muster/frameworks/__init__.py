@@ -17,7 +17,7 @@ from muster.api.model import Job
 from muster.frameworks import mpi
 from muster.frameworks.base import Framework
 from muster.frameworks.jax import JAX
-from muster.frameworks.loading import load
+from muster.frameworks.loading import DEFAULT_SITE, Site, load
 from muster.frameworks.mpi_v1 import MPI_V1
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.frameworks.paddle import PADDLE
@@ -51,4 +51,4 @@ def of(job: Job) -> Framework:
     return FRAMEWORKS[job.kind].of_version(job.api_version)
 
 
-__all__ = ["FRAMEWORKS", "Framework", "load", "of", "rows"]
+__all__ = ["DEFAULT_SITE", "FRAMEWORKS", "Framework", "Site", "load", "of", "rows"]

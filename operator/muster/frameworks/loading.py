@@ -38,22 +38,33 @@ _NOT_SCALED: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The operator's settings by which jobs are read."""
+
+    domain: str = ""
+    """The cluster domain."""
+    home: str = ""
+    """The operator's own namespace, in which no job may be; empty: it runs in none."""
+    shared_above: int = SHARED_ABOVE
+    """The most pods of a job that each carry what all must know."""
+    max_replicas: int = MAX_REPLICAS
+    """A job of more pods has a problem and 0 replicas of each role."""
+
+
+DEFAULT_SITE: Final = Site()
+
+
 def load(
     framework: Framework,
     document: object,
-    domain: str = "",
-    home: str = "",
-    shared_above: int = SHARED_ABOVE,
-    max_replicas: int = MAX_REPLICAS,
+    site: Site = DEFAULT_SITE,
     operators: Container[str] = (),
 ) -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
 
     Never raises: what is wrong with it stands in `problems`, and what cannot be read is left
-    out. `domain` is the operator's cluster domain, `home` its own namespace, in which no job may
-    be; empty where it runs in none. `shared_above` is the most pods that each carry what all must
-    know. A job of more than `max_replicas` pods has a problem and 0 replicas of each role.
-    `operators`: those that made children of the job.
+    out. `operators`: those that made children of the job.
     """
     raw = mapping(document)
     framework = framework.chosen(raw, operators)
@@ -77,7 +88,7 @@ def load(
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
         service=_service(framework, meta),
-        shared_above=shared_above,
+        shared_above=site.shared_above,
         notices=(
             *_ignored(names.Event.LEGACY_FIELD_IGNORED, map(_OVERRULED.format, overruled)),
             *_ignored(names.Event.FINALIZERS_IGNORED, _held(framework, readable)),
@@ -86,18 +97,18 @@ def load(
     own: Iterable[Notice] = ()
     excess: tuple[Problem, ...] = ()
     asked = sum(max(replica.replicas, 0) for replica in job.replicas)
-    if asked > max_replicas:
-        detail = (
-            f"Invalid value: {asked}: must be less than or equal to {max_replicas} pods in all"
-        )
-        excess = (Problem(f"spec.{framework.spec_field}", detail),)
+    if asked > site.max_replicas:
+        detail = f"must be less than or equal to {site.max_replicas} pods in all"
+        excess = (Problem(f"spec.{framework.spec_field}", f"Invalid value: {asked}: {detail}"),)
     try:
-        found = tuple(_problems(framework, spec, job, domain, excess))
-        if home and job.namespace == home:
+        found = tuple(_problems(framework, spec, job, site.domain, excess))
+        if site.home and job.namespace == site.home:
             # Its pods could use the operator's service account, with all its permissions.
-            said = f"Forbidden: {home} is the operator's own namespace; use another one for jobs"
+            said = (
+                f"Forbidden: {site.home} is the operator's own namespace; use another one for jobs"
+            )
             found = (Problem("metadata.namespace", said), *found)
-        own = () if found else tuple(_own_notices(framework, job, domain))
+        own = () if found else tuple(_own_notices(framework, job, site.domain))
     except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
         found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
     if excess:
@@ -549,9 +560,7 @@ def review(
     framework: Framework,
     document: object,
     before: object = None,
-    domain: str = "",
-    home: str = "",
-    max_replicas: int = MAX_REPLICAS,
+    site: Site = DEFAULT_SITE,
 ) -> Ruling:
     """Return what is to be said of a new version of a job; `before` is the old one, if any.
 
@@ -559,13 +568,13 @@ def review(
     well does not forbid the new one: a job stays writable when the rules grow, and nothing keeps
     a job that is being deleted. Never raises.
     """
-    job = load(framework, document, domain, home, max_replicas=max_replicas)
+    job = load(framework, document, site)
     if job.deleting:
         return Ruling()
     warnings = tuple(notice.message for notice in job.notices if notice.type == "Warning")
     if before is None:
         return Ruling(job.problems, warnings)
-    old = load(framework, before, domain, home, max_replicas=max_replicas)
+    old = load(framework, before, site)
     # Sets: a hostile document has as many problems as bytes.
     known = frozenset(old.problems)
     kept = tuple(problem for problem in job.problems if problem in known)

@@ -102,12 +102,9 @@ class Operator:
                 ended=self._on_pod_ended,
                 space_removed=self.metrics.forget,
             ),
-            settings.cluster_domain,
-            settings.home,
+            settings.site,
             settings.node_lost_after,
             settings.node_lost_share,
-            settings.shared_above,
-            settings.max_replicas_per_job,
             DocumentLimits(settings.max_job_bytes_per_namespace, settings.max_job_bytes),
         )
         self.informers = Informers(connection, self.store)
@@ -449,14 +446,7 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
         settings.admission_lifetime,
         given if settings.admission_cert else None,
     )
-    return Endpoint(
-        settings.admission_bind,
-        admission,
-        kinds,
-        settings.cluster_domain,
-        settings.home,
-        settings.max_replicas_per_job,
-    )
+    return Endpoint(settings.admission_bind, admission, kinds, settings.site)
 
 
 def tune_interpreter() -> None:

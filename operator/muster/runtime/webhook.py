@@ -20,9 +20,8 @@ from pydantic_core import from_json, to_json
 
 from muster.api import names
 from muster.api.edge import mapping, text
-from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import Json
-from muster.frameworks import loading
+from muster.frameworks import DEFAULT_SITE, Site, loading
 from muster.frameworks.base import Framework
 from muster.kube import serving
 from muster.kube.admission import Admission
@@ -54,16 +53,12 @@ class Endpoint:
         address: str,
         certified: Admission,
         frameworks: Iterable[Framework],
-        domain: str,
-        home: str = "",
-        max_replicas: int = MAX_REPLICAS,
+        site: Site = DEFAULT_SITE,
     ) -> None:
         """Serve on `address`, which is `host:port` or `:port`."""
         self.admission = certified
         self._address = address
-        self._site = domain, home, max_replicas
-        """The rules of this cluster for jobs, as `loading.review` takes them."""
-        self._frameworks = {row.kind: row for row in frameworks}
+        self._frameworks, self._site = {row.kind: row for row in frameworks}, site
         self._asking = 0
 
     async def run(self) -> None:
@@ -114,7 +109,7 @@ class Endpoint:
 
     async def _response(self, request: web.Request) -> web.Response:
         try:
-            review = answer(from_json(await request.read()), self._frameworks, *self._site)
+            review = answer(from_json(await request.read()), self._frameworks, self._site)
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         return web.Response(body=to_json(review), content_type="application/json")
@@ -136,11 +131,7 @@ async def _end(listening: Future[serving.Server]) -> None:
 
 
 def answer(
-    question: object,
-    frameworks: Mapping[str, Framework],
-    domain: str,
-    home: str = "",
-    max_replicas: int = MAX_REPLICAS,
+    question: object, frameworks: Mapping[str, Framework], site: Site = DEFAULT_SITE
 ) -> Json:
     """Return the AdmissionReview that answers another. Raises ValueError if that is none.
 
@@ -156,7 +147,7 @@ def answer(
     meant = asked.get("operation") in OPERATIONS and not asked.get("subResource")
     if row is not None and meant and kind.get("group") == names.GROUP:
         new, old = asked.get("object"), asked.get("oldObject")
-        ruling = loading.review(row, new, old, domain, home, max_replicas)
+        ruling = loading.review(row, new, old, site)
         if ruling.warnings:
             warnings = ruling.warnings[:MAX_WARNINGS]
             max_bytes = MAX_MESSAGE_BYTES // len(warnings)

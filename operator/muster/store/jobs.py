@@ -14,14 +14,14 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from muster.api import edge, names, quantity, status
-from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE, MAX_REPLICAS
-from muster.api.model import SHARED_ABOVE, Job, Json, Problem
+from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE
+from muster.api.model import Job, Json, Problem
 from muster.api.owner import Owner
 from muster.api.reasons import GangPhase
 from muster.api.status import JobStatus
 from muster.controller import policies
 from muster.controller.model import Refusal
-from muster.frameworks import load
+from muster.frameworks import DEFAULT_SITE, Site, load
 from muster.frameworks.base import Framework
 from muster.gang import standing
 from muster.kube.collection import EVERYWHERE, Collection
@@ -208,11 +208,8 @@ class Jobs:
         frameworks: Mapping[str, Framework],
         enqueue: Callable[[str], None],
         trigger: Callable[[], None],
-        domain: str = "",
-        home: str = "",
         namespaces: Sequence[str] = EVERYWHERE,
-        shared_above: int = SHARED_ABOVE,
-        max_replicas: int = MAX_REPLICAS,
+        site: Site = DEFAULT_SITE,
         operators: Callable[[Owner], Container[str]] = lambda _job: (),
         has_pods: Callable[[Owner], bool] = lambda _job: False,
         limits: DocumentLimits = DEFAULT_LIMITS,
@@ -231,8 +228,7 @@ class Jobs:
         self._too_large: dict[str, tuple[str, int]] = {}
         """Keys of jobs without a document -> their age."""
         self._has_pods = has_pods
-        self._site = domain, home, shared_above, max_replicas
-        """How jobs are read here, as `load` has it."""
+        self._site = site
         self.forgotten: Callable[[Owner], None] = lambda _job: None
         """Called for every job that is gone, so that what is kept for it goes with it."""
         self.ended: Callable[[Framework, str], None] = lambda _framework, _namespace: None
@@ -368,7 +364,7 @@ class Jobs:
         self._revisions.pop(key, None)
         self.forgotten(entry.owner)
         # A job that was never parsed is parsed now: managedBy decides.
-        job = entry.job or load(entry.framework, entry.document, *self._site)
+        job = entry.job or load(entry.framework, entry.document, self._site)
         if policies.manages(job, entry.framework.of_version(job.api_version)):
             self.ended(entry.framework, entry.owner.namespace)
 
@@ -379,7 +375,7 @@ class Jobs:
             return None
         if entry.job is None:
             made_by = self._operators(entry.owner) if entry.framework.choose else ()
-            job = load(entry.framework, entry.document, *self._site, made_by)
+            job = load(entry.framework, entry.document, self._site, made_by)
             entry.framework = entry.framework.of_version(job.api_version)
             if entry.unstored:
                 job = replace(job, status=entry.status)

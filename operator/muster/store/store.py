@@ -16,9 +16,7 @@ from typing import Any, Final, TypeVar
 
 from muster import frameworks
 from muster.api import edge, names
-from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import (
-    SHARED_ABOVE,
     BatchView,
     GroupView,
     Job,
@@ -38,6 +36,7 @@ from muster.cluster.storage import Stored
 from muster.cluster.suspects import Suspects
 from muster.controller import jobpods, losses
 from muster.controller.model import Losses
+from muster.frameworks import DEFAULT_SITE, Site
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube import clock
@@ -95,12 +94,9 @@ class Store:
         frameworks: Iterable[Framework],
         namespaces: Sequence[str] = (),
         callbacks: Callbacks = NOBODY,
-        domain: str = "",
-        home: str = "",
+        site: Site = DEFAULT_SITE,
         lost_after: float = LOST_AFTER,
         lost_share: float = SHARE,
-        shared_above: int = SHARED_ABOVE,
-        max_replicas: int = MAX_REPLICAS,
         limits: DocumentLimits = DEFAULT_LIMITS,
     ) -> None:
         self.backend = backend
@@ -117,11 +113,8 @@ class Store:
             self.frameworks,
             self._enqueue,
             self._trigger,
-            domain,
-            home,
             self.namespaces,
-            shared_above,
-            max_replicas,
+            site,
             self.children.operators,
             self.children.has_pods,
             limits,
