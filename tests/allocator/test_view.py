@@ -140,7 +140,7 @@ def test_a_time_of_start_that_hardly_moves_stays():
 
 def job(name, ended, **fields):
     """Return a job whose status is so."""
-    made = frameworks.load(FRAMEWORKS["TFJob"], tfjob(name=name), "")
+    made = frameworks.load(FRAMEWORKS["TFJob"], tfjob(name=name))
     done = {"type": "Failed", "status": "True", "reason": "", "message": ""}
     turned = {"lastTransitionTime": ended, "lastUpdateTime": ended}
     fields |= {"conditions": [done | turned]} if ended else {}

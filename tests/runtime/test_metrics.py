@@ -54,7 +54,7 @@ def test_every_name_of_jobs_is_served_from_the_start():
 def test_v2beta1_has_counters_of_its_own(version, own):
     """Beside those of all kinds."""
     metrics = Metrics()
-    job = frameworks.load(FRAMEWORKS["MPIJob"], mpijobs.mpijob(version), "")
+    job = frameworks.load(FRAMEWORKS["MPIJob"], mpijobs.mpijob(version))
     for condition in ("Created", "Running", "Failed"):
         metrics.became(job, frameworks.of(job), condition)
     found = shown(metrics)
@@ -98,7 +98,7 @@ def test_what_becomes_of_jobs_is_told_from_the_first_of_a_namespace():
     """With 0 until then: of a series that begins with 1 nobody sees that it rose."""
     metrics = Metrics()
     framework = FRAMEWORKS["TFJob"]
-    metrics.became(frameworks.load(framework, tfjob(), ""), framework, "Created")
+    metrics.became(frameworks.load(framework, tfjob()), framework, "Created")
     found = {name: count for name, count in shown(metrics).items() if "framework=" in name}
     told = {name.partition("{")[0]: count for name, count in found.items() if "_total" in name}
     words = {"created": 1, "deleted": 0, "failed": 0, "restarted": 0, "successful": 0}
@@ -112,7 +112,7 @@ def test_jobs_have_no_series_of_their_own():
     def tell(*jobs):
         for name in jobs:
             document = tfjob(name=name)
-            job = frameworks.load(FRAMEWORKS["TFJob"], document, "")
+            job = frameworks.load(FRAMEWORKS["TFJob"], document)
             for condition in ("Created", "Running", "Succeeded"):
                 metrics.became(job, FRAMEWORKS["TFJob"], condition)
         return set(shown(metrics))
@@ -288,7 +288,7 @@ def test_series_of_a_deleted_namespace_are_removed():
     metrics = Metrics()
     before = set(shown(metrics))
     framework = FRAMEWORKS["TFJob"]
-    job = frameworks.load(framework, tfjob(), "")
+    job = frameworks.load(framework, tfjob())
     metrics.became(job, framework, "Created")
     assert set(shown(metrics)) > before
     metrics.forget(job.namespace)
