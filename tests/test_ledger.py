@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2309,
     "scheduler": 10937,
-    "store": 3275,
-    "tests": 69904,
+    "store": 3265,
+    "tests": 69901,
     "tools": 3522,
 }
 

@@ -221,14 +221,11 @@ def test_a_stranger_under_the_name_of_what_no_watch_shows():
     """It is kept in mind, whatever labels it has; what a watch shows needs not be."""
     story = Story(gang.KUBERNETES)
     strangers = Strangers(None, gang.KUBERNETES.companions)
-    metadata = {
-        "name": "mnist",
-        "namespace": "team",
-        "uid": "u",
-        "labels": {names.OPERATOR_NAME: "x"},
-    }
+    metadata = {"name": "mnist", "namespace": "team", "uid": "u"}
+    metadata["labels"] = {names.OPERATOR_NAME: "x"}
     for kind, known in (("Workload", True), ("Service", False)):
-        assert strangers.meet(story.job, kind, {"kind": kind, "metadata": metadata}) is known
+        document = {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+        assert strangers.meet(story.job, kind, document) is known
     seen = observe.observe(story.store, strangers, story.job, FRAMEWORKS["TFJob"], 0.0)
     assert [(view.kind, view.name, view.owner) for view in seen.companions] == [
         ("Workload", "mnist", None)

@@ -27,15 +27,10 @@ from muster.cluster.podgroups import Ask, Member
 from muster.cluster.pods import PodUse
 from muster.controller import jobpods
 from muster.gang import GangBackend
+from muster.kube.resources import OF_KIND
 
 COUNTS = ("running", "succeeded", "failed")
 """Pods by phase, in the status of a PodGroup."""
-_VERSIONS = {
-    names.AUTOSCALER: names.AUTOSCALING_API,
-    "Role": names.RBAC_API,
-    "RoleBinding": names.RBAC_API,
-}
-"""Kind -> apiVersion of children outside of the core group."""
 _CONTENTS = {
     "ConfigMap": ("data",),
     "Service": ("spec",),
@@ -79,23 +74,19 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
     """Return the view of a pod, with the requests of its use of a node."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = document.get("status") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    identity, annotations = _identity(metadata), metadata.get("annotations") or {}
+    labels, controller = identity["labels"], identity["owner"]
     index = labels.get(names.REPLICA_INDEX, "")
-    controller = owner.controller(metadata)
     containers = status.get("containerStatuses") or ()
     first, conditions = status.get("initContainerStatuses") or (), status.get("conditions") or ()
     deletion = epoch(metadata.get("deletionTimestamp") or "")
     said = (c for c in conditions if c.get("type") == "PodScheduled")
     unscheduled = next((c.get("message") or "" for c in said if c.get("status") == "False"), "")
     return PodView(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        owner=controller,
+        **identity,
         role=labels.get(names.REPLICA_TYPE, ""),
         index=int(index) if index.isdecimal() else None,
         phase=status.get("phase") or "Pending",
-        deleting="deletionTimestamp" in metadata,
         node=spec.get("nodeName") or "",
         created=epoch(metadata.get("creationTimestamp") or ""),
         ready=_is_true(conditions, "Ready"),
@@ -111,7 +102,6 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
         ends=(*_ends(containers), *_bad_ends(spec, first)),
         past_failures=(*_past_failures(containers), *_past_failures(first)),
         gated=bool(spec.get("schedulingGates")),
-        labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         # The clock of its node may be ahead: its successor would wait for that time.
@@ -160,10 +150,10 @@ def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
 
 def unread_child(kind: str, document: Json, _why: Unreadable) -> ObjectView:
     """Return a child of which only is known whose it is; a batch Job goes on."""
-    identity, version = _identity(document["metadata"]), _VERSIONS.get(kind, "v1")
+    identity = _identity(document["metadata"])
     if kind == names.BATCH_JOB:
         return BatchView(kind=kind, **identity, api_version=names.BATCH_API, started=True)
-    return ObjectView(kind=kind, **identity, api_version=version)
+    return ObjectView(kind=kind, **identity, api_version=OF_KIND[kind].api_version)
 
 
 def unread_group(api_version: str, kind: str, document: Json, why: Unreadable) -> GroupView:
@@ -190,7 +180,7 @@ def account(document: Json, _why: object = None) -> Owner:
 
 
 def child(kind: str, document: Json) -> ObjectView:
-    """Return the view of a child that is no pod; list items do not carry their kind."""
+    """Return the view of a child that is no pod; list items do not carry kind and apiVersion."""
     if kind == names.BATCH_JOB:
         return batch(document)
     identity, scaler = _identity(document["metadata"]), kind == names.AUTOSCALER
@@ -202,7 +192,7 @@ def child(kind: str, document: Json) -> ObjectView:
         data=(document.get("data") if kept else None) or {},
         spec=(document.get("spec") if scaler else None) or {},
         content=_content(kind, document) if kept or kind == "Secret" else {},
-        api_version=_VERSIONS.get(kind, "v1"),
+        api_version=document.get("apiVersion") or OF_KIND[kind].api_version,
     )
 
 
