@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6662,
+    "allocator": 6715,
     "api": 3179,
     "cluster": 6429,
     "commands": 6113,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2309,
     "scheduler": 10937,
     "store": 3265,
-    "tests": 69901,
+    "tests": 69948,
     "tools": 3522,
 }
 

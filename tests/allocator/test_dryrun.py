@@ -14,9 +14,10 @@ from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.cluster import dryrun as answers
 from muster.controller.model import Context
-from muster.frameworks import load
+from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.mpi_v1 import MPI_V1
 from muster.kube.client import ApiError
+from muster.scheduler import policy
 from support.apiserver.memory import of_kind
 from support.rehearsal.allocator_loop import KEY, PATIENCE, Looping, Silence, running
 
@@ -47,7 +48,8 @@ class Story(Looping):
         """Begin with the nodes."""
         disks = {"n1": "hdd", "n2": "ssd"}
         nodes = {name: {"cpu": 4, "labels": {"disk": disk}} for name, disk in disks.items()}
-        context = (lambda _namespace: Context()) if tries else None
+        self.lacking = {}
+        context = (lambda _namespace: Context(lacking=self.lacking)) if tries else None
         super().__init__(Server(), nodes, context=context)
 
     def create(self, *, name="mnist", namespace="team", workers=2, age=0, **template):
@@ -334,6 +336,44 @@ async def test_what_cannot_be_found_out(admit, monkeypatch):
         s.create(name="other", workers=1)
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert len(s.server.asked) == 1
+
+
+URGENT = "TFJob/team/urgent"
+
+
+@pytest.mark.parametrize(
+    "admit",
+    [
+        raising(403, "Forbidden", 'pods is forbidden: User "muster" cannot create resource'),
+        raising(500, "InternalError", "etcdserver: leader changed"),
+        broken,
+        lambda _pod: {"metadata": {}},
+        None,
+    ],
+)
+async def test_running_pods_stay_where_it_is_not_known_whether_others_are_created(admit):
+    """The preemptor is told why, and starts once the server accepts its pods."""
+    async with running(Story()) as s:
+        s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}
+        s.create(workers=8)
+        await s.until(s.placements)
+        for index in range(8):
+            s.worker(index, node=f"n{1 + index % 2}", phase="Running")
+        if admit is None:
+            s.lacking[FRAMEWORKS["TFJob"].operator.name] = "this account may not watch nodes"
+        else:
+            s.server.admit = lambda sent: admit(sent) if sent["kind"] == "Pod" else sent
+        s.create(name="urgent", priorityClassName="high")
+        await s.until(lambda: s.refusal(URGENT))
+        await s.cycles(2)
+        memories = map(s.loop.gangs.memory, (URGENT, KEY))
+        assert not any(it and (it.nominated or it.leaving) for it in memories)
+        s.lacking.clear()
+        s.server.admit = lambda sent: sent
+        s.store.dry_runs.changed("team")
+        s.store.jobs.retry_refused("team")
+        await s.until(lambda: s.loop.verdict(s.store.jobs.get(URGENT)) is not None)
+        assert s.loop.verdict(s.store.jobs.get(URGENT)).state == "Reserved"
 
 
 @pytest.fixture

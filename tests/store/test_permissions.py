@@ -284,7 +284,8 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(
     monkeypatch.setattr(permissions, "PAUSE", 0.01)
     monkeypatch.setattr(permissions, "DOUBTS", Backoff(0.01, 0.01))
     create = Access("pods", "team", "create")
-    needed = (create, Access("events", "", "create"), Access("pods", "other", "create"))
+    nodes = Access("nodes", "", "watch")
+    needed = (create, Access("events", "", "create"), Access("pods", "other", "create"), nodes)
     gone: set[Access] = set()
     asked, changed = asyncio.Semaphore(0), []
 
@@ -310,6 +311,12 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(
     gone.clear()
     await asyncio.sleep(0.1)
     assert (losses.problem, losses.blocks("team"), len(changed)) == ("", "", 2)
+    gone.add(nodes)
+    losses.doubt()
+    await asyncio.sleep(0.1)
+    assert "may not watch nodes" in losses.blocks("other")
+    gone.clear()
+    await asyncio.sleep(0.1)
     while not asked.locked():
         await asked.acquire()
     await asyncio.sleep(0.1)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
@@ -16,10 +18,10 @@ from typing import Final
 from muster import frameworks
 from muster.allocator.background import Background
 from muster.allocator.members import Ask
-from muster.api.backoff import after_refusal
+from muster.api.backoff import QUOTA, after_refusal
 from muster.api.model import Job
 from muster.cluster import dryrun
-from muster.cluster.dryrun import SERVICE, Answer, Key
+from muster.cluster.dryrun import NO_DRY_RUN, SERVICE, Answer, Key
 from muster.controller import templates
 from muster.controller.model import Context, Refusal
 from muster.gang import standing
@@ -34,8 +36,12 @@ AT_ONCE: Final = 0.05
 """Seconds for which a cycle waits for answers: as long as it would pause."""
 PATIENCE: Final = 2.0
 """Seconds for which one gang waits: webhooks may take their time."""
+LONG_PATIENCE: Final = 30.0
+"""Seconds for which it waits if running pods are to go for it: no webhook may take longer."""
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
+_OPEN: Final = re.compile(f"{QUOTA}|{NO_DRY_RUN}")
+"""Messages of errors that a creation need not get."""
 ASKED: Final = "\0"
 """Replaces the name of the pod that was tried, since other jobs share the refusal."""
 
@@ -99,7 +105,7 @@ class PodTrials:
         # Before the request: what changes while it is under way makes its answer void.
         now, under = clock.now(), self._store.dry_runs.changes(ask.job.namespace)
         try:
-            answer = replace(await self._answer(ask, now), under=under, at=now)
+            answer = replace(await self._answer(ask, now), under=under)
         finally:
             del self._under_way[ask.key]
             askers = self._askers.pop(ask.key)
@@ -113,34 +119,45 @@ class PodTrials:
 
     async def _answer(self, ask: Ask, now: float) -> Answer:
         try:
-            # Without a node: none is chosen yet.
-            sent = self._builder(ask).pod(ask.index)
-            async with asyncio.timeout(PATIENCE):
-                stored, refused = await asyncio.gather(
-                    self._kube.dry_run(
-                        PODS.path(ask.job.namespace), sent, PriorityLevel.PLACEMENT
-                    ),
-                    self._service_error(ask, now),
-                )
-            answer = dryrun.shown(sent, stored, now)
-            if refused is not None:
-                found = self._refusal(ask, refused, clock.now())
-                return replace(found, stored=answer.stored, kind=SERVICE)
+            return await self._asked(ask, now)
         except ApiError as error:
             if is_rejected(ask.job, error):
                 return self._refusal(ask, error, clock.now())
-            # Admission accepts the pod if only its name is in use.
-            if error.reason != "AlreadyExists":
-                log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
-        except NOT_WRITTEN as error:
-            log.info("%s: its pods cannot be tried: %s", ask.job.key, error)
+            # Admission accepts the pod if only its name is in use, or what it needs is to come.
+            to_come = dryrun.is_rejected(error.code, error.message) and not error.unpermitted
+            if error.reason == "AlreadyExists" or to_come or _OPEN.search(error.message):
+                return Answer(now + AGAIN, at=now)
+            problem = ApiError(0, error.reason, error.message, None)
         # Whatever a template makes of that: without an answer each cycle would ask again.
-        except Exception:
-            log.exception("%s: its pods cannot be tried", ask.job.key)
-        else:
-            self._refused.pop(ask.key, None)
-            return answer
-        return Answer(now + AGAIN)
+        except Exception as error:
+            if not isinstance(error, NOT_WRITTEN):
+                log.exception("%s: its pods cannot be tried", ask.job.key)
+            problem = ApiError(0, type(error).__name__, f"no answer: {error!r}", None)
+        log.info("%s: its pods cannot be tried: %s", ask.job.key, problem.message)
+        if ask.since == -math.inf:
+            return Answer(now + AGAIN)
+        # No running pods make room for pods that may never be created.
+        return self._refusal(ask, problem, clock.now())
+
+    async def _asked(self, ask: Ask, now: float) -> Answer:
+        """Return what the API server answers. Raises ApiError, NOT_WRITTEN."""
+        lacking = self._context(ask.job.namespace).lacking
+        if missing := lacking.get(frameworks.of(ask.job).operator.name):
+            raise ApiError(0, "Forbidden", missing, None)
+        # Without a node: none is chosen yet.
+        sent = self._builder(ask).pod(ask.index)
+        path = PODS.path(ask.job.namespace)
+        async with asyncio.timeout(PATIENCE if ask.since == -math.inf else LONG_PATIENCE):
+            stored, refused = await asyncio.gather(
+                self._kube.dry_run(path, sent, PriorityLevel.PLACEMENT),
+                self._service_error(ask, now),
+            )
+        answer = dryrun.shown(sent, stored, now)
+        if refused is not None:
+            found = self._refusal(ask, refused, clock.now())
+            return replace(found, stored=answer.stored, kind=SERVICE)
+        self._refused.pop(ask.key, None)
+        return answer
 
     async def _service_error(self, ask: Ask, now: float) -> ApiError | None:
         """Return why admission rejects the Service of the pod, None if it does not.
@@ -172,7 +189,7 @@ class PodTrials:
         times = self._refused[ask.key] = self._refused.get(ask.key, 0) + 1
         until = now + after_refusal("Pod", error.code, error.message).pause(times)
         message = error.message.replace(f'"{_pod_name(ask)}"', ASKED)
-        return Answer(until, refused=message, reason=error.reason)
+        return Answer(until, refused=message, reason=error.reason, at=now)
 
     def _tell(self, ask: Ask, answer: Answer) -> None:
         if answer.refused:

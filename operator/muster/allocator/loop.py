@@ -386,6 +386,14 @@ class Loop:
     ) -> None:
         period, pace = times
         if decision.evictions:
+            moved_gangs = {move.gang for move in decision.moves}
+            tried = [
+                self._jobs.are_tried(key, now, moves=key in moved_gangs)
+                for key in {decision.gang, *moved_gangs}
+            ]
+            if not all(tried):
+                self._wake(now + period)
+                return
             if not self._evictions.make_room(decision, now, period, pace):
                 # Not to be accepted either: its nodes are nominated for as long as others are on
                 # their way out, and they are not.

@@ -34,7 +34,7 @@ from muster.store.store import Store
 
 _UNSAID: Final = JobStatus()
 TRIED_SECONDS: Final = 60.0
-"""Seconds for which the result of a dry run is valid for a gang that is about to restart."""
+"""Seconds for which the result of a dry run is valid for a gang for which running pods go."""
 NAMES_CHECK_SECONDS: Final = 1.0
 """Seconds between checks whether pods of a previous job still have the names of a gang."""
 GIVES_UP: Final = frozenset({"release", "restart"})
@@ -279,6 +279,9 @@ class JobMembers(_Kind):
         count as they are written, and nothing is given to them."""
         self._doubts: dict[str, Exception] = {}
         """Why it is not known whether a job is to run."""
+        self._evicts: dict[str, tuple[float, bool]] = {}
+        """By job for which running pods are to go: until when its own pods are tried anew, and
+        whether all of them, as they are to move."""
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
@@ -295,7 +298,27 @@ class JobMembers(_Kind):
         self._lacks.keep(found)
         for gone in self._answered.keys() - found:
             del self._answered[gone]
+            self._evicts.pop(gone, None)
         return found
+
+    def are_tried(self, key: str, now: float, *, moves: bool) -> bool:
+        """Return whether dry runs lately accepted what is to be created; if not, ask for them.
+
+        Running pods make room for no pods that the server would refuse. `moves`: the pods of the
+        job itself go, so that all are created again.
+        """
+        job, keys = self._store.jobs.get(key), self._keys.last(key)
+        if job is None or keys is None or not self._store.dry_runs.made:
+            return True
+        self._evicts[key] = now + TRIED_SECONDS, moves
+        since, whole = self._tried_since(job, now)
+        lacking = self._lacking(job)
+        needed = [of for replica, of in keys if whole or replica.role in lacking]
+        answers = [self._store.dry_runs.get(of, now, since=since) for of in needed]
+        tried = all(answer is not None and not answer.refused for answer in answers)
+        if not tried:
+            self._answered[key] = -math.inf
+        return tried
 
     def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp:
         """Return what differs where anything has changed by which a job's gang is known.
@@ -398,12 +421,12 @@ class JobMembers(_Kind):
         a gang restarts as a whole only if all roles were tried since it lost members.
         """
         before, found = self._templates.last(job.key), dict[str, Answer]()
-        started, since = self._has_started(job), self._tried_since(job, now)
-        restarts = since > -math.inf
+        started, (since, whole) = self._has_started(job), self._tried_since(job, now)
+        anew = since > -math.inf
         known: Mapping[str, Answer] = {}
         if before is not None and before.of.spec == of.spec:
             known = before.answers
-            if not (restarts or self._lacking(job)):
+            if not (whole or self._lacking(job)):
                 return known
         may_ask = may_ask and not _has_conflict(job)
         keys = self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
@@ -416,7 +439,7 @@ class JobMembers(_Kind):
             follows = answer is not None and answer.kind == dryrun.SERVICE and started
             good = answer is not None and (follows or not answer.refused)
             until = answer.until if answer is not None and good else -math.inf
-            if restarts and answer is not None:
+            if anew and answer is not None:
                 until = min(until, answer.at + TRIED_SECONDS)
             self._answered[job.key] = min(self._answered[job.key], until)
             # A result has no pod if a quota is used up by the pods that exist.
@@ -425,20 +448,25 @@ class JobMembers(_Kind):
             if kept is not None:
                 found[role] = kept
             if may_ask and not good:
-                index = self._lacking(job).get(role, 0 if restarts else None)
+                index = self._lacking(job).get(role, 0 if whole else None)
                 if index is not None:
                     self.asks[key, job.key] = Ask(key, job, replica, index, since)
-                    if kept is None or restarts:
+                    if kept is None or anew:
                         self.untried.add(job.key)
         return found
 
-    def _tried_since(self, job: Job, now: float) -> float:
-        """Return the time of the oldest valid result; `-inf` unless the gang is to restart."""
+    def _tried_since(self, job: Job, now: float) -> tuple[float, bool]:
+        """Return the time of the oldest valid result, and whether it takes one of all roles.
+
+        `-inf` unless running pods are to go for the gang.
+        """
+        until, moves = self._evicts.get(job.key, (-math.inf, False))
+        since = now - TRIED_SECONDS if now < until else -math.inf
         lost = self._store.children.losses.get(job.as_owner)
         # A gang does not restart while a member may run on an unreachable node.
         if lost is None or lost.restart_at is None or job.key in self._stranded:
-            return -math.inf
-        return max(now - TRIED_SECONDS, lost.restart_at - losses.LOSSES_SECONDS)
+            return since, moves and since > -math.inf
+        return max(now - TRIED_SECONDS, lost.restart_at - losses.LOSSES_SECONDS), True
 
     def _lacking(self, job: Job) -> Mapping[str, int]:
         """Return role -> index of its first pod that is not there, of those that lack any."""

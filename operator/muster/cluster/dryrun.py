@@ -66,7 +66,7 @@ class Answer:
     under: int = 0
     """How often what admission goes by had changed there."""
     at: float = 0.0
-    """When it was asked."""
+    """When it was asked; 0: it is not known whether the pod would be created."""
 
     def applied(self, template: Json) -> Json:
         """Return the template as its pods will be stored."""
@@ -87,7 +87,7 @@ def shown(sent: Json, stored: Json, now: float) -> Answer:
     added = {k: v for k, v in labels.items() if before.get(k) != v and k not in PER_POD}
     kept = to_json((_kept(stored["spec"]), added))
     # Who may write jobs decides how large their pods are, and how many there are of them.
-    return Answer(now + LIFETIME, kept if len(kept) <= LARGEST else b"")
+    return Answer(now + LIFETIME, kept if len(kept) <= LARGEST else b"", at=now)
 
 
 def _kept(spec: Json) -> Json:

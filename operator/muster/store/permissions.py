@@ -27,7 +27,7 @@ PAUSE: Final = 10.0
 """Seconds until what is missing is asked for again."""
 DOUBTS: Final = Backoff(1.0, 300.0)
 """Between questions that find nothing missing."""
-BLOCKING: Final = frozenset({"pods", "services", "configmaps"})
+BLOCKING: Final = frozenset({"pods", "services", "configmaps", "nodes"})
 """What no job can do without."""
 
 
