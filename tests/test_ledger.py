@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6715,
+    "allocator": 6713,
     "api": 3179,
     "cluster": 6429,
     "commands": 6113,
@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3091,
     "gang": 1570,
-    "kube": 3549,
+    "kube": 3543,
     "local": 3669,
     "muster": 1150,
     "runtime": 2309,

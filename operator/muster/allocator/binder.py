@@ -25,7 +25,7 @@ from muster.cluster.storage import BOUND_BY, SELECTED_NODE, Consumer
 from muster.controller.events import MOST_APART
 from muster.kube import clock
 from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
-from muster.kube.events import EventRecorder, pod_reference, reference
+from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
@@ -110,7 +110,7 @@ class Binder:
             self.background.spawn(self._write_marks(pod, marks))
         if record:
             event = names.Event.FAILED_SCHEDULING
-            self._recorder.emit(pod_reference(pod), "Warning", event, message)
+            self._recorder.emit(reference(pod), "Warning", event, message)
 
     def evict(self, pod: PodView, cause: Cause) -> None:
         """Evict or delete the pod for that cause. Without effect while that is being done."""
@@ -287,7 +287,7 @@ class Binder:
         kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
         body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
         if not dry:
-            about, event = pod_reference(pod), names.Event.EVICT
+            about, event = reference(pod), names.Event.EVICT
             self._recorder.emit(about, "Normal", event, cause.sentence, once=True)
         path = PODS.path(pod.namespace, pod.name, "eviction")
         try:
@@ -319,9 +319,7 @@ class Binder:
         if NO_DRY_RUN in error.message:
             return False
         event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
-        self._recorder.emit(
-            pod_reference(pod), "Warning", event, text, once=True, of=cause.sentence
-        )
+        self._recorder.emit(reference(pod), "Warning", event, text, once=True, of=cause.sentence)
         return True
 
     async def _delete(self, pod: PodView, cause: Cause, seconds: int | None) -> bool:
@@ -390,4 +388,4 @@ def record_suspect(recorder: EventRecorder, job: Job, sentence: str) -> None:
 def record_arrival(recorder: EventRecorder, pod: PodView, *, spare: bool = False) -> None:
     """Say on the pod where it is; `spare` as `Recorder.emit` has it."""
     text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-    recorder.emit(pod_reference(pod), "Normal", names.Event.SCHEDULED, text, spare=spare)
+    recorder.emit(reference(pod), "Normal", names.Event.SCHEDULED, text, spare=spare)

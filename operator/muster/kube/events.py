@@ -256,16 +256,10 @@ def _counted(event: Json) -> tuple[str, int]:
     return event["metadata"]["uid"], int(event.get("count") or 1)
 
 
-def reference(about: GroupView | Job) -> Json:
-    """Return a group or a job as the object of an event."""
+def reference(about: GroupView | Job | PodView) -> Json:
+    """Return a group, a job or a pod as the object of an event."""
     metadata = {"namespace": about.namespace, "name": about.name, "uid": about.uid}
     return {"apiVersion": about.api_version, "kind": about.kind, "metadata": metadata}
-
-
-def pod_reference(pod: PodView) -> Json:
-    """Return a pod as what an event is about."""
-    metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
 def _digest(text: str) -> str:
