@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3091,
     "gang": 1570,
-    "kube": 3543,
+    "kube": 3587,
     "local": 3669,
     "muster": 1150,
     "runtime": 2309,
     "scheduler": 10937,
     "store": 3265,
-    "tests": 69948,
+    "tests": 69996,
     "tools": 3522,
 }
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import psutil
 import pytest
+from kubernetes.aio.config import incluster_config
 
 from muster.kube import auth, client
 from muster.kube.certificates import PairFiles, self_signed
@@ -138,6 +139,53 @@ async def test_what_is_read_for_others_is_read_by_their_rights(tmp_path, certifi
         await kube.get("/version")
         assert await kube.text_for("Bearer theirs", "/api", {}) == "{}"
     assert asked == [(True,) if certified else (False, "Bearer own"), (False, "Bearer theirs")]
+
+
+@pytest.mark.parametrize("way", ["file", "config", "pod"])
+async def test_a_token_that_was_replaced_is_read_at_once(tmp_path, monkeypatch, way):
+    """Nothing else is sent where the file is empty, or names another server by now."""
+    token, config, valid = tmp_path / "token", tmp_path / "config", "old"
+    token.write_text(valid)
+
+    async def answer(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                status = "200 OK" if f"earer {valid}\r" in head else "401 Unauthorized"
+                writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        writer.close()
+
+    own = {"token": valid} if way == "config" else {"tokenFile": str(token)}
+    async with _connected(tmp_path, answer, own) as kube:
+        if way == "pod":
+            await kube.close()
+            _mount(json.loads(config.read_text()), token, monkeypatch)
+            kube = await auth.connect()  # noqa: PLW2901
+        try:
+            await kube.get("/version")
+            valid, text = "new", config.read_text().replace('"old"', '"new"')
+            token.write_text("")
+            config.write_text(text.replace("127.0.0.1", "127.0.0.2"))
+            monkeypatch.setattr(auth, "RENEWAL", 0.0)
+            with pytest.raises((ApiError, *client.BROKEN)):
+                await kube.get("/version")
+            token.write_text(valid)
+            config.write_text(text)
+            await asyncio.gather(*(kube.get("/version") for _ in range(3)))
+        finally:
+            await kube.close()
+
+
+def _mount(config, token, monkeypatch):
+    """Let this process pass for a pod whose account has that token."""
+    cluster = config["clusters"][0]["cluster"]
+    vouched, certificate = cluster["certificate-authority-data"], token.with_name("ca")
+    certificate.write_bytes(base64.b64decode(vouched))
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(certificate))
+    host, _, port = cluster["server"].removeprefix("https://").partition(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
 
 
 async def test_a_token_goes_nowhere_else(tmp_path):

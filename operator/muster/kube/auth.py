@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
+import math
 import os
 import ssl
 import time
 from asyncio import sslproto
+from collections.abc import Mapping
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +34,8 @@ SPARE, LINGER = 32, 5.0
 """How many unused ones stay that long, and the seconds that all others do: each takes a tenth of a
 megabyte, more where large objects were sent."""
 
+RENEWAL: Final = 5.0
+"""Seconds between two attempts to read the credentials again that the server rejects."""
 BUFFER: Final = 16 * 1024
 """Bytes of a connection that are read at once, a record of TLS. It keeps twice as much for as long
 as it is open, and Python would take 16 times that: of hundreds, while the server is slow."""
@@ -72,6 +78,54 @@ class ConfigurationError(Exception):
     """No usable connection to an API server is configured."""
 
 
+class _Credentials:
+    """Puts the header of its user on each request."""
+
+    def __init__(self, configuration: Any, host: str, files: str, context: str | None) -> None:
+        """Begin. `host`: the server that the `files` name."""
+        self._configuration, self._host = configuration, host
+        self._files, self._context = files, context
+        self._renewing, self._renewed_at = asyncio.Lock(), -math.inf
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        used = await self._sign(request)
+        response = await handler(request)
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            # The token was replaced, or has expired.
+            await self._renew()
+            if await self._sign(request) != used:
+                response.release()
+                return await handler(request)
+        return response
+
+    async def _sign(self, request: aiohttp.ClientRequest) -> Mapping[str, str]:
+        """Set the headers of the user, and return them. Raises aiohttp.ClientError."""
+        try:
+            # Here the library reads the token of a mounted account again, once a minute.
+            settings: Any = await self._configuration.auth_settings()
+        except UNUSABLE as error:
+            raise aiohttp.ClientConnectionError(f"credentials cannot be read: {error}") from error
+        given = [each for each in settings.values() if each["in"] == "header" and each["value"]]
+        headers: Mapping[str, str] = {each["key"]: each["value"] for each in given}
+        request.headers.update(headers)
+        return headers
+
+    async def _renew(self) -> None:
+        async with self._renewing:
+            if time.monotonic() >= self._renewed_at + RENEWAL:
+                self._renewed_at = time.monotonic()
+                found: Any = aio_client.Configuration()
+                # Without success the answer of the server counts.
+                with contextlib.suppress(*UNUSABLE):
+                    await _load(found, self._files, self._context)
+                # A token of another server, which the file may name now, is not shown to this one.
+                if found.host == self._host and found.api_key:
+                    self._configuration.api_key = found.api_key
+                    self._configuration.refresh_api_key_hook = found.refresh_api_key_hook
+
+
 async def connect(
     kubeconfig: str = "",
     master: str = "",
@@ -93,21 +147,11 @@ async def connect(
         why = "it is empty, incomplete or of another format" if vague else error
         text = f"no connection to a cluster: {source}{why}; {hint}"
         raise ConfigurationError(" ".join(text.split())) from error
+    origin = configuration.host, files, context
     if master:
         configuration.host = master
     # Of the class, as asyncio has no other way to say it: for all TLS of the process.
     sslproto.SSLProtocol.max_size = BUFFER
-
-    async def authorize(
-        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        # For each request anew: tokens of a kubeconfig's program or of a mounted account expire,
-        # and this is where the library renews them.
-        settings: Any = await configuration.auth_settings()
-        for setting in settings.values():
-            if setting["in"] == "header" and setting["value"]:
-                request.headers[setting["key"]] = setting["value"]
-        return await handler(request)
 
     needs_header = bool(configuration.api_key or configuration.username)
 
@@ -116,7 +160,7 @@ async def connect(
             connector=Connections(limit=connections, ssl=rest.ssl_context, keepalive_timeout=IDLE),
             timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
             headers={"User-Agent": "muster", "Accept": "application/json"},
-            middlewares=(authorize,) if needs_header else (),
+            middlewares=(_Credentials(configuration, *origin),) if needs_header else (),
             read_bufsize=2**20,
             proxy=configuration.proxy,
         )
