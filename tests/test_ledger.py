@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2309,
     "scheduler": 10937,
-    "store": 3265,
-    "tests": 69996,
+    "store": 3247,
+    "tests": 69991,
     "tools": 3522,
 }
 

@@ -197,7 +197,7 @@ async def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.Mon
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     jobs = Slow()
     informers = SimpleNamespace(
-        store=SimpleNamespace(backend=gang.SCHEDULER_PLUGINS, frameworks={}),
+        store=Store(gang.SCHEDULER_PLUGINS, ()),
         grant=lambda kind: {names.BATCH_JOB: [jobs]}[kind],
     )
     made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
@@ -261,12 +261,7 @@ async def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.Monke
         raise answers.pop(0)
 
     monkeypatch.setattr(access, "missing", missing)
-    store = SimpleNamespace(
-        backend=gang.SCHEDULER_PLUGINS,
-        frameworks={},
-        columns=SimpleNamespace(volumes=SimpleNamespace(unserved="")),
-    )
-    granted = asyncio.Event()
+    store, granted = Store(gang.SCHEDULER_PLUGINS, ()), asyncio.Event()
     informers = SimpleNamespace(store=store, grant=lambda _kind: granted.set() or [])
     made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
     await made.look()

@@ -141,22 +141,25 @@ class Grants:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Ask about `rows`; `changed()` is called when gangs may be placed that could not be."""
-        self._kube, self._informers, self._store = kube, informers, informers.store
+        self._kube, self._informers, self._namespaces = kube, informers, namespaces
         self._changed = changed
-        self._unserved = ""
-        """What is missing to give volumes to claims that wait, in a sentence."""
         self._doubtful = False
-        self._rows = [row for row in rows if row.operator.component]
-        self._namespaces = namespaces
-        self._lacking: Mapping[str, str] = {
-            row.operator.name: "its permissions have not been asked for yet" for row in self._rows
-        }
-        """As `lacking`, but for what is still to be read."""
         self._following: dict[str, list[Informer]] = {}
         """By kind, of those that not every account may read."""
-        self._optional = self._store.backend.optional
-        self._blind: Mapping[str, str] = dict.fromkeys(self._optional, "not asked for yet")
-        """Kind that is not followed -> what is missing for it, in a sentence."""
+        self._volumes, backend = informers.store.columns.volumes, informers.store.backend
+        rows = [row for row in rows if row.operator.component]
+        self._with_batch = [row.operator.name for row in rows if row.roles.batch]
+        self._of_rows = {row.operator.name: _of_row(row, namespaces) for row in rows}
+        """By the name of the operator."""
+        component = "embedded" if informers.store.frameworks else "scheduler"
+        self._of_kinds = {
+            kind: _Question([asked], asked.purpose, component)
+            for kind, asked in backend.optional.items()
+        }
+        of_volumes = {DELAYED: _Question(backend.delayed_binding, DELAYED, DELAYED)}
+        self._questions = {**self._of_rows, **self._of_kinds, **of_volumes}
+        self._missing: Mapping[str, str] = dict.fromkeys(self._questions, "not asked for yet")
+        """Keys of questions -> what is missing, in a sentence; only those that lack anything."""
 
     def doubt(self) -> None:
         """Take in that something was refused for want of a role."""
@@ -168,28 +171,29 @@ class Grants:
 
         Nor those whose objects have been read: jobs are not to take what they have for gone.
         """
+        lacking = {name: why for name, why in self._missing.items() if name in self._of_rows}
         batch = self._following.get(names.BATCH_JOB)
         if batch is not None and all(informer.synced.is_set() for informer in batch):
-            return self._lacking
-        of_batch = (row.operator.name for row in self._rows if row.roles.batch)
-        return {
-            **dict.fromkeys(of_batch, "its batch Jobs have not been read yet"),
-            **self._lacking,
-        }
+            return lacking
+        unread = dict.fromkeys(self._with_batch, "its batch Jobs have not been read yet")
+        return {**unread, **lacking}
 
     async def look(self) -> None:
-        """Ask for what is still missing."""
-        self._lacking, self._blind = await self._asked()
-        await self._look_at_volumes()
+        """Ask for what is still missing, and for what a refusal casts doubt on.
 
-    async def _look_at_volumes(self) -> None:
-        """Ask whether claims can be served; a gang with such a claim says so if not."""
+        A gang with a claim that cannot be served says so.
+        """
+        asked = dict.fromkeys((*self._missing, *([DELAYED] if self._doubtful else ())))
         # Before it is asked: a refusal meanwhile asks once more.
         self._doubtful = False
-        asked = self._store.backend.delayed_binding
-        (found,) = await self._sentences([_Question(asked, DELAYED, DELAYED)])
-        if found != self._unserved:
-            self._unserved = self._store.columns.volumes.unserved = found
+        answers = await self._sentences([self._questions[key] for key in asked])
+        found = {key: why for key, why in zip(asked, answers, strict=True) if why}
+        for key, why in found.items():
+            if key in self._of_kinds and why != self._missing[key]:
+                log.warning("%s is not looked at: %s", self._of_kinds[key].purpose, why)
+        self._missing = found
+        if self._volumes.unserved != (unserved := found.get(DELAYED, "")):
+            self._volumes.unserved = unserved
             self._changed()
 
     async def run(self) -> None:
@@ -201,38 +205,13 @@ class Grants:
                     for informer in made:
                         tasks.create_task(informer.run())
                 await asyncio.sleep(PAUSE)
-                if self._lacking or self._blind:
-                    self._lacking, self._blind = await self._asked()
-                if self._doubtful or self._unserved:
-                    await self._look_at_volumes()
-
-    async def _asked(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        rows = [row for row in self._rows if row.operator.name in self._lacking]
-        kinds = list(self._blind)
-        asked = [*map(self._of_row, rows), *map(self._of_kind, kinds)]
-        found = iter(await self._sentences(asked))
-        left = {row.operator.name: next(found) for row in rows}
-        blind = dict(zip(kinds, found, strict=True))
-        for kind, sentence in blind.items():
-            if sentence and sentence != self._blind[kind]:
-                log.warning("%s is not looked at: %s", self._optional[kind].purpose, sentence)
-        return _some(left), _some(blind)
+                if self._missing or self._doubtful:
+                    await self.look()
 
     def _readable(self) -> set[str]:
-        may = (row for row in self._rows if row.operator.name not in self._lacking)
-        batch = {names.BATCH_JOB} if any(row.roles.batch for row in may) else set()
-        return {*self._optional.keys() - self._blind.keys(), *batch}
-
-    def _of_row(self, row: Framework) -> _Question:
-        # Without names the namespaces of the jobs are not known: the API server answers there.
-        inside = row.operator.in_namespaces if self._namespaces else ()
-        asked = [Permission(*each) for each in (*row.operator.permissions, *inside)]
-        return _Question(asked, row.kind, row.operator.component)
-
-    def _of_kind(self, kind: str) -> _Question:
-        component = "embedded" if self._store.frameworks else "scheduler"
-        asked = self._optional[kind]
-        return _Question([asked], asked.purpose, component)
+        batch = set(self._with_batch) - self._missing.keys()
+        kinds = self._of_kinds.keys() - self._missing.keys()
+        return kinds | {names.BATCH_JOB} if batch else kinds
 
     async def _sentences(self, asked: Sequence[_Question]) -> list[str]:
         """Return what is missing for each, in a sentence; nothing is missing where it is empty."""
@@ -256,5 +235,8 @@ class Grants:
         ]
 
 
-def _some(sentences: Mapping[str, str]) -> Mapping[str, str]:
-    return {name: sentence for name, sentence in sentences.items() if sentence}
+def _of_row(row: Framework, namespaces: Sequence[str]) -> _Question:
+    # Without names the namespaces of the jobs are not known: the API server answers there.
+    inside = row.operator.in_namespaces if namespaces else ()
+    asked = [Permission(*each) for each in (*row.operator.permissions, *inside)]
+    return _Question(asked, row.kind, row.operator.component)
