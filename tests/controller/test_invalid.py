@@ -208,6 +208,16 @@ class TestAboveTheLimitOfReplicas:
         assert "must be less than or equal to 10000 pods in all" in world.status["reason"]
         assert world.counts() == (before[0] + 1, 0, 0)
 
+    def test_terminating_pods_are_evaluated_by_their_names(self, sort):
+        """Whatever indexes pods claim, their number is the cost, and the status can be stored."""
+        world = self.above(sort)
+        claims = copied(world.pod(f"mnist-worker-{HUGE - 1}"))
+        claims["metadata"] |= {"name": f"mnist-worker-{10**30}", "uid": "more"}
+        world.objects["Pod", claims["metadata"]["name"]] = claims
+        world.backend = gang.EMBEDDED
+        world.terminate(*world.names()).settle()
+        assert world.status.get("gang", {}).get("minMember", 0) < 2**32
+
     def test_deadline_and_ttl_end_the_job(self, sort):
         """A job that is too large fails at its deadline and is deleted after its TTL.
 

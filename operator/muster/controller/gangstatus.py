@@ -54,7 +54,7 @@ def names_in_use(scope: Scope) -> tuple[PodView, ...]:
     if not terminating:
         return ()
     needed = standing.first_names(scope.job, standing.needed(scope.minimum))
-    found = (terminating[name] for name in needed if name in terminating)
+    found = (pod for name, pod in terminating.items() if name in needed)
     return tuple(sorted(found, key=lambda pod: (pod.created, pod.name)))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from muster.api import names
+from muster.api.edge import INT32
 from muster.api.model import Job, PodView, Replica, RunPolicy
 from muster.controller.jobpods import on_its_place
 from muster.controller.model import Observed
@@ -68,7 +69,8 @@ def _shown(job: Job, framework: Framework, own: list[PodView], type_: str) -> in
     counted = job.status.replicas.get(type_)
     before = counted.active + counted.succeeded + counted.failed if counted else 0
     written = job.replica(type_)
-    return max((before, *ends, written.replicas if written else 0))
+    # Anybody who creates pods in the namespace may give one of them any index.
+    return min(max((before, *ends, written.replicas if written else 0)), INT32[1])
 
 
 def _unknown(framework: Framework, type_: str) -> Replica:

@@ -14,10 +14,11 @@ and of what the job's status tells of the past (`was_admitted`, `has_run`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from muster.api.model import Job, PodView
+from muster.api.model import Job, PodNames, PodView
 from muster.api.reasons import GangPhase
 from muster.api.status import JobStatus, Verdict
 from muster.gang.model import GangFacts
@@ -92,14 +93,12 @@ def is_placed(pod: PodView) -> bool:
     return pod.phase == "Succeeded" or (has_node(pod) and not (pod.deleting or pod.lost))
 
 
-def first_names(job: Job, minimum: int) -> Iterator[str]:
-    """Yield the pod names that must be free before a gang starts.
+def first_names(job: Job, minimum: int) -> PodNames:
+    """Return the pod names that must be free before a gang starts.
 
     These are indices 0 to minimum - 1 of each role.
     """
-    for replica in job.replicas:
-        for index in range(min(replica.replicas, minimum)):
-            yield replica.pod_name(job.name, index)
+    return job.pod_names(replace(r, replicas=min(r.replicas, minimum)) for r in job.replicas)
 
 
 def may_run(pod: PodView) -> bool:
