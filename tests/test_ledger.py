@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3091,
     "gang": 1569,
-    "kube": 3587,
+    "kube": 3592,
     "local": 3669,
     "muster": 1150,
     "runtime": 2309,
