@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6713,
-    "api": 3179,
+    "api": 3183,
     "cluster": 6429,
     "commands": 6113,
     "controller": 4590,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2309,
     "scheduler": 10937,
     "store": 3247,
-    "tests": 70001,
+    "tests": 70003,
     "tools": 3522,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 END: Final = 100_000
@@ -13,9 +14,12 @@ _INTERVAL: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 def parse(text: object) -> frozenset[int]:
-    """Return the indexes that the text lists; parts that are no interval are ignored."""
+    """Return the indexes that the text lists; parts that are no interval are ignored.
+
+    At most END of them, as `dump` lists none twice: a garbled text may list all of them often.
+    """
     parts = text.split(",") if isinstance(text, str) else ()
-    return frozenset(index for part in parts for index in _interval(part))
+    return frozenset(islice((index for part in parts for index in _interval(part)), END))
 
 
 def _interval(part: str) -> range:
