@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3592,
     "local": 3669,
     "muster": 1150,
-    "runtime": 2309,
+    "runtime": 2312,
     "scheduler": 10937,
     "store": 3247,
-    "tests": 70003,
+    "tests": 70022,
     "tools": 3522,
 }
 

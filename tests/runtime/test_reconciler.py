@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from muster import gang
-from muster.api import edge
+from muster.api import edge, names
 from muster.api.reasons import DeletionReason, GangPhase
 from muster.api.status import Verdict
 from muster.cluster.dryrun import Answer
@@ -51,7 +51,7 @@ class Server:
     def __init__(self):
         """Take all."""
         self.writes, self.refuses, self.meanwhile, self.drops = [], {}, None, ()
-        self.loses, self.job = False, None
+        self.loses, self.job, self.one = False, None, None
         self.tried, self.rejects, self.message = [], lambda _pod: None, "denied by policy"
         self.urgency, self.gate = None, None
 
@@ -62,7 +62,9 @@ class Server:
         if (verb, name) in self.refuses:
             code = self.refuses[verb, name]
             reason = "AlreadyExists" if code == 409 else "Forbidden"
-            raise ApiError(code, reason, f"{verb} {name} refused", None)
+            error = ApiError(code, reason, f"{verb} {name} refused", None)
+            error.unsure = self.loses
+            raise error
         if self.meanwhile:
             self.meanwhile()
         return body
@@ -115,9 +117,11 @@ class Server:
         return {"kind": "Status"}
 
     async def get(self, path):
-        """Find the job, if there is one, and nothing else."""
+        """Find the job and the pod `one`, if there are any, and nothing else."""
         if self.job is not None and path.endswith("/tfjobs/mnist"):
             return self.job
+        if self.one is not None and path.endswith("/pods/one"):
+            return self.one
         raise ApiError(404, "NotFound", f"{path} not found", None)
 
 
@@ -371,6 +375,21 @@ def test_pods_that_a_job_wants_again_before_their_turn_are_not_deleted(story):
     story.server.meanwhile = lambda: story.show(2, generation=2)
     _, writes = story.go(delete("one"), delete("late"))
     assert writes == [("delete", "pods/one")]
+    newer = {**story.server.job["metadata"], "generation": 3, "resourceVersion": "3"}
+    story.server.job = {**story.server.job, "metadata": newer}
+    assert story.go(delete("one"))[1] == []
+
+
+def test_created_pod_whose_answer_was_lost_is_found_though_its_quota_is_full(story):
+    """Else its peers would be deleted as those of a gang that cannot start."""
+    owned = {"uid": "p", "resourceVersion": "2", "ownerReferences": [reference(uid="u")]}
+    made = create("one").doc | {"spec": {}}
+    made["metadata"] |= owned | {"labels": {names.OPERATOR_NAME: "tfjob-controller"}}
+    story.server.loses, story.server.one = True, made
+    story.server.refuses["create", "pods/one"] = 403
+    story.go(create("one"))
+    assert story.store.children.pod("team", "one").uid == "p"
+    assert story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0) is None
 
 
 def test_pod_of_index_that_is_completed_by_now_is_not_created(monkeypatch):

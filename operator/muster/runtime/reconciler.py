@@ -440,18 +440,19 @@ class Reconciler:
             # The next pass knows why.
             refused.set()
         except ApiError as error:
+            # If the answer to an earlier attempt was lost: what that created may fill the quota.
+            if error.reason == "AlreadyExists" or (error.unsure and error.code in REFUSED):
+                at = resource.path(metadata["namespace"], metadata["name"])
+                if await self._own(job, at, document):
+                    if error.unsure:
+                        turn.done.append(action)
+                        self._metrics.count(kind, "created")
+                    return
             if error.code in REFUSED and not refused.is_set():
                 # Of a batch that is refused alike the first speaks for all.
                 refused.set()
                 await self._refuse(job, document, error)
-            elif error.reason == "AlreadyExists":
-                at = resource.path(metadata["namespace"], metadata["name"])
-                if await self._own(job, at, document):
-                    if error.unsure:  # the answer to an earlier attempt was lost
-                        turn.done.append(action)
-                        self._metrics.count(kind, "created")
-                    return
-            elif error.code not in REFUSED:
+            elif error.reason != "AlreadyExists" and error.code not in REFUSED:
                 raise
             refused.set()
         else:
@@ -695,7 +696,7 @@ class Reconciler:
                 self._store.put(stored)
 
     def _revives(self, job: Job, batch: Sequence[Action]) -> bool:
-        """Say whether something is done of which a job that is gone by now has no use.
+        """Say whether something is done that the job would not want if it is gone or was edited.
 
         That a job had pods is known from them, too: its status may not have been written. Of those
         that a pass made before it was cut short nothing may have been seen.
@@ -710,6 +711,8 @@ class Reconciler:
         return any(
             (isinstance(action, Patch) and action.adopts)
             or (had_pods and isinstance(action, Create) and action.kind == "Pod")
+            # The watch may not have shown yet that the job wants the pod again.
+            or (isinstance(action, Delete) and action.reason is DeletionReason.SURPLUS)
             for action in batch
         )
 
