@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6713,
-    "api": 3183,
+    "api": 3191,
     "cluster": 6429,
     "commands": 6113,
-    "controller": 4590,
+    "controller": 4591,
     "dashboard": 624,
     "frameworks": 3091,
     "gang": 1569,
-    "kube": 3592,
+    "kube": 3589,
     "local": 3669,
     "muster": 1150,
     "runtime": 2312,
     "scheduler": 10937,
     "store": 3247,
-    "tests": 70022,
+    "tests": 70035,
     "tools": 3522,
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from muster import gang
 from muster.api import names
+from muster.api.edge import MAX_MESSAGE_CHARS
 from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, RequeueAfter
 from support.apiserver.memory import START, World, copied, merge, tfjob, wanted
@@ -241,6 +242,18 @@ def test_an_invalid_job_that_never_ran_only_says_so():
     assert world.conditions == []
     assert (world.status["state"], world.status["observedGeneration"]) == ("Invalid", 1)
     assert world.decide() == []
+
+
+@pytest.mark.parametrize("field", ["mistakes", "verdict"])
+def test_long_message_is_cut_before_it_is_stored(field):
+    """An author may make thousands of mistakes; the API server limits the size of the job."""
+    world = World(tfjob(Worker=1), backend=gang.EMBEDDED)
+    if field == "mistakes":
+        world.job["spec"][ROLES] |= {f"k{number}": {} for number in range(5000)}
+    else:
+        world.give(verdict=Verdict("muster", "Waiting", message="x" * 9000, summary="y" * 9000))
+    world.settle()
+    assert MAX_MESSAGE_CHARS < len(str(world.status)) < 3 * MAX_MESSAGE_CHARS
 
 
 class TestBlocked:

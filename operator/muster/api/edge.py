@@ -14,6 +14,9 @@ _FIRST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 _LAST: Final = datetime.max.replace(tzinfo=UTC).timestamp()
 _INT64: Final = 2**63
 INT32: Final = (-(2**31), 2**31 - 1)
+MAX_MESSAGE_CHARS: Final = 4096
+"""Characters of a message that are kept. The author of a job decides how many of its fields are
+wrong, and a status that is larger than the API server takes would not be stored at all."""
 
 
 def parse_time(value: object) -> float | None:
@@ -60,6 +63,11 @@ def sequence(value: object) -> list[Any]:
 def text(value: object) -> str:
     """Return the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
+
+
+def cut(message: str, longest: int = MAX_MESSAGE_CHARS) -> str:
+    """Return a message, of one that is longer so many characters that end in `...`."""
+    return message if len(message) <= longest else f"{message[: longest - 3]}..."
 
 
 def integer(value: object) -> int | None:

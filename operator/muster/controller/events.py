@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
+from muster.api.edge import cut
 from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
@@ -30,12 +31,12 @@ def warning(
     reason: str, message: str, *, once: bool = False, about: str = "", transition: str = ""
 ) -> Emit:
     """Return a Warning, its message cut to what the server takes."""
-    return Emit("Warning", reason, _cut(message), once, about, transition=transition)
+    return Emit("Warning", reason, cut(message, LONGEST), once, about, transition=transition)
 
 
 def normal(reason: str, message: str, *, once: bool = False, transition: str = "") -> Emit:
     """Return a Normal event, its message cut to what the server takes."""
-    return Emit("Normal", reason, _cut(message), once, transition=transition)
+    return Emit("Normal", reason, cut(message, LONGEST), once, transition=transition)
 
 
 def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
@@ -160,7 +161,7 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
     first = scope.job.status.observed_generation is None
     for notice in (*scope.job.notices, *scope.backend.notices(scope.job, scope.facts)):
         if first or notice.reason not in _ONCE_PER_JOB:
-            yield Emit(notice.type, notice.reason, _cut(notice.message), once=True)
+            yield Emit(notice.type, notice.reason, cut(notice.message, LONGEST), once=True)
     wording = scope.framework.life.wording
     types = wording.restart_policy_of or scope.framework.api.types
     roles = (role for role in scope.job.replicas if role.type in types)
@@ -268,10 +269,6 @@ def _of_abnormal(scope: Scope, pod: PodView, *, told: bool) -> Iterator[Emit]:
     if message and not ours and not (told and not pod.node):
         text = f"Error pod {pod.name} condition message: {message}"
         yield warning(reason or names.Event.UNSCHEDULABLE, text, once=True, about=pod.uid)
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
 
 
 def transitions(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Condition, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.backoff import QUOTA
+from muster.api.edge import cut
 from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import JobStatus, ReplicaStatus, Verdict
@@ -141,6 +142,8 @@ def _dated(scope: Scope, found: Verdict) -> Verdict:
         admitted = float(math.floor(scope.now))
     return replace(
         found,
+        message=cut(found.message),
+        summary=cut(found.summary),
         admission_time=admitted,
         since=float(math.floor(since)) if found.reason and since is not None else None,
         eta=None if found.eta is None else float(math.floor(found.eta)),

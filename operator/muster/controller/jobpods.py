@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from muster.api import names
+from muster.api.edge import cut
 from muster.api.model import (
     BatchView,
     GroupView,
@@ -187,8 +188,7 @@ def _why(batch: BatchView, failed: Sequence[PodView]) -> tuple[str, str]:
         last = failed[-1]
         reason = f"{reason}/{last.reason}" if last.reason else reason
         message = f"{message}: {last.message}" if last.message else message
-    cut = message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
-    return reason, cut
+    return reason, cut(message, LONGEST)
 
 
 def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:

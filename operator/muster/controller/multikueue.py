@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from muster.api.edge import cut
 from muster.api.model import Job
 from muster.api.status import Condition, JobStatus
 from muster.controller.conditions import ENDS, waits
@@ -33,9 +34,8 @@ def explained(job: Job, after: JobStatus) -> JobStatus:
         message += f" {first} {first.message}".rstrip()
     elif gang is not None and gang.message and waits(after):
         message += f"{_WAITING}{gang.message}"
-    if len(message) > MAX_MESSAGE_CHARS:
-        message = f"{message[: MAX_MESSAGE_CHARS - 3]}..."
-    return replace(after, conditions=(*others, replace(newest, message=message)))
+    newest = replace(newest, message=cut(message, MAX_MESSAGE_CHARS))
+    return replace(after, conditions=(*others, newest))
 
 
 def _plain(condition: Condition) -> Condition:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from muster.api import names, status
+from muster.api.edge import cut
 from muster.api.model import Job
 from muster.api.reasons import DeletionReason
 from muster.api.status import JobStatus
@@ -221,7 +222,7 @@ def _running(scope: Scope) -> Iterator[Action]:
 
 
 def _problems(scope: Scope) -> str:
-    return "; ".join(map(str, scope.job.problems))
+    return cut("; ".join(map(str, scope.job.problems)))
 
 
 def _told(after: JobStatus, state: names.JobState, reason: str) -> JobStatus:

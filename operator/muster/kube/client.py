@@ -30,7 +30,7 @@ import tenacity
 from pydantic_core import from_json, to_json
 
 from muster.api.backoff import HOOK, Backoff
-from muster.api.edge import mapping, sequence, text
+from muster.api.edge import cut, mapping, sequence, text
 from muster.api.model import Json
 from muster.kube import clock
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
@@ -63,9 +63,6 @@ SILENCE = 85.0
 LONGEST_LINE = 2**16
 MOST_READ = 8 * 2**20
 """Bytes of an answer that is passed on to who looks at the page."""
-LONGEST_MESSAGE: Final = 4096
-"""Characters of an error's message that are kept. The API server writes a sentence for each wrong
-field of a template, of which there may be thousands, and statuses, logs and memory repeat it."""
 OPENING = 64
 """Watches that are being opened at once."""
 OPENED: Final[Json] = {"type": "OPENED", "object": {}}
@@ -646,11 +643,11 @@ def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
         status = {}
     after = response.headers.get("Retry-After")
     message = str(status.get("message") or content[:500].decode(errors="replace"))
-    cut = message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 3]}..."
     return ApiError(
         response.status,
         str(status.get("reason") or response.reason or ""),
-        cut,
+        # It has a sentence for each wrong field of a template; logs and memory repeat it.
+        cut(message),
         float(after) if after is not None and after.isdigit() else None,
     )
 
