@@ -174,6 +174,11 @@ class TestPyTorch:
         told = dict(environment(world, "mnist-worker-0"))
         assert (told["PET_NPROC_PER_NODE"], told["WORLD_SIZE"]) == (processes, size)
 
+    def test_number_of_processes_that_is_no_number_is_invalid(self):
+        """Its product with the number of pods could not be computed."""
+        world = World(of_kind("PyTorchJob", Worker=1, spec={"nprocPerNode": "9" * 5000})).settle()
+        assert world.status["reason"].startswith("spec.nprocPerNode: Unsupported value")
+
     def test_an_elastic_job_with_all_it_may_say(self):
         """The rendezvous in place of a number of nodes."""
         policy = {

@@ -172,7 +172,9 @@ def _one_number_of_processes(job: Job) -> Iterator[Problem]:
     if (master_worker.elastic(job) or {}).get("nProcPerNode") is not None:
         path = "spec.elasticPolicy.nProcPerNode"
         yield Problem(path, "Forbidden: must not be used with spec.nprocPerNode")
-    if not (text(written) in _PER_KIND or text(written).isdecimal()):
+    number = text(written)
+    # WORLD_SIZE is the product with the number of pods.
+    if not (number in _PER_KIND or (number.isdecimal() and len(number) < 10)):
         listed = ", ".join(f'"{kind}"' for kind in _PER_KIND)
         shown = json.dumps(written)
         detail = f"Unsupported value: {shown}: supported values: {listed}, a number in quotes"
