@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6713,
+    "allocator": 6721,
     "api": 3191,
     "cluster": 6429,
     "commands": 6113,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 10937,
     "store": 3247,
-    "tests": 70040,
+    "tests": 70057,
     "tools": 3522,
 }
 

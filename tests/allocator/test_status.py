@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -14,6 +15,7 @@ from muster.cluster.gangs import GangRules
 from muster.cluster.queues import FLAT, QueueInput, QueueShape
 from muster.cluster.queuetree import Settled, settle
 from muster.cluster.state import ClusterColumns
+from muster.kube.client import ApiError
 from muster.kube.resources import QUEUES
 from muster.scheduler.plugins.proportion import Share
 from muster.store.store import Store
@@ -150,6 +152,21 @@ async def test_no_group_waits_for_the_write_of_another(monkeypatch):
     await asyncio.sleep(3 * status.GATHER)
     assert written[2:] == [("slow", 2)]
     running.cancel()
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(500, 2.0), (403, 60.0)])
+async def test_refused_status_of_a_group_is_written_again_later(monkeypatch, code, seconds):
+    """Thousands of groups whose status no role lets the operator write cost few requests."""
+    groups = status.GroupStatus(None, Store(gang.EMBEDDED, []), None)
+    refuse = AsyncMock(side_effect=ApiError(code, "", "no", None))
+    monkeypatch.setattr(groups, "_write", refuse)
+    asked = []
+    monkeypatch.setattr(groups._queue, "add_after", lambda _key, after: asked.append(after))
+    running = asyncio.create_task(groups.run(lambda _key: None))
+    groups._queue.add("team/one")
+    await asyncio.sleep(status.GATHER)
+    running.cancel()
+    assert asked == [seconds]
 
 
 def test_saturated_capability_is_reported_in_queue_status():

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from muster.allocator.tracker import GangMemory
 from muster.api import edge, names, quantity
+from muster.api.backoff import AFTER_REFUSAL
 from muster.api.model import GroupView, Json
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
@@ -21,7 +22,7 @@ from muster.cluster.queues import QueueInput, shape_document
 from muster.cluster.queuetree import Settled
 from muster.gang import podgroup
 from muster.kube import clock
-from muster.kube.client import NOT_WRITTEN, Exactly, Kube
+from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES, Resource
@@ -37,6 +38,7 @@ PAUSE = 1.0
 GATHER = 0.1
 """Seconds for which changes of groups are gathered before their status is written."""
 RETRY = 2.0
+"""Seconds after which a status that was not written is written again."""
 AT_ONCE = 256
 """How many groups are written at the same time."""
 
@@ -110,10 +112,16 @@ class QueueStatus:
         except NOT_WRITTEN as error:
             log.info("the status of queue %s was not written: %s", name, error)
             # The next cycle tries again, and if there is none, this.
-            asyncio.get_running_loop().call_later(PAUSE, self._news.set)
+            asyncio.get_running_loop().call_later(_pause(error), self._news.set)
         else:
             if document is not None:
                 self._store.put(document)
+
+
+def _pause(error: Exception) -> float:
+    """Return the seconds until the next attempt; a role or a policy seldom changes."""
+    refused = isinstance(error, ApiError) and not error.passing("PATCH")
+    return AFTER_REFUSAL.last if refused else RETRY
 
 
 def status(share: Share) -> Json:
@@ -167,7 +175,7 @@ class GroupStatus:
             await self._write(key, self._memory_of(key))
         except NOT_WRITTEN as error:
             log.info("%s: its status was not written: %s", key, error)
-            return RETRY
+            return _pause(error)
         return None
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
