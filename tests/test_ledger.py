@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 6113,
     "controller": 4591,
     "dashboard": 624,
-    "frameworks": 3093,
+    "frameworks": 3103,
     "gang": 1569,
     "kube": 3589,
     "local": 3669,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 10937,
     "store": 3247,
-    "tests": 70057,
+    "tests": 70061,
     "tools": 3522,
 }
 

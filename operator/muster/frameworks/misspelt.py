@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from muster.api import names
@@ -24,21 +25,30 @@ def notices(job: Job) -> Iterator[Notice]:
         found += _of(role.annotations, names.TEMPLATE_ANNOTATIONS, where)
     if found:
         more = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
-        message = f"{'; '.join(found[:MAX_SHOWN])}{more}"
+        # The search for a similar name is expensive, and a job may have thousands of annotations.
+        message = f"{'; '.join(message() for message in found[:MAX_SHOWN])}{more}"
         yield Notice("Warning", names.Event.ANNOTATION_IGNORED, message)
 
 
 def _of(
     written: Mapping[str, object], known: Mapping[str, tuple[str, ...]], where: str
-) -> Iterator[str]:
+) -> Iterator[Callable[[], str]]:
     for name in sorted(written):
         if not name.startswith(names.OWN_PREFIX):
             continue
         if name not in known:
-            yield f"annotation {name} in {where} is ignored: {_remedy(name, known)}"
+            yield partial(_unknown, name, known, where)
         elif known[name] and written[name] not in known[name]:
-            value, choices = str(written[name])[:MAX_VALUE_CHARS], " or ".join(known[name])
-            yield f"annotation {name}: value {json.dumps(value)} is ignored: write {choices}"
+            yield partial(_unsupported, name, str(written[name])[:MAX_VALUE_CHARS], known[name])
+
+
+def _unsupported(name: str, value: str, choices: tuple[str, ...]) -> str:
+    listed = " or ".join(choices)
+    return f"annotation {name}: value {json.dumps(value)} is ignored: write {listed}"
+
+
+def _unknown(name: str, known: Mapping[str, tuple[str, ...]], where: str) -> str:
+    return f"annotation {name} in {where} is ignored: {_remedy(name, known)}"
 
 
 def _remedy(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
