@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3191,
     "cluster": 6429,
     "commands": 6113,
-    "controller": 4591,
+    "controller": 4587,
     "dashboard": 624,
     "frameworks": 3103,
     "gang": 1569,

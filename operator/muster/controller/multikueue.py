@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from muster.api.edge import cut
 from muster.api.model import Job
 from muster.api.status import Condition, JobStatus
 from muster.controller.conditions import ENDS, waits
 
-MAX_MESSAGE_CHARS: Final = 32_768
-"""Maximum length of a condition's message in the Kubernetes API."""
 _WAITING: Final = " Waiting: "
 """Separates a condition's own message from that of the verdict."""
 
@@ -34,8 +31,7 @@ def explained(job: Job, after: JobStatus) -> JobStatus:
         message += f" {first} {first.message}".rstrip()
     elif gang is not None and gang.message and waits(after):
         message += f"{_WAITING}{gang.message}"
-    newest = replace(newest, message=cut(message, MAX_MESSAGE_CHARS))
-    return replace(after, conditions=(*others, newest))
+    return replace(after, conditions=(*others, replace(newest, message=message)))
 
 
 def _plain(condition: Condition) -> Condition:
