@@ -197,10 +197,7 @@ def test_one_that_was_started_anew_at_once_counts_if_another_failed_soon_after(b
 
 
 def test_container_that_runs_again_is_the_first_failure_once_its_restarts_fail_the_job():
-    """The restart that reaches backoffLimit is over before a reconcile can observe its end.
-
-    One that was over long before is no part of what failed the job.
-    """
+    """The restart that reaches backoffLimit ends before it is observed; older ones are no part."""
     world = running(3)
     for pod, after in (("mnist-worker-2", 10 - LONG_RUN), (SECOND, 20), (FIRST, 30)):
         last = {"terminated": ended(3, after)}

@@ -638,10 +638,7 @@ class TestNative:
         assert policy == {"gang": {"minCount": 3}}
 
     def test_a_new_size_goes_into_the_group_where_it_is(self):
-        """On 1.37, while its pods exist, and into what it was made of before that.
-
-        Its priority would still need a new one.
-        """
+        """On 1.37, while its pods exist; earlier versions and a new priority need a new group."""
         context = Context(priorities={"high": 1})
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
         uid = world.objects["PodGroup", "mnist"]["metadata"]["uid"]
@@ -834,10 +831,7 @@ class TestFailedMembersThatAreNotReplaced:
     ],
 )
 def test_the_class_of_the_policy_is_written_on_the_pods(backend, asked, own, written):
-    """So the API server judges who may use it; a foreign scheduler has it from its group.
-
-    The API server would accept no pod with a class that does not exist.
-    """
+    """So the API server decides who may use it; a class that does not exist is left out."""
     document = tfjob(Worker=2)
     document["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": asked}}
     if own:

@@ -67,10 +67,7 @@ async def test_who_waits_for_another_try_keeps_no_place() -> None:
 async def test_large_documents_leave_the_server_time_for_all_others(
     large: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many there are, a few at a time: what is small does not come behind them all.
-
-    Nor does what waits take the room of its text.
-    """
+    """However many there are, a few go at a time, and what waits keeps no text in memory."""
     monkeypatch.setattr(flowcontrol, "LATE", 60)
     texts, to_json = 0, client.to_json
 

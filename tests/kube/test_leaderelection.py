@@ -119,10 +119,7 @@ async def nothing(_leader):
     ("after", "least", "most"), [(LeaderElector.release, 0.0, 1.0), (nothing, 8.0, 14.0)]
 )
 def test_a_standby_takes_what_is_given_back_at_once(monkeypatch, after, least, most):
-    """Long before the next time it would have renewed; from the dead after the lease's time.
-
-    As it is shipped: a second is left of the 15 in which a dead leader is followed.
-    """
+    """Long before the next renewal; the lease of a dead leader is taken after its time."""
     assert least <= hurried(taken(SHIPPED, after), monkeypatch) < most
 
 

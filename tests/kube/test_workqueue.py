@@ -290,10 +290,7 @@ async def test_passes_that_hang_keep_no_place_that_others_need(
 async def test_a_namespace_alone_is_not_held_up_by_its_own_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of hundreds of jobs the first wait to write their services: the last ones' pods do not.
-
-    Nor is any place taken that another namespace may need.
-    """
+    """Pods of its last jobs wait for no services, and other namespaces keep their places."""
     monkeypatch.setattr(workqueue, "LATE", 0.01)
     begun = list[str]()
     other = asyncio.Event()

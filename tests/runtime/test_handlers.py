@@ -290,11 +290,7 @@ def test_jobs_share_their_words() -> None:
 
 
 async def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document of a megabyte is ten of objects, and who writes jobs says how many there are.
-
-    Nor what it has made of it: for the handlers that we have it would be for nothing. That goes at
-    once: garbage is looked for seldom.
-    """
+    """A document of a megabyte is ten of objects, and no handler reads what Kopf made of it."""
 
     def kept() -> bool:
         every = gc.get_objects()

@@ -275,10 +275,7 @@ def test_changes_of_one_object_are_made_in_their_order(story):
 async def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others(
     story, monkeypatch, workers, turns
 ):
-    """Probes are answered between observing, deciding and the creations that wait at once.
-
-    10,000 of these took 100 MiB.
-    """
+    """Probes are answered between observing, deciding and the creations that wait at once."""
     document = tfjob(Worker=workers)
     document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
     story.store.put(document)
@@ -616,10 +613,7 @@ def test_no_event_is_lost_as_a_later_write_fails(story):
 
 
 async def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(monkeypatch):
-    """It would wait behind them all, and the pods of the job behind it.
-
-    What the allocator has to say of it is.
-    """
+    """It would wait behind them, and the pods of the job behind it; a verdict is written."""
     story = Story(monkeypatch, gang.BACKENDS["embedded"])
     story.server.flow_control = gate = FlowControl(4)
     gives = {"placements": {}, "verdict": None}

@@ -72,10 +72,7 @@ def play(story, seed=1):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_gang_restarts_on_its_own_nodes_and_others(seed):
-    """The chief goes where a worker ran, and no other job gets that node in between.
-
-    Nothing happens in the first ten seconds, although the chief is shown to autoscalers.
-    """
+    """After ten seconds the chief goes where a worker ran, and no other job gets that node."""
 
     async def story(server):
         for name in ("large-1", "large-2"):

@@ -121,10 +121,7 @@ def test_pods_may_be_lost_from_the_moment_that_their_node_is_unreachable(views, 
 
 
 def test_what_kubernetes_takes_away_is_lost_at_once():
-    """It would end it, if it could; one that has ended is not lost.
-
-    For how long pods of no job are to be waited for, only who made them knows.
-    """
+    """One that has ended is not lost; how long pods of no job are missed, their maker knows."""
     nodes = away(node("Unknown"))
     assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, NEVER)
     assert state(nodes, DOWN + 99, job=JOB, phase="Failed") == (False, False, NEVER)
@@ -145,10 +142,7 @@ def fenced_node(now):
 
 
 def test_replacement_waits_until_kubernetes_has_evicted_the_pods_of_the_node():
-    """Kubernetes deletes pods by name, so that it would delete replacements.
-
-    A pod that it does not evict is replaced after the timeout: its controller may be off.
-    """
+    """Kubernetes deletes pods by name, replacements as well; after the timeout it is off."""
     nodes, late = fenced_node([DOWN]), EVICTED_AT + EVICTION_TIMEOUT_SECONDS
     assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, EVICTED_AT)
     assert state(nodes, EVICTED_AT, job=JOB, deleting=True) == (True, True, NEVER)

@@ -139,11 +139,7 @@ def test_jobs_of_one_second_are_as_old_as_they_came():
 
 
 def test_what_a_status_leaves_alone_is_not_read_again():
-    """Each pod that starts changes the status; what the job asks for is the same object.
-
-    A change of anything else is read, also one that came with an earlier generation: out of a
-    copy from which the server was restored.
-    """
+    """A change of anything but the status is read, also a change to an earlier generation."""
     jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: None)
 
     def shown(version, **changes):

@@ -83,10 +83,7 @@ def numbered(zone, count):
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_no_pod_is_lost_while_all_nodes_are_unreachable(count):
-    """The network or the API server has failed, however few nodes there are.
-
-    After a day as well: no other node could run a replacement.
-    """
+    """However few nodes there are, and after a day: no other node could run a replacement."""
     cluster = Cluster(none=count)
     cluster.silence(*numbered("none", count))
     cluster.wait(1000)
@@ -127,10 +124,7 @@ def test_outage_has_three_unreachable_nodes_and_the_share_of_the_flag(
 
 
 def test_time_of_each_unreachable_node_starts_again_when_the_outage_ends():
-    """Pods that Kubernetes began to delete during the outage wait as long.
-
-    Members of gangs that went missing before its end may return with its nodes.
-    """
+    """Pods that Kubernetes deletes wait as long, and lost members may return with the nodes."""
     cluster = Cluster(none=10)
     cluster.silence(*numbered("none", 6))
     assert cluster.away.outages.last_ended == -math.inf
@@ -170,10 +164,7 @@ def test_deleted_and_fenced_nodes_are_lost_during_an_outage():
 
 
 def test_next_leader_replaces_by_force_no_pod_of_an_outage_that_has_ended():
-    """It did not see the outage: it treats no such pod as lost before it has seen it for a minute.
-
-    Pods that are not replaced by force are lost at once, as their nodes are not fenced.
-    """
+    """It did not see the outage, and treats such a pod as lost after observing it for a minute."""
     cluster = Cluster(none=10)
     cluster.silence(*numbered("none", 6))
     cluster.wait(300)

@@ -112,13 +112,13 @@ class QueueStatus:
         except NOT_WRITTEN as error:
             log.info("the status of queue %s was not written: %s", name, error)
             # The next cycle tries again, and if there is none, this.
-            asyncio.get_running_loop().call_later(_pause(error), self._news.set)
+            asyncio.get_running_loop().call_later(pause_after(error), self._news.set)
         else:
             if document is not None:
                 self._store.put(document)
 
 
-def _pause(error: Exception) -> float:
+def pause_after(error: Exception) -> float:
     """Return the seconds until the next attempt; a role or a policy seldom changes."""
     refused = isinstance(error, ApiError) and not error.passing("PATCH")
     return AFTER_REFUSAL.last if refused else RETRY
@@ -175,7 +175,7 @@ class GroupStatus:
             await self._write(key, self._memory_of(key))
         except NOT_WRITTEN as error:
             log.info("%s: its status was not written: %s", key, error)
-            return _pause(error)
+            return pause_after(error)
         return None
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
