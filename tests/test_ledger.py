@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 10937,
     "store": 3247,
-    "tests": 69993,
+    "tests": 69995,
     "tools": 3522,
 }
 

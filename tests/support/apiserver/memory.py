@@ -170,7 +170,7 @@ class World:
                 self._drop_pods_of(action.uid)
 
     def _patch(self, action):
-        found = self.objects[action.kind, action.name]
+        found = self.objects.get((action.kind, action.name), {})
         merge(found, action.body)
         if action.kind == "Job" and found["spec"].get("suspend"):
             self._drop_pods_of(found["metadata"]["uid"])
