@@ -456,7 +456,7 @@ class Cluster(World):
 
 
 GANG = job_of("PyTorchJob", (True,), 3, "OnFailure", {}, WHOLE)
-LED = led("v1", ("Never", "Never"), 2, {}, WHOLE)
+LED = led("v1", ("Never", "Never"), 2, {"cleanPodPolicy": "None"}, whole=True)
 ONE = job_of("JAXJob", (False,), 1, "Never", {}, WHOLE)
 
 
