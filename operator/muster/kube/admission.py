@@ -91,7 +91,7 @@ class Admission:
         self.context = _server_context()
         """What the server is to serve with: a renewed certificate is in use from the next
         connection on."""
-        self.within: Callable[[Callable[[], None]], Awaitable[None]] = _at_once
+        self.within: Callable[[Callable[[], None]], Awaitable[None]] = at_once
         """Does work while nobody is greeted by the context: between certificate and key there is
         a moment at which they do not belong together."""
         self.ready = asyncio.Event()
@@ -175,7 +175,8 @@ class Admission:
                 return
 
 
-async def _at_once(work: Callable[[], None]) -> None:
+async def at_once(work: Callable[[], None]) -> None:
+    """Do the work."""
     work()
 
 

@@ -21,8 +21,8 @@ Told = Callable[[Json, Unreadable], None]
 LONGEST_REASON: Final = 200
 
 
-def nobody(_about: Json, _why: Unreadable) -> None:
-    """Tell nobody."""
+def ignore(*_news: object) -> None:
+    """Do nothing: the default for a callback."""
 
 
 class Collection(Generic[T]):
@@ -45,7 +45,7 @@ class Collection(Generic[T]):
         *,
         cautious: Callable[[Json, Unreadable], T] | None = None,
         kind: tuple[str, str] = ("", ""),
-        told: Told = nobody,
+        told: Told = ignore,
         unread: Callable[[T], str] = lambda _value: "",
         carry: Callable[[T, T], T] = lambda _before, after: after,
     ) -> None:

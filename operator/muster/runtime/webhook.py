@@ -24,7 +24,8 @@ from muster.api.model import Json
 from muster.frameworks import DEFAULT_SITE, Site, loading
 from muster.frameworks.base import Framework
 from muster.kube import serving
-from muster.kube.admission import Admission
+from muster.kube.admission import Admission, at_once
+from muster.kube.loops import run_on
 
 LARGEST: Final = 3 * 2**20
 """Bytes of a question; the API server stores no object that is half as large."""
@@ -69,7 +70,7 @@ class Endpoint:
         thread.start()
 
         async def within(work: Callable[[], None]) -> None:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_done(work), loop))
+            await run_on(loop, at_once(work))
 
         try:
             # Not while that loop is at a handshake, from another thread.
@@ -113,10 +114,6 @@ class Endpoint:
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         return web.Response(body=to_json(review), content_type="application/json")
-
-
-async def _done(work: Callable[[], None]) -> None:
-    work()
 
 
 async def _end(listening: Future[serving.Server]) -> None:

@@ -26,7 +26,7 @@ from muster.gang import (
     GangBackend,
     GroupApi,
 )
-from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
+from muster.kube.collection import EVERYWHERE, Collection, Told, ignore
 from muster.store import parse
 
 
@@ -129,7 +129,7 @@ class Groups:
         namespaces: Sequence[str],
         changed: Changed,
         turned: Callable[[], None],
-        unreadable: Told = nobody,
+        unreadable: Told = ignore,
     ) -> None:
         self.backend = backend
         self._unreadable = unreadable
@@ -209,7 +209,7 @@ class PodGroups:
         namespaces: Sequence[str],
         pods: ForeignPods,
         trigger: Callable[[], None],
-        unreadable: Told = nobody,
+        unreadable: Told = ignore,
     ) -> None:
         self._own, self._pods, self._trigger = own, pods, trigger
         self.others: Mapping[str, Groups] = {

@@ -40,7 +40,7 @@ from muster.frameworks import DEFAULT_SITE, Site
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube import clock
-from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
+from muster.kube.collection import EVERYWHERE, Collection, Told, ignore
 from muster.kube.resources import OF_KIND
 from muster.store import parse
 from muster.store.away import LOST_AFTER, AwayNodes
@@ -56,29 +56,21 @@ T = TypeVar("T")
 Changed = Callable[[T | None, T | None], None]
 
 
-def _ignore(_news: object) -> None:
-    """Do nothing: nobody waits for it."""
-
-
-def _record_nothing(_before: object, _after: object) -> None:
-    """Do nothing: admission reads only that the object changed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Callbacks:
     """Whom a change of the store concerns; by default nobody."""
 
-    enqueue: Callable[[str], None] = _ignore
+    enqueue: Callable[[str], None] = ignore
     """Ask for a pass over the job with that key."""
-    trigger: Callable[[], None] = lambda: None
+    trigger: Callable[[], None] = ignore
     """Ask for a scheduling cycle."""
-    arrived: Callable[[PodView], None] = _ignore
+    arrived: Callable[[PodView], None] = ignore
     """Take note of a pod that is seen on a node; that of a batch Job of a job's as the job's."""
-    unreadable: Told = nobody
+    unreadable: Told = ignore
     """Take note of an object that cannot be read, and why."""
-    ended: Callable[[str], None] = _ignore
+    ended: Callable[[str], None] = ignore
     """Record that a pod of the job with that key has ended."""
-    space_removed: Callable[[str], None] = _ignore
+    space_removed: Callable[[str], None] = ignore
     """Record that the namespace was deleted."""
 
 
@@ -121,7 +113,7 @@ class Store:
         )
         self.columns = ClusterColumns()
         self.away = AwayNodes(lost_after, lost_share)
-        self.foreign = ForeignPods(_ignore)
+        self.foreign = ForeignPods(ignore)
         self.budgets = Budgets()
         self.suspects = Suspects()
         self.classes: dict[str, PriorityClass] = {}
@@ -460,7 +452,7 @@ class Store:
         self.priorities = {name: each.value for name, each in self.classes.items()}
 
     def _admits(
-        self, record: Changed[T] = _record_nothing, terms: Callable[[T], object] = lambda it: it
+        self, record: Changed[T] = ignore, terms: Callable[[T], object] = lambda it: it
     ) -> Changed[T]:
         """Return the handler of changes to objects of a kind that admission reads.
 
