@@ -9,7 +9,7 @@ import json
 import pytest
 
 from muster import gang
-from muster.api import names
+from muster.api import names, status
 from muster.api.status import read as read_status
 from muster.frameworks import FRAMEWORKS
 from muster.store.jobs import DocumentLimits, Jobs
@@ -322,14 +322,18 @@ def test_youngest_job_beyond_the_limit_of_all_is_too_large():
 ADMITTED = {"gang": {"state": "Placed", "admissionTime": "2026-01-01T00:00:00Z"}}
 
 
-def test_job_that_has_pods_or_was_admitted_is_never_too_large():
-    """The youngest of the others is, and all stay if there is none."""
+def test_job_that_has_pods_or_was_admitted_is_never_too_large(monkeypatch):
+    """The youngest of the others is, and all stay if there is none, at no cost for each."""
     crowd = Crowd()
     crowd.running.add("c")
     for minute, name in enumerate("abcd"):
         crowd.show(name, minute, **({"status": ADMITTED} if name in "bd" else {}))
     assert crowd.too_large() == ["a"]
-    crowd.show("e", 5, status=ADMITTED)
+    reads = []
+    monkeypatch.setattr(status, "read", lambda read: reads.append(1) or read_status(read))
+    for name in "efg":
+        crowd.show(name, 5, status=ADMITTED)
+    assert len(reads) == 3
     assert crowd.too_large() == ["a"]
 
 

@@ -43,6 +43,8 @@ class _JobEntry:
     """Bytes of the document as JSON, without the managed fields."""
     too_large: bool = False
     """Of the document only the identity and the status are kept."""
+    waits: bool = False
+    """By its status, nothing of the job runs or ran."""
 
     @property
     def uid(self) -> str:
@@ -108,7 +110,8 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
     given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{framework.version}"}
     metadata, spec = document["metadata"], document.get("spec")
     lean = {**given, **document, "metadata": _without_history(metadata)}
-    if status.read(document.get("status")).finished:
+    read = status.read(document.get("status"))
+    if read.finished:
         lean["spec"] = spec = _without_templates(framework, spec)
     kind, name = framework.kind, metadata["name"]
     owner = Owner(metadata["namespace"], names.GROUP, kind, name, str(metadata["uid"]))
@@ -116,7 +119,9 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
     # Chosen here, because the managed fields, which may decide, are not kept.
     row, packed = framework.chosen(document), to_json(lean)
     created, content = edge.text(metadata.get("creationTimestamp")), packed if suspended else lean
-    return _JobEntry(row, owner, content, created=created, size=len(packed))
+    ran = read.finished or read.is_true(names.Condition.RUNNING)
+    waits = not ran and standing.admission_time(read) is None
+    return _JobEntry(row, owner, content, created=created, size=len(packed), waits=waits)
 
 
 def _without_history(metadata: Json) -> Json:
@@ -186,6 +191,13 @@ class DocumentLimits:
     per_namespace: int = MAX_JOB_BYTES_PER_NAMESPACE
     in_all: int = MAX_JOB_BYTES
 
+    def of(self, namespace: str) -> Sequence[tuple[str, int, str]]:
+        """Return namespace (empty: all), bytes and scope of each limit of jobs there."""
+        return (
+            (namespace, self.per_namespace, "a namespace (--max-job-bytes-per-namespace)"),
+            ("", self.in_all, "all namespaces (--max-job-bytes)"),
+        )
+
 
 DEFAULT_LIMITS: Final = DocumentLimits()
 
@@ -224,9 +236,11 @@ class Jobs:
         """Returns the operators that made children of a job."""
         self._limits = limits
         self._sizes = Counter[str]()
-        """Bytes of documents by namespace, of those that are kept in full."""
-        self._too_large: dict[str, tuple[str, int]] = {}
-        """Keys of jobs without a document -> their age."""
+        """Bytes of documents by namespace, of those that are kept in full; empty: in all."""
+        self._waiting: dict[str, dict[str, tuple[str, int]]] = {}
+        """Namespace -> key -> age, of those of these jobs that can wait for free memory."""
+        self._too_large: dict[str, tuple[tuple[str, int], int, str]] = {}
+        """Keys of jobs without a document -> their age, bytes and namespace."""
         self._has_pods = has_pods
         self._site = site
         self.forgotten: Callable[[Owner], None] = lambda _job: None
@@ -272,74 +286,69 @@ class Jobs:
         freed = 0
         for entry, sign in ((before, -1), (after, 1)):
             if entry is not None and not entry.too_large:
-                self._sizes[entry.owner.namespace] += sign * entry.size
+                self._count_entry(entry, sign)
                 freed -= sign * entry.size
             elif entry is not None:
                 self._too_large.pop(entry.key, None)
         if after is not None:
             self._leave_out(after.owner.namespace)
-        elif before is not None and not self._sizes[before.owner.namespace]:
-            del self._sizes[before.owner.namespace]
         if freed > 0:
-            fitting = filter(self.fits, self._too_large)
-            oldest = min(fitting, key=self._too_large.__getitem__, default=None)
-            if oldest is not None:
-                self._enqueue(oldest)
+            fitting = [
+                (age, key)
+                for key, (age, size, space) in self._too_large.items()
+                if self._sizes[""] + size <= self._limits.in_all
+                and self._sizes[space] + size <= self._limits.per_namespace
+            ]
+            if fitting:
+                self._enqueue(min(fitting)[1])
+
+    def _count_entry(self, entry: _JobEntry, sign: int) -> None:
+        """Add an entry that is kept in full, or remove it."""
+        namespace = entry.owner.namespace
+        waiting = self._waiting.setdefault(namespace, {})
+        waiting.pop(entry.key, None)
+        if sign > 0 and entry.waits:
+            waiting[entry.key] = entry.created, self._arrivals[entry.key]
+        if not waiting:
+            del self._waiting[namespace]
+        for space in (namespace, ""):
+            self._sizes[space] += sign * entry.size
+            if not self._sizes[space]:
+                del self._sizes[space]
 
     def _leave_out(self, namespace: str) -> None:
-        limits = self._limits
-        while self._sizes[namespace] > limits.per_namespace:
-            if not self._leave_out_youngest(namespace):
-                break
-        while self._sizes.total() > limits.in_all:
-            if not self._leave_out_youngest():
-                break
+        for space, most, _ in self._limits.of(namespace):
+            while self._sizes[space] > most:
+                if not self._leave_out_youngest(space):
+                    break
 
-    def _leave_out_youngest(self, namespace: str = "") -> bool:
+    def _leave_out_youngest(self, namespace: str) -> bool:
         """Drop the document of the youngest job that can wait; return whether there is one."""
-        found = [
-            (entry.created, self._arrivals[key], key)
-            for key, entry in self._jobs.items()
-            if not entry.too_large and namespace in ("", entry.owner.namespace)
-        ]
-        while found:
-            created, arrival, key = youngest = max(found)
-            if self._may_wait(key):
-                entry = self._jobs[key]
-                self._sizes[entry.owner.namespace] -= entry.size
+        spaces = [namespace] if namespace else [*self._waiting]
+        waiting = [(age, key) for n in spaces for key, age in self._waiting.get(n, {}).items()]
+        for age, key in sorted(waiting, reverse=True):
+            entry = self._jobs[key]
+            if not self._has_pods(entry.owner):
+                self._count_entry(entry, -1)
                 entry.content = _identity(entry.framework, entry.document)
                 entry.job, entry.too_large = None, True
-                self._too_large[key] = created, arrival
+                self._too_large[key] = age, entry.size, entry.owner.namespace
                 self._note(key)
                 self._enqueue(key)
                 return True
-            found.remove(youngest)
         return False
-
-    def _may_wait(self, key: str) -> bool:
-        """Return whether nothing of the job runs or ran, so that it can wait for free memory."""
-        entry = self._jobs[key]
-        if self._has_pods(entry.owner):
-            return False
-        read = entry.status
-        running = read.is_true(names.Condition.RUNNING)
-        return not (read.finished or running or standing.admission_time(read) is not None)
 
     def fits(self, key: str) -> bool:
         """Return whether a job without a document is to be read: it fits now, or it has pods."""
         entry = self._jobs.get(key)
         if entry is None or not entry.too_large:
             return False
-        return not self._limit(entry) or self._has_pods(entry.owner)
+        return self._limit(entry) is None or self._has_pods(entry.owner)
 
-    def _limit(self, entry: _JobEntry) -> str:
-        space, limits = entry.owner.namespace, self._limits
-        if self._sizes[space] + entry.size > limits.per_namespace:
-            most = quantity.format("memory", limits.per_namespace)
-            return f"{most} for the jobs of a namespace (--max-job-bytes-per-namespace)"
-        if self._sizes.total() + entry.size > limits.in_all:
-            return f"{quantity.format('memory', limits.in_all)} for all jobs (--max-job-bytes)"
-        return ""
+    def _limit(self, entry: _JobEntry) -> tuple[int, str] | None:
+        """Return bytes and scope of the limit that the document would exceed, None without one."""
+        limits = self._limits.of(entry.owner.namespace)
+        return next((it[1:] for it in limits if self._sizes[it[0]] + entry.size > it[1]), None)
 
     def refresh(self, key: str) -> None:
         """Let the next version that is observed of the job count, even if it is the same one."""
@@ -383,7 +392,9 @@ class Jobs:
             if isinstance(entry.content, bytes):
                 return job
             if entry.too_large:
-                text = f"TooLarge: {entry.size} bytes of this job exceed {self._limit(entry)}"
+                most, scope = self._limit(entry) or (0, "now, and it is read again")
+                limit = f"{quantity.format('memory', most)} for the jobs of {scope}"
+                text = f"TooLarge: {entry.size} bytes of this job exceed {limit}"
                 job = replace(job, problems=(Problem("", text),))
             entry.job = job
             # One that became invalid while it ran goes on, as its templates say.
