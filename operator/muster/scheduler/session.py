@@ -65,7 +65,9 @@ class _Step:
     picks: Picks
     promise: bool
     state: int
-    lent: bool
+    fresh: int
+    """How many of the pods must be created, and are charged to quotas."""
+    lent: bool = False
     """The tasks are gone when the reservation begins."""
     recalled: bool = False
     """It is a promise that was given up."""
@@ -191,7 +193,7 @@ class Session:
         self.protected: Final[list[GangState]] = []
         """Gangs whose missing members come first."""
         self.charged: Final[Counter[str]] = Counter()
-        """What pods that follow from this cycle take of each quota."""
+        """What pods that follow from this cycle, now or later, take of each quota."""
         self.holder: GangState | None = None
         """The gang for which room is reserved."""
         self._tiers, self._scorer = tiers, scorer
@@ -403,12 +405,16 @@ class Session:
         gang.placements.append((tasks, tasks.taken, picks.order))
         # Noted with the step, as the reservation may have been released when the step is undone.
         lent = self.room.until is not None and tasks.ends <= self.room.until
-        self._apply(_Step(gang, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
+        self._apply(replace(self._step(gang, tasks, picks, promise=False), lent=lent), 1)
 
     def promise(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Keep room for tasks of the pod set on nodes where pods are ending."""
         gang.promises.append((tasks, picks.order))
-        self._apply(_Step(gang, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
+        self._apply(self._step(gang, tasks, picks, promise=True), 1)
+
+    def _step(self, gang: GangState, tasks: PodSetState, picks: Picks, *, promise: bool) -> _Step:
+        fresh = tasks.fresh(len(picks.order)) if tasks.pod_set.charge else 0
+        return _Step(gang, tasks, picks, promise, self.room.state, fresh)
 
     def recall(self, gang: GangState) -> None:
         """Give up all that is promised to the gang."""
@@ -577,15 +583,15 @@ class Session:
             if step.lent:
                 # They are gone when the reservation begins.
                 self.room.leaving[picks.nodes] += counts[:, None] * shape.request
-            self._charge(tasks, len(picks.order), sign)
             tasks.taken += count
             gang.ready += count
+        # Promises count: what others are evicted for must not be refused by a quota afterwards.
+        for key, each in tasks.pod_set.charge.items():
+            self.charged[key] += sign * step.fresh * each
         amount = count * shape.request
         gang.allocated += amount
         if gang.queue is not None:
             gang.queue.take(amount)
-        # Last, since it only counts who is where: `charge` and `taken` above must see the tasks in
-        # the same state both ways.
         self.join(step, sign)
 
     def join(self, step: _Step, sign: int) -> None:
@@ -695,13 +701,6 @@ class Session:
             for number, there in addresses(shape.ports).items():
                 wanted.setdefault(number, {})[id_] = there
         return wanted
-
-    def _charge(self, tasks: PodSetState, count: int, sign: int) -> None:
-        if tasks.pod_set.charge:
-            # Both ways the tasks charged are the last ones; `taken` follows only after this.
-            fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
-            for key, each in tasks.pod_set.charge.items():
-                self.charged[key] += fresh * each
 
     def in_the_way(self, tasks: PodSetState, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
         """Yield (shape, (N,) where such a task might keep these from (M,) nodes), room apart."""

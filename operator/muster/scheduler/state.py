@@ -64,9 +64,9 @@ class PodSetState:
         self.waiting = [index for index in before if index in self.pod_set.previous]
         return len(before) - len(self.waiting)
 
-    def fresh(self, first: int, count: int) -> int:
-        """Return for how many of `count` tasks from `first` on a pod must be created."""
-        absent = self.pod_set.absent
+    def fresh(self, count: int) -> int:
+        """Return for how many of the next `count` tasks a pod must be created."""
+        first, absent = self.taken + self.promised, self.pod_set.absent
         return sum(index in absent for index in self.waiting[first : first + count])
 
     def amount(self, count: int) -> FloatArray:

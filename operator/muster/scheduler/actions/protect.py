@@ -14,6 +14,7 @@ from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions.allocate import attempt, start_now
 from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import Picks
+from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
@@ -244,7 +245,7 @@ def keep(session: Session) -> None:
             # The limits may have changed since the promise; over them nobody gets in, whatever was
             # evicted.
             kept = gang.promised or gang.placements
-            if not kept and session.rules.admissible(gang, gang.lacking()) is None:
+            if not kept and session.rules.barrier(gang, _owed(gang)) is None:
                 _return(session, gang)
     # Behind all of `keep`: what is free beside what is kept is known only when all of it is kept.
     for gang in waiting:
@@ -253,6 +254,12 @@ def keep(session: Session) -> None:
         gang.evicts = gang.promised > 0
         if session.rules.ready(gang) and gang.placements:
             session.started.append(gang)
+
+
+def _owed(gang: GangState) -> Demand:
+    """Return the tasks for which nodes are kept: those that the gang needs, or extras."""
+    extras = [(tasks, len(tasks.pod_set.nominated)) for tasks in gang.tasks]
+    return gang.demand() if gang.need else extras
 
 
 def _start_now(session: Session, gang: GangState) -> None:

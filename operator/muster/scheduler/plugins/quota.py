@@ -28,7 +28,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         for tasks, count in demand:
             # Only pods still to be created: those that exist were charged by the API server when
             # they were.
-            fresh = tasks.fresh(tasks.taken, count) if tasks.pod_set.charge else 0
+            fresh = tasks.fresh(count) if tasks.pod_set.charge else 0
             for key, each in tasks.pod_set.charge.items():
                 wanted[key] += fresh * each
         # By name: in whatever order a role's charges were told, the answer is the same.
