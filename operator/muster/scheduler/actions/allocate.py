@@ -454,6 +454,7 @@ def _may_evaluate(session: Session, ask: Ask) -> bool:
 
 def _overused(session: Session, gang: GangState) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
+    session.respect(gang.spec.priority)
     ask = Ask(gang)
     evaluated = _may_evaluate(session, ask)
     missing = short(session, ask, gang.demand()) if evaluated else None

@@ -51,6 +51,7 @@ def restart(session: Session, *, search: bool) -> None:
         elsewhere = due and search and _waits(gang)
         if not (gang.placements or elsewhere):
             continue
+        session.respect(gang.spec.priority)
         # What is kept for its missing members is free for the whole gang.
         session.withdraw(gang)
         ask = Ask(gang, explains=False)
@@ -76,7 +77,6 @@ def _fits_nowhere_beside(session: Session, ask: Ask) -> bool:
     """Return whether the missing members do not fit while the others run. False if unknown."""
     if not session.budget.may_search(ask.gang.spec.key):
         return False
-    session.respect(ask.gang.spec.priority)
     nothing = np.zeros(len(session.victims.gang), np.bool_)
     return not (Trial(session, ask).fits(nothing) or session.budget.exhausted())
 
