@@ -271,6 +271,13 @@ class Session:
                 state.shut += tasks.shut()
         return state
 
+    def alike(self, gang: GangState) -> Hashable:
+        """Return what is equal for gangs for which a search finds the same."""
+        rows = [(t.pod_set.shape, n, t.coming, t.pod_set.topology) for t, n in gang.demand()]
+        # Where roles lie together, members that run tell the others where.
+        home = gang.spec.key if gang.spec.ready and self.rules.asks("cramped") else ""
+        return gang.spec.topology, home, *rows, *gang.lacks().items()
+
     def order(self, gang: GangState) -> JobOrder:
         """Return the key by which gangs of one queue are compared."""
         spec = gang.spec

@@ -125,8 +125,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     session.respect(gang.spec.priority)
     ask = Ask(gang, explains=False)
     rank = (grounds, gang.spec.queue, gang.spec.priority, gang.protected)
-    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    key = (rank, demand, session.room.state)
+    key = (rank, session.alike(gang), session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
     known = session.caches.fruitless
     if rank in known or key in known or not session.budget.may_search(gang.spec.key):

@@ -115,14 +115,13 @@ def reserve(session: Session, ask: Ask, start: Start) -> None:
     if limited := _limited(session, gang):
         gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {limited}")
         return
-    # Gangs that are alike would find the same, and each search places a gang many times over.
-    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     # Nodes that are drained are no help where a quota is in the way.
     short = session.rules.affordable(gang, gang.demand()) is not None
     # What is left of a gang whose hold is over had its time: nobody leaves for it before his own.
     patience = (gang.drains or gang.spec.misled) and not short and not gang.spec.admitted
     tries = session.caches.reservations.setdefault(short, set())
-    key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
+    # Gangs that are alike would find the same, and each search places a gang many times over.
+    key = (session.alike(gang), patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
         return
     # Else room would be kept beyond a queue's due while another waits for its own: the reservation
