@@ -34,7 +34,9 @@ EVICTED: Final = 200
 ATTEMPT: Final = 10_000
 """One more order, domain or split in which a gang is tried."""
 SPLIT: Final = 2_000
-"""One way to spread a role over a few nodes."""
+"""One way to spread a role over a few nodes, or one slice of consecutive ranks."""
+RANK: Final = 10
+"""One member of a gang, to find those of one slice."""
 PATTERN: Final = 4
 """One way to fill a node, combined with one state of the nodes before it."""
 CYCLE: Final = 1_000 * PASS

@@ -7,6 +7,7 @@ Each field of `Hooks` is a row of the table; `Rules` has one generic combiner pe
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -80,7 +81,7 @@ class Region:
     """Keys of the shapes that are confined; None: all."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Slicing:
     """Roles of which each so many consecutive ranks are to lie in one domain."""
 
@@ -102,13 +103,16 @@ class Slicing:
 
     def number(self, role: str, index: int) -> int:
         """Return of which slice a task is."""
-        before = dict.fromkeys(pod_set.role for pod_set in self.pod_sets)
-        ranks = 0
-        for other in before:
-            if other == role:
-                break
-            ranks += sum(pod_set.total for pod_set in self.pod_sets if pod_set.role == other)
-        return (ranks + index) // self.length
+        return (self._firsts[role] + index) // self.length
+
+    @cached_property
+    def _firsts(self) -> Mapping[str, int]:
+        """Role -> the rank of its first task."""
+        totals = Counter[str]()
+        for pod_set in self.pod_sets:
+            totals[pod_set.role] += pod_set.total
+        before = itertools.accumulate(totals.values(), initial=0)
+        return dict(zip(totals, before, strict=False))
 
 
 Within = Mapping[int, BoolArray]

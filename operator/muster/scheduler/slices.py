@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from muster.scheduler.ask import Ask
-from muster.scheduler.budget import ATTEMPT
+from muster.scheduler.budget import ATTEMPT, RANK, SPLIT
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import BoolArray, IntArray
@@ -31,7 +31,7 @@ def place(session: Session, ask: Ask, slicing: Slicing) -> bool:
     for at, (number, wants) in enumerate(_slices(gang, slicing)):
         if at and session.budget.exhausted():
             return False
-        session.budget.spend(ATTEMPT)
+        session.budget.spend(SPLIT)
         options = _domains(session, ask, slicing, wants, held.get(number), last, soon=soon)
         done = _put(session, ask, slicing, wants, options, soon=soon)
         # Slices that fit now stay placed; from the first that does not on all are promised.
@@ -50,7 +50,7 @@ def elsewhere(session: Session, ask: Ask, tasks: PodSetState) -> BoolArray | Non
     gang, slicing = ask.gang, of(session, ask.gang, tasks)
     if slicing is None or not tasks.left:
         return None
-    session.budget.spend(ATTEMPT)
+    session.budget.spend(ATTEMPT + RANK * (gang.spec.ready + gang.spec.missing))
     number = slicing.number(tasks.pod_set.role, tasks.waiting[tasks.taken])
     domains = dict(_held(session, gang, slicing)).get(number)
     if domains is None:
