@@ -13,7 +13,7 @@ import numpy as np
 from muster.api.reasons import QueuePhase, Reason
 from muster.scheduler.affinity import TOO_MANY
 from muster.scheduler.ask import Ask, Obstacles
-from muster.scheduler.capacity import ALL, slots
+from muster.scheduler.capacity import ALL
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import (
     BASE_RESOURCES,
@@ -353,7 +353,7 @@ def _empty(session: Session, tasks: PodSetState) -> Empty:
 
     def empty() -> Empty:
         suits = session.barred(shape)[0] == 0
-        capacity = slots(session.snapshot.nodes.allocatable, tasks.shape.request)[suits]
+        capacity = session.most(shape)[suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
         volumes = session.room.affinity.attached.empty(shape)
@@ -432,7 +432,7 @@ def _missing_for(
         suits = suits & near
     column, request = session.snapshot.resources.index(resource), tasks.shape.request
     fitting = capacity[suits]
-    larger = slots(session.snapshot.nodes.allocatable[suits], request) > fitting
+    larger = session.most(tasks.pod_set.shape)[suits] > fitting
     each = int(request[column])
     free = np.maximum(session.room.free(suits)[:, column], 0)
     # The next member on a node can use what is free there, the ones after it cannot.
@@ -455,8 +455,7 @@ def _members_that_fit(
     fits = f"{fitting} of {count} {roles} {'fits' if fitting == 1 or count == 1 else 'fit'}"
     if not missing:
         return f"{fits}, but not together with the other pods of the gang"
-    suits = session.barred(tasks.pod_set.shape)[0] == 0
-    each = slots(session.snapshot.nodes.allocatable[suits], tasks.shape.request).max()
+    each = session.most(tasks.pod_set.shape).max()
     alone = tasks.shape.tied or bool(tasks.shape.ports)
     most = min(1 if alone else max(int(each), 1), missing)
     nodes = -(-missing // most)

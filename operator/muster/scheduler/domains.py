@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from muster.scheduler.ask import Ask
-from muster.scheduler.capacity import ALL, slots
+from muster.scheduler.capacity import ALL
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, FloatArray, IntArray
 from muster.scheduler.session import Session
@@ -84,9 +84,9 @@ class Room:
     @classmethod
     def empty(cls, session: Session, gang: GangState) -> Room:
         """Return what would be free if nothing ran."""
-        allocatable = session.snapshot.nodes.allocatable
         shapes = [tasks.pod_set.shape for tasks in gang.tasks]
-        return cls({shape: _hold(session, shape) for shape in shapes}, allocatable)
+        most = {shape: session.most(shape) for shape in shapes}
+        return cls(most, session.snapshot.nodes.allocatable)
 
     def share(self, demand: Demand, domains: Domains, nodes: BoolArray | None) -> FloatArray:
         """Return (D,) what part of these tasks each domain has room for, 1 or more: all.
@@ -144,11 +144,3 @@ class Room:
             seen[mark] += 1
             if place and seen[mark] <= most:
                 yield domain
-
-
-def _hold(session: Session, shape: int) -> IntArray:
-    """Return (N,) how many tasks the nodes could hold if nothing ran."""
-    request = session.snapshot.shapes[shape].request
-    capacity = slots(session.snapshot.nodes.allocatable, request)
-    capacity *= session.barred(shape)[0] == 0
-    return capacity

@@ -15,7 +15,7 @@ import numpy as np
 from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler.ask import Ask, Obstacles
 from muster.scheduler.budget import ATTEMPT, DEFERRED, Budget
-from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack
+from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack, slots
 from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules
 from muster.scheduler.model import (
@@ -288,6 +288,12 @@ class Session:
         if shape_id not in self._barred:
             self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
         return self._barred[shape_id]
+
+    def most(self, shape_id: int) -> IntArray:
+        """Return (N,) how many tasks of a shape the nodes have resources for if nothing runs."""
+        most = slots(self.snapshot.nodes.allocatable, self.snapshot.shapes[shape_id].request)
+        most *= self.barred(shape_id)[0] == 0
+        return most
 
     def fit(self, ask: Ask, tasks: PodSetState, *, future: bool = False) -> Fit:
         """Return how the tasks fit on the nodes at this moment, or after all that is ending."""

@@ -183,8 +183,7 @@ def _nearest(session: Session, _ask: Ask, tasks: PodSetState, wanted: int) -> Pi
     columns = np.flatnonzero(tasks.shape.request)
     request = tasks.shape.request[columns]
     allocatable = session.snapshot.nodes.allocatable[:, columns]
-    large = (session.barred(tasks.pod_set.shape)[0] == 0) & (allocatable >= request).all(axis=1)
-    nodes = np.flatnonzero(large)
+    nodes = np.flatnonzero(session.most(tasks.pod_set.shape))
     if not len(nodes):
         return Picks([], nodes, nodes)
     free = session.room.free(nodes, future=True)[:, columns]
