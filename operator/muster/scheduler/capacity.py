@@ -288,7 +288,7 @@ class Fit:
         self._id = shape_id
         self._scorer = scorer
         # Room may be kept for what cannot be placed yet, as its claim is not there.
-        self._suits = (barred == 0) & (future or shape.refusal is None)
+        self._suits = (barred == 0) & (future or shape.refusal is None) & (not shape.unsupported)
         self._columns = np.flatnonzero(shape.request)
         self._ranked = room.overfull
         self._seen = len(room.touched)

@@ -57,8 +57,8 @@ def obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
 def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) -> None:
     """Refuse the gang because of these tasks, which did not all fit."""
     gang = ask.gang
-    if tasks.shape.refusal is not None:
-        gang.refuse(tasks.shape.refusal)
+    if (refusal := _excluded(tasks)) is not None:
+        gang.refuse(refusal)
         return
     demand = gang.demand()
     if not any(count for _, count in demand):
@@ -246,19 +246,24 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
     spec = gang.spec
     if spec.refusal is not None:
         return spec.refusal
-    for tasks in gang.tasks:
-        if tasks.shape.refusal is not None:
-            return tasks.shape.refusal
-        if tasks.shape.unsupported:
-            sentence = f"{tasks.pod_set.role or 'a pod'} uses {tasks.shape.unsupported}"
-            sentence = f"{sentence}, which is not supported yet"
-            if tasks.shape.unsupported == RESOURCE_CLAIMS:
-                sentence = f"{sentence}: {_BY_DRA}"
-            return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
+    for refusal in filter(None, map(_excluded, gang.tasks)):
+        return refusal
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
     kept_out = None if gang.queue.free else _kept_out(gang, gang.queue)
     return kept_out or _oversized(session, gang) or session.rules.valid(gang)
+
+
+def _excluded(tasks: PodSetState) -> Refusal | None:
+    """Return why the tasks can be placed on no node at present, whatever is free."""
+    shape = tasks.shape
+    if shape.refusal is not None or not shape.unsupported:
+        return shape.refusal
+    sentence = f"{tasks.pod_set.role or 'a pod'} uses {shape.unsupported}"
+    sentence = f"{sentence}, which is not supported yet"
+    if shape.unsupported == RESOURCE_CLAIMS:
+        sentence = f"{sentence}: {_BY_DRA}"
+    return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
 
 
 def above_quota(session: Session, gang: Gang) -> Refusal | None:
