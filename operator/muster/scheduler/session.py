@@ -362,11 +362,17 @@ class Session:
         return tasks.pod_set.shape, future or ask.ahead, ask.tight, self.lasting(ask, tasks)
 
     def choose(
-        self, ask: Ask, tasks: PodSetState, wanted: int, shunned: BoolArray | None = None
+        self,
+        ask: Ask,
+        tasks: PodSetState,
+        wanted: int,
+        shunned: BoolArray | None = None,
+        *,
+        future: bool = False,
     ) -> Picks:
         """Return nodes for up to `wanted` more tasks of a gang, in the first region with room.
 
-        Not on the (N,) nodes that are shunned.
+        Not on the (N,) nodes that are shunned. `future`: once all that is ending has gone.
         """
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
         for at, here in enumerate(self.regions(ask)):
@@ -374,7 +380,7 @@ class Session:
                 break
             # The region still counts: to shun nodes must not widen what the gang is confined to.
             allowed = here if shunned is None else here.inside({tasks.pod_set.shape: ~shunned})
-            picks = self.pick(allowed, tasks, wanted)
+            picks = self.pick(allowed, tasks, wanted, future=future)
             if picks.order:
                 break
             self.budget.spend(ATTEMPT)

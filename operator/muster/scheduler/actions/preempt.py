@@ -38,6 +38,7 @@ def preempt(session: Session, gangs: Sequence[GangState]) -> None:
         barred = gang.promised or gang.lost or gang.spec.polite or gang.spec.unevictable
         if session.rules.ready(gang) and not barred:
             session.respect(gang.spec.priority)
+            session.budget.charge(gang.spec.key)
             for tasks in gang.tasks:
                 _inside(session, gang, tasks)
 
@@ -81,7 +82,7 @@ def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
         pod_set.held and pod_set.priority < tasks.pod_set.priority
         for pod_set in gang.spec.pod_sets
     )
-    if not (lower and tasks.left) or session.fit(ask, tasks).capacity.any():
+    if not (lower and tasks.left) or session.choose(ask, tasks, 1, future=True).order:
         return
     for unit in _own_extras(victims, gang, tasks).tolist():
         if tasks.promised >= tasks.left:
@@ -91,8 +92,8 @@ def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
         mark, chosen = session.mark(), np.zeros(len(victims.gang), np.bool_)
         chosen[unit] = True
         session.evict(ask, chosen, ACTION[HOOK])
-        picks = session.pick(ask, tasks, 1, future=True)
-        if picks.order:
+        picks = session.choose(ask, tasks, 1, future=True)
+        if picks.order and session.rules.barrier(gang, [(tasks, 1)]) is None:
             session.promise(gang, tasks, picks)
             gang.evicts = True
         else:
