@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3669,
     "muster": 1150,
     "runtime": 2309,
-    "scheduler": 10965,
+    "scheduler": 10968,
     "store": 3250,
     "tests": 70002,
     "tools": 3522,

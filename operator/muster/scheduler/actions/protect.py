@@ -175,15 +175,18 @@ def hold(session: Session, gang: GangState) -> None:
 
 
 def _soon(session: Session, ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
-    return session.pick(ask, tasks, wanted, future=True)
+    return session.choose(ask, tasks, wanted, future=True)
 
 
-def _nearest(session: Session, _ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
+def _nearest(session: Session, ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
     """Return the node that lacks least, so that what comes free there is kept."""
+    shape = tasks.pod_set.shape
+    most = session.most(shape)
+    regions = (here.within.get(shape, True) for here in session.regions(ask))
+    nodes = next(filter(len, (np.flatnonzero(most * each) for each in regions)), most[:0])
     columns = np.flatnonzero(tasks.shape.request)
     request = tasks.shape.request[columns]
     allocatable = session.snapshot.nodes.allocatable[:, columns]
-    nodes = np.flatnonzero(session.most(tasks.pod_set.shape))
     if not len(nodes):
         return Picks([], nodes, nodes)
     free = session.room.free(nodes, future=True)[:, columns]
