@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3669,
     "muster": 1150,
     "runtime": 2309,
-    "scheduler": 10968,
+    "scheduler": 10969,
     "store": 3250,
-    "tests": 70002,
+    "tests": 70012,
     "tools": 3522,
 }
 

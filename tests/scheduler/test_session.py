@@ -37,6 +37,16 @@ def test_an_error_takes_back(session):
     assert session.room.idle[0, CPU] == 3000
 
 
+def test_next_reservation_of_a_cycle_keeps_its_room(session):
+    """What fitted beside the one before it is not taken for what fits beside this one."""
+    room, ask = session.room, Ask(session.gangs[0])
+    found = []
+    for kept in (0 * room.idle, room.idle.copy()):
+        room.reserve(kept, 0 * kept, until=0.0)
+        found.append(session.fit(ask, ask.gang.tasks[0]).capacity.tolist())
+    assert found == [[3], [0]]
+
+
 def test_promises_are_given_up_once(session):
     """To give up what is given up already changes nothing; what is promised after that counts."""
     gang = session.gangs[0]

@@ -168,6 +168,7 @@ class Capacity:
         self.touched: list[IntArray] = []
         self.state = 0
         """Equal numbers, equal room."""
+        self.reservations = 0
         self.until: float | None = None
         """When a reservation begins; tasks that last longer leave it its room."""
         self.leaving = np.zeros_like(self.idle)
@@ -194,10 +195,8 @@ class Capacity:
         self.touch(nodes)
 
     def reserve(self, kept: IntArray, leaving: IntArray, until: float) -> None:
-        """Keep (N, R) room from tasks that last longer; (N, R) `leaving` comes free until then.
-
-        Fits of such tasks that were made before do not know of it.
-        """
+        """Keep (N, R) room from tasks that last longer; (N, R) `leaving` comes free until then."""
+        self.reservations += 1
         self.kept, self.leaving, self.until = kept, leaving, until
 
     def vacate(self, nodes: IntArray, amounts: IntArray) -> None:

@@ -200,7 +200,7 @@ class Session:
         # One log for placements, promises and evictions: what was evicted for a try goes back with
         # it, and tries nest, as an inner mark lies behind the outer one.
         self._steps: list[_Step | _Wait | _Eviction] = []
-        self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
+        self._fits: dict[tuple[int, bool, bool, int], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self._met: dict[frozenset[HostPort], Mapping[int, int]] = {}
         # The plugins look at the session when they are opened, so all that they may ask for stands
@@ -307,7 +307,7 @@ class Session:
             if tight:
                 scorer = _fullest(tasks.shape)
             fit = Fit(
-                self.room, key[0], tasks.shape, codes, scorer, future=future, lasting=lasting
+                self.room, key[0], tasks.shape, codes, scorer, future=future, lasting=lasting > 0
             )
             # Most shapes are asked for in the turn of one gang: columns of all of them would fill
             # the memory.
@@ -358,8 +358,10 @@ class Session:
 
     def _fit_key(
         self, ask: Ask, tasks: PodSetState, *, future: bool
-    ) -> tuple[int, bool, bool, bool]:
-        return tasks.pod_set.shape, future or ask.ahead, ask.tight, self.lasting(ask, tasks)
+    ) -> tuple[int, bool, bool, int]:
+        # Each reservation keeps other room.
+        lasting = self.room.reservations if self.lasting(ask, tasks) else 0
+        return tasks.pod_set.shape, future or ask.ahead, ask.tight, lasting
 
     def choose(
         self,
