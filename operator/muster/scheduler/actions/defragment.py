@@ -19,7 +19,6 @@ from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import eviction
 from muster.scheduler.actions.allocate import attempt
-from muster.scheduler.actions.reserve import release
 from muster.scheduler.ask import Ask
 from muster.scheduler.budget import VICTIM
 from muster.scheduler.decision import Move
@@ -98,7 +97,6 @@ def _help(
     if session.budget.may_search(gang.spec.key):
         chosen = _search(session, ask, _movable(session, ask, can_move, pinned), most)
     if chosen is not None and not proposes:
-        release(session, gang)
         eviction.seal(session, ask, chosen)
         return True
     session.undo(mark)

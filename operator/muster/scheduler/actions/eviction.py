@@ -19,6 +19,7 @@ from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
 from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, short
+from muster.scheduler.actions.reserve import release
 from muster.scheduler.ask import Ask
 from muster.scheduler.budget import ATTEMPT, EVICTED, VICTIM
 from muster.scheduler.capacity import ALL, Some
@@ -350,8 +351,9 @@ def seal(session: Session, ask: Ask, chosen: BoolArray) -> None:
     # for.
     if session.rules.ready(gang) and gang.placements and gang not in session.started:
         session.started.append(gang)
-    gang.evicts, gang.reserved, gang.room, gang.eta = True, False, {}, None
-    gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
+    release(session, gang)
+    gang.evicts, gang.blocked_by = True, ()
+    gang.refusal, gang.summary, gang.shortage = None, "", {}
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
         # Pods that it was given in this cycle would start only to go with the rest.
