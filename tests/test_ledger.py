@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6721,
     "api": 3191,
-    "cluster": 6429,
+    "cluster": 6444,
     "commands": 6113,
     "controller": 4587,
     "dashboard": 624,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2309,
     "scheduler": 10969,
     "store": 3250,
-    "tests": 70012,
+    "tests": 70031,
     "tools": 3522,
 }
 

@@ -12,12 +12,12 @@ import pytest
 from muster.api.model import Unreadable
 from muster.api.podtemplate import REQUIRED
 from muster.api.reasons import Reason
-from muster.cluster import cautious
+from muster.cluster import cautious, nodes
 from muster.cluster.assemble import assemble
 from muster.cluster.nodes import MAX_IDLE_DEVICES, NOT_READY, SHARED, UNREADABLE, parse_node
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.selectors import IDLE_VALUES, Expression
-from muster.cluster.state import FREEZES, IDLE_SHAPES
+from muster.cluster.state import FREEZES, IDLE_SHAPES, IDLE_TEXTS
 from muster.scheduler.cycle import schedule
 from muster.scheduler.model import CPU, PODS, UNLIMITED, Topology
 from muster.scheduler.policy import DEFAULT
@@ -423,15 +423,34 @@ def test_snapshots_share_nothing_that_changes():
         assert np.array_equal(now, then)
 
 
-def test_shapes_that_nobody_uses_are_forgotten():
+def test_shapes_that_nobody_uses_are_forgotten(monkeypatch):
     """A stream of jobs that all look different does not fill the memory."""
+    monkeypatch.setattr(nodes, "MAX_VECTORS", 100)
     columns = make_columns(nodes=[make_node()])
     for i in range(10 * IDLE_SHAPES):
-        gang = make_gang(roles=[make_role(replicas=1, cpu=i + 1)])
+        role = make_role(replicas=1, cpu=i + 1, nodeSelector={f"label-{i}": ""})
+        gang = make_gang(roles=[role])
         (shape,) = freeze(columns, gang).shapes.values()
         assert shape.request[CPU] == 1000 * (i + 1)
     assert len(columns._rows) <= IDLE_SHAPES + 1
     assert len(columns._shapes) <= 5 * (IDLE_SHAPES + 1)
+    assert len(columns._nodes._alike) <= nodes.MAX_GROUPINGS
+    assert len(columns._vocabulary._vectors) <= 100
+
+
+def test_reasons_of_earlier_taints_are_forgotten():
+    """A stream of taints whose value is a time ends in the reason of the last one."""
+    columns, gang, before = make_columns(nodes=[make_node()]), make_gang(), parse_node(make_node())
+    for i in range(2 * IDLE_TEXTS):
+        freeze(columns, gang)
+        taint = {"key": "deletes", "value": str(i), "effect": "NoSchedule"}
+        after = parse_node(make_node(taints=[taint]))
+        columns.node_changed(before, after)
+        before = after
+    (shape,) = freeze(columns, gang).shapes.values()
+    assert len(shape.texts) < 2 * IDLE_TEXTS
+    last = f"node(s) had untolerated taint {{deletes: {2 * IDLE_TEXTS - 1}}}"
+    assert shape.texts[shape.barred[0] - 1] == last
 
 
 def test_shapes_with_many_values_are_forgotten_after_their_jobs():

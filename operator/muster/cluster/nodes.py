@@ -213,6 +213,11 @@ _ONE_POD: Final = (BASE_RESOURCES[PODS], SLOT)
 MOST_INVENTED: Final = 64
 """How many resources that no node offers have a column, and so are told by their name."""
 
+MAX_VECTORS: Final = 16384
+"""Maximum number of requests whose vectors are stored."""
+MAX_GROUPINGS: Final = 64
+"""Maximum number of sets of labels by which the groups of nodes are stored."""
+
 
 class Vocabulary:
     """The columns of resource names, and the vectors of amounts.
@@ -308,6 +313,8 @@ class Vocabulary:
         """Return (R,) amounts; resources left out are 0, names without a column are not read."""
         known = self._vectors.get(amounts)
         if known is None:
+            if len(self._vectors) == MAX_VECTORS:
+                self._vectors.clear()
             known = np.zeros(len(self.names), np.int64)
             for name, amount in amounts:
                 column = self.columns.get(name)
@@ -435,6 +442,8 @@ class NodeColumns:
         """
         key = (values, presence, names)
         if key not in self._alike:
+            if len(self._alike) == MAX_GROUPINGS:
+                self._alike.clear()
             views = [self.views[name] for name in self.slots]
             numbers: dict[Hashable, int] = {}
             found = []

@@ -64,6 +64,9 @@ FREEZES: Final = 1024
 IDLE_SHAPES: Final = 64
 """Total size of the shapes without pods that wait whose rows are stored for equal jobs."""
 
+IDLE_TEXTS: Final = 64
+"""Number of reasons, beside two per node, from which those of no node are dropped."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Known:
@@ -813,7 +816,10 @@ class ClusterColumns:
         return replace(frozen, taken=taken, ending=ending, affinity=terms)
 
     def _row(self, id_: int, source: PodShape) -> ShapeRow:
-        row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
+        row = self._rows.pop(id_, None)
+        # Taints whose value is a time leave one reason each behind.
+        if row is None or len(row.texts) > 2 * len(self._nodes.slots) + IDLE_TEXTS:
+            row = ShapeRow(source, self._nodes)
         self._rows[id_] = row  # the last one is the youngest
         return row
 
