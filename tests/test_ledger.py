@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3669,
     "muster": 1150,
     "runtime": 2309,
-    "scheduler": 10969,
+    "scheduler": 10999,
     "store": 3250,
     "tests": 70031,
     "tools": 3522,

@@ -203,10 +203,17 @@ def _excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, in
     }
 
 
-def _hopeless(session: Session, gang: GangState, demand: Demand) -> Reason | None:
-    """Return why the tasks of the gang would not fit if nothing ran, or None if they might."""
-    key, lacks = _parts(gang, demand), gang.lacks()
-    return cached(session.caches.hopeless, key, lambda: _hopelessness(session, demand, lacks))
+def _hopeless(
+    session: Session, gang: GangState, demand: Demand, *, beside: bool = False
+) -> Reason | None:
+    """Return why the tasks of the gang would not fit if nothing ran, or None if they might.
+
+    `beside`: if pods ran that are part of no gang.
+    """
+    key, lacks = (_parts(gang, demand), beside), gang.lacks()
+    return cached(
+        session.caches.hopeless, key, lambda: _hopelessness(session, demand, lacks, beside=beside)
+    )
 
 
 def _parts(gang: GangState, demand: Demand) -> Parts:
@@ -215,12 +222,14 @@ def _parts(gang: GangState, demand: Demand) -> Parts:
     return tuple(gang.lacks().items()), tuple(rows)
 
 
-def _hopelessness(session: Session, demand: Demand, lacks: Mapping[str, int]) -> Reason | None:
+def _hopelessness(
+    session: Session, demand: Demand, lacks: Mapping[str, int], *, beside: bool
+) -> Reason | None:
     missing, reason, fitting = 0, None, Counter[str]()
     # What the gang holds already does not become free for the rest of it.
     demand = [(tasks, count + len(tasks.pod_set.held)) for tasks, count in demand]
     for tasks, count in demand:
-        empty = _empty(session, tasks)
+        empty = _empty(session, tasks, beside=beside)
         if empty.capacity < count and reason is None:
             reason = Reason.EXCEEDS_CLUSTER
             if not empty.large:
@@ -336,7 +345,8 @@ def idle_demand(session: Session, gang: GangState) -> FloatArray:
     demand of the tasks that no node fits or that its queue refuses.
     """
     kept_out = gang.need > 0 and stuck(session, gang)
-    idle = (t.amount(t.coming) for t in gang.tasks if kept_out or not _empty(session, t).large)
+    tasks = (t for t in gang.tasks if kept_out or not _empty(session, t, beside=True).large)
+    idle = (t.amount(t.coming) for t in tasks)
     return sum(idle, gang.shut_out() if gang.shut else np.zeros(len(gang.allocated)))
 
 
@@ -350,15 +360,16 @@ def stuck(session: Session, gang: GangState) -> bool:
         return True
     limit = session.rules.admissible(gang, gang.lacking())
     above = limit is not None and not limit.reason.ever_possible
-    return above or _hopeless(session, gang, demand) is not None
+    # Pods of other controllers, as of DaemonSets, go for no share and no reservation.
+    return above or _hopeless(session, gang, demand, beside=True) is not None
 
 
-def _empty(session: Session, tasks: PodSetState) -> Empty:
+def _empty(session: Session, tasks: PodSetState, *, beside: bool = False) -> Empty:
     shape = tasks.pod_set.shape
 
     def empty() -> Empty:
         suits = session.barred(shape)[0] == 0
-        capacity = session.most(shape)[suits]
+        capacity = session.most(shape, beside=beside)[suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
         volumes = session.room.affinity.attached.empty(shape)
@@ -367,7 +378,7 @@ def _empty(session: Session, tasks: PodSetState) -> Empty:
         most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])
         return Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
 
-    return cached(session.caches.empty, shape, empty)
+    return cached(session.caches.empty, (shape, beside), empty)
 
 
 def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:

@@ -131,9 +131,9 @@ class Caches:
     """By state, shape, its tasks without a node, and the demand."""
     free: dict[tuple[int, bytes], FloatArray] = field(default_factory=dict)
     """(R,), by state and marks of nodes."""
-    hopeless: dict[Parts, Reason | None] = field(default_factory=dict)
-    empty: dict[int, Empty] = field(default_factory=dict)
-    """By shape."""
+    hopeless: dict[tuple[Parts, bool], Reason | None] = field(default_factory=dict)
+    empty: dict[tuple[int, bool], Empty] = field(default_factory=dict)
+    """By shape, and whether pods run that are part of no gang."""
     label_values: dict[str, Sequence[str]] = field(default_factory=dict)
     reservations: dict[bool, set[Hashable]] = field(default_factory=dict)
     """The gangs for which a time was searched, by whether a quota is short."""
@@ -289,9 +289,28 @@ class Session:
             self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
         return self._barred[shape_id]
 
-    def most(self, shape_id: int) -> IntArray:
-        """Return (N,) how many tasks of a shape the nodes have resources for if nothing runs."""
-        most = slots(self.snapshot.nodes.allocatable, self.snapshot.shapes[shape_id].request)
+    @cached_property
+    def _left_to_gangs(self) -> IntArray:
+        """(N, R): what the nodes have beside pods that are part of no gang, and stay."""
+        nodes, holdings = self.snapshot.nodes, self.snapshot.holdings
+        freed, none = nodes.releasing.copy(), self.room.idle[:0]
+        for gang in self.gangs:
+            for pod_set, where, counts in self.leavers(gang.spec):
+                freed[where] += counts[:, None] * pod_set.request
+        rows = np.concatenate([none[:, 0], *(one.nodes for one in holdings)])
+        amounts = np.concatenate([none, *(one.amounts for one in holdings)])
+        for column, each in enumerate(amounts.T):
+            freed[:, column] += np.bincount(rows, each, len(freed)).astype(np.int64)
+        left: IntArray = nodes.allocatable - np.maximum(nodes.used - freed, 0)
+        return left
+
+    def most(self, shape_id: int, *, beside: bool = False) -> IntArray:
+        """Return (N,) how many tasks of a shape the nodes have resources for if nothing runs.
+
+        `beside`: if pods run that are part of no gang.
+        """
+        there = self._left_to_gangs if beside else self.snapshot.nodes.allocatable
+        most = slots(there, self.snapshot.shapes[shape_id].request)
         most *= self.barred(shape_id)[0] == 0
         return most
 
