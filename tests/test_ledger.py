@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3669,
     "muster": 1150,
     "runtime": 2309,
-    "scheduler": 10999,
+    "scheduler": 10997,
     "store": 3250,
-    "tests": 70031,
+    "tests": 69968,
     "tools": 3522,
 }
 

@@ -6,10 +6,10 @@ classes and limits (CSINodes) are documents. What a story expects of a
 gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` (how many),
 `message` and `summary` exactly, `says` (parts of the message), `evicts` (gang -> how many of its
 tasks, or which ones), `by` (the action that evicts), `kept` (role-index -> node that is kept for
-it), `moves` (gang -> role-index -> node where it goes instead), and any other field of its
-verdict; null for no decision at all. `moves` of a story are those of the last hour, `devices` the
-resources of DeviceClasses. `starts` are the times at which waiting gangs are told to start. An
-object with `times` stands for so many, whose number replaces {i}.
+it), `moves` (gang -> role-index -> node where it goes instead), `head_since`, and any other field
+of its verdict; null for no decision at all. `moves` of a story are those of the last hour,
+`devices` the resources of DeviceClasses. `starts` are the times at which waiting gangs are told
+to start. An object with `times` stands for so many, whose number replaces {i}.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ def _gang(roles, refusal=None, **fields):
     for asking in (fields, *roles):
         if "topology" in asking:
             asking["topology"] = Topology(**asking["topology"])
+        if "takes" in asking:
+            asking["takes"] = tuple(asking["takes"].items())
     return make_gang(roles=[make_role(**role) for role in roles], **fields)
 
 
@@ -97,6 +99,7 @@ SEEN = {
         for move in decision.moves
     },
     "by": lambda decision: ", ".join({eviction.action for eviction in decision.evictions}),
+    "head_since": lambda decision: decision.head_since,
     "state": lambda decision: str(decision.verdict.state),
     "reason": lambda decision: str(decision.verdict.reason),
 }

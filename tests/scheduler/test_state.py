@@ -37,10 +37,7 @@ def test_only_some_of_the_pods_are_still_to_be_created():
     """A quota is asked for those."""
     _, gang = state(make_role(replicas=4, absent=frozenset({0, 3}), charge={"pods": 1}, cpu=1))
     (tasks,) = gang.tasks
-    found = []
-    for tasks.taken in range(3):
-        found.append(tasks.fresh(2))
-    assert found == [1, 0, 1]
+    assert [tasks.fresh(2) for tasks.taken in range(3)] == [1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,8 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     positions = _positions(gang for gang in rest if gang.need)
     heads: dict[str, GangState] = {}
     for gang in rest:
-        # More capacity starts no gang that waits for a quota.
-        limited = any(name.startswith("resourcequota/") for name in gang.blocked_by)
-        if gang.need and not limited and _refusal(session, gang).reason.wants_room:
-            heads.setdefault(gang.spec.queue, gang)
+        if gang.need and gang.spec.queue not in heads and not diagnosis.stuck(session, gang):
+            heads[gang.spec.queue] = gang
     evicted = session.evictions()
     return tuple(
         Decision(
