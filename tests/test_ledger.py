@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6721,
+    "allocator": 6726,
     "api": 3191,
     "cluster": 6444,
     "commands": 6113,
-    "controller": 4587,
+    "controller": 4613,
     "dashboard": 624,
     "frameworks": 3103,
     "gang": 1569,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2309,
     "scheduler": 10997,
-    "store": 3250,
-    "tests": 69968,
+    "store": 3252,
+    "tests": 70009,
     "tools": 3522,
 }
 

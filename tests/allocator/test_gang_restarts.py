@@ -13,8 +13,11 @@ from muster.allocator.verdict import RESTARTS
 from muster.api import edge
 from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.controller.model import Refusal
+from muster.frameworks import FRAMEWORKS
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
+from muster.store.observe import observe
+from muster.store.ondemand import Strangers
 from support.apiserver.memory import START, tfjob
 from support.builders.snapshots import moving
 from support.rehearsal.gang_tracking import reconcile_all
@@ -182,6 +185,20 @@ def test_gang_that_is_scaled_below_its_minimum_and_up_again_does_not_restart():
         story.gone(name)
     story.look(20)
     story.edit(replicas=4)
+    assert (story.look(), story.look(20)) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("edited", [3, 4])
+def test_gang_whose_scale_down_is_undone_during_a_deletion_does_not_restart(edited):
+    """The request was sent before the job was edited again: a deleted member was surplus."""
+    story = Story()
+    story.edit(replicas=3)
+    observe(story.store, Strangers(None), story.job, FRAMEWORKS["TFJob"], story.now)
+    story.edit(replicas=edited)
+    story.look()
+    story.edit(replicas=4)
+    story.look()
+    story.gone(NAMES[3])
     assert (story.look(), story.look(20)) == (math.inf, math.inf)
 
 

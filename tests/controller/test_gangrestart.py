@@ -10,7 +10,7 @@ import pytest
 from muster import gang
 from muster.api import edge, names
 from muster.api.status import Verdict
-from muster.controller.model import Delete, DryRun, Refusal
+from muster.controller.model import Delete, DryRun, Patch, Refusal, SetStatus
 from support.apiserver.memory import START, World, copied, tfjob, wanted
 
 NODES = {f"mnist-worker-{i}": f"n{i}" for i in range(3)}
@@ -164,6 +164,21 @@ def test_members_that_were_not_wanted_in_between_are_no_losses(backend, policy, 
         if backend.embedded and replicas is edits[-1]:
             world.give(placements=dict.fromkeys(wanted(world), "n1"))
         assert kept.isdisjoint(world.wait(10).deletes())
+
+
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO, gang.EMBEDDED])
+def test_scale_down_that_is_undone_is_no_loss_to_the_next_process(backend):
+    """The operator is killed between any two writes, and the job is edited before the next one."""
+    world = running(backend=backend).scale(2)
+    writes = [it for it in world.decide() if isinstance(it, SetStatus | Delete | Patch)]
+    for done in range(len(writes) + 1):
+        twin = world.clone()
+        for action in writes[:done]:
+            twin.apply(action)
+        twin.losses = None
+        if backend.embedded:
+            twin.give(placements=NODES)
+        assert "mnist-worker-0" not in twin.reap().scale(3).settle().wait(10).deletes()
 
 
 @pytest.mark.parametrize("failed", ["", "Running", "Placed"])

@@ -15,6 +15,7 @@ from support.apiserver.memory import World, of_kind
 NAMES = tuple(f"mnist-worker-{i}" for i in range(4))
 LOST = NAMES[3]
 RUNS = Verdict("muster", "Running", "mnist", min_member=4, placed=4, ready=4)
+GANG = {"muster.kubeflow.org/restart": "gang"}
 NODES = {name: f"n{name[-1]}" for name in (*NAMES, "mnist-launcher")}
 
 
@@ -188,6 +189,13 @@ def test_peer_that_succeeds_after_a_loss_has_succeeded():
     world.step()
     world.end(NAMES[1], 0).step()
     assert world.counts() == (2, 1, 0)
+
+
+def test_edits_before_the_initial_start_limit_no_gang():
+    """The gang starts with all members that the job wants by then."""
+    world = World(of_kind("TFJob", annotations=GANG, Worker={"replicas": 4}), placements=NODES)
+    world.settle().scale(2).settle().scale(4)
+    assert not world.observe().losses.kept
 
 
 @pytest.mark.parametrize("ran", [False, True])

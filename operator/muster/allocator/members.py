@@ -533,14 +533,16 @@ class JobMembers(_Kind):
         )
         there = self._store.children.of(job, "Service", ()) if template.service else ()
         pods = {**self._store.children.own_pods(job), **lost}
-        return job_facts(
+        known, failed = self._store.losses(job, pods, now)
+        facts = job_facts(
             job,
-            {**pods, **self._store.losses(job, pods, now)[1]},
+            {**pods, **failed},
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),
             frozenset(view.name for view in there),
         )
+        return replace(facts, most=sum(known.kept.values())) if known.kept else facts
 
 
 def _lacking(job: Job, there: Container[str]) -> Mapping[str, int]:

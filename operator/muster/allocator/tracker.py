@@ -118,6 +118,8 @@ class GangFacts:
     """A member may still run: its node is unreachable and not fenced."""
     had: int | None = None
     """By what is written: how many it had when it last was whole, as `asks.min_member` counts."""
+    most: int | None = None
+    """How many of them were wanted at all times since, by the controller; None: not known."""
     need: int = 0
     """How many must be ready for it to be whole: its minimum without those that come late by
     design."""
@@ -698,7 +700,8 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
         return full if facts.ready + len(memory.assumed) >= facts.need else None
     # At most as many as it requests now: else a gang that was scaled down and up again would count
     # as broken until its new pods exist. A job may want fewer pods than its minimum.
-    return min(memory.had, full, full if memory.kept is None else len(memory.kept))
+    kept = full if memory.kept is None else len(memory.kept)
+    return min(memory.had, full, kept, kept if facts.most is None else facts.most)
 
 
 def _kept(memory: GangMemory, facts: GangFacts) -> AbstractSet[str] | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -52,6 +53,8 @@ class _Members:
     """Role -> members that are not lost, failed ones included."""
     running: int = 0
     """Members that run or have succeeded."""
+    unwanted: set[str] = field(default_factory=set)
+    """uids of the other pods, as in `Losses`."""
 
 
 def observe(
@@ -61,22 +64,27 @@ def observe(
     pods: Mapping[str, PodView],
     away: Away,
     now: float,
+    *,
+    deletes: bool,
 ) -> tuple[Losses | None, Mapping[str, PodView]]:
     """Return what is remembered of the gang, and its pods whose failure is part of a loss.
 
     `before`: what was remembered, None in an operator that has just started. `pods`: those that
-    the job controls, by the name under which it wants them.
+    the job controls, by the name under which it wants them. `deletes`: as in `Store.losses`.
     """
     if not job.restarts_whole or job.status.finished or job.problems:
         return None, {}
     last = before or Losses()
-    found, stored = _members(job, framework, pods, away), _stored_had(job, pods)
+    unwanted = frozenset() if deletes else last.unwanted
+    found, stored = _members(job, framework, pods, away, unwanted), _stored_had(job, pods)
     facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
     all_needed = standing.needed(standing.minimum(job, facts))
     wanted = {role.role: role.replicas for role in job.replicas}
     # Pods that were not wanted at some time since then are no losses, nor are new pods of one role
     # in place of pods of another.
-    kept = {role: min(n, (last.kept or wanted).get(role, 0)) for role, n in wanted.items()}
+    all_there = found.there.total() + len(found.unwanted) >= (stored or math.inf)
+    first = found.there if all_there else wanted
+    kept = {role: min(n, (last.kept or first).get(role, 0)) for role, n in wanted.items()}
     # The minimum may exceed the size of the job.
     most = standing.needed(sum(kept.values()))
     needed = min(all_needed, last.had or stored or all_needed, most)
@@ -91,10 +99,13 @@ def observe(
     has_run = ran or (_has_run(job, stored, needed) and not restarts)
     whole = found.running >= all_needed
     had, kept = (all_needed, dict(found.there)) if whole else (last.had, kept)
+    # Before it runs, the gang starts with all that is wanted.
+    kept = kept if has_run else {}
+    after = Losses(stands, ran=ran, had=had, kept=kept, unwanted=frozenset(found.unwanted))
     # The eviction of a large gang takes longer than the exits of its peers.
     released = gangstatus.is_released(job.status.gang)
     if not (released or (has_run and left < needed)):
-        return Losses(stands, ran=ran, had=had, kept=kept), {}
+        return after, {}
     run = stands if at is None else last.run
     peers, gone = last.peers, last.stands - (present - found.gone)
     if at is None or gone:
@@ -107,11 +118,18 @@ def observe(
         for name, pod in pods.items()
         if pod.uid in found.failed and pod.uid in peers
     }
-    return Losses(stands, peers, at, ran=has_run, had=had or needed, kept=kept, run=run), marked
+    had = had or needed
+    return replace(after, peers=peers, restart_at=at, ran=has_run, had=had, run=run), marked
 
 
-def _members(job: Job, framework: Framework, pods: Mapping[str, PodView], away: Away) -> _Members:
-    found = _Members()
+def _members(
+    job: Job,
+    framework: Framework,
+    pods: Mapping[str, PodView],
+    away: Away,
+    unwanted: AbstractSet[str],
+) -> _Members:
+    found = _Members(unwanted={*unwanted, *(pod.uid for pod in pods.values())})
     completed: Mapping[str, set[int]] = {
         role.type: {i for i in job.status.replicas[role.type].completed if i < role.replicas}
         for role in job.replicas
@@ -123,6 +141,9 @@ def _members(job: Job, framework: Framework, pods: Mapping[str, PodView], away: 
     counted = {uid for role in job.status.replicas.values() for uid in role.restarted}
     for name, replica, index in jobpods.wanted(job, framework, pods):
         pod = pods[name]
+        if pod.uid in unwanted:
+            continue
+        found.unwanted.discard(pod.uid)
         # A pod without a node is shown to autoscalers, or waits for its scheduler.
         waits = not (pod.node or pod.terminal)
         if not waits and pod.uid not in counted and index not in completed.get(replica.type, ()):

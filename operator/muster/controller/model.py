@@ -83,6 +83,9 @@ class Losses:
     """How many it needed when all of them last ran; None: as the status says."""
     kept: Mapping[str, int] = field(default_factory=dict)
     """Role -> how many pods were there then, and wanted at all times since."""
+    unwanted: frozenset[str] = frozenset()
+    """uids of pods that the job did not want at some time since the last reconcile began: they are
+    no members, since requests may delete them although the job wants them again."""
     run: frozenset[str] = frozenset()
     """uids of the pods that were left by the first loss since then."""
 

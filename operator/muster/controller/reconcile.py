@@ -183,14 +183,15 @@ def _running(scope: Scope) -> Iterator[Action]:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
         after = replace(after, gang=gangstatus.blocked(scope, after.gang, obstacle))
         after = _told(after, state, obstacle)
-        if not problems:
-            yield from _surplus(scope)
+        made = () if problems else tuple(_surplus(scope))
     else:
         # Made before they are handed on, as `begun` looks at them: the status then says at once
         # what they start.
         made = tuple(_children(scope))
         after = conditions.begun(scope, after, made)
-        yield from made
+    # An operator that starts while surplus pods are deleted would take them for lost members.
+    status_first = scope.job.restarts_whole and bool(scope.roster.surplus)
+    yield from () if status_first else made
     # Before the status is written; the recorder drops repeated events.
     yield from events.of_refusal(scope)
     yield from events.of_rejected_pods(scope)
@@ -206,6 +207,7 @@ def _running(scope: Scope) -> Iterator[Action]:
     if not silent:
         yield from podgroup.announcement(scope, after.gang)
         yield from _status_writes(scope, after, emits)
+    yield from made if status_first else ()
     yield from _earliest(
         policies.deadline(scope.job, scope.framework, gangstatus.run_time(scope, after)),
         scope.retry,

@@ -47,7 +47,7 @@ def observe(
     lost, loses_at = store.away.look(job, there, now)
     there |= lost
     own = {pod.name: pod for pod in there.values() if pod.owner == job.as_owner}
-    losses, failed = store.losses(job, own, now)
+    losses, failed = store.losses(job, own, now, deletes=True)
     there |= {pod.uid: pod for pod in failed.values()}
     return Observed(
         job=job,

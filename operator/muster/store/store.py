@@ -183,15 +183,17 @@ class Store:
             yield from self._on(node)
 
     def losses(
-        self, job: Job, pods: Mapping[str, PodView], now: float
+        self, job: Job, pods: Mapping[str, PodView], now: float, *, deletes: bool = False
     ) -> tuple[Losses, Mapping[str, PodView]]:
         """Return what is remembered of the job's gang, and its pods that failed because of a loss.
 
-        These are marked, by name.
+        These are marked, by name. `deletes`: a reconcile of the job begins, which may delete pods.
         """
         memory, me = self.children.losses, job.as_owner
         before, framework = memory.get(me), frameworks.of(job)
-        known, found = losses.observe(before, job, framework, pods, self.away.since, now)
+        known, found = losses.observe(
+            before, job, framework, pods, self.away.since, now, deletes=deletes
+        )
         memory.pop(me, None)
         if known is not None:
             memory[me] = known

@@ -76,8 +76,8 @@ class World:
         job = load(self.framework, self.job)
         pods = {pod.name: pod for pod in map(parse.pod, self.of("Pod"))}
         own = {name: pod for name, pod in pods.items() if pod.owner == job.as_owner}
-        since = self.silent.get
-        self.losses, marked = losses.observe(self.losses, job, of(job), own, since, self.now)
+        known = self.losses, job, of(job), own, self.silent.get, self.now
+        self.losses, marked = losses.observe(*known, deletes=True)
         return Observed(
             job=job,
             now=self.now,
