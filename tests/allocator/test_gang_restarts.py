@@ -268,6 +268,7 @@ def test_gang_whose_members_never_ran_together_does_not_restart():
     story = Story()
     story.show_job("Placed")
     story.pod(NAMES[3], node="n3", phase="Pending")
+    story.store.children.losses.clear()
     story.follow(START)
     story.look()
     story.gone(NAMES[3])
@@ -287,6 +288,22 @@ def test_pods_of_the_next_run_do_not_restart_for_a_member_that_starts_late():
             story.pod(name, node=f"n{i}", uid=f"new-{i}")
         story.look()
     assert story.look() == math.inf
+
+
+def test_gang_does_not_restart_again_before_all_its_pods_run_together():
+    """The successor of the lost member starts while its peers are deleted."""
+    story = Story()
+    story.gone(NAMES[3])
+    for i, name in enumerate(NAMES[:3]):
+        story.look()
+        story.pod(name, node=f"n{i}", going=True)
+    story.pod(NAMES[3], node="n3", uid="new")
+    story.look()
+    story.show_job("Placed")
+    for name in NAMES[:3]:
+        story.gone(name)
+    story.pod(NAMES[0], node="n0", uid="next")
+    assert (story.look(), story.look(20)) == (math.inf, math.inf)
 
 
 def test_gang_that_is_partly_on_a_silent_node_does_not_restart():

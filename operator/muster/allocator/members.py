@@ -542,7 +542,8 @@ class JobMembers(_Kind):
             self._blank(names.flat(job.name), gangs.minimum(job)),
             frozenset(view.name for view in there),
         )
-        return replace(facts, most=sum(known.kept.values())) if known.kept else facts
+        most = sum(known.kept.values()) if known.kept else None
+        return replace(facts, most=most, has_run=known.ran or facts.has_run)
 
 
 def _lacking(job: Job, there: Container[str]) -> Mapping[str, int]:

@@ -141,7 +141,7 @@ class GangFacts:
     restarts_whole: bool = False
     """The job has the annotation `restart: gang`."""
     has_run: bool = False
-    """By the status, the gang has run as a whole."""
+    """The gang has run as a whole."""
     youngest: float | None = None
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
@@ -267,9 +267,6 @@ class GangMemory:
     """uid of a pod -> the reason and the node that were written on it."""
     started: bool = False
     """It has been whole at some time, or had been when this process began."""
-    ran: bool = False
-    """All members that it needs have run together, and some of these pods still run. The status
-    shows that later."""
     lifecycle: Lifecycle = NEW
     had: int | None = None
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
@@ -738,12 +735,6 @@ def _observe_presence(turn: _Turn) -> None:
         turn.remember(kept=None)
     members = _members(turn)
     turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))
-    if facts.restarts_whole:
-        # Pods of the last run may still terminate while the first pods of the next run start.
-        phases = [pod.phase for pod in facts.pods.values() if not pod.deleting]
-        run = phases.count("Running")
-        together = run + phases.count("Succeeded") >= facts.need
-        turn.remember(ran=run > 0 and (turn.memory.ran or together))
     # Of many arrivals one sentence tells, so none before the last pod is there.
     if turn.memory.arrivals and not turn.memory.assumed:
         turn.effects.append(Arrived(turn.memory.arrivals))
@@ -937,7 +928,7 @@ def _plan(turn: _Turn, *, mends: bool) -> Plan:
 
 
 def _restarts_whole(memory: GangMemory, facts: GangFacts) -> bool:
-    return memory.was_whole and facts.restarts_whole and (facts.has_run or memory.ran)
+    return memory.was_whole and facts.restarts_whole and facts.has_run
 
 
 def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:

@@ -92,7 +92,7 @@ def observe(
     left = there - sum(uid in last.peers for uid in found.failed)
     present = {pod.uid for pod in pods.values()}
     at, stands = last.restart_at, frozenset(found.stands)
-    of_run = found.running > 0 if at is None else bool(last.peers & present)
+    of_run = found.running > 0 if at is None else bool(last.run & present)
     # A counted restart replaces all pods: nothing is lost before they run together.
     restarts = job.status.is_true(names.Condition.RESTARTING)
     ran = found.running >= needed or (last.ran and of_run and not restarts)
