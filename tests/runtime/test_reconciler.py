@@ -247,13 +247,15 @@ def test_deletions_follow_a_dry_run_that_is_not_refused(story, code, reason, mes
     assert refusal is None if deletes else refusal.message == message
 
 
-def test_full_quota_does_not_refuse_a_pod_that_exists(story):
+@pytest.mark.parametrize(("phase", "deletes"), [("Running", True), ("Failed", False)])
+def test_full_quota_does_not_refuse_a_pod_that_has_not_ended(story, phase, deletes):
     """It uses the quota that its replacement needs."""
     story.server.rejects, story.server.message = lambda _node: 403, "exceeded quota: small"
     metadata = {"name": "one", "namespace": "team", "uid": "p", "resourceVersion": "2"}
-    story.store.put({"kind": "Pod", "metadata": metadata, "spec": {}, "status": {}})
+    status = {"phase": phase}
+    story.store.put({"kind": "Pod", "metadata": metadata, "spec": {}, "status": status})
     _, writes = story.go(DryRun(create("one").build), delete("peer"))
-    assert writes == [("delete", "pods/peer")]
+    assert writes == [("delete", "pods/peer")] * deletes
 
 
 def test_nothing_is_deleted_if_a_dry_run_cannot_be_made(story):

@@ -106,9 +106,12 @@ def dry_runs(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[DryRu
     Admission decides before the API server checks whether a pod of that name exists.
     """
     if scope.replaced_peers and scope.hindrance is None:
+        replaced = scope.roster.having(PodFate.COUNTED, PodFate.LOST)
+        ended = {(m.replica.role, m.index) for m in replaced if m.pod.terminal}
+        places = scope.roster.places - ended
         for role, builder in builders.items():
             indices = range(builder.replica.replicas)
-            missing = (i for i in indices if (role, i) not in scope.roster.places)
+            missing = (i for i in indices if (role, i) not in places)
             if indices:
                 yield DryRun(partial(builder.pod, next(missing, 0)))
 

@@ -486,8 +486,9 @@ class Reconciler:
         error = await self._rejection(pod)
         if error is None or error.reason == "AlreadyExists" or NO_DRY_RUN in error.message:
             return not refused.is_set()
-        # A pod that exists uses the quota that its replacement needs.
-        if QUOTA in error.message and self._store.children.pod(job.namespace, _named(pod)[1]):
+        # A pod that has not ended uses the quota that its replacement needs.
+        there = self._store.children.pod(job.namespace, _named(pod)[1])
+        if QUOTA in error.message and there is not None and not there.terminal:
             return not refused.is_set()
         if error.code not in REFUSED:
             raise error
