@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2310,
     "scheduler": 10997,
     "store": 3252,
-    "tests": 70028,
+    "tests": 69966,
     "tools": 3522,
 }
 

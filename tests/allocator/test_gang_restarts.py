@@ -71,26 +71,21 @@ class Story(JobStory):
         return self.evictions.carry_out(decision, self.now, 1.0)
 
 
-def test_gang_may_restart_ten_seconds_after_a_loss():
-    """A cycle is due at that time."""
-    story = Story()
-    assert story.look() == math.inf
-    story.gone(NAMES[3])
-    assert story.look(5) == 15
-    assert START + 15 in story.following.wakes
-
-
 def test_losses_within_ten_seconds_are_one_restart():
     """The second loss does not postpone the restart; all pods that are left go at once."""
     story = Story()
+    assert story.look() == math.inf
     story.gone(NAMES[3])
     assert story.look() == 10
+    assert START + 10 in story.following.wakes
     story.gone(NAMES[2])
     assert story.look(9) == 10
     story.look(1)
     assert story.restart()
     story.show_job("Released")
     story.look()
+    verdict = story.memory.verdict
+    assert (verdict.state, verdict.message) == ("Released", RESTARTS)
     assert story.evicted() == dict.fromkeys(NAMES[:2], DeletionReason.PEER_LOST)
 
 
@@ -126,27 +121,10 @@ def test_members_that_are_drained_one_by_one_are_one_restart():
     assert story.look(5) == 20
 
 
-def silent(story):
-    """Let a node say nothing any more."""
-    story.silence("n3")
-
-
 def refused(story):
     """Let a kubelet refuse the successor of a pod that was removed, which never ran."""
     story.gone(NAMES[3])
     story.pod(NAMES[3], node="n3", uid="next", phase="Failed", reason="OutOfcpu")
-
-
-def succeeded(story):
-    """Let a worker end its work."""
-    story.pod(NAMES[3], phase="Succeeded")
-
-
-def scaled_down(story):
-    """Let the job want one worker less, whose pod is removed."""
-    story.document["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
-    story.show_job("Running", generation=2)
-    story.gone(NAMES[3])
 
 
 def counted(story):
@@ -157,22 +135,21 @@ def counted(story):
     story.gone(NAMES[3])
 
 
-@pytest.mark.parametrize("happens", [silent, refused, succeeded, scaled_down, counted])
-def test_gang_that_lost_no_member_that_ran_does_not_restart(happens):
-    """Not even much later."""
-    story = Story()
-    happens(story)
-    story.look()
-    assert story.look(300) == math.inf
-
-
 @pytest.mark.parametrize(
-    "job", [{"annotations": {}}, {"policy": SURPLUS}], ids=["no annotation", "surplus"]
+    ("happens", "job"),
+    [
+        (refused, {}),
+        (counted, {}),
+        (lambda story: story.silence("n3"), {}),
+        (lambda story: story.pod(NAMES[3], phase="Succeeded"), {}),
+        (lambda story: story.gone(NAMES[3]), {"annotations": {}}),
+        (lambda story: story.gone(NAMES[3]), {"policy": SURPLUS}),
+    ],
 )
-def test_gang_does_not_restart_for_a_member_that_is_replaced_alone(job):
-    """Without the annotation, or if the gang does not need the member."""
+def test_gang_that_lost_no_member_that_it_needs_does_not_restart(happens, job):
+    """Not even much later."""
     story = Story(**job)
-    story.gone(NAMES[3])
+    happens(story)
     story.look()
     assert story.look(300) == math.inf
 
@@ -247,32 +224,24 @@ def test_peers_that_failed_since_a_node_is_unreachable_are_replaced(name):
     """Under Never as well, which replaces no pod that failed by itself."""
     story = Story()
     if name:
-        silent(story)
+        story.silence("n3")
     reconcile_all(story.store, story.now)
     story.pod(NAMES[0], node="n0", phase="Failed")
     found = story.following.look().roles[0]
     assert {*found.waiting, *found.returning} == ({0} if name else set())
 
 
-def test_gang_that_ran_before_its_status_says_so_restarts():
-    """A busy API server stores the status late, while the collective has formed."""
+@pytest.mark.parametrize(("phase", "at"), [("Running", 10), ("Pending", math.inf)])
+def test_gang_that_ran_before_its_status_says_so_restarts(phase, at):
+    """A busy API server stores the status late. Other gangs still wait for a first run."""
     story = Story()
     story.show_job("Placed")
-    story.look()
-    story.gone(NAMES[3])
-    assert story.look() == 10
-
-
-def test_gang_whose_members_never_ran_together_does_not_restart():
-    """The others still wait for the member that did not run."""
-    story = Story()
-    story.show_job("Placed")
-    story.pod(NAMES[3], node="n3", phase="Pending")
+    story.pod(NAMES[3], node="n3", phase=phase)
     story.store.children.losses.clear()
     story.follow(START)
     story.look()
     story.gone(NAMES[3])
-    assert story.look() == math.inf
+    assert story.look() == at
 
 
 def test_pods_of_the_next_run_do_not_restart_for_a_member_that_starts_late():
@@ -310,7 +279,7 @@ def test_gang_that_is_partly_on_a_silent_node_does_not_restart():
     """The peer may run there while its successor runs elsewhere."""
     story = Story()
     story.gone(NAMES[2])
-    silent(story)
+    story.silence("n3")
     story.look(60)
     assert story.look(300) == math.inf
 
@@ -344,14 +313,14 @@ def test_replacement_starts_beside_a_member_that_may_still_run_if_it_is_not_need
     """The gang is complete without that member."""
     story = Story(policy=SURPLUS)
     story.gone(NAMES[2])
-    silent(story)
+    story.silence("n3")
     assert story.following.look(60).roles[0].waiting == (2,)
 
 
 def test_gang_with_members_that_succeeded_restarts_once_these_are_removed():
     """They run again with the others, so that they need nodes as well."""
     story = Story()
-    succeeded(story)
+    story.pod(NAMES[3], phase="Succeeded")
     story.gone(NAMES[2])
     assert story.look() == 10
     assert story.look(60) == 70
@@ -359,13 +328,19 @@ def test_gang_with_members_that_succeeded_restarts_once_these_are_removed():
     assert story.look() == 10
 
 
-def lost(**job):
-    """Return the story of a gang that lost two members and restarts."""
-    story = Story(**job)
+def broken():
+    """Return the story of a gang that lost two members ten seconds ago."""
+    story = Story()
     for name in NAMES[2:]:
         story.gone(name)
     story.look()
     story.look(10)
+    return story
+
+
+def lost():
+    """Return the story of a gang that lost two members and restarts."""
+    story = broken()
     assert story.restart()
     return story
 
@@ -380,15 +355,6 @@ def test_nodes_are_kept_for_a_gang_until_all_its_pods_are_gone():
         story.gone(name)
     found = story.following.look()
     assert (found.refusal, found.roles[0].nominated) == (None, dict.fromkeys(range(4), "n9"))
-
-
-def test_gang_says_that_it_restarts():
-    """Neither that a hold has expired nor that others got its nodes."""
-    story = lost()
-    story.look()
-    verdict = story.memory.verdict
-    assert (verdict.state, verdict.reason) == ("Released", "NotEnoughTasks")
-    assert verdict.message == RESTARTS
 
 
 def test_restart_that_began_is_completed():
@@ -412,11 +378,7 @@ def test_peer_on_a_node_that_becomes_silent_is_not_deleted():
 
 def test_restart_beside_a_pod_that_came_meanwhile_is_not_carried_out():
     """Pods that go alone would be deleted by no rule, and the gang would wait for that forever."""
-    story = Story()
-    for name in NAMES[2:]:
-        story.gone(name)
-    story.look()
-    story.look(10)
+    story = broken()
     story.pod(NAMES[3], node="n3", uid="late")
     assert not story.restart()
     assert story.following.going() == {}
@@ -433,20 +395,15 @@ def test_restart_is_no_move():
 
 def test_disruption_budget_does_not_stop_a_restart():
     """It forbids evictions for others; these pods restart for their own gang."""
-    story = Story()
+    story = broken()
     story.guard()
-    for name in NAMES[2:]:
-        story.gone(name)
     story.look()
-    story.look(10)
     assert story.restart()
 
 
 def test_nodes_of_a_gang_that_restarts_are_kept_by_the_next_process():
     """As far as its pods are still there; then it comes before the gangs that wait."""
-    story = Story()
-    for name in NAMES[2:]:
-        story.gone(name)
+    story = broken()
     story.show_job("Released", message=RESTARTS)
     story.follow(START)
     story.look()

@@ -34,10 +34,13 @@ def running(*, restart="gang", policy=None, backend=gang.EMBEDDED):
     return world.run()
 
 
-@pytest.mark.parametrize("placements", [{}, {LOST: ""}])
-def test_peers_of_lost_member_stay_until_replacement_fits(placements):
-    """A pod that is created without a node, for autoscalers, does not fit yet."""
-    assert running().lose(LOST).give(placements=placements).deletes() == []
+@pytest.mark.parametrize(
+    ("goes", "node"), [(World.lose, None), (World.lose, ""), (World.terminate, "n3")]
+)
+def test_peers_of_lost_member_stay_until_replacement_fits(goes, node):
+    """A pod without a node is created for autoscalers. A drained member stays until its end."""
+    world = goes(running(), LOST).give(placements={} if node is None else {LOST: node})
+    assert world.deletes() == []
 
 
 def test_peers_of_lost_member_restart_with_it():
@@ -71,12 +74,6 @@ def test_lost_member_is_replaced_alone(job):
     world = running(**job).lose(LOST).give(placements={LOST: "n3"})
     assert world.deletes() == []
     assert world.creates() == [LOST]
-
-
-def test_terminating_member_keeps_its_gang():
-    """A drained member belongs to the gang until it is removed."""
-    world = running().terminate(LOST).give(placements={LOST: "n3"})
-    assert world.deletes() == []
 
 
 @pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
@@ -166,7 +163,7 @@ def test_members_that_were_not_wanted_in_between_are_no_losses(backend, policy, 
         assert kept.isdisjoint(world.wait(10).deletes())
 
 
-@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO, gang.EMBEDDED])
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
 def test_scale_down_that_is_undone_is_no_loss_to_the_next_process(backend):
     """The operator is killed between any two writes, and the job is edited before the next one."""
     world = running(backend=backend).scale(2)
@@ -176,8 +173,6 @@ def test_scale_down_that_is_undone_is_no_loss_to_the_next_process(backend):
         for action in writes[:done]:
             twin.apply(action)
         twin.losses = None
-        if backend.embedded:
-            twin.give(placements=NODES)
         assert "mnist-worker-0" not in twin.reap().scale(3).settle().wait(10).deletes()
 
 

@@ -104,16 +104,14 @@ def test_peers_that_fail_after_a_loss_are_part_of_it(loss, policy, code):
     assert set(world.names()) <= {LOST}
 
 
-@pytest.mark.parametrize("policy", ["ExitCode", "Never"])
-def test_the_same_failure_without_a_loss_fails_the_job(policy):
-    """Nothing excuses it."""
-    assert restarted(ends(running(of=policy), NAMES[0])) == (True, 0)
-
-
-def test_job_without_restart_gang_fails():
-    """Its pods are replaced one by one."""
-    world = drain(running(restart="pod"))
-    world.step()
+@pytest.mark.parametrize(
+    ("policy", "restart"), [("ExitCode", "gang"), ("Never", "gang"), ("ExitCode", "pod")]
+)
+def test_the_same_failure_without_a_loss_of_the_gang_fails_the_job(policy, restart):
+    """Without the annotation pods are replaced one by one."""
+    world = running(of=policy, restart=restart)
+    if restart == "pod":
+        drain(world).step()
     assert restarted(ends(world.wait(2), NAMES[0])) == (True, 0)
 
 
@@ -160,26 +158,19 @@ def test_loss_excuses_if_the_gang_needs_the_member(lost, counts):
     assert restarted(ends(world.wait(2), NAMES[0])) == (False, counts)
 
 
-def test_scale_down_excuses_nothing():
-    """It is the user's, as is a member that it deletes."""
-    world = running(of="OnFailure").scale(3)
-    world.step()
-    assert LOST not in world.reap().names()
-    assert restarted(ends(world.wait(1), NAMES[0])) == (False, 1)
-
-
-@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO])
-def test_growth_excuses_nothing(backend):
-    """The gang did not have the members that wait for a node."""
-    world = running(of="OnFailure", backend=backend).scale(5).settle()
-    assert restarted(ends(world, NAMES[0])) == (False, 1)
-
-
-def test_member_that_succeeded_is_no_loss():
-    """Its index is completed, whatever becomes of its pod."""
-    world = running(of="OnFailure").end(LOST, 0)
-    world.step()
-    world.lose(LOST).step()
+@pytest.mark.parametrize("backend", [gang.NONE, gang.VOLCANO, gang.EMBEDDED])
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda world: world.scale(3).settle().reap(),
+        lambda world: world.scale(5).settle(),
+        lambda world: world.end(LOST, 0).settle().lose(LOST).settle(),
+    ],
+    ids=["surplus", "growth", "succeeded"],
+)
+def test_failure_counts_if_the_gang_lost_no_member(happens, backend):
+    """Users delete surplus, new members wait for a node, and completed indexes stay completed."""
+    world = happens(running(of="OnFailure", backend=backend))
     assert restarted(ends(world.wait(1), NAMES[0])) == (False, 1)
 
 
@@ -256,21 +247,16 @@ def takes_over(world):
 
 
 @pytest.mark.parametrize(
-    ("after", "fails"),
-    [(2, False), (0, False), (-5, False), (-6, True)],
-    ids=["later", "at once", "within the skew of clocks", "earlier"],
+    ("loss", "after", "fails"),
+    [
+        *(("drained", *each) for each in ((2, False), (0, False), (-5, False), (-6, True))),
+        *((loss, 0, False) for loss in ("removed", "evicted", "shut down")),
+    ],
 )
-def test_next_leader_compares_times(after, fails):
-    """The deletion has the time of the API server, the failure that of a kubelet."""
-    world = ends(drain(running()), NAMES[0], after=after)
+def test_next_leader_compares_times(loss, after, fails):
+    """Kubelets' clocks may be off by five seconds. Nothing tells when a pod was removed."""
+    world = ends(LOSSES[loss](running()), NAMES[0], after=after)
     assert restarted(takes_over(world)) == (fails, 0)
-
-
-@pytest.mark.parametrize("loss", ["removed", "evicted", "shut down"])
-def test_next_leader_excuses_in_doubt(loss):
-    """Nothing tells when a pod was removed."""
-    world = LOSSES[loss](running())
-    assert restarted(takes_over(ends(world, NAMES[0]))) == (False, 0)
 
 
 @pytest.mark.parametrize("upto", range(6))
