@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6718,
+    "allocator": 6751,
     "api": 3191,
     "cluster": 6444,
     "commands": 6113,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2310,
     "scheduler": 10997,
     "store": 3252,
-    "tests": 69966,
+    "tests": 69987,
     "tools": 3522,
 }
 

@@ -147,6 +147,27 @@ async def test_only_a_budget_is_overridden(code, message, deleted, dry):
     assert (server.asked, len(refused), told) == (asked, len(told_of), told_of)
 
 
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ApiError(403, "", "cannot create resource", None), False),
+        (TimeoutError(), False),
+        (ApiError(400, "", "does not support dry run", None), True),
+        (None, True),
+    ],
+)
+async def test_nothing_is_evicted_for_a_pod_that_could_not_be_bound(error, passes):
+    """The pod backs off, and an event on the pod names the error."""
+    server, recorder, failed = Server(403, ""), Recorder(), []
+    server.error = error
+    more = Metrics().cycles, recorder, failed.append, room
+    made = binder.Binder(server, Store(gang.EMBEDDED, ()), *more)
+    assert not made.binds(pod := make_pod(), "n1")
+    await written()
+    assert (failed, len(recorder.events)) == (([], 0) if passes else ([pod], 1))
+    assert made.binds(pod, "n1") is passes
+
+
 async def test_dry_runs_of_a_large_gang_are_few_at_once_and_end_with_a_refusal(monkeypatch):
     """Each takes 12 KB. What passed is valid for a while."""
     monkeypatch.setattr(binder, "PASSED_SECONDS", 0.5)

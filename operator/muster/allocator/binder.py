@@ -68,7 +68,7 @@ class Binder:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._binding, self._refused, self._leaves = binding, refused, leaves
         self._passed: set[str] = set()
-        """uids of pods whose eviction passed a dry run that is still valid."""
+        """uids of pods whose eviction passed a dry run that is still valid, keys of bindings."""
         self._recorder = recorder
         self.background = Background()
         """Has to run: what it ends is not written any more."""
@@ -123,6 +123,27 @@ class Binder:
             self._once(f"try {key}", partial(self._try, missing, cause))
         return not missing
 
+    def binds(self, pod: PodView, node: str) -> bool:
+        """Return whether a binding of the pod passed a dry run; start one that is missing."""
+        key = f"bind {pod.uid}"
+        if key not in self._passed:
+            self._once(key, partial(self._try_binding, pod, node, key))
+        return key in self._passed
+
+    async def _try_binding(self, pod: PodView, node: str, key: str) -> None:
+        try:
+            await self._kube.dry_run(*_binding(pod, node), PriorityLevel.PLACEMENT)
+        except NOT_WRITTEN as error:
+            if NO_DRY_RUN not in str(error):
+                text = f"No pod is evicted for it, as it could not be bound: {error}"
+                reason = names.Event.FAILED_SCHEDULING
+                self._recorder.emit(reference(pod), "Warning", reason, text, once=True)
+                self._failed(pod)
+                return
+        self._passed.add(key)
+        asyncio.get_running_loop().call_later(PASSED_SECONDS, self._passed.discard, key)
+        self._refused([])
+
     def serve(self, consumer: Consumer) -> None:
         """Give a claim that waited for its first consumer a volume, or the node to make one for.
 
@@ -157,22 +178,11 @@ class Binder:
             self._store.put(stored)
 
     async def _bind(self, pod: PodView, node: str, had: int) -> None:
-        # The uid makes the server refuse a binding that was meant for a pod of that name before.
-        metadata: Json = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-        if had:
-            # The server puts a binding's annotations on the pod.
-            metadata |= _had(had)
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": metadata,
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        path = PODS.path(pod.namespace, pod.name, "binding")
         try:
             with self._binding(pod, node) as given:
                 if given:
-                    await self._kube.create(path, body, PriorityLevel.PLACEMENT)
+                    request = _binding(pod, node, had)
+                    await self._kube.create(*request, PriorityLevel.PLACEMENT)
         # Whatever it is: without a word its room would be kept for ever.
         except Exception as error:
             known = isinstance(error, NOT_WRITTEN)
@@ -351,6 +361,18 @@ class Binder:
         if key not in self._under_way:
             self._under_way.add(key)
             self.background.spawn_in(pool or key, written())
+
+
+def _binding(pod: PodView, node: str, had: int = 0) -> tuple[str, Json]:
+    """Return the path and the document that bind a pod."""
+    # The uid makes the server refuse a binding that was meant for a pod of that name before.
+    metadata: Json = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+    if had:
+        # The server puts a binding's annotations on the pod.
+        metadata |= _had(had)
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    return PODS.path(pod.namespace, pod.name, "binding"), body
 
 
 def grace(store: Store, pod: PodView) -> int | None:

@@ -386,12 +386,7 @@ class Loop:
     ) -> None:
         period, pace = times
         if decision.evictions:
-            moved_gangs = {move.gang for move in decision.moves}
-            tried = [
-                self._jobs.are_tried(key, now, moves=key in moved_gangs)
-                for key in {decision.gang, *moved_gangs}
-            ]
-            if not all(tried):
+            if not self._may_start(decision, now):
                 self._wake(now + period)
                 return
             if not self._evictions.make_room(decision, now, period, pace):
@@ -406,6 +401,22 @@ class Loop:
             # What stood in the way may have asked for no cycle: a pod that takes room lets nobody
             # start.
             self.trigger()
+
+    def _may_start(self, decision: Decision, now: float) -> bool:
+        """Return whether dry runs accepted what the evictions are for; start those missing."""
+        moves = {move.gang for move in decision.moves}
+        jobs = {decision.gang, *moves}
+        tried = [self._jobs.are_tried(key, now, moves=key in moves) for key in jobs]
+        facts = self.gangs.facts_then(decision.gang)
+        if facts is None:
+            return False
+        for place in decision.nominations:
+            task = facts.task(place.role, place.index)
+            pod = None if task is None else facts.pods.get(task[0])
+            if pod is not None and not pod.node:
+                # One pod speaks for the others.
+                return self._binder.binds(pod, place.node) and all(tried)
+        return all(tried)
 
     def _look_ahead(
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float
