@@ -24,14 +24,14 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3103,
     "gang": 1571,
-    "kube": 3590,
+    "kube": 3591,
     "local": 3669,
     "muster": 1150,
     "runtime": 2310,
     "scheduler": 10997,
     "store": 3252,
-    "tests": 69988,
-    "tools": 3522,
+    "tests": 69985,
+    "tools": 3523,
 }
 
 

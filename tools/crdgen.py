@@ -44,11 +44,12 @@ _QUANTITIES: Final = frozenset({"divisor", "limits", "overhead", "requests", "si
 """Fields that the models call str and whose Go type is Quantity."""
 _QUANTITIES_OF: Final = {"V2MetricTarget": frozenset({"averageValue", "value"})}
 """The same for fields whose names tell it in one model only."""
-_OPEN: Final[dict[str, Json]] = {
-    "managedFields": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-    "ownerReferences": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+_CLOSED: Final[dict[str, Json]] = {
+    "managedFields": {"type": "object"},
+    "ownerReferences": {"type": "object"},
 }
-"""Items of metadata lists that no pod inherits: accepted whatever they hold."""
+"""Items of metadata lists that no pod inherits: the API server drops what they hold. Open ones
+may be nested so deeply that no JSON parser reads the list in which their job is."""
 _KEYS: Final[dict[str, list[str]]] = {
     "claims": ["name"],
     "containers": ["name"],
@@ -128,7 +129,7 @@ def kubernetes_schema(name: str) -> Json:
 def _field(name: str, type_: str) -> Json:
     """Return the schema of one field from its type as the models spell it."""
     if item := re.fullmatch(r"List\[(.+)\]", type_):
-        items = {"type": "array", "items": _OPEN.get(name) or _field(name, item[1])}
+        items = {"type": "array", "items": _CLOSED.get(name) or _field(name, item[1])}
         keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": _KEYS.get(name)}
         return {**items, **keys} if name in _KEYS else items
     if value := re.fullmatch(r"Dict\[str, (.+)\]", type_):

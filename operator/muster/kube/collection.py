@@ -128,7 +128,8 @@ class Collection(Generic[T]):
             if before is not None and known is not None and known[0] == uid:
                 after = self._carry(before, after)
             self.objects[key] = after
-        self._changed(before, after)
+        if before is not None or after is not None:
+            self._changed(before, after)
 
     def _read(self, key: Key, document: Json) -> T | None:
         try:
