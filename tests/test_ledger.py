@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3103,
     "gang": 1571,
-    "kube": 3591,
+    "kube": 3617,
     "local": 3669,
     "muster": 1150,
     "runtime": 2310,
     "scheduler": 10997,
     "store": 3252,
-    "tests": 69985,
+    "tests": 69993,
     "tools": 3523,
 }
 

@@ -251,6 +251,14 @@ async def test_a_log_that_nobody_may_read() -> None:
             [line async for line in kube.lines(TEAM)]
 
 
+@pytest.mark.parametrize("depth", [99, 300, 9000])
+def test_document_loses_what_is_nested_too_deeply(depth: int) -> None:
+    """One such object must not hide the others of its list."""
+    deep = b'{"a":[' * depth + b'"}"' + b"]}" * depth
+    found = client._document(b'{"items":[' + deep + b',{"b":"}]\\""},{}]}')
+    assert found["items"][1:] == [{"b": '}]"'}, {}]
+
+
 async def test_watches_take_no_connection_from_others() -> None:
     """There may be as many as there are namespaces and kinds."""
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import (
@@ -63,6 +64,11 @@ SILENCE = 85.0
 LONGEST_LINE = 2**16
 MOST_READ = 8 * 2**20
 """Bytes of an answer that is passed on to who looks at the page."""
+MAX_DEPTH: Final = 100
+"""Levels of objects and lists, of which the parser takes 200: a list adds some to an object."""
+TOO_DEEP: Final = "recursion limit"
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""Strings, in which brackets have no meaning, and brackets."""
 OPENING = 64
 """Watches that are being opened at once."""
 OPENED: Final[Json] = {"type": "OPENED", "object": {}}
@@ -569,10 +575,30 @@ def _document(content: bytes) -> Json:
     try:
         document = from_json(content)
     except ValueError as error:
+        if TOO_DEEP in str(error):
+            return _document(_shallow(content))
         raise GarbledError(f"not JSON: {content[:100]!r}") from error
     if not isinstance(document, dict):
         raise GarbledError(f"no document: {content[:100]!r}")
     return document
+
+
+def _shallow(content: bytes) -> bytes:
+    """Return a document with null in place of what is nested too deeply to be parsed.
+
+    An open schema lets anybody nest objects, and with one of them no list could be read.
+    """
+    kept, depth, end = list[bytes](), 0, 0
+    for token in _BRACKETS.finditer(content):
+        opens, closes = token[0] in b"[{", token[0] in b"]}"
+        depth += opens
+        if opens and depth == MAX_DEPTH:
+            kept.append(content[end : token.start()])
+        elif closes and depth == MAX_DEPTH:
+            kept.append(b"null")
+            end = token.end()
+        depth -= closes
+    return b"".join((*kept, content[end:]))
 
 
 def _answer(path: str, content: bytes) -> Json:
