@@ -372,7 +372,7 @@ def _extend(session: Session, ask: Ask, *, alone: bool) -> bool:
         if not gang.placements:
             session.started.append(gang)
         session.place(gang, tasks, picks)
-    if len(picks.order) < count:
+    else:  # a region that takes some of them may not be the last one
         _turn_down(session, ask, (tasks, diagnosis.obstacles(session, ask, tasks)))
         # Room never comes back within this action, so that this role need not be asked again.
         tasks.closed = True

@@ -149,14 +149,14 @@ def _choose(
     placed, ask = 0, Ask(gang)
     while placed < wanted:
         shunned = slices.elsewhere(session, ask, tasks)
-        count = wanted if shunned is None else 1
+        count = wanted - placed if shunned is None else 1
         if shunned is not None and faulty is not None:
             shunned |= faulty
         picks = session.choose(ask, tasks, count, faulty if shunned is None else shunned)
         if picks.order:
             session.place(gang, tasks, picks)
         placed += len(picks.order)
-        if shunned is None or not picks.order:
+        if not picks.order:
             break
     return placed
 
