@@ -194,9 +194,9 @@ def create(name, kind="Pod"):
     return Create.of({"apiVersion": "v1", "kind": kind, "metadata": metadata})
 
 
-def delete(name):
+def delete(name, reason=DeletionReason.SURPLUS, phase="Running"):
     """Return the deletion of a pod."""
-    return Delete("v1", "Pod", "team", name, f"uid-{name}", DeletionReason.SURPLUS)
+    return Delete("v1", "Pod", "team", name, f"uid-{name}", reason, phase=phase)
 
 
 def patch(name, body, subresource=""):
@@ -206,6 +206,7 @@ def patch(name, body, subresource=""):
 
 STATUS = SetStatus({"state": "Running"})
 WRITTEN = ("patch", "tfjobs/mnist/status")
+DELETED = ("delete", "pods/one")
 
 
 def test_too_large_job_that_has_pods_is_read_again(monkeypatch):
@@ -389,6 +390,15 @@ def test_created_pod_whose_answer_was_lost_is_found_though_its_quota_is_full(sto
     story.go(create("one"))
     assert story.store.children.pod("team", "one").uid == "p"
     assert story.store.jobs.refusal(story.store.jobs.get(KEY), 0.0) is None
+
+
+@pytest.mark.parametrize(("before", "writes"), [("Running", []), ("Succeeded", [DELETED])])
+def test_pod_of_a_suspended_job_that_succeeds_before_its_deletion_is_kept(story, before, writes):
+    """The job may have finished with the pod."""
+    metadata = {"name": "one", "namespace": "team", "uid": "uid-one", "resourceVersion": "2"}
+    pod = {"kind": "Pod", "metadata": metadata, "spec": {}, "status": {"phase": "Succeeded"}}
+    story.store.put(pod)
+    assert story.go(delete("one", DeletionReason.SUSPENDED, before))[1] == writes
 
 
 def test_pod_of_index_that_is_completed_by_now_is_not_created(monkeypatch):

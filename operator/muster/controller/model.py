@@ -169,6 +169,8 @@ class Delete:
     """Why the pods go that the object is or has. Built by `pods` alone, which asks the rule."""
     force: bool = False
     """At once: nobody is there to end it."""
+    phase: str = ""
+    """Of the pod, when its deletion was derived."""
 
 
 View = PodView | ObjectView | GroupView

@@ -69,9 +69,10 @@ def surplus(scope: Scope) -> Sequence[Doomed]:
 
 def _delete(view: PodView | ObjectView, reason: DeletionReason) -> Delete:
     # The node is out of service for good, so no kubelet will ever confirm the end of its pods.
-    force = isinstance(view, PodView) and view.fenced
+    pod = view if isinstance(view, PodView) else None
+    force, phase = pod is not None and pod.fenced, pod.phase if pod else ""
     version, kind = view.api_version, view.kind
-    return Delete(version, kind, view.namespace, view.name, view.uid, reason, force=force)
+    return Delete(version, kind, view.namespace, view.name, view.uid, reason, force, phase)
 
 
 def delete_job(scope: Scope) -> Iterator[Delete]:

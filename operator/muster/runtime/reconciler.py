@@ -718,7 +718,13 @@ class Reconciler:
         )
 
     def _is_due(self, job: Job, action: Delete) -> bool:
-        """Return whether the pod is still surplus, if it was deleted for that."""
+        """Return whether a surplus pod is still surplus, and no pod of a suspended job succeeded.
+
+        The job may have finished with it.
+        """
+        if action.reason is DeletionReason.SUSPENDED and action.phase != "Succeeded":
+            pod = self._store.children.pod(action.namespace, action.name)
+            return pod is None or pod.phase != "Succeeded"
         found = self._store.jobs.get(job.key)
         same = found is not None and _version(found) == _version(job)
         return same or action.reason is not DeletionReason.SURPLUS
