@@ -79,6 +79,7 @@ _TERMINATING = Refusal(Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are t
 _REPLACED_LATER = Refusal(
     Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are terminating or in back-off"
 )
+_RESTARTS = Refusal(Reason.NOT_ENOUGH_RESOURCES, "all its pods restart soon, as it lost members")
 _GATED = Refusal(Reason.SCHEDULING_GATED, "waiting for scheduling gates to be removed")
 _UNTRIED = Refusal(Reason.UNSUPPORTED_CONSTRAINT, "no action of the policy places such tasks")
 _WHOLE = Refusal(Reason.NONE, "")
@@ -161,16 +162,27 @@ def _refusal(session: Session, gang: GangState) -> Refusal:
     if gang.shut and not gang.left and gang.queue and gang.queue.shut_by:
         return diagnosis.closed(gang.queue.shut_by)
     if not gang.need and not gang.left:
-        return _GATED if any(pod_set.gated for pod_set in gang.spec.pod_sets) else _WHOLE
+        return _GATED if _is_gated(gang) else _WHOLE
     # What a first search found before it was cut off is true, and mostly all there is to find.
     again = gang.spec.key in session.snapshot.deferred.counts
     if _is_deferred(session, gang) and (again or gang.refusal is None):
         return DEFERRED
-    if gang.refusal is not None:
-        return gang.refusal
+    return gang.refusal or _awaited(gang, session.snapshot.now)
+
+
+def _awaited(gang: GangState, now: float) -> Refusal:
+    """Return what a gang waits for that no action refused."""
     if any(pod_set.returning for pod_set in gang.spec.pod_sets):
         return _REPLACED_LATER
-    return _TERMINATING if gang.promised else _UNTRIED
+    if now < gang.spec.restarts_from < UNLIMITED:
+        return _RESTARTS
+    if gang.promised:
+        return _TERMINATING
+    return _GATED if _is_gated(gang) else _UNTRIED
+
+
+def _is_gated(gang: GangState) -> bool:
+    return any(pod_set.gated for pod_set in gang.spec.pod_sets)
 
 
 def _state(session: Session, gang: GangState) -> GangPhase:
