@@ -17,12 +17,12 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6751,
-    "api": 3191,
+    "api": 3193,
     "cluster": 6444,
     "commands": 6113,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3103,
+    "frameworks": 3109,
     "gang": 1571,
     "kube": 3617,
     "local": 3669,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2316,
     "scheduler": 11009,
     "store": 3252,
-    "tests": 70003,
+    "tests": 70015,
     "tools": 3523,
 }
 

@@ -175,7 +175,7 @@ class Job:
 
     kind: str
     api_version: str
-    """What ownerReferences carry, e.g. `kubeflow.org/v1`."""
+    """The version by whose rules it is read, e.g. `kubeflow.org/v1`."""
     namespace: str
     name: str
     uid: str
@@ -192,6 +192,8 @@ class Job:
     options: Mapping[str, Any]
     """The kind's own spec fields by their YAML names, defaults applied, e.g. `successPolicy`."""
     status: JobStatus
+    owner_version: str = ""
+    """The apiVersion in ownerReferences, if it is another one."""
     service: str = ""
     """Name of the one service under which its pods are found by their host names; empty: each
     has one of its own, or none."""

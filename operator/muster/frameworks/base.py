@@ -389,6 +389,9 @@ class Framework:
     be none. No function: jobs of this kind never have one."""
     own_version: str = ""
     """The version whose rules these are, where that is not the stored one."""
+    kueue_version: str = ""
+    """The apiVersion as which Kueue reads jobs of this kind, if it is another one. Kueue queues a
+    pod for itself if it cannot read the owner of the pod."""
     own_managers: tuple[str, ...] = ()
     """Values that managedBy may have, where those are not all that the kind knows."""
     variants: tuple[Framework, ...] = ()
