@@ -22,8 +22,6 @@ from support.builders.mpijobs import SECRETS, mpijob
 from support.builders.objects import OWNER, make_job, make_pod, make_replica, make_template
 from support.rehearsal.call_count import calls
 
-QUEUE = "kueue.x-k8s.io/queue-name"
-
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 
 
@@ -291,7 +289,9 @@ def test_another_scheduler_is_told_of_once_per_job():
     assert world.reasons().count("SetPodTemplateSchedulerName") == 1
 
 
-@pytest.mark.parametrize(("labels", "version"), [({}, "v1"), ({QUEUE: "team"}, "v2beta1")])
+@pytest.mark.parametrize(
+    ("labels", "version"), [({}, "v1"), ({names.KUEUE_QUEUE: "team"}, "v2beta1")]
+)
 def test_owner_of_pods_of_an_mpijob_of_v1_is_one_that_kueue_reads(labels, version):
     """Kueue knows v2beta1 alone, and queues a pod for itself if it cannot read the owner."""
     document = mpijob("v1")

@@ -60,18 +60,11 @@ def start(api: Api, sort: str, name: str, flavor: str, *, gated: bool = False) -
         spec["tolerations"] = [TOLERATION]
     if gated:
         spec["schedulingGates"] = [{"name": GATE}]
-    roles = {
-        type_: {
-            "template": {
-                "metadata": {
-                    "labels": {"kueue.x-k8s.io/podset": type_.lower()},
-                    "annotations": {"kueue.x-k8s.io/workload": f"workload-of-{name}"},
-                },
-                "spec": spec,
-            }
-        }
-        for type_ in roles_of(sort)
-    }
+    roles, notes = {}, {"kueue.x-k8s.io/workload": f"workload-of-{name}"}
+    for type_ in roles_of(sort):
+        labels = {"kueue.x-k8s.io/podset": type_.lower()}
+        metadata = {"labels": labels, "annotations": notes}
+        roles[type_] = {"template": {"metadata": metadata, "spec": spec}}
     changes = {"runPolicy": {"suspend": False}, SORTS[sort].spec_field: roles}
     api.patch(SEEN_AS.get(sort, sort), name, {"spec": changes})
 
@@ -184,9 +177,8 @@ def test_gated_pods_wait_for_kueue_to_choose_their_node(flavored: Api) -> None:
     """
     api = flavored
     for sort in SORTS:
-        spec = {"runLauncherAsWorker": True} if sort in BATCH else {}
-        fields = {"labels": QUEUE, "spec": spec}
-        api.create(job(sort, called(sort), run="forever", suspend=True, **fields))
+        more = {"spec": {"runLauncherAsWorker": True}} if sort in BATCH else {}
+        api.create(job(sort, called(sort), run="forever", suspend=True, labels=QUEUE, **more))
     for sort in SORTS:
         api.wait_condition(called(sort), "Suspended", of=sort)
         start(api, sort, called(sort), "solid", gated=True)
