@@ -31,7 +31,7 @@ LEDGER = {
     "scheduler": 11009,
     "store": 3252,
     "tests": 69997,
-    "tools": 3523,
+    "tools": 3529,
 }
 
 

@@ -46,10 +46,16 @@ _QUANTITIES_OF: Final = {"V2MetricTarget": frozenset({"averageValue", "value"})}
 """The same for fields whose names tell it in one model only."""
 _CLOSED: Final[dict[str, Json]] = {
     "managedFields": {"type": "object"},
-    "ownerReferences": {"type": "object"},
+    "ownerReferences": {
+        "type": "object",
+        "properties": {
+            **{key: {"type": "string"} for key in ("apiVersion", "kind", "name", "uid")},
+            **{key: {"type": "boolean"} for key in ("blockOwnerDeletion", "controller")},
+        },
+    },
 }
-"""Items of metadata lists that no pod inherits: the API server drops what they hold. Open ones
-may be nested so deeply that no JSON parser reads the list in which their job is."""
+"""Items of metadata lists that no pod inherits. None is open: objects may be nested so deeply that
+no JSON parser reads the list in which their job is."""
 _KEYS: Final[dict[str, list[str]]] = {
     "claims": ["name"],
     "containers": ["name"],

@@ -56,7 +56,7 @@ def test_the_files_are_fresh(rendered: dict[str, str]) -> None:
 def test_kubectl_apply_can_remember_them(documents: dict[str, dict[str, Any]]) -> None:
     """Plain client-side apply stores the whole document in an annotation."""
     sizes = {name: len(json.dumps(doc, separators=(",", ":"))) for name, doc in documents.items()}
-    assert max(sizes.values()) < ANNOTATION_LIMIT - 4096, sizes
+    assert max(sizes.values()) < ANNOTATION_LIMIT - 2048, sizes
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
