@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from muster.scheduler import policy
@@ -72,7 +72,17 @@ def is_in_runs(values):
     return len(runs) == len(set(runs))
 
 
+ZONED, RACKED = {"zone": "0"}, {"zone": "0", "rack": "01", "block": "010"}
+SOME_RACKED = [
+    make_node(name=f"n{i}", cpu=2 if i < 2 else 1, labels=labels)
+    for i, labels in enumerate((ZONED, RACKED, {"zone": "1"}, *[RACKED] * 4, ZONED, ZONED))
+]
+SIZES = {"chief": 3, "worker": 8}
+TWO_ROLES = [make_role(role=role, replicas=n, cpu=1) for role, n in SIZES.items()]
+
+
 @given(nodes=clusters(), gang=gangs())
+@example(SOME_RACKED, make_gang(topology=Topology("zone"), roles=TWO_ROLES))
 def test_ranks_of_a_domain_are_consecutive(nodes, gang):
     """At every level and on each node; across roles, too, where their tasks are equal."""
     session, state = decided(nodes, gang)

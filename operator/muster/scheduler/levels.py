@@ -8,6 +8,7 @@ of a role to this role in addition, and that of the policy to roles without any 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,8 +35,9 @@ class Level:
     names: tuple[str, ...]
     """D: its values."""
     domains: Domains
-    breadth: float
-    """How many nodes a domain has on average: narrow ones have few."""
+    breadth: tuple[int, int, int]
+    """Nodes of the largest domain, nodes with the label, and the negative number of domains: each
+    is at most that of a level whose domains contain these, also if nodes lack a label."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,9 +211,9 @@ def _has_slices(pod_set: PodSet) -> bool:
 
 def _read(session: Session, label: str) -> Level:
     values = [labels.get(label) for labels in session.snapshot.nodes.labels]
-    found = dict.fromkeys(value for value in values if value is not None)
-    numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
+    nodes = Counter(value for value in values if value is not None)
+    numbers: dict[str | None, int] = {value: i for i, value in enumerate(nodes)}
     numbers[None] = -1
     domain = np.array([numbers[value] for value in values], np.int64)
-    size = max(len(found), 1)
-    return Level(label, tuple(found), Domains(domain, size), np.count_nonzero(domain >= 0) / size)
+    breadth = max(nodes.values(), default=0), nodes.total(), -len(nodes)
+    return Level(label, tuple(nodes), Domains(domain, max(len(nodes), 1)), breadth)
