@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from muster.api import names
 from muster.cluster.nodes import NodeView
 from muster.commands import checks
 from muster.commands.checks import Deployment, Facts, Lease, Severity, Webhook
+from muster.frameworks import FRAMEWORKS, load
 from muster.kube.access import Access
 from muster.settings import Settings
+from support.builders.mpijobs import mpijob
 from support.builders.objects import make_job
 
 NOW = 1_000_000.0
@@ -125,6 +128,22 @@ def test_a_healthy_installation_has_no_findings():
     assert checks.findings(HEALTHY) == []
     assert checks.exit_code([]) == 0
     assert checks.findings(replace(HEALTHY, queues={}, deployments=(OPERATOR, OTHER))) == []
+
+
+@pytest.mark.parametrize("gang", ["none", "scheduler-plugins", "kube-batch", "kubernetes"])
+def test_queue_without_an_api_of_queues_is_no_finding(gang):
+    """The doctor reads no queues of these backends."""
+    other = replace(HEALTHY, settings=replace(SETTINGS, gang=gang), queues={}, jobs=(QUEUED,))
+    assert "queues" not in {found.check for found in checks.findings(other)}
+
+
+def test_queue_of_volcano_annotation_is_checked():
+    """The annotation of an MPIJob names the queue that its PodGroup gets."""
+    document = mpijob("v2beta1")
+    document["metadata"]["annotations"] = {names.VOLCANO_QUEUE: "research"}
+    jobs = (load(FRAMEWORKS["MPIJob"], document),)
+    found = checks.findings(replace(HEALTHY, **VOLCANO | {"jobs": jobs}))
+    assert "there is no queue research" in " ".join(each.what for each in found)
 
 
 @pytest.mark.parametrize(("check", "broken", "words"), CASES)

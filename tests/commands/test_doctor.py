@@ -13,7 +13,7 @@ import time
 import pytest
 
 from muster import cli, flags
-from muster.api import edge
+from muster.api import edge, names
 from muster.commands import doctor, questions
 from muster.kube.certificates import self_signed
 from muster.kube.client import ApiError
@@ -197,6 +197,13 @@ def test_what_is_broken_is_told(ask, there, words):
     """As the server shows it."""
     _, found = ask(Server(there))
     assert words in " ".join(one["what"] for one in found)
+
+
+def test_job_of_another_manager_waits_for_no_queue_here(ask):
+    """The queue of a job that MultiKueue dispatched is in the other cluster."""
+    policy = {**WAITS["spec"]["runPolicy"], "managedBy": names.MANAGED_BY_MULTIKUEUE}
+    dispatched = {**WAITS, "spec": {**WAITS["spec"], "runPolicy": policy}}
+    assert ask(Server({**installed(), TFJOBS: [dispatched]})) == (0, [])
 
 
 def test_old_versions_need_not_be_served(ask):

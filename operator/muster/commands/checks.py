@@ -17,6 +17,7 @@ from muster.api import edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView
+from muster.frameworks import of
 from muster.kube.access import Access, described
 from muster.settings import Settings
 
@@ -433,11 +434,14 @@ def _nodes(facts: Facts) -> Findings:
 
 
 def _queues(facts: Facts) -> Findings:
-    asked: dict[str, set[str]] = {}
-    for job in facts.jobs:
-        name = job.run_policy.scheduling.queue or facts.settings.default_queue
+    backend, asked = facts.settings.backend, dict[str, set[str]]()
+    # With other backends no queue is read.
+    for job in facts.jobs if backend.queues or backend.embedded else ():
+        annotation = of(job).gang.volcano_queue if backend.queues else ""
+        own = job.run_policy.scheduling.queue or job.annotations.get(annotation)
+        name = own or facts.settings.default_queue
         asked.setdefault(name, set()).add(job.key)
-    implied = facts.settings.default_queue if facts.settings.backend.embedded else ""
+    implied = facts.settings.default_queue if backend.embedded else ""
     for name, jobs in sorted(asked.items()):
         state = facts.queues.get(name, "Open" if name == implied else "")
         if not state:

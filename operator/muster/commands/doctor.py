@@ -23,6 +23,7 @@ from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, 
 from muster.commands.output import plain
 from muster.commands.published import HOME
 from muster.commands.questions import Answer, connected
+from muster.controller import policies
 from muster.gang import Permission
 from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account
@@ -425,4 +426,6 @@ def _ready(piece: Json) -> int:
 
 
 def _waits_to_start(job: Job) -> bool:
-    return job.status.state in WAITING and not (job.problems or job.run_policy.suspend)
+    """Return whether Muster is to start the job and has not done so."""
+    waits = job.status.state in WAITING and policies.is_ours(job, frameworks.of(job))
+    return waits and not (job.problems or job.run_policy.suspend)
