@@ -239,6 +239,20 @@ def test_what_volcano_says_of_a_gang_is_said_in_our_words():
     ]
 
 
+@pytest.mark.parametrize("own", [{"name": "pytorchjob-port"}, {"hostPort": 80}, {"name": "a"}])
+def test_port_of_volcanos_plugin_is_declared_once(own):
+    """The API server rejects a container with a port or a name twice."""
+    documents = story("Volcano with its plugin for PyTorch")
+    for task in documents[0]["spec"]["tasks"]:
+        ports = [{"containerPort": 80}, {"containerPort": 23457, **own}]
+        task["template"]["spec"]["containers"][0]["ports"] = ports
+    document, _ = the_job(found := convert(documents))
+    master = document["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    declared = {"containerPort": 23457, **own, "name": "pytorchjob-port"}
+    assert master["containers"][0]["ports"] == [{"containerPort": 80}, declared]
+    assert not list(command.problems(found))
+
+
 def test_gpus_that_an_mpijob_counts_are_its_workers():
     """Sixteen, eight a node: two workers with eight each and as many slots; the launcher: none."""
     document, _ = the_job(convert(story("an MPIJob that counts GPUs")))

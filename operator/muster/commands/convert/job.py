@@ -77,10 +77,14 @@ def listen(framework: Framework, found: Json, port: int | None) -> None:
     """Give the framework's container the port that was told apart from the template."""
     if port in (None, framework.pods.port):
         return
+    name = framework.pods.port_name
     for container in containers_of(found):
         if container.get("name") == framework.pods.container:
-            declared = {"name": framework.pods.port_name, "containerPort": port}
-            container["ports"] = [*(container.get("ports") or ()), declared]
+            # The API server accepts no port and no name twice.
+            ports = sequence(container.get("ports"))
+            same: Json = next((p for p in ports if mapping(p).get("containerPort") == port), {})
+            others = (p for p in ports if p is not same and mapping(p).get("name") != name)
+            container["ports"] = [*others, {**same, "name": name, "containerPort": port}]
 
 
 def restart_policy(found: Json) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from muster.api import names
+from muster.api.edge import sequence
 from muster.api.model import Json
 from muster.commands.convert import job
 from muster.commands.convert.fields import Fields, number, says, without_nothing
@@ -201,10 +202,10 @@ def _taken_over(task: Fields, found: Json, mounts: Sequence[tuple[Json, Json]]) 
         del spec["schedulerName"]
         task.note(f"{path}.schedulerName", *REASONS["spec.schedulerName"])
     if mounts:
-        spec["volumes"] = [*(spec.get("volumes") or ()), *(volume for volume, _ in mounts)]
+        spec["volumes"] = [*sequence(spec.get("volumes")), *(volume for volume, _ in mounts)]
     for index, container in enumerate(job.containers_of(found)):
         if mounts:
-            own = container.get("volumeMounts") or ()
+            own = sequence(container.get("volumeMounts"))
             container["volumeMounts"] = [*own, *(mount for _, mount in mounts)]
         where = f"{path}.containers[{index}]"
         for left in sorted(set(_OF_PLUGINS.findall(json.dumps(container)))):
