@@ -108,7 +108,7 @@ def requests(spec: Json) -> Amounts:
 def unreadable_part(spec: Json) -> str:
     """Return the path to the resources that are no quantities; empty if they are not in a list."""
     for part in LISTS:
-        for index, container in enumerate(spec.get(part) or ()):
+        for index, container in enumerate(sequence(spec.get(part))):
             try:
                 _container(container)
             except (ValueError, TypeError, AttributeError):
