@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6751,
     "api": 3193,
     "cluster": 6444,
-    "commands": 6113,
+    "commands": 6138,
     "controller": 4619,
     "dashboard": 624,
     "frameworks": 3109,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2316,
     "scheduler": 11011,
     "store": 3252,
-    "tests": 70007,
+    "tests": 70011,
     "tools": 3529,
 }
 

@@ -56,6 +56,8 @@ VOLCANO = {"settings": replace(SETTINGS, gang="volcano"), "queues": {}}
 KUBE_BATCH = {"settings": replace(SETTINGS, gang="kube-batch"), "jobs": ()}
 ALONE = replace(SECOND, arguments=("scheduler", "--leader-elect"))
 QUEUED = make_job(name="mnist", scheduling={"queue": "gold"})
+MPIJOB = mpijob("v2beta1")
+MPIJOB["metadata"]["annotations"] = {names.VOLCANO_QUEUE: "research"}
 MPI = {"mpi": (Access("secrets", "", "create"),)}
 
 
@@ -119,6 +121,7 @@ CASES = [
     ("nodes", {"nodes": (replace(NODE, ready=False),)}, "no node is ready"),
     ("nodes", {"nodes": (replace(NODE, unschedulable=True),)}, "are closed"),
     ("queues", {"jobs": (QUEUED,)}, "no queue gold"),
+    ("queues", {**VOLCANO, "jobs": (load(FRAMEWORKS["MPIJob"], MPIJOB),)}, "no queue research"),
     ("queues", {"queues": {"default": "Closed"}}, "queue default, in which TFJob/team/mnist"),
 ]
 
@@ -128,22 +131,9 @@ def test_a_healthy_installation_has_no_findings():
     assert checks.findings(HEALTHY) == []
     assert checks.exit_code([]) == 0
     assert checks.findings(replace(HEALTHY, queues={}, deployments=(OPERATOR, OTHER))) == []
-
-
-@pytest.mark.parametrize("gang", ["none", "scheduler-plugins", "kube-batch", "kubernetes"])
-def test_queue_without_an_api_of_queues_is_no_finding(gang):
-    """The doctor reads no queues of these backends."""
-    other = replace(HEALTHY, settings=replace(SETTINGS, gang=gang), queues={}, jobs=(QUEUED,))
-    assert "queues" not in {found.check for found in checks.findings(other)}
-
-
-def test_queue_of_volcano_annotation_is_checked():
-    """The annotation of an MPIJob names the queue that its PodGroup gets."""
-    document = mpijob("v2beta1")
-    document["metadata"]["annotations"] = {names.VOLCANO_QUEUE: "research"}
-    jobs = (load(FRAMEWORKS["MPIJob"], document),)
-    found = checks.findings(replace(HEALTHY, **VOLCANO | {"jobs": jobs}))
-    assert "there is no queue research" in " ".join(each.what for each in found)
+    for gang in ("none", "scheduler-plugins", "kube-batch", "kubernetes"):
+        other = replace(HEALTHY, settings=replace(SETTINGS, gang=gang), jobs=(QUEUED,))
+        assert "queues" not in {found.check for found in checks.findings(other)}
 
 
 @pytest.mark.parametrize(("check", "broken", "words"), CASES)

@@ -116,6 +116,7 @@ ELSEWHERE = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     [
         (job(status=OVER), r"is over \(Succeeded\): apply it anew"),
         (job(metadata={"name": "mnist", **KUEUE}), "is in Kueue's queue team-queue"),
+        (job(spec={"runPolicy": {"suspend": True}}), "kubectl patch tfjob/mnist -n team"),
         (job(spec=ELSEWHERE), "is managed by kueue.x-k8s.io/multikueue"),
     ],
 )
@@ -123,13 +124,6 @@ def test_who_else_has_the_say(document, told):
     """A job that is over, or that somebody else starts and stops, is left alone."""
     with pytest.raises(RefusedError, match=told):
         said(lambda kube, where: control.restart(kube, where, MNIST), document)
-
-
-def test_a_suspended_job_is_not_restarted():
-    """It may be suspended for a reason."""
-    held = job(spec={"runPolicy": {"suspend": True}})
-    with pytest.raises(RefusedError, match="kubectl patch tfjob/mnist -n team"):
-        said(lambda kube, where: control.restart(kube, where, MNIST), held)
 
 
 QUEUE = {"kind": "Queue", "metadata": {"name": "a"}, "spec": {"weight": 2}}

@@ -71,14 +71,12 @@ def test_what_came_out_is_as_it_was_converted_again(story):
     assert again.losses == ()
 
 
-def objects(value, path=()) -> Iterator[tuple[tuple[str | int, ...], dict]]:
-    """Yield every object of a document with its path."""
-    if isinstance(value, dict):
-        yield path, value
-    parts = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, part in parts:
-        if isinstance(part, dict | list):
-            yield from objects(part, (*path, key))
+def everywhere(value, path=()) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    """Yield every value in a document with its path, the document first."""
+    yield path, value
+    listed = enumerate(value) if isinstance(value, list) else ()
+    for key, part in value.items() if isinstance(value, dict) else listed:
+        yield from everywhere(part, (*path, key))
 
 
 def shown(path) -> str:
@@ -127,13 +125,10 @@ def other(value):
 
 def leaves(document):
     """Yield the path of every text, number and truth value that the author wrote."""
-    for path, parent in objects(document):
-        for key, value in parent.items():
-            at = (*path, key)
-            if isinstance(value, dict | list) or value is None or of_the_server(at):
-                continue
-            if not a_mere_name(document, at):
-                yield at
+    for path, value in everywhere(document):
+        is_field = isinstance(value, str | int) and isinstance(path[-1], str)
+        if is_field and not (of_the_server(path) or a_mere_name(document, path)):
+            yield path
 
 
 def changed(documents, index, path, value):
@@ -173,10 +168,10 @@ def test_every_field_is_carried_or_named_on_the_way_back(story):
 def test_a_field_that_nobody_knows_is_named(story):
     """Wherever it stands, but in maps with keys of the author's own."""
     for index, document in enumerate(story["given"]):
-        for path, _ in objects(document):
-            if of_the_server((*path, "x")) or a_mere_name(document, (*path, "x")):
-                continue
+        for path, value in everywhere(document):
             at = (*path, "nobodyKnows")
+            if not isinstance(value, dict) or of_the_server(at) or a_mere_name(document, at):
+                continue
             found = convert(changed(story["given"], index, at, lambda _none: "this"))
             said = named(found, at) or any("nobodyKnows" in loss.path for loss in found.losses)
             assert said or "nobodyKnows" in json.dumps(found.documents), path
@@ -240,17 +235,12 @@ def test_what_volcano_says_of_a_gang_is_said_in_our_words():
 
 
 @pytest.mark.parametrize("own", [{"name": "pytorchjob-port"}, {"hostPort": 80}, {"name": "a"}])
-def test_port_of_volcanos_plugin_is_declared_once(own):
+def test_port_that_a_template_declares_is_declared_once(own):
     """The API server rejects a container with a port or a name twice."""
-    documents = story("Volcano with its plugin for PyTorch")
-    for task in documents[0]["spec"]["tasks"]:
-        ports = [{"containerPort": 80}, {"containerPort": 23457, **own}]
-        task["template"]["spec"]["containers"][0]["ports"] = ports
-    document, _ = the_job(found := convert(documents))
-    master = document["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
-    declared = {"containerPort": 23457, **own, "name": "pytorchjob-port"}
-    assert master["containers"][0]["ports"] == [{"containerPort": 80}, declared]
-    assert not list(command.problems(found))
+    found = {"spec": {"containers": [{"name": "pytorch", "ports": [{"containerPort": 8, **own}]}]}}
+    job.listen(FRAMEWORKS["PyTorchJob"], found, 8)
+    (port,) = found["spec"]["containers"][0]["ports"]
+    assert port == {"containerPort": 8, **own, "name": "pytorchjob-port"}
 
 
 def test_gpus_that_an_mpijob_counts_are_its_workers():
@@ -587,15 +577,6 @@ ODD = (None, True, 7, 2**70, "", "odd", [], {}, [1], ["odd"], [{}], {"odd": 1}, 
        [{"name": ["odd"]}])  # fmt: skip
 
 
-def everywhere(value, path=()):
-    """Yield the path of every value in a document."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, part in parts:
-        yield (*path, key)
-        if isinstance(part, dict | list):
-            yield from everywhere(part, (*path, key))
-
-
 @given(st.data())
 def test_no_value_of_another_type_is_too_odd(data):
     """Wherever it stands; the result can be written, and what was given stays as it was."""
@@ -605,7 +586,7 @@ def test_no_value_of_another_type_is_too_odd(data):
         documents = list(convert(documents).documents)
     for _ in range(data.draw(st.integers(1, 3))):
         inner = documents[data.draw(st.integers(0, len(documents) - 1))]
-        *above, last = data.draw(st.sampled_from(list(everywhere(inner))))
+        *above, last = data.draw(st.sampled_from([path for path, _ in everywhere(inner) if path]))
         for part in above:
             inner = inner[part]
         inner[last] = deepcopy(data.draw(st.sampled_from(ODD)))
@@ -625,10 +606,8 @@ def lost(about, change, *, to_trainjob=False):
         documents = list(convert(documents).documents)
     before = convert(documents, to_trainjob=to_trainjob).losses
     change(documents[-1]["spec"])
-    return [
-        loss.path for loss in convert(documents, to_trainjob=to_trainjob).losses
-        if loss not in before
-    ]  # fmt: skip
+    after = convert(documents, to_trainjob=to_trainjob).losses
+    return [loss.path for loss in after if loss not in before]
 
 
 def test_what_says_something_that_nobody_understands_is_named():

@@ -199,13 +199,6 @@ def test_what_is_broken_is_told(ask, there, words):
     assert words in " ".join(one["what"] for one in found)
 
 
-def test_job_of_another_manager_waits_for_no_queue_here(ask):
-    """The queue of a job that MultiKueue dispatched is in the other cluster."""
-    policy = {**WAITS["spec"]["runPolicy"], "managedBy": names.MANAGED_BY_MULTIKUEUE}
-    dispatched = {**WAITS, "spec": {**WAITS["spec"], "runPolicy": policy}}
-    assert ask(Server({**installed(), TFJOBS: [dispatched]})) == (0, [])
-
-
 def test_old_versions_need_not_be_served(ask):
     """That is the administrator's choice."""
     assert ask(Server(of_versions(V1, {**OLD, "served": False}))) == (0, [])
@@ -290,6 +283,9 @@ def test_who_may_look_into_his_namespace_sees_his_jobs(ask):
     there = {**installed(), "/apis/kubeflow.org/v1/namespaces/team/tfjobs": [WAITS]}
     _, found = ask(Server(there, forbidden=f"^{TFJOBS}$"))
     assert [one["check"] for one in found] == ["queues"]
+    dispatched = copy.deepcopy(WAITS)
+    dispatched["spec"]["runPolicy"]["managedBy"] = names.MANAGED_BY_MULTIKUEUE
+    assert ask(Server({**installed(), TFJOBS: [dispatched]})) == (0, [])
 
 
 def named(space, image, **labels):

@@ -31,6 +31,8 @@ from muster.store import parse
 PASSES = 8
 """More than any job needs until nothing is missing."""
 UID = "given-by-the-server"
+MAX_START_CHARS = 58
+"""Characters of generateName that a name begins with; five others follow."""
 _LIST = "List"
 """What a kind ends in whose objects are lists of others."""
 _STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
@@ -169,11 +171,20 @@ def _listed(document: Any, where: str, at: str = "") -> Iterator[Json]:
         raise UnreadableError(f"{where}{items} is no list")
 
 
+def named(document: Json, number: int = 0) -> Json:
+    """Return a document with a name such as the API server makes of generateName."""
+    meta = mapping(document.get("metadata"))
+    start = text(meta.get("generateName"))
+    if meta.get("name") or not start:
+        return document
+    return {**document, "metadata": {**meta, "name": f"{start[:MAX_START_CHARS]}{number:05}"}}
+
+
 def as_served(framework: Framework, document: Json, namespace: str) -> Json:
     """Return the document with what the API server adds, and without what it would not keep."""
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
     defaults = framework.api.defaults.get(version, {})
-    meta = dict(mapping(document.get("metadata")))
+    meta = dict(mapping(named(document).get("metadata")))
     for field in {"labels", "annotations"} & meta.keys():
         # Unlike in the spec, a value that is null is an empty one.
         meta[field] = {key: "" if v is None else v for key, v in mapping(meta[field]).items()}

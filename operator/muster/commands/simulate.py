@@ -10,6 +10,7 @@ from typing import Any
 from muster import frameworks
 from muster.api import edge, names
 from muster.api.edge import mapping, text
+from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import Job, Json
 from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
@@ -46,8 +47,8 @@ def with_offers(
         store.quotas.runtime_changed(None, runtime)
     if recording.runtimes is not None:
         store.quotas.know_runtimes()
-    for document in documents:
-        for stored in _stored(document, namespace, recording.now):
+    for number, document in enumerate(documents):
+        for stored in _stored(render.named(document, number), namespace, recording.now):
             if stored["kind"] == "Pod":
                 place, written = stored["metadata"], stored
                 # As the server would take it: with its namespace's defaults.
@@ -125,7 +126,7 @@ def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
 def _with_identity(written: Json, namespace: str, now: float) -> Json:
     document = edge.without_nulls(written)
     metadata = mapping(document.get("metadata"))
-    name = text(metadata.get("name")) or text(metadata.get("generateName")) or "unnamed"
+    name = text(metadata.get("name")) or "unnamed"
     where = namespace or text(metadata.get("namespace")) or "default"
     given = {
         "name": name,
@@ -146,9 +147,12 @@ def _pods(job: Json) -> Iterator[Json]:
     count = 1 if at_once is None else at_once
     completions = edge.integer(spec.get("completions"))
     template = mapping(spec.get("template"))
+    if (total := count if completions is None else min(count, completions)) > MAX_REPLICAS:
+        detail = f"Invalid value: {total}: simulate takes at most {MAX_REPLICAS} pods of a Job"
+        raise OfferError(f"Job/{metadata['name']}: spec.parallelism: {detail}")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
     owner |= {"name": metadata["name"], "uid": metadata["uid"]}
-    for index in range(count if completions is None else min(count, completions)):
+    for index in range(total):
         own: Mapping[str, Any] = {
             **mapping(template.get("metadata")),
             "name": f"{metadata['name']}-{index}",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import yaml
 
 from muster.api import manifest
-from muster.api.edge import mapping, text
+from muster.api.edge import text
 from muster.api.model import Json
 from muster.commands import output, render
 from muster.commands.convert import Conversion, convert
@@ -48,8 +48,6 @@ def problems(made: Conversion) -> Iterator[str]:
         framework = FRAMEWORKS.get(text(document.get("kind")))
         if framework is None:
             continue
-        meta = mapping(document.get("metadata"))
-        name = text(meta.get("name")) or f"{text(meta.get('generateName'))}00000"
-        given = {**document, "metadata": {**meta, "name": name}}
-        for problem in render.problems(framework, render.as_served(framework, given, "")):
-            yield f"{framework.kind} {name}: {problem}"
+        served = render.as_served(framework, document, "")
+        for problem in render.problems(framework, served):
+            yield f"{framework.kind} {text(served['metadata'].get('name'))}: {problem}"
