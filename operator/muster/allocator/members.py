@@ -312,11 +312,15 @@ class JobMembers(_Kind):
             return True
         self._evicts[key] = now + TRIED_SECONDS, moves
         since, whole = self._tried_since(job, now)
-        lacking = self._lacking(job)
-        needed = [of for replica, of in keys if whole or replica.role in lacking]
-        answers = [self._store.dry_runs.get(of, now, since=since) for of in needed]
-        tried = all(answer is not None and not answer.refused for answer in answers)
-        if not tried:
+        lacking, last = self._lacking(job), self._templates.last(key)
+        known = {} if last is None else last.answers
+        get, started = self._store.dry_runs.get, self._has_started(job)
+        needed = [(of, known.get(r.role)) for r, of in keys if whole or r.role in lacking]
+        tried = all(_is_good(get(of, now, it, since), started=started) for of, it in needed)
+        if tried:
+            # Once pods go for it, a dry run that fails must not cost it their room.
+            del self._evicts[key]
+        else:
             self._answered[key] = -math.inf
         return tried
 
@@ -435,9 +439,7 @@ class JobMembers(_Kind):
             answer = self._store.dry_runs.get(key, now, known.get(role), since)
             # A refusal shows no pod: the gang counts by what was shown of it before, if anything
             # was.
-            # The Services of a gang that has started are retried beside its pods.
-            follows = answer is not None and answer.kind == dryrun.SERVICE and started
-            good = answer is not None and (follows or not answer.refused)
+            good = _is_good(answer, started=started)
             until = answer.until if answer is not None and good else -math.inf
             if anew and answer is not None:
                 until = min(until, answer.at + TRIED_SECONDS)
@@ -544,6 +546,13 @@ class JobMembers(_Kind):
         )
         most = sum(known.kept.values()) if known.kept else None
         return replace(facts, most=most, has_run=known.ran or facts.has_run)
+
+
+def _is_good(answer: Answer | None, *, started: bool) -> bool:
+    """Return whether admission accepts such pods, by an answer that is known."""
+    # The Services of a gang that has started are retried beside its pods.
+    follows = answer is not None and answer.kind == dryrun.SERVICE and started
+    return answer is not None and (follows or not answer.refused)
 
 
 def _lacking(job: Job, there: Container[str]) -> Mapping[str, int]:
