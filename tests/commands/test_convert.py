@@ -422,9 +422,8 @@ def test_every_example_becomes_a_trainjob_or_says_why_not(path):
     trained = [each for each in found.documents if each["kind"] == "TrainJob"]
     possible = [each for each in given_ if each["kind"] not in WITHOUT_A_TRAINER]
     assert len(trained) == len(possible)
-    assert len({loss.of for loss in found.losses if loss.path == "kind"}) == len(given_) - len(
-        possible
-    )
+    others = {loss.of for loss in found.losses if loss.path == "kind"}
+    assert len(others) == len(given_) - len(possible)
     for document, train in zip(possible, trained, strict=True):
         runtime = found.documents[found.documents.index(train) - 1]
         (back,) = convert([runtime, train]).documents
@@ -466,9 +465,8 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     given = yaml.safe_dump_all(STORIES[4]["given"] * 2).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert cli.main(["convert", "--strict", "-o", "json", "-f", "-"]) == 0
-    assert [each["kind"] for each in json.loads(capsys.readouterr().out)["items"]] == [
-        "PyTorchJob"
-    ] * 2
+    listed = json.loads(capsys.readouterr().out)["items"]
+    assert [each["kind"] for each in listed] == ["PyTorchJob"] * 2
     file.write_text("kind: ConfigMap")
     assert cli.main(["convert", "-f", str(file)]) == 2
     assert "no job found" in capsys.readouterr().err
@@ -486,10 +484,8 @@ def test_the_commands_of_the_guide(capsys, monkeypatch, tmp_path):
     for line in re.findall(r"^\$ muster (convert .*)$", page, re.MULTILINE):
         words, _, file = line.partition(" > ")
         assert cli.main(words.split()) == 0
-        Path(file).write_text(capsys.readouterr().out)
-        made.append(
-            [each["kind"] for each in yaml.load_all(Path(file).read_text(), yaml.CSafeLoader)]
-        )
+        Path(file).write_text(printed := capsys.readouterr().out)
+        made.append([each["kind"] for each in yaml.safe_load_all(printed)])
     assert made == [["MPIJob"], ["MPIJob"], ["TrainingRuntime", "TrainJob"]]
 
 

@@ -52,6 +52,10 @@ def test_what_cannot_run_is_refused():
     """A job with a mistake, one of another scheduler, a file without pods."""
     with pytest.raises(OfferError, match=r"TFJob/mnist: spec\..*replicas"):
         offered(tfjob(Worker={"replicas": -1}))
+    much = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}
+    for kind, spec in (("Pod", {**SPEC, **much}), ("PodGroup", {"minResources": {"cpu": "much"}})):
+        with pytest.raises(OfferError, match=f"{kind}/p: "):
+            offered({"kind": kind, "metadata": {"name": "p"}, "spec": spec}, tfjob(Worker=1))
     foreign = {
         "spec": {"schedulerName": "volcano", "containers": [{"name": "tensorflow", "image": "i"}]}
     }

@@ -11,13 +11,13 @@ from muster import frameworks
 from muster.api import edge, names
 from muster.api.edge import mapping, text
 from muster.api.jobs import MAX_REPLICAS
-from muster.api.model import Job, Json
+from muster.api.model import Job, Json, Unreadable
 from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
 from muster.commands import render, snapshot
 from muster.gang import EMBEDDED
 from muster.scheduler.model import namespace_of
-from muster.store.store import Store
+from muster.store.store import Callbacks, Store
 
 
 class OfferError(ValueError):
@@ -33,7 +33,8 @@ def with_offers(
     was there under the same key is replaced. Raises OfferError.
     """
     rules, pods = recording.rules, dict[str, tuple[Json, Json]]()
-    store = snapshot.empty_store(tuple(sorted(rules.scheduler_names)))
+    callbacks = Callbacks(unreadable=_refuse)
+    store = snapshot.empty_store(tuple(sorted(rules.scheduler_names)), callbacks)
     store.priorities = dict(rules.priorities)
     # Nobody is asked here what the cluster serves: files have PodGroups in our own dialect.
     store.groups.use(EMBEDDED.apis[0])
@@ -98,6 +99,10 @@ def _largest(charges: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     for charge in charges:
         most |= {key: max(amount, most.get(key, 0)) for key, amount in charge.items()}
     return most
+
+
+def _refuse(about: Json, why: Unreadable) -> None:
+    raise OfferError(f"{about['kind']}/{about['metadata']['name']}: {why.reason}")
 
 
 def _check(jobs: Iterable[Job], keys: Sequence[str]) -> None:
