@@ -78,6 +78,7 @@ def test_no_secret_is_in_it(tmp_path_factory, places):
         put(pod, document["metadata"])
     document["status"] = {"firstFailure": {"pod": "mnist-worker-0", "message": SECRET}}
     file = tmp_path_factory.mktemp("bundle") / "b.tar.gz"
+    file.touch(0o644)
     code, parts = written(file, {"kind": "Node", **make_node()}, document)
     assert code == 0
     assert SECRET not in "".join(parts.values())

@@ -143,9 +143,10 @@ def _operator(found: Sequence[Json], flags: Collection[str]) -> str:
 
 
 def _write(file: str, parts: Mapping[str, str]) -> None:
-    """Write a new file that only its owner can read."""
+    """Write a file that only its owner can read."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+        os.fchmod(descriptor, 0o600)  # of a file that existed
         for name, part in sorted(parts.items()):
             content = part.encode()
             entry = tarfile.TarInfo(f"muster-bundle/{name}")
