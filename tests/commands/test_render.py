@@ -107,6 +107,8 @@ def test_flags_of_the_operator_shape_what_is_shown(capsys, tmp_path):
     assert pod["spec"]["schedulerName"] == "volcano"
     (entry,) = pod["spec"]["containers"][0]["env"]
     assert "mnist-worker-0.research.svc.example.org:2222" in entry["value"]
+    job, *_ = rendered(capsys, "-f", path, "--gang-scheduler-name=kubernetes")
+    assert job["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2}
 
 
 def test_a_flag_says_how_large_a_job_has_a_config_map(capsys, tmp_path):

@@ -234,9 +234,11 @@ def _defaulted(
     """Return the document with every default that the operator goes by."""
     scope = scope_of(Observed(job=job, now=0.0), framework, backend, context)
     policy, written = job.run_policy, mapping(document["spec"].get("runPolicy"))
+    # Backends without queues have none, and that of Volcano may be named by an annotation.
+    group = backend.group(job, scope.facts) or {"spec": {}}
     scheduling = {
         "minAvailable": scope.minimum,
-        "queue": policy.scheduling.queue or context.default_queue,
+        **{key: value for key, value in group["spec"].items() if key == "queue"},
         **mapping(written.get("schedulingPolicy")),
     }
     named = {key: value for key, value in job.options.items() if value is not None}
