@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6760,
+    "allocator": 6767,
     "api": 3193,
     "cluster": 6444,
     "commands": 6146,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2316,
     "scheduler": 11011,
     "store": 3252,
-    "tests": 70000,
+    "tests": 69999,
     "tools": 3529,
 }
 

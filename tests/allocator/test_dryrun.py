@@ -419,12 +419,6 @@ async def test_nobody_waits_for_another_ones_webhook():
 QUICK = "TFJob/quick/small"
 
 
-async def slowly(answer):
-    """Return what is answered, once no cycle waits for it any more."""
-    await asyncio.sleep(2 * dryrun.AT_ONCE)
-    return answer()
-
-
 @pytest.mark.usefixtures("_unhurried")
 async def test_nobody_passes_a_gang_whose_answer_takes_its_time():
     """It keeps its turn, so that a smaller one behind it does not get the room that it needs."""
@@ -448,13 +442,14 @@ async def test_turns_are_not_kept_for_ever(monkeypatch):
     """A namespace with a new template for each answer, none of which is taken, stops nobody."""
     async with running(Story()) as s:
 
-        def deny():
+        async def deny():
+            await asyncio.sleep(2 * dryrun.AT_ONCE)  # so that no cycle waits for it any more
             number = len(s.server.asked)
             s.create(name=f"mnist-{number}", workers=8, age=60, priority=number)
             raise ApiError(403, "Forbidden", 'admission webhook "a" denied the request', None)
 
         def admit(pod):
-            return slowly(deny) if pod["metadata"]["namespace"] == "team" else pod
+            return deny() if pod["metadata"]["namespace"] == "team" else pod
 
         s.server.admit = admit
         s.create(workers=8, age=60)
@@ -466,12 +461,10 @@ async def test_turns_are_not_kept_for_ever(monkeypatch):
         await s.until(lambda: s.nodes(QUICK))
 
 
-LIMITS = {"type": "Container", "min": {"cpu": "2"}}
-
-
 async def test_the_answer_stands_against_what_is_worked_out_here():
     """A limit range that seems to forbid the pods is left to the API server."""
-    limits = {"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [LIMITS]}}
+    spec = {"limits": [{"type": "Container", "min": {"cpu": "2"}}]}
+    limits = {"metadata": {"name": "l", "namespace": "team"}, "spec": spec}
     async with running(Story()) as s:
         s.put({"kind": "LimitRange", **limits})
         s.create()

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from muster.allocator import binder
+from muster.allocator import binder, tracker
 from muster.allocator.binder import Binder
 from muster.allocator.cells import Causes, Deferrals, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
@@ -407,16 +407,18 @@ class Loop:
         moves = {move.gang for move in decision.moves}
         jobs = {decision.gang, *moves}
         tried = [self._jobs.are_tried(key, now, moves=key in moves) for key in jobs]
-        facts = self.gangs.facts_then(decision.gang)
-        if facts is None:
+        then, facts = self.gangs.facts_then(decision.gang), self.gangs.facts(decision.gang, now)
+        if then is None or facts is None:
             return False
-        for place in decision.nominations:
-            task = facts.task(place.role, place.index)
-            pod = None if task is None else facts.pods.get(task[0])
-            if pod is not None and not pod.node:
-                # One pod speaks for the others.
-                return self._binder.binds(pod, place.node) and all(tried)
-        return all(tried)
+        places = then.nodes(decision.nominations)
+        seen = {place: pod for place in places if (pod := then.pods.get(place)) and not pod.node}
+        # Nobody makes the pods again that went meanwhile.
+        there = {pod.uid for pod in facts.pods.values() if tracker.is_to_be_placed(pod)}
+        if not (facts.remade or there.issuperset(pod.uid for pod in seen.values())):
+            return False
+        # One pod speaks for the others.
+        first = next((p for p, pod in seen.items() if not pod.deleting), None)
+        return (first is None or self._binder.binds(seen[first], places[first])) and all(tried)
 
     def _look_ahead(
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float

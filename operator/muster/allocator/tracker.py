@@ -627,7 +627,8 @@ def _stays(pod: PodView) -> bool:
     return not (pod.deleting or pod.terminal)
 
 
-def _waits(pod: PodView) -> bool:
+def is_to_be_placed(pod: PodView) -> bool:
+    """Say whether a pod waits for a node, and nothing else."""
     return not (pod.node or pod.deleting or pod.terminal or pod.gated)
 
 
@@ -1059,7 +1060,7 @@ def _bind(turn: _Turn) -> None:
         pod = pods.get(place)
         if place in turn.facts.foreign:
             continue
-        if pod is not None and _waits(pod) and pod.uid not in memory.binding:
+        if pod is not None and is_to_be_placed(pod) and pod.uid not in memory.binding:
             sent.append(pod.uid)
             turn.effects.append(Bind(pod, it.node, had))
     if sent:
@@ -1368,7 +1369,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
     for it in assignments:
         pod = facts.pods.get(it.place)
         # Half of the gang would be bound: nobody makes the pod that is missing again.
-        if not facts.remade and (pod is None or pod.uid != it.uid or not _waits(pod)):
+        if not facts.remade and (pod is None or pod.uid != it.uid or not is_to_be_placed(pod)):
             return False
         # A job's pod that has come to a node meanwhile takes nothing from the others.
         if pod is not None and pod.node and not pod.terminal:
@@ -1419,7 +1420,11 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
     for place, pod in facts.pods.items():
         node = "" if facts.remade else outcome.nominations.get(place, "")
         mark = verdict.reason, node
-        if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == mark:
+        if (
+            not is_to_be_placed(pod)
+            or pod.uid in memory.binding
+            or memory.marked.get(pod.uid) == mark
+        ):
             continue
         if place in facts.foreign:
             continue
@@ -1450,7 +1455,7 @@ def announced(
     seen = facts.owed
     if not facts.remade:
         pods = (facts.pods.get(place) for place in outcome.nominations)
-        seen = all(pod is None or pod.nominated or not _waits(pod) for pod in pods)
+        seen = all(pod is None or pod.nominated or not is_to_be_placed(pod) for pod in pods)
     if _is_written(turn, reserved, seen=seen):
         return turn.end(), True
     _publish(turn, outcome.verdict, pace)
