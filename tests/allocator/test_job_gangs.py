@@ -357,6 +357,10 @@ class TestServices:
         (role,) = story.look().roles
         assert role.charge == {"team/few/services": 1000}
         assert len(role.absent) == 3
+        # One Service for all of them, which a quota of two permits.
+        story.document["metadata"]["annotations"] = {"muster.kubeflow.org/service": "job"}
+        story.put(story.document)
+        assert not any(role.charge for role in story.look().roles)
 
     def test_services_that_pods_still_lack_are_taken_from_the_quota(self, story):
         """Another gang of the namespace may not have them meanwhile."""

@@ -433,7 +433,8 @@ class JobMembers(_Kind):
             if not (whole or self._lacking(job)):
                 return known
         may_ask = may_ask and not _has_conflict(job)
-        keys = self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
+        source = of, job.service
+        keys = self._keys.get(job.key, source, lambda: _keys(job, self._settings.rules))
         for replica, key in keys:
             role = replica.role
             answer = self._store.dry_runs.get(key, now, known.get(role), since)
@@ -529,10 +530,9 @@ class JobMembers(_Kind):
         answers: Mapping[str, Answer],
         now: float,
     ) -> GangFacts:
-        # The labels are no part of the spec, so that no generation tells of them.
-        template = self._templates.get(
-            job.key, (of, job.labels, answers), lambda: self._template(job, of, answers)
-        )
+        # Labels and annotations are no part of the spec, so that no generation tells of them.
+        source = of, job.labels, job.service, answers
+        template = self._templates.get(job.key, source, lambda: self._template(job, of, answers))
         there = self._store.children.of(job, "Service", ()) if template.service else ()
         pods = {**self._store.children.own_pods(job), **lost}
         known, failed = self._store.losses(job, pods, now)
