@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 6146,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3109,
+    "frameworks": 3113,
     "gang": 1571,
     "kube": 3617,
     "local": 3669,

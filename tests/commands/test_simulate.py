@@ -76,17 +76,15 @@ def test_a_batch_job_begins_with_its_parallelism(spec, count):
     ((gang,), _) = offered(job)
     assert (gang.key, gang.min_member) == ("Job/default/qj", 1)
     assert sum(len(role.waiting) for role in gang.roles) == count
-    job["spec"]["parallelism"] = 2**31 - 1
-    if "completions" not in spec:
-        with pytest.raises(OfferError, match=r"Job/qj: spec\.parallelism: Invalid value"):
-            offered(job)
+    job["spec"] |= {"parallelism": 2**31 - 1, "completions": None}
+    with pytest.raises(OfferError, match=r"Job/qj: spec\.parallelism: Invalid value"):
+        offered(job)
 
 
 def test_pods_of_one_generate_name_are_several():
     """The API server gives each a name of its own; so does it to a job."""
     pod = {"kind": "Pod", "metadata": {"generateName": "p-", "namespace": "a"}, "spec": SPEC}
-    (gangs, _) = offered(pod, pod)
-    assert sum(len(role.waiting) for gang in gangs for role in gang.roles) == 2
+    assert sum(len(r.waiting) for gang in offered(pod, pod)[0] for r in gang.roles) == 2
 
 
 SPEC = {"schedulerName": "muster", "containers": [{"name": "c"}]}

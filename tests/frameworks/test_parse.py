@@ -280,6 +280,8 @@ def test_a_quantity_that_is_none():
     both = {**both, "initContainers": [], "overhead": {"cpu": "much"}}
     (text,) = problems(with_role(template={"spec": both}))
     assert text.startswith(f"{path}: Invalid value: ")
+    many = {"containers": [{"name": "tensorflow", "image": "i", "env": [{}] * 2000}]}
+    assert len(problems(with_role(template={"spec": many}))) == 1000
     (text,) = problems(with_role(template={"spec": {**both, "initContainers": 5}}))
     assert text.startswith(f"{path}: Invalid value: ")
     (text,) = problems(tfjob(policy={"schedulingPolicy": {"minResources": {"cpu": "much"}}}))

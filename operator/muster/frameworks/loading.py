@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 from muster.api import leasts, names, podtemplate, quantity, status, topology
@@ -26,6 +27,8 @@ from muster.api.model import (
 from muster.frameworks import misspelt, sizes
 from muster.frameworks.base import Framework, beyond, unsupported
 
+MAX_PROBLEMS: Final = 1000
+"""Problems of a job that are listed. A document of 3 MB may have a million."""
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
 _FINALIZERS: Final = (
     "spec.{}[{}].template.metadata.finalizers is ignored: pods that nobody lets go would hold "
@@ -103,7 +106,8 @@ def load(
         detail = f"must be less than or equal to {site.max_replicas} pods in all"
         excess = (Problem(f"spec.{framework.spec_field}", f"Invalid value: {asked}: {detail}"),)
     try:
-        found = tuple(_problems(framework, spec, job, site.domain, excess))
+        wrong = _problems(framework, spec, job, site.domain, excess)
+        found = tuple(islice(wrong, MAX_PROBLEMS))
         if site.home and job.namespace == site.home:
             # Its pods could use the operator's service account, with all its permissions.
             said = (
@@ -180,7 +184,7 @@ def _problems(
     excess: Sequence[Problem],
 ) -> Iterator[Problem]:
     """Yield all problems of a job; `excess` are those about the number of its pods."""
-    written = tuple(of_document(framework, spec))
+    written = tuple(islice(of_document(framework, spec), MAX_PROBLEMS))
     own = tuple(framework.spec.check(spec, job))
     yield from own
     if own and framework.spec.first_breach:
