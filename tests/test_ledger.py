@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3669,
     "muster": 1150,
     "runtime": 2316,
-    "scheduler": 11011,
+    "scheduler": 11039,
     "store": 3252,
     "tests": 70003,
     "tools": 3529,

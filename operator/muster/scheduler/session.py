@@ -94,6 +94,10 @@ class _Eviction:
     action: DeletionReason | None
     """None: a simulation, after which nothing is evicted."""
     state: int
+    nodes: IntArray
+    """(M,)"""
+    counted: IntArray
+    """(M, R): what the reservation expected of them at their end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,6 +247,11 @@ class Session:
         now, gangs = self.snapshot.now, self.victims.gangs
         return np.array([one.movable and one.overran(now) for one in gangs], np.bool_)
 
+    @cached_property
+    def _ends(self) -> FloatArray:
+        """(G,): when gangs of `victims` end."""
+        return np.array([gang.ends(self.snapshot.now) for gang in self.victims.gangs])
+
     def state_of(self, gang: Gang) -> GangState:
         """Return the gang's state in this cycle, also of one that is whole."""
         state = self._states.get(id(gang))
@@ -273,7 +282,11 @@ class Session:
 
     def alike(self, gang: GangState) -> Hashable:
         """Return what is equal for gangs for which a search finds the same."""
-        rows = [(t.pod_set.shape, n, t.coming, t.pod_set.topology) for t, n in gang.demand()]
+        until = UNLIMITED if self.room.until is None else self.room.until
+        rows = [
+            (t.pod_set.shape, n, t.coming, t.pod_set.topology, t.ends > until)
+            for t, n in gang.demand()
+        ]
         # Where roles lie together, members that run tell the others where.
         home = gang.spec.key if gang.spec.ready and self.rules.asks("cramped") else ""
         return gang.spec.topology, home, *rows, *gang.lacks().items()
@@ -533,9 +546,17 @@ class Session:
         Without an action it is a simulation, which its caller undoes.
         """
         tasks = self.victims.tasks(chosen)
-        step = _Eviction(ask.gang, tasks, action, self.room.state)
+        nodes, counted = self.victims.freed(tasks[self.awaited(tasks)])
+        np.minimum(counted, self.room.leaving[nodes], out=counted)
+        step = _Eviction(ask.gang, tasks, action, self.room.state, nodes, counted)
         self._steps.append(step)
         self._take_away(step, 1)
+
+    def awaited(self, tasks: IntArray) -> BoolArray:
+        """Return (M,) which tasks of `victims` end by the time when a reservation begins."""
+        until = -UNLIMITED if self.room.until is None else self.room.until
+        ends: BoolArray = self._ends[self.victims.gang[self.victims.unit[tasks]]] <= until
+        return ends
 
     def evictions(self) -> Mapping[str, Sequence[Eviction]]:
         """Return gang -> what is to be evicted for it."""
@@ -648,6 +669,8 @@ class Session:
         victims, tasks = self.victims, step.tasks
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
+        # Now it comes free sooner, and not once more when the reservation begins.
+        self.room.leaving[step.nodes] -= sign * step.counted
         for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
             self.part(pod_set, where, sign * counts)
         owners, counts, lost = victims.leave(tasks, sign)

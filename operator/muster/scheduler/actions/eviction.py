@@ -410,6 +410,11 @@ class Trial:
         members = members[victims.node[members] >= 0]
         self._unit = victims.unit[members]
         self._held = victims.request[victims.pod_set[members]].astype(np.float64)
+        if self._lasting:
+            # What is kept until they end is kept from the gang also if they are evicted.
+            room, nodes = self._session.room, victims.node[members]
+            kept = (np.minimum(room.kept[nodes], room.leaving[nodes]) > 0).any(axis=1)
+            self._held[kept & self._session.awaited(members)] = 0
         self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
         self._free = self._free_on(self._nodes)
         with self._gone():
