@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from muster.api import leasts, names, podtemplate, quantity, status, topology
@@ -191,7 +191,7 @@ def _problems(
         return
     reported = {problem.path for problem in own}
     hosts = _host_names(framework, job, domain or "cluster.local")
-    others = (*of_name(framework, job), *written, *excess, *of_values(framework, job), *hosts)
+    others = chain(of_name(framework, job), written, excess, of_values(framework, job), hosts)
     yield from (problem for problem in others if problem.path not in reported)
     roles = spec.get(framework.spec_field)
     # A kind's own rules may count on every role: one that could not be read is not in the job.
