@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3113,
     "gang": 1571,
-    "kube": 3617,
+    "kube": 3618,
     "local": 3669,
     "muster": 1150,
     "runtime": 2316,
     "scheduler": 11039,
     "store": 3252,
-    "tests": 70003,
+    "tests": 70005,
     "tools": 3529,
 }
 

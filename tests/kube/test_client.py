@@ -253,10 +253,12 @@ async def test_a_log_that_nobody_may_read() -> None:
 
 @pytest.mark.parametrize("depth", [99, 300, 9000])
 def test_document_loses_what_is_nested_too_deeply(depth: int) -> None:
-    """One such object must not hide the others of its list."""
+    """One such object must not hide the others of its list. One may also be cut short."""
     deep = b'{"a":[' * depth + b'"}"' + b"]}" * depth
     found = client._document(b'{"items":[' + deep + b',{"b":"}]\\""},{}]}')
     assert found["items"][1:] == [{"b": '}]"'}, {}]
+    with pytest.raises(GarbledError):
+        client._document(deep[: 6 * depth])
 
 
 async def test_watches_take_no_connection_from_others() -> None:

@@ -67,7 +67,7 @@ MOST_READ = 8 * 2**20
 MAX_DEPTH: Final = 100
 """Levels of objects and lists, of which the parser takes 200: a list adds some to an object."""
 TOO_DEEP: Final = "recursion limit"
-_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]')
 """Strings, in which brackets have no meaning, and brackets."""
 OPENING = 64
 """Watches that are being opened at once."""
@@ -593,9 +593,10 @@ def _shallow(content: bytes) -> bytes:
         opens, closes = token[0] in b"[{", token[0] in b"]}"
         depth += opens
         if opens and depth == MAX_DEPTH:
-            kept.append(content[end : token.start()])
+            kept.append(content[end : token.start()] + b"null")
+            # Of one that is cut short nothing follows.
+            end = len(content)
         elif closes and depth == MAX_DEPTH:
-            kept.append(b"null")
             end = token.end()
         depth -= closes
     return b"".join((*kept, content[end:]))
