@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3618,
     "local": 3669,
     "muster": 1150,
-    "runtime": 2316,
+    "runtime": 2318,
     "scheduler": 11039,
     "store": 3252,
-    "tests": 70005,
+    "tests": 70006,
     "tools": 3529,
 }
 

@@ -39,6 +39,8 @@ PAGE: Final = 100
 """Jobs that are read at once: each may be of a megabyte."""
 DISCOVERY_SECONDS: Final = 5.0
 """How often the server is asked which kinds it serves: a CRD may come or go at any time."""
+ANSWER_SECONDS: Final = 60.0
+"""How long an answer may take. Kopf begins anew when the first clear one follows none."""
 ENDING: Final = 20
 """How often Kopf's tasks are told to end, a tenth of a second apart."""
 
@@ -137,7 +139,7 @@ async def _served(kube: Kube, kinds: Sequence[Framework]) -> set[tuple[str, str]
     """Return which of the kinds are served, None without a clear answer in time."""
     wanted = {(f"{names.GROUP}/{row.version}", row.kind) for row in kinds}
     try:
-        async with asyncio.timeout(DISCOVERY_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS):
             found = await client.served(kube, {version for version, _ in wanted})
     except (ApiError, *BROKEN):
         return None
