@@ -279,9 +279,8 @@ class Crowd:
         role["template"]["metadata"] = {"annotations": {"long": LONG}}
         self.version += 1
         document["metadata"] |= {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
-        created = f"2026-01-01T00:{minute:02}:00Z"
         document["metadata"] |= {
-            "creationTimestamp": created,
+            "creationTimestamp": f"2026-01-01T00:{minute:02}:00Z",
             "resourceVersion": str(self.version),
             "managedFields": [{"manager": LONG}],
         }
@@ -346,6 +345,7 @@ def test_too_large_job_is_read_again_once_it_fits():
     crowd.requeued.clear()
     crowd.show("a", 0, gone=True)
     assert crowd.jobs.fits(last)
+    assert "for the jobs of a namespace (" in str(crowd.jobs.get(last).problems)
     assert last in crowd.requeued
     crowd.jobs.refresh(last)
     crowd.version = 2

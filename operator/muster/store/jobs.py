@@ -392,7 +392,7 @@ class Jobs:
             if isinstance(entry.content, bytes):
                 return job
             if entry.too_large:
-                most, scope = self._limit(entry) or (0, "now, and it is read again")
+                most, scope = self._limit(entry) or self._limits.of(entry.owner.namespace)[0][1:]
                 limit = f"{quantity.format('memory', most)} for the jobs of {scope}"
                 text = f"TooLarge: {entry.size} bytes of this job exceed {limit}"
                 job = replace(job, problems=(Problem("", text),))
