@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6767,
+    "allocator": 6768,
     "api": 3193,
     "cluster": 6444,
     "commands": 6146,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2318,
     "scheduler": 11039,
     "store": 3252,
-    "tests": 70006,
+    "tests": 69994,
     "tools": 3529,
 }
 

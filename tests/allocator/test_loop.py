@@ -624,10 +624,7 @@ def _pod_of_muster(name, **fields):
 
 
 async def test_nothing_that_the_loop_began_outlives_it():
-    """Neither a binding nor a dry run: after it the lease goes to somebody else.
-
-    What still happens to pods begins nothing any more, either.
-    """
+    """Neither a binding nor a dry run: after it the lease goes to somebody else."""
     server = Hanging()
     made = Looping(server, {"n1": {"cpu": "4"}}, context=lambda _namespace: Context())
     running = asyncio.create_task(made.loop.run())

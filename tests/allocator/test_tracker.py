@@ -75,10 +75,7 @@ def started(facts, now=0.0):
 
 @KINDS
 def test_a_decision_is_carried_out(remade):
-    """The room is taken, existing pods are bound, once, and it is published.
-
-    On other people's pods is written of how many their gang is.
-    """
+    """The nodes count as used, existing pods are bound once, and the verdict is published."""
     facts = facts_of(pod("a"), pod("b"), remade=remade)
     step = tracker.accepted(started(facts), facts, gives(("a", "n1"), ("b", "n2")), 5.0)
     assert step.memory.nodes == {"a": "n1", "b": "n2"}
@@ -124,10 +121,7 @@ def test_half_of_a_gang_is_given_back(remade):
 
 @KINDS
 def test_retries(remade):
-    """The first is at once, then after pauses that grow, up to a minute; as of refused pods.
-
-    A pod that runs begins anew.
-    """
+    """The first is at once, the next ones after growing pauses of at most a minute."""
     facts = facts_of(pod("a"), pod("b"), remade=remade)
     memory, pauses = started(facts), []
     for _ in range(9):

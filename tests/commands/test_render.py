@@ -52,10 +52,7 @@ def test_every_example_becomes_a_gang_of_its_pods(capsys, example, backend):
 
 
 def test_examples_have_no_name_twice():
-    """The whole folder is applied at once: no example changes an object of another.
-
-    Jobs of different kinds have different names, too: pods are named by their jobs.
-    """
+    """The whole folder is applied at once, and pods are named by their jobs."""
     found = [d for path in EXAMPLES for d in manifest.documents(path.read_bytes())]
     names = Counter(
         ("job" if each["kind"] in FRAMEWORKS else each["kind"], each["metadata"]["name"])

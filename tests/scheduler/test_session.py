@@ -38,7 +38,7 @@ def test_an_error_takes_back(session):
 
 
 def test_next_reservation_of_a_cycle_keeps_its_room(session):
-    """What fitted beside the one before it is not taken for what fits beside this one."""
+    """The capacity is computed for each reservation, not taken from the one before."""
     room, ask = session.room, Ask(session.gangs[0])
     found = []
     for kept in (0 * room.idle, room.idle.copy()):

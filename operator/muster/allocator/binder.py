@@ -124,7 +124,7 @@ class Binder:
         return not missing
 
     def binds(self, pod: PodView, node: str) -> bool:
-        """Return whether a binding of the pod passed a dry run; start one that is missing."""
+        """Return whether a dry run of binding the pod has passed; if there was none, start it."""
         key = f"bind {pod.uid}"
         if key not in self._passed:
             self._once(key, partial(self._try_binding, pod, node, key))

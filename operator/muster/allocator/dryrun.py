@@ -123,7 +123,8 @@ class PodTrials:
         except ApiError as error:
             if is_rejected(ask.job, error):
                 return self._refusal(ask, error, clock.now())
-            # Admission accepts the pod if only its name is in use, or what it needs is to come.
+            # The name of the pod is in use, or a ServiceAccount or class that it needs is missing:
+            # neither says that admission rejects the pod.
             to_come = dryrun.is_rejected(error.code, error.message) and not error.unpermitted
             if error.reason == "AlreadyExists" or to_come or _OPEN.search(error.message):
                 return Answer(now + AGAIN, at=now)

@@ -280,8 +280,8 @@ class JobMembers(_Kind):
         self._doubts: dict[str, Exception] = {}
         """Why it is not known whether a job is to run."""
         self._evicts: dict[str, tuple[float, bool]] = {}
-        """By job for which running pods are to go: until when its own pods are tried anew, and
-        whether all of them, as they are to move."""
+        """Job for which running pods are evicted -> the time until which dry runs of its own pods
+        are repeated, and whether that concerns all of its pods, since they move."""
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""

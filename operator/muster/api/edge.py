@@ -66,7 +66,7 @@ def text(value: object) -> str:
 
 
 def cut(message: str, longest: int = MAX_MESSAGE_CHARS) -> str:
-    """Return a message, of one that is longer so many characters that end in `...`."""
+    """Return a message of at most so many characters; a longer one is cut and ends in `...`."""
     return message if len(message) <= longest else f"{message[: longest - 3]}..."
 
 

@@ -255,8 +255,8 @@ class GangBackend:
     def may_create_pods(self, group: GroupView | None) -> bool:
         """Say whether the backend lets new pods appear now, as far as its group shows.
 
-        A group that is on its way out admits nobody: pods wait for its successor, unless the
-        allocator inside places them, which needs none.
+        While a group is being deleted, pods wait for the next one. The embedded allocator needs no
+        group.
         """
         going = bool(self.apis and group and group.deleting) and not self.embedded
         return not going and self.admits(group)

@@ -36,8 +36,8 @@ class Level:
     """D: its values."""
     domains: Domains
     breadth: tuple[int, int, int]
-    """Nodes of the largest domain, nodes with the label, and the negative number of domains: each
-    is at most that of a level whose domains contain these, also if nodes lack a label."""
+    """Nodes of the largest domain, nodes with the label, and the negative number of domains. If
+    each domain lies in one of a wider level, none of the three is larger than there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -304,7 +304,7 @@ class Session:
 
     @cached_property
     def _left_to_gangs(self) -> IntArray:
-        """(N, R): what the nodes have beside pods that are part of no gang, and stay."""
+        """(N, R): allocatable resources without those of running pods that belong to no gang."""
         nodes, holdings = self.snapshot.nodes, self.snapshot.holdings
         freed, none = nodes.releasing.copy(), self.room.idle[:0]
         for gang in self.gangs:

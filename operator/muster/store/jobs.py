@@ -236,7 +236,7 @@ class Jobs:
         """Returns the operators that made children of a job."""
         self._limits = limits
         self._sizes = Counter[str]()
-        """Bytes of documents by namespace, of those that are kept in full; empty: in all."""
+        """Namespace -> bytes of the documents that are kept in full; the empty name: of all."""
         self._waiting: dict[str, dict[str, tuple[str, int]]] = {}
         """Namespace -> key -> age, of those of these jobs that can wait for free memory."""
         self._too_large: dict[str, tuple[tuple[str, int], int, str]] = {}
