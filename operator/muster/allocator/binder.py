@@ -140,8 +140,11 @@ class Binder:
                 self._recorder.emit(reference(pod), "Warning", reason, text, once=True)
                 self._failed(pod)
                 return
-        self._passed.add(key)
-        asyncio.get_running_loop().call_later(PASSED_SECONDS, self._passed.discard, key)
+        self._pass({key}, PASSED_SECONDS)
+
+    def _pass(self, keys: set[str], seconds: float) -> None:
+        self._passed |= keys
+        asyncio.get_running_loop().call_later(seconds, self._passed.difference_update, keys)
         self._refused([])
 
     def serve(self, consumer: Consumer) -> None:
@@ -269,10 +272,7 @@ class Binder:
             # The gang keeps all its pods, so the remaining dry runs are not needed.
             if refused or None in answers:
                 return
-        self._passed |= uids
-        seconds = max(PASSED_SECONDS, time.monotonic() - begun)
-        asyncio.get_running_loop().call_later(seconds, self._passed.difference_update, uids)
-        self._refused([])
+        self._pass(uids, max(PASSED_SECONDS, time.monotonic() - begun))
 
     async def _evict(self, pod: PodView, cause: Cause) -> None:
         # The eviction of a peer may have been refused before this one could start.

@@ -255,8 +255,8 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
     spec = gang.spec
     if spec.refusal is not None:
         return spec.refusal
-    for refusal in filter(None, map(_excluded, gang.tasks)):
-        return refusal
+    if (excluded := next(filter(None, map(_excluded, gang.tasks)), None)) is not None:
+        return excluded
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
     kept_out = None if gang.queue.free else _kept_out(gang, gang.queue)
