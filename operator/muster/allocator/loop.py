@@ -412,11 +412,11 @@ class Loop:
             return False
         places = then.nodes(decision.nominations)
         seen = {place: pod for place in places if (pod := then.pods.get(place)) and not pod.node}
-        # Nobody makes the pods again that went meanwhile.
+        # A pod of another controller that was deleted meanwhile may not be recreated.
         there = {pod.uid for pod in facts.pods.values() if tracker.is_to_be_placed(pod)}
         if not (facts.remade or there.issuperset(pod.uid for pod in seen.values())):
             return False
-        # One pod speaks for the others.
+        # The dry run of one pod is enough: bindings are refused by permission or by a webhook.
         first = next((p for p, pod in seen.items() if not pod.deleting), None)
         return (first is None or self._binder.binds(seen[first], places[first])) and all(tried)
 

@@ -530,7 +530,7 @@ class JobMembers(_Kind):
         answers: Mapping[str, Answer],
         now: float,
     ) -> GangFacts:
-        # Labels and annotations are no part of the spec, so that no generation tells of them.
+        # Labels and annotations are no part of the spec: the generation stays when they change.
         source = of, job.labels, job.service, answers
         template = self._templates.get(job.key, source, lambda: self._template(job, of, answers))
         there = self._store.children.of(job, "Service", ()) if template.service else ()

@@ -961,9 +961,9 @@ def _fresh(memory: GangMemory, facts: GangFacts) -> frozenset[str]:
 def _drop_half(turn: _Turn) -> None:
     """Give back what is left of the room of a gang that could not start whole with it.
 
-    Half a promise is none: it would only keep others waiting, of whom each might hold the other
-    half. But a pod whose binding is under way may be on its node by now, whoever takes the
-    room for free; it comes, or the answer says that it does not.
+    A partial assignment would only keep other gangs waiting, and each of two gangs might hold the
+    nodes that the other one lacks. A pod whose binding is under way is left out: it may be on its
+    node already. Either its binding is observed, or the answer reports the failure.
     """
     memory, facts = turn.memory, turn.facts
     if not facts.tasks or not memory.assumed or _is_admitted(memory, facts):
@@ -995,7 +995,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
     return replace(
         facts.asks,
         min_member=facts.asks.min_member - (growth if mends else 0),
-        # What it was before it grew, nobody knows role by role.
+        # The size of the gang before it grew is not recorded by role.
         leasts={} if mends else facts.asks.leasts,
         roles=roles,
         pending={name: amount for name, amount in pending.items() if amount},

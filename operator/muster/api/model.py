@@ -193,7 +193,7 @@ class Job:
     """The kind's own spec fields by their YAML names, defaults applied, e.g. `successPolicy`."""
     status: JobStatus
     owner_version: str = ""
-    """The apiVersion in ownerReferences, if it is another one."""
+    """The apiVersion in ownerReferences, if it differs from `api_version`."""
     service: str = ""
     """Name of the one service under which its pods are found by their host names; empty: each
     has one of its own, or none."""

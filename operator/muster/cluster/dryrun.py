@@ -52,11 +52,11 @@ class Answer:
     """What came of one dry run."""
 
     until: float
-    """When it is to be asked for anew."""
+    """Time after which the dry run is repeated."""
     stored: bytes = b""
-    """spec of a pod as it would be stored, and the labels that it would have and was not sent
-    with: JSON, a fraction of what it takes read. Empty: nobody can tell, so that the template
-    counts."""
+    """The spec of a pod as the API server would store it, and the labels that admission would add.
+    As JSON, which takes a fraction of the memory of the parsed document. Empty: not known, so that
+    the template counts."""
     refused: str = ""
     """Message of the API server or of a policy that rejects such pods."""
     reason: str = ""
@@ -66,7 +66,7 @@ class Answer:
     under: int = 0
     """How often what admission goes by had changed there."""
     at: float = 0.0
-    """When it was asked; 0: it is not known whether the pod would be created."""
+    """Time of the request; 0: it is not known whether the pod would be created."""
 
     def applied(self, template: Json) -> Json:
         """Return the template as its pods will be stored."""

@@ -65,7 +65,7 @@ IDLE_SHAPES: Final = 64
 """Total size of the shapes without pods that wait whose rows are stored for equal jobs."""
 
 IDLE_TEXTS: Final = 64
-"""A row with more than this number of reasons, plus two per node, is made anew."""
+"""A row with more than this number of reasons, plus two per node, is created again."""
 
 
 @dataclass(frozen=True, slots=True)

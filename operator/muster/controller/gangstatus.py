@@ -74,7 +74,7 @@ def run_time(scope: Scope, status: JobStatus) -> float | None:
 
 
 def exists(scope: Scope) -> bool:
-    """Say whether enough pods exist for the gang to be what it was, wherever they are."""
+    """Return whether the gang has all members that must stay together, on whichever nodes."""
     return existing(scope) >= standing.needed(kept(scope))
 
 
@@ -188,10 +188,10 @@ def _stranded(scope: Scope, found: Verdict) -> Verdict:
 
 
 def _at_first(scope: Scope) -> Scope:
-    """Return what the standing of a gang goes by that has yet to become whole.
+    """Return the scope by which the state of a gang that has not run yet is derived.
 
-    Pods that come after the others are none of its members before they run: until then it lacks
-    nothing by having fewer than it will need with them.
+    Roles whose pods are created after the other pods count as soon as these pods run. Until then
+    the gang needs only the other members.
     """
     late = scope.framework.gang.later(scope.job)
     if not late or standing.has_run(scope.job):
@@ -304,7 +304,7 @@ def _first_placed(scope: Scope) -> Verdict | None:
 
 
 def _members(scope: Scope) -> tuple[PodView, ...]:
-    """Return the job's pods; one that a batch Job makes is known by what stands for it."""
+    """Return the job's pods, without suspended batch Jobs."""
     return tuple(pod for pod in scope.roster.own if not pod.suspended)
 
 
@@ -346,10 +346,10 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
 
 
 def _begun(scope: Scope, last: Verdict) -> Verdict:
-    """Return the verdict on a gang of which some hold nodes and which never ran as a whole.
+    """Return the verdict on a gang that has some members on nodes and never ran as a whole.
 
-    To the allocator it lacks members, as one that ran does. Were it called so, it would have run
-    from then on, and if the server refuses the others, those that are there would stay for ever.
+    The allocator reports such a gang as Degraded, like one that ran. With that state it would
+    count as one that ran. If the API server then refused the missing pods, the others would stay.
     """
     admitted = standing.was_admitted(scope.job)
     return replace(last, state=GangPhase.PLACED if admitted else GangPhase.WAITING)

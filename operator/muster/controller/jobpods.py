@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's pods, sorted by what they mean for the job and by what is to become of them."""
+"""The pods of a job, by role and index, and by what the reconcile does with them."""
 
 from __future__ import annotations
 
@@ -316,8 +316,8 @@ def _index(replica: Replica, pod: PodView, first: int) -> int | None:
 
 
 def _rank(pod: PodView, wanted: str) -> tuple[bool, bool, bool, float, str]:
-    # The pod with the lowest rank is kept: one that is not terminating, else one that has not
-    # failed, else one with the right name, else the oldest. So every reconcile keeps the same pod.
+    # The pod with the lowest rank is kept. Terminating pods rank behind all others, before them
+    # failed pods, pods with another name, and younger pods. So every reconcile keeps the same pod.
     return pod.deleting, pod.phase == "Failed", pod.name != wanted, pod.created, pod.name
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job means that was changed while it ran: its pods tell what its document does not.
+"""Jobs whose specs were changed while they ran, completed from what their pods show.
 
-Nothing is kept of the spec as it was: an operator that starts later reads the same.
+The previous spec is not stored, so that an operator that starts later derives the same.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _shown(job: Job, framework: Framework, own: list[PodView], type_: str) -> in
     counted = job.status.replicas.get(type_)
     before = counted.active + counted.succeeded + counted.failed if counted else 0
     written = job.replica(type_)
-    # Anybody who creates pods in the namespace may give one of them any index.
+    # The name of a pod that a user creates may contain any index.
     return min(max((before, *ends, written.replicas if written else 0)), INT32[1])
 
 

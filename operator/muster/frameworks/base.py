@@ -311,7 +311,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """What the pods of a job are like, and what they need around them."""
+    """The pods of a kind of job: container, ports, environment and companion objects."""
 
     container: str
     """Name of the one that the framework runs in; empty: the first."""
@@ -390,8 +390,8 @@ class Framework:
     own_version: str = ""
     """The version whose rules these are, where that is not the stored one."""
     kueue_version: str = ""
-    """The apiVersion as which Kueue reads jobs of this kind, if it is another one. Kueue queues a
-    pod for itself if it cannot read the owner of the pod."""
+    """The apiVersion by which Kueue reads jobs of this kind, if it differs from that of this row.
+    Kueue queues a pod on its own if it cannot read the owner of the pod."""
     own_managers: tuple[str, ...] = ()
     """Values that managedBy may have, where those are not all that the kind knows."""
     variants: tuple[Framework, ...] = ()

@@ -586,7 +586,8 @@ def _document(content: bytes) -> Json:
 def _shallow(content: bytes) -> bytes:
     """Return a document with null in place of what is nested too deeply to be parsed.
 
-    An open schema lets anybody nest objects, and with one of them no list could be read.
+    If the schema of a CRD is open, users can nest objects to any depth, and one such object would
+    make every list that contains it unreadable.
     """
     kept, depth, end = list[bytes](), 0, 0
     for token in _BRACKETS.finditer(content):

@@ -72,4 +72,4 @@ OF_KIND = {each.kind: each for each in (
     RUNTIME_CLASSES, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES, SERVICE_ACCOUNTS, QUEUES,
     BUDGETS, AUTOSCALERS, BATCH_JOBS, SECRETS, ROLES, ROLE_BINDINGS,
 )}  # fmt: skip
-"""What is followed or written, jobs and groups aside."""
+"""Kinds of objects that are watched or written, without jobs and PodGroups."""

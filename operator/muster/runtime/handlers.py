@@ -40,7 +40,7 @@ PAGE: Final = 100
 DISCOVERY_SECONDS: Final = 5.0
 """How often the server is asked which kinds it serves: a CRD may come or go at any time."""
 ANSWER_SECONDS: Final = 60.0
-"""How long an answer may take. Kopf begins anew when the first clear one follows none."""
+"""How long an answer may take. Kopf restarts when a clear answer follows a missing first one."""
 ENDING: Final = 20
 """How often Kopf's tasks are told to end, a tenth of a second apart."""
 
@@ -126,7 +126,7 @@ async def _pass_on(anew: asyncio.Event, stop: threading.Event) -> None:
 async def _look_for_kinds(
     kube: Kube, kinds: Sequence[Framework], known: set[tuple[str, str]], anew: asyncio.Event
 ) -> None:
-    """Set `anew` once other kinds are served than those known."""
+    """Set `anew` as soon as the server serves other kinds than the `known` ones."""
     found: set[tuple[str, str]] | None = known
     while found in (None, known):
         await asyncio.sleep(DISCOVERY_SECONDS)

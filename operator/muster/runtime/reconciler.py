@@ -718,9 +718,10 @@ class Reconciler:
         )
 
     def _is_due(self, job: Job, action: Delete) -> bool:
-        """Return whether a surplus pod is still surplus, and no pod of a suspended job succeeded.
+        """Return whether the reason of the deletion still holds.
 
-        The job may have finished with it.
+        A surplus pod must still be surplus. A pod of a suspended job that has succeeded since is
+        kept: the job may have finished with it.
         """
         if action.reason is DeletionReason.SUSPENDED and action.phase != "Succeeded":
             pod = self._store.children.pod(action.namespace, action.name)

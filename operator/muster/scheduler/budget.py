@@ -36,7 +36,7 @@ ATTEMPT: Final = 10_000
 SPLIT: Final = 2_000
 """One way to spread a role over a few nodes, or one slice of consecutive ranks."""
 RANK: Final = 10
-"""One member of a gang, to find those of one slice."""
+"""One member of a gang, in the search for the members of a slice."""
 PATTERN: Final = 4
 """One way to fill a node, combined with one state of the nodes before it."""
 CYCLE: Final = 1_000 * PASS

@@ -287,7 +287,7 @@ class Session:
             (t.pod_set.shape, n, t.coming, t.pod_set.topology, t.ends > until)
             for t, n in gang.demand()
         ]
-        # Where roles lie together, members that run tell the others where.
+        # If roles lie together, running members determine the domain of the others.
         home = gang.spec.key if gang.spec.ready and self.rules.asks("cramped") else ""
         return gang.spec.topology, home, *rows, *gang.lacks().items()
 

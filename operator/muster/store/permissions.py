@@ -179,7 +179,7 @@ class Grants:
         return {**unread, **lacking}
 
     async def look(self) -> None:
-        """Ask for what is still missing, and for what a refusal casts doubt on.
+        """Request reviews of the missing permissions, and of those that a refusal puts in doubt.
 
         A gang with a claim that cannot be served says so.
         """
