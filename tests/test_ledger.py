@@ -17,12 +17,12 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6768,
-    "api": 3193,
+    "api": 3191,
     "cluster": 6444,
     "commands": 6146,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3113,
+    "frameworks": 3107,
     "gang": 1571,
     "kube": 3619,
     "local": 3669,

@@ -289,13 +289,13 @@ def test_another_scheduler_is_told_of_once_per_job():
     assert world.reasons().count("SetPodTemplateSchedulerName") == 1
 
 
-def test_owner_of_pods_of_an_mpijob_of_v1_is_one_that_kueue_reads():
-    """Kueue knows v2beta1 alone, and queues a pod for itself if it cannot read the owner."""
+def test_owner_of_pods_of_a_queued_mpijob_has_the_version_of_the_job():
+    """The garbage collector deletes objects whose owner has a version that no CRD serves."""
     document = mpijob("v1")
     document["metadata"]["labels"] = {names.KUEUE_QUEUE: "team"}
     world = World(document, secrets=SECRETS).settle()
     owners = [world.pod(name)["metadata"]["ownerReferences"] for name in world.names()]
-    assert [one["apiVersion"] for (one,) in owners] == ["kubeflow.org/v2beta1"] * 3
+    assert [one["apiVersion"] for (one,) in owners] == ["kubeflow.org/v1"] * 3
 
 
 @pytest.mark.parametrize(

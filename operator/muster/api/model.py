@@ -175,7 +175,7 @@ class Job:
 
     kind: str
     api_version: str
-    """The version by whose rules it is read, e.g. `kubeflow.org/v1`."""
+    """What ownerReferences carry, e.g. `kubeflow.org/v1`."""
     namespace: str
     name: str
     uid: str
@@ -192,8 +192,6 @@ class Job:
     options: Mapping[str, Any]
     """The kind's own spec fields by their YAML names, defaults applied, e.g. `successPolicy`."""
     status: JobStatus
-    owner_version: str = ""
-    """The apiVersion in ownerReferences, if it differs from `api_version`."""
     service: str = ""
     """Name of the one service under which its pods are found by their host names; empty: each
     has one of its own, or none."""

@@ -389,9 +389,6 @@ class Framework:
     be none. No function: jobs of this kind never have one."""
     own_version: str = ""
     """The version whose rules these are, where that is not the stored one."""
-    kueue_version: str = ""
-    """The apiVersion by which Kueue reads jobs of this kind, if it differs from that of this row.
-    Kueue queues a pod on its own if it cannot read the owner of the pod."""
     own_managers: tuple[str, ...] = ()
     """Values that managedBy may have, where those are not all that the kind knows."""
     variants: tuple[Framework, ...] = ()

@@ -75,7 +75,6 @@ def load(
     policy, overruled = fold(framework.api.old_policy, spec)
     roles = mapping(spec.get(framework.spec_field))
     readable = _readable(framework, roles)
-    labels = _texts(meta.get("labels"))
     job = Job(
         kind=framework.kind,
         api_version=framework.api_version,
@@ -85,13 +84,12 @@ def load(
         generation=integer(meta.get("generation")) or 0,
         created=parse_time(meta.get("creationTimestamp")) or 0.0,
         deleting=meta.get("deletionTimestamp") is not None,
-        labels=labels,
+        labels=_texts(meta.get("labels")),
         annotations=_texts(meta.get("annotations")),
         replicas=tuple(_replica(framework, type_, role) for type_, role in readable.items()),
         run_policy=_run_policy(policy, leasts.readable(_texts(meta.get("annotations")))),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
-        owner_version=framework.kueue_version if names.KUEUE_QUEUE in labels else "",
         service=_service(framework, meta),
         shared_above=site.shared_above,
         notices=(

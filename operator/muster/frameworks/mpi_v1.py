@@ -220,7 +220,6 @@ def _breaches(roles: object) -> Iterator[str]:
 
 MPI_V1: Final = base.Framework(
     api=mpi.KIND,
-    kueue_version=f"{names.GROUP}/v2beta1",
     own_managers=(names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
     operator=base.Operator(
         "mpijob-controller",

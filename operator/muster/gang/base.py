@@ -398,7 +398,7 @@ def metadata(job: Job, facts: GangFacts, *, annotated: bool) -> Json:
 def owner(job: Job) -> Json:
     """Return the ownerReference that every object of the job carries."""
     return {
-        "apiVersion": job.owner_version or job.api_version,
+        "apiVersion": job.api_version,
         "kind": job.kind,
         "name": job.name,
         "uid": job.uid,
