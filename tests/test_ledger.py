@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3252,
+    "store": 3254,
     "tests": 69994,
     "tools": 3529,
 }

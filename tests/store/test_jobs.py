@@ -336,22 +336,22 @@ def test_job_that_has_pods_or_was_admitted_is_never_too_large(monkeypatch):
     assert crowd.too_large() == ["a"]
 
 
-def test_too_large_job_is_read_again_once_it_fits():
-    """Its pass is requeued as another job ends, and the same version counts."""
+def test_too_large_jobs_are_read_again_once_they_fit():
+    """Their passes are requeued in turn as other jobs end, and the same version counts."""
     crowd = Crowd()
-    for minute, name in enumerate("abc"):
-        last = crowd.show(name, minute)
-    assert not crowd.jobs.fits(last)
+    keys = [crowd.show(name, minute) for minute, name in enumerate("abcd")]
+    assert not crowd.jobs.fits(keys[2])
     crowd.requeued.clear()
-    crowd.show("a", 0, gone=True)
-    assert crowd.jobs.fits(last)
-    assert "for the jobs of a namespace (" in str(crowd.jobs.get(last).problems)
-    assert last in crowd.requeued
-    crowd.jobs.refresh(last)
-    crowd.version = 2
-    crowd.show("c", 2)
+    for minute, name in enumerate("ab"):
+        crowd.show(name, minute, gone=True)
+    assert "for the jobs of a namespace (" in str(crowd.jobs.get(keys[2]).problems)
+    for minute, name in ((2, "c"), (3, "d")):
+        assert crowd.jobs.fits(keys[minute])
+        assert keys[minute] in crowd.requeued
+        crowd.jobs.refresh(keys[minute])
+        crowd.version = minute
+        crowd.show(name, minute)
     assert crowd.too_large() == []
-    assert not crowd.jobs.fits(last)
 
 
 def test_too_large_job_is_read_again_once_its_pods_are_observed():

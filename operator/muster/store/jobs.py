@@ -292,7 +292,9 @@ class Jobs:
                 self._too_large.pop(entry.key, None)
         if after is not None:
             self._leave_out(after.owner.namespace)
-        if freed > 0:
+        # Each job that is read again is followed by the next one that fits.
+        read = after is not None and before is not None and before.too_large > after.too_large
+        if freed > 0 or read:
             fitting = [
                 (age, key)
                 for key, (age, size, space) in self._too_large.items()
