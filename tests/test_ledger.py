@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3191,
     "cluster": 6444,
-    "commands": 6146,
+    "commands": 6090,
     "controller": 4619,
     "dashboard": 624,
     "frameworks": 3107,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3254,
-    "tests": 69994,
+    "tests": 69999,
     "tools": 3529,
 }
 

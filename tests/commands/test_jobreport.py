@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.commands import explain
+from muster.commands import explain, jobreport
 from muster.frameworks import FRAMEWORKS, load
 from support.apiserver.memory import tfjob
 
@@ -22,7 +22,7 @@ def report(spec=None, deleting=False, **status):
         document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     document["spec"] |= spec or {}
     job = load(FRAMEWORKS["TFJob"], {**document, "status": status})
-    return list(explain.lines(explain.of_job(job)))
+    return list(jobreport.lines(explain.of_job(job)))
 
 
 @pytest.mark.parametrize("row", REPORTS, ids=lambda row: row["report"][0])

@@ -14,6 +14,7 @@ from muster.cluster import recording
 from muster.commands import explain as reporting
 from muster.commands import questions
 from muster.commands.arguments import Reference, reference
+from muster.commands.live import RefusedError
 from muster.commands.questions import Asked
 from muster.kube import client
 from muster.kube.client import ApiError
@@ -47,9 +48,9 @@ def test_name_of_several_gangs_is_refused(tmp_path):
     kinds = ("TFJob", "PodGroup", "PodGroup.scheduling.x-k8s.io")
     gangs = [make_gang(key=f"{kind}/team/twice", roles=RUNS.roles) for kind in kinds]
     file.write_text(recording.dump(*seen(gangs=gangs)))
-    answer = explain(str(file), "twice")
-    assert answer.code == 2
-    assert all(gang.key in answer.complaint for gang in gangs)
+    with pytest.raises(RefusedError) as refused:
+        explain(str(file), "twice")
+    assert all(gang.key in str(refused.value) for gang in gangs)
     for gang in gangs:
         kind = gang.key.partition("/")[0]
         assert explain(str(file), f"{kind.lower()}/twice").text.startswith(f"{gang.key}: ")
@@ -69,6 +70,7 @@ def test_all_gangs_are_told_one_line_each(saved, capsys):
     told = json.loads(explain(saved, "", output="json").text)
     assert [each["verdict"]["state"] for each in told] == ["Waiting", "Running"]
     assert yaml.safe_load(explain(saved, "", output="yaml").text) == told
+    assert json.loads(explain(saved, "tfjob/runs", output="json").text) == told[1:]
     assert cli.main(["explain", "-A", "--cluster", saved]) == 1
     assert capsys.readouterr().out == answer.text
     assert cli.main(["explain", "tfjob/waits", "-A", "--cluster", saved]) == 2
@@ -93,9 +95,9 @@ def test_a_job_is_tried_among_all(saved, tmp_path, capsys):
 
 def test_a_gang_that_is_not_there(saved):
     """Is a complaint, not an answer."""
-    answer = explain(saved, "pytorchjob/waits")
-    assert (answer.code, answer.text) == (2, "")
-    assert answer.complaint == "the scheduler has no gang pytorchjob/waits in namespace team"
+    told = "^the scheduler has no gang pytorchjob/waits in namespace team$"
+    with pytest.raises(RefusedError, match=told):
+        explain(saved, "pytorchjob/waits")
 
 
 def test_the_start_of_a_gang_behind_the_first(tmp_path):
@@ -302,9 +304,7 @@ def test_selector_reports_each_job_in_a_line(live):
 
 def test_selector_needs_a_live_cluster(saved):
     """A snapshot holds no labels of jobs."""
-    with pytest.raises(
-        questions.OfferError, match="--selector=app=a: a computation is of one name"
-    ):
+    with pytest.raises(RefusedError, match="--selector=app=a: a computation is of one name"):
         explain_live(selector="app=a", cluster=saved)
 
 
@@ -321,7 +321,8 @@ def test_pod_names_its_job(live):
     assert explain_live("po", "runs-worker-0").text.startswith("TFJob/team/runs: ")
     assert explain_live("pod/alone-x").text.startswith("Pod/team/alone-x: waiting")
     assert explain_live("pod/alone-x", what_if=True).text.startswith("Pod/team/alone-x: fits now")
-    assert explain_live("job/alone-x").complaint.startswith("job/alone-x in namespace team does")
+    with pytest.raises(RefusedError, match=r"^job/alone-x in namespace team does"):
+        explain_live("job/alone-x")
 
 
 def test_pod_without_a_job_runs_if_it_runs(live):
@@ -362,10 +363,9 @@ def test_absent_object_is_an_error_that_says_what_to_write(monkeypatch):
         ),
         (["podgroup/web"], "podgroup/web in namespace team does not exist, or belongs to no"),
     ]:
-        answer = explain_live(*words)
-        assert (answer.code, answer.text) == (2, "")
-        assert answer.complaint.startswith(message)
-        assert "is shown" not in answer.complaint
+        with pytest.raises(RefusedError, match=f"^{message}") as refused:
+            explain_live(*words)
+        assert "is shown" not in str(refused.value)
 
 
 # Jobs of Kueue.

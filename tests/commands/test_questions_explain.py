@@ -21,7 +21,12 @@ PODS = [make_pod(name=f"first-{i}", cpu=3) for i in range(2)] + [make_pod(name="
 def told(*gangs, key, **more):
     """Return the lines on one of these gangs."""
     view, decisions = seen(gangs=list(gangs), **more)
-    return questions.of_gang(view, key, decisions).splitlines()
+    return report(view, key, decisions)
+
+
+def report(view, key, decisions, foretold=()):
+    """Return the lines on a gang of which this was decided."""
+    return questions.Computed(view, decisions).report(key, dict(foretold)).splitlines()
 
 
 def test_a_gang_that_waits():
@@ -141,7 +146,7 @@ def test_time_and_victims_are_told():
     eviction = Eviction("TFJob/team/first", "worker", 1, "n1", DeletionReason.PREEMPT)
     verdict = replace(decision.verdict, eta=60.0, blocked_by=("queue/a",))
     decision = replace(decision, verdict=verdict, evictions=(eviction,))
-    lines = questions.of_gang(view, decision.gang, [decision]).splitlines()
+    lines = report(view, decision.gang, [decision])
     assert "  behind queue/a" in lines
     assert "  starts: 1970-01-01T00:01:00Z" in lines
     assert lines[-1] == "  would evict TFJob/team/first worker-1 from n1 (preempt)"
@@ -152,10 +157,10 @@ def test_a_time_without_a_reservation_is_told_as_what_it_is():
     waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=2, cpu=2)])
     view, (decision,) = seen(gangs=[HELD, waits], pods=PODS)
     foretold = {decision.gang: 60.0}
-    lines = questions.of_gang(view, decision.gang, [decision], foretold).splitlines()
+    lines = report(view, decision.gang, [decision], foretold)
     assert lines[-1] == "  starts: about 1970-01-01T00:01:00Z, if nothing else comes"
     decision = replace(decision, verdict=replace(decision.verdict, eta=30.0))
-    lines = questions.of_gang(view, decision.gang, [decision], foretold).splitlines()
+    lines = report(view, decision.gang, [decision], foretold)
     assert lines[-1] == "  starts: 1970-01-01T00:00:30Z"
 
 

@@ -14,7 +14,7 @@ from muster.cluster import storage
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
 from muster.commands import simulate
-from muster.commands.simulate import OfferError
+from muster.commands.live import RefusedError
 from support.apiserver.memory import tfjob
 from support.builders.scheduler import make_gang
 from support.builders.snapshots import seen
@@ -50,18 +50,18 @@ def test_a_job_takes_its_own_place():
 
 def test_what_cannot_run_is_refused():
     """A job with a mistake, one of another scheduler, a file without pods."""
-    with pytest.raises(OfferError, match=r"TFJob/mnist: spec\..*replicas"):
+    with pytest.raises(RefusedError, match=r"TFJob/mnist: spec\..*replicas"):
         offered(tfjob(Worker={"replicas": -1}))
     much = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}
     for kind, spec in (("Pod", {**SPEC, **much}), ("PodGroup", {"minResources": {"cpu": "much"}})):
-        with pytest.raises(OfferError, match=f"{kind}/p: "):
+        with pytest.raises(RefusedError, match=f"{kind}/p: "):
             offered({"kind": kind, "metadata": {"name": "p"}, "spec": spec}, tfjob(Worker=1))
     foreign = {
         "spec": {"schedulerName": "volcano", "containers": [{"name": "tensorflow", "image": "i"}]}
     }
-    with pytest.raises(OfferError, match="none of its pods"):
+    with pytest.raises(RefusedError, match="none of its pods"):
         offered(tfjob(Worker={"replicas": 1, "template": foreign}))
-    with pytest.raises(OfferError, match="kinds are TFJob"):
+    with pytest.raises(RefusedError, match="kinds are TFJob"):
         offered({"kind": "ConfigMap", "metadata": {"name": "c"}})
 
 
@@ -77,7 +77,7 @@ def test_a_batch_job_begins_with_its_parallelism(spec, count):
     assert (gang.key, gang.min_member) == ("Job/default/qj", 1)
     assert sum(len(role.waiting) for role in gang.roles) == count
     job["spec"] |= {"parallelism": 2**31 - 1, "completions": None}
-    with pytest.raises(OfferError, match=r"Job/qj: spec\.parallelism: Invalid value"):
+    with pytest.raises(RefusedError, match=r"Job/qj: spec\.parallelism: Invalid value"):
         offered(job)
 
 

@@ -12,7 +12,7 @@ from muster.allocator import view
 from muster.api import status
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import JobStatus, Verdict
-from muster.commands import explain
+from muster.commands import explain, jobreport
 from muster.frameworks import FRAMEWORKS, load
 from muster.gang import podgroup
 from support.apiserver.read_only import job
@@ -82,7 +82,7 @@ def test_every_view_of_a_gang_shows_the_decision_of_the_operator(verdict):
 
     told = explain.document(explain.of_job(stored))["verdict"]
     assert (told["state"], told.get("reason", ""), told["message"]) == decided
-    first, *lines = explain.lines(explain.of_job(stored))
+    first, *lines = jobreport.lines(explain.of_job(stored))
     assert first.startswith(f"{KEY}: {verdict.state.lower()}")
     assert first.endswith(verdict.reason)
     assert not verdict.message or f"  {verdict.message}" in lines

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,8 +15,9 @@ from muster.api.status import JobStatus, Verdict
 from muster.commands import dispatch, failure, jobreport, live, published, questions, tables
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing, time_text
+from muster.commands.live import RefusedError
 from muster.commands.output import plain
-from muster.commands.questions import LIVE, NO, UNKNOWN, YES, Answer, Asked
+from muster.commands.questions import LIVE, NO, YES, Answer, Asked
 from muster.commands.snapshot import empty_store
 from muster.commands.tables import TEXT, WIDE
 from muster.frameworks import FRAMEWORKS
@@ -80,30 +81,6 @@ def _placed(pods: Iterable[PodView]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((pod.name, pod.node) for pod in pods if pod.node and not pod.terminal))
 
 
-def lines(standing: Standing) -> Iterator[str]:
-    """Yield the report on a job or gang."""
-    verdict, head = standing.verdict, f"{standing.key}: {standing.state.lower()}"
-    if standing.note:
-        head += f", {standing.note}"
-    if standing.pods:
-        head += f", {len(standing.pods)} pods on nodes"
-    if not verdict.ever_possible:
-        head += ", impossible as things are"
-    yield f"{head}: {verdict.reason}" if verdict.reason else head
-    yield from (f"  {message}" for message in standing.messages)
-    if verdict.reason and verdict.summary and verdict.summary not in standing.messages:
-        yield f"  {verdict.summary}"
-    yield from (f"  lacks {n} {r} for the whole gang" for r, n in verdict.shortage.items())
-    if verdict.blocked_by:
-        yield f"  behind {', '.join(verdict.blocked_by)}"
-    if verdict.position:
-        where = f" in queue {standing.queue}" if standing.queue else ""
-        yield f"  position {verdict.position}{where}"
-    if verdict.eta is not None:
-        yield f"  starts: {standing.starts}"
-    yield from questions.by_node(standing.pods)
-
-
 def document(standing: Standing) -> Json:
     """Return what programs read: `status.gang`, and the state and message of other jobs."""
     gang = standing.verdict if standing.verdict.state else None
@@ -131,7 +108,7 @@ async def explain(settings: Settings, what: Reference | None, asked: Asked) -> A
             answer = _listing(reader.standings(selected=what is not None), asked.output)
         else:
             answer = await _named(reader, what, asked.output, stale=bool(problem))
-        if problem and answer.code != UNKNOWN:
+        if problem:
             problem += "; the status that it stored last is shown"
         parts = filter(None, (answer.complaint, problem, *reader.unread))
         return replace(answer, complaint="; ".join(parts))
@@ -204,24 +181,22 @@ class _Reader:
 
 async def _named(reader: _Reader, what: Reference, output: str, *, stale: bool) -> Answer:
     store, where = reader.store, reader.namespace
-    keys = questions.matching((*(job.key for job in store.jobs), *store.foreign), what, where)
-    if len(keys) > 1:
-        return Answer("", UNKNOWN, f"{what} in namespace {where} matches {', '.join(keys)}")
-    key = keys[0] if keys else questions.key_of_pod(store, what, where)
+    key = questions.key_of((*(job.key for job in store.jobs), *store.foreign), store, what, where)
     job = store.jobs.get(key)
     if job is None and key not in store.foreign:
-        return Answer("", UNKNOWN, await _absent(reader.kube, where, what))
+        absent = await _absent(reader.kube, where, what)
+        raise RefusedError("; ".join((absent, *reader.unread)))
     standing = reader.standing(key)
     if output != TEXT:
         return _listing([standing], output)
-    told = list(map(plain, lines(standing)))
+    told = list(jobreport.lines(standing))
     if job is not None and kueue.is_held_or_dispatched(job):
-        told[1:1] = [f"  {plain(line)}" for line in await dispatch.report(reader.kube, job)]
+        told[1:1] = [f"  {line}" for line in await dispatch.report(reader.kube, job)]
     if stale and standing.reported is not None:
         told.append(f"  reported: {time_text(standing.reported)}")
-    text = "".join(f"{line}\n" for line in told)
     if job is not None:
-        text += "".join(await failure.report(reader.kube, job))
+        told += await failure.report(reader.kube, job)
+    text = "".join(f"{plain(line)}\n" for line in told)
     return Answer(text, YES if standing.healthy else NO)
 
 

@@ -33,7 +33,7 @@ async def report(kube: Kube, job: Job) -> list[str]:
         lines += ["  its message:", *_shown(first.message)]
     if first.container:
         lines += await _log(kube, job.namespace, first)
-    return [f"{line}\n" for line in lines]
+    return lines
 
 
 async def _log(kube: Kube, namespace: str, first: FirstFailure) -> list[str]:

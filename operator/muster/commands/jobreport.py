@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,3 +114,37 @@ def table(standings: Sequence[Standing], output: str) -> str:
     """Return one line for each job and gang."""
     text = tables.table(COLUMNS, standings, wide=output == WIDE)
     return text if standings else "no gangs\n"
+
+
+def lines(standing: Standing, more: Iterable[str] = ()) -> Iterator[str]:
+    """Yield the report on a job or gang, with `more` on what it lacks."""
+    verdict, head = standing.verdict, f"{standing.key}: {standing.state.lower()}"
+    if standing.note:
+        head += f", {standing.note}"
+    if standing.pods:
+        head += f", {len(standing.pods)} pods on nodes"
+    if not verdict.ever_possible:
+        head += ", impossible as things are"
+    yield f"{head}: {verdict.reason}" if verdict.reason else head
+    yield from (f"  {message}" for message in standing.messages)
+    if verdict.reason and verdict.summary and verdict.summary not in standing.messages:
+        yield f"  {verdict.summary}"
+    yield from (f"  lacks {n} {r} for the whole gang" for r, n in verdict.shortage.items())
+    yield from more
+    if verdict.blocked_by:
+        yield f"  behind {', '.join(dict.fromkeys(verdict.blocked_by))}"
+    if verdict.position:
+        where = f" in queue {standing.queue}" if standing.queue else ""
+        yield f"  position {verdict.position}{where}"
+    if verdict.ever_possible and standing.starts:
+        yield f"  starts: {standing.starts}"
+    yield from by_node(standing.pods)
+
+
+def by_node(placed: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a line for each node, with the names of its pods."""
+    found: dict[str, list[str]] = {}
+    for pod, node in placed:
+        found.setdefault(node, []).append(pod)
+    for node, pods in sorted(found.items()):
+        yield f"  {node}: {', '.join(pods)}"

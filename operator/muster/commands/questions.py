@@ -5,14 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,36 +22,40 @@ from muster.cluster.recording import Recording, UnreadableError
 from muster.commands import jobreport, live, published, queues, render, tables, top
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing
+from muster.commands.live import RefusedError
 from muster.commands.output import json_text, plain
-from muster.commands.simulate import OfferError, with_offers
+from muster.commands.simulate import with_offers
 from muster.commands.snapshot import observe
 from muster.commands.tables import JSON, TEXT, WIDE, YAML
 from muster.kube import client
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, Kube
-from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.decision import Decision
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
 from muster.settings import Settings
 from muster.store.store import Store
 
 LIVE: Final = "live"
-YES, NO, UNKNOWN = 0, 1, 2
+YES, NO = 0, 1
 FAILURES: Final = (
     ApiError,
     ConfigurationError,
-    OfferError,
     PolicyError,
+    RefusedError,
     UnreadableError,
     render.UnreadableError,
     OSError,
     *BROKEN,
 )
-"""What is told in a sentence, with the code UNKNOWN."""
+"""What is told in a sentence, with the code 2."""
 FROM_OUTSIDE: Final = (
     "as an allocator that begins now would see it: what a running one has promised to pods that "
     "are not there yet, it alone knows (--from=URL asks it)"
 )
+HOLDERS: Final = 5
+"""How many of those that hold a short resource are named."""
+OTHERS: Final = "pods of others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +65,6 @@ class Answer:
     text: str
     code: int = YES
     complaint: str = ""
-
-
-async def snapshot(settings: Settings, source: str) -> Answer:
-    """Return a recording as a file: of the cluster now, or of a running allocator by its URL.
-
-    Of the cluster it is what an allocator would see that began now, which is said.
-    """
-    if source != LIVE:
-        url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
-        return Answer(json_text(await client.fetch(url)))
-    _, seen, unknown, _ = await _observed(settings, Asked())
-    text = json_text(recording.dump(seen, seen.decide()))
-    return Answer(text, complaint="; ".join(filter(None, (FROM_OUTSIDE, unknown))))
-
-
-def replay(file: str) -> Answer:
-    """Return the decisions of a recording, made again; NO if they are not those it holds."""
-    seen, told = recorded(file)
-    again = recording.decisions_text(seen.decide())
-    if again != told:
-        return Answer(json_text(again), NO, f"{file}: other decisions than those that it holds")
-    return Answer(json_text(again))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,60 +82,79 @@ class Asked:
     """Compute a decision instead of reporting the operator's."""
 
 
+async def snapshot(settings: Settings, source: str) -> Answer:
+    """Return a recording as a file: of the cluster now, or of a running allocator by its URL.
+
+    Of the cluster it is what an allocator would see that began now, which is said.
+    """
+    if source != LIVE:
+        url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
+        return Answer(json_text(await client.fetch(url)))
+    there = await _observed(settings, Asked())
+    text = json_text(recording.dump(there.seen, there.seen.decide()))
+    return Answer(text, complaint="; ".join(filter(None, (FROM_OUTSIDE, there.unknown))))
+
+
+def replay(file: str) -> Answer:
+    """Return the decisions of a recording, made again; NO if they are not those it holds."""
+    seen, told = recorded(file)
+    again = recording.decisions_text(seen.decide())
+    if again != told:
+        return Answer(json_text(again), NO, f"{file}: other decisions than those that it holds")
+    return Answer(json_text(again))
+
+
 async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> Answer:
     """Say whether the jobs of these files would fit, and where; NO if one of them would not.
 
     Asked of all gangs, say where these would stand beside the jobs.
     """
-    _, seen, unknown, _ = await _observed(settings, asked)
+    there = await _observed(settings, asked)
     documents = [document for file in files for document in render.documents(file)]
-    seen, keys = with_offers(seen, documents, asked.namespace)
-    decisions = seen.decide()
-    answer = replace(_answer(seen, keys, decisions, asked), complaint=unknown)
-    if asked.everywhere:
-        return replace(answer, text=_all(seen, "", decisions, asked.output).text)
-    return answer
+    seen, keys = with_offers(there.seen, documents, asked.namespace)
+    computed = Computed(seen, seen.decide())
+    answer = replace(computed.answer(keys, asked.output), complaint=there.unknown)
+    return (
+        replace(answer, text=computed.all("", asked.output).text) if asked.everywhere else answer
+    )
 
 
 async def what_if(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
     """Return what the scheduler would decide now on the gang that the reference names.
 
-    Without a reference: one line for each gang.
+    Without a reference: one line for each gang. Raises RefusedError.
     """
-    store, seen, unknown, place = await _observed(settings, asked)
-    answer = _supposed(seen, store, what, asked, place)
-    return replace(answer, complaint="; ".join(filter(None, (answer.complaint, unknown))))
-
-
-def _supposed(
-    seen: Recording, store: Store | None, what: Reference | None, asked: Asked, place: str
-) -> Answer:
+    if what is not None and what.selector:
+        raise RefusedError(f"--selector={what.selector}: a computation is of one name, or of all")
+    there = await _observed(settings, asked)
+    computed = Computed(there.seen, there.seen.decide())
     if what is None:
-        return _all(seen, "" if asked.everywhere else place, seen.decide(), asked.output)
-    if what.selector:
-        raise OfferError(f"--selector={what.selector}: a computation is of one name, or of all")
-    place = what.namespace or place
-    known = [gang.key for gang in seen.gangs]
-    keys = matching(known, what, place)
-    if not keys and store is not None:
-        keys = [key for key in known if key == key_of_pod(store, what, place)]
-    if len(keys) > 1:
-        return Answer("", UNKNOWN, f"{what} in namespace {place} matches {', '.join(keys)}")
-    if not keys:
-        return Answer("", UNKNOWN, f"the scheduler has no gang {what} in namespace {place}")
-    return _answer(seen, keys, seen.decide(), asked)
+        answer = computed.all("" if asked.everywhere else there.namespace, asked.output)
+        return replace(answer, complaint=there.unknown)
+    where = what.namespace or there.namespace
+    key = key_of(computed.gangs, there.store, what, where)
+    if key not in computed.gangs:
+        text = f"the scheduler has no gang {what} in namespace {where}"
+        raise RefusedError("; ".join(filter(None, (text, there.unknown))))
+    return replace(computed.answer([key], asked.output), complaint=there.unknown)
 
 
-def matching(known: Iterable[str], what: Reference, namespace: str) -> list[str]:
-    """Return those of these keys of gangs and jobs that the reference may mean."""
+def key_of(known: Iterable[str], store: Store | None, what: Reference, namespace: str) -> str:
+    """Return which of these keys of gangs and jobs the reference means; empty: none.
+
+    Pods and PodGroups of gangs, too, are found in a store. Raises RefusedError for several.
+    """
     there = [key for key in dict.fromkeys(known) if key.endswith(f"/{namespace}/{what.name}")]
     kinds = {key: key.partition("/")[0] for key in there}
     # Gangs of several APIs may share a kind.
     exact = [key for key in there if kinds[key].lower() == what.kind.lower()]
-    return exact or [k for k in there if not what.kind or live.is_kind(what.kind, kinds[k])]
+    keys = exact or [k for k in there if not what.kind or live.is_kind(what.kind, kinds[k])]
+    if len(keys) > 1:
+        raise RefusedError(f"{what} in namespace {namespace} matches {', '.join(keys)}")
+    return keys[0] if keys else _key_of_pod(store, what, namespace) if store else ""
 
 
-def key_of_pod(store: Store, what: Reference, namespace: str) -> str:
+def _key_of_pod(store: Store, what: Reference, namespace: str) -> str:
     """Return the key of the job or gang to which a pod, batch Job or PodGroup belongs."""
     if live.is_kind(what.kind, "PodGroup"):
         for job in store.jobs:
@@ -179,74 +173,26 @@ def key_of_pod(store: Store, what: Reference, namespace: str) -> str:
     return ""
 
 
-def _answer(
-    seen: Recording,
-    keys: Sequence[str],
-    decisions: Sequence[Decision],
-    asked: Asked,
-) -> Answer:
-    found = {d.gang: d for d in decisions if d.gang in keys}
-    output = asked.output
-    code = YES if all(fits(found.get(key)) for key in keys) else NO
-    if output in (JSON, YAML):
-        text = recording.decisions_text(list(found.values()))
-        text = json_text(text) if output == JSON else tables.data(json.loads(text), YAML)
-        return Answer(text, code)
-    if output == WIDE:
-        return Answer(_listing(seen, keys, decisions, WIDE).text, code)
-    foretold = _foretold(seen, found.values())
-    return Answer("".join(of_gang(seen, key, decisions, foretold) for key in keys), code)
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """What a cycle would see of a cluster or file."""
+
+    seen: Recording
+    namespace: str
+    """Of names without one."""
+    store: Store | None = None
+    """What is known of the cluster; None: of a file."""
+    unknown: str = ""
 
 
-def _foretold(seen: Recording, decisions: Iterable[Decision]) -> Mapping[str, float]:
-    unknown = view.open_questions(decisions)
-    return seen.forecast(unknown) if unknown else {}
-
-
-def _all(seen: Recording, namespace: str, decisions: Sequence[Decision], output: str) -> Answer:
-    """Return the gangs of a namespace, or all: waiting gangs first, in their order."""
-    found = {d.gang: d for d in decisions}
-    gangs = [g for g in seen.gangs if namespace in ("", namespace_of(g.key))]
-    keys = [gang.key for gang in sorted(gangs, key=lambda gang: _order(gang, found))]
-    return _listing(seen, keys, decisions, output)
-
-
-def _listing(
-    seen: Recording, keys: Sequence[str], decisions: Sequence[Decision], output: str
-) -> Answer:
-    """Return gangs, one line each."""
-    found = {d.gang: d for d in decisions if d.gang in keys}
-    gangs = {gang.key: gang for gang in seen.gangs}
-    code = YES if all(fits(found.get(key)) for key in keys) else NO
-    if output in (JSON, YAML):
-        written = {
-            d["gang"]: d for d in json.loads(recording.decisions_text(list(found.values())))
-        }
-        runs = {"state": str(GangPhase.RUNNING)}
-        told = [written.get(key, {"gang": key, "verdict": runs}) for key in keys]
-        return Answer(tables.data(told, output), code)
-    foretold = _foretold(seen, found.values())
-    rows = [_standing(gangs[key], found.get(key), foretold.get(key)) for key in keys]
-    return Answer(jobreport.table(rows, output), code)
-
-
-def _order(gang: GangInput, decisions: Mapping[str, Decision]) -> tuple[Any, ...]:
-    decision = decisions.get(gang.key)
-    place = decision.verdict.position if decision else 0
-    return fits(decision), gang.queue, place, gang.created, gang.key
-
-
-def _standing(gang: GangInput, decision: Decision | None, foretold: float | None) -> Standing:
-    """Return how a gang would stand by a decision; None: it runs."""
-    if decision is None:
-        verdict, starts = Reported("", GangPhase.RUNNING, summary=_size(gang)), ""
-    else:
-        ruling, starts = decision.verdict, ""
-        verdict = verdicts.of_gang("", "", ruling)
-        if not fits(decision):
-            starts = _start(ruling, foretold) if ruling.ever_possible else "never as things are"
-    verdict = replace(verdict, summary=verdict.summary or _size(gang))
-    return Standing(gang.key, verdict.state, gang.queue, verdict, (), (), gang.created, starts)
+async def _observed(settings: Settings, asked: Asked) -> _Observed:
+    if asked.cluster != LIVE:
+        return _Observed(recorded(asked.cluster)[0], asked.namespace or "default")
+    async with connected(settings) as kube:
+        chosen, settings, unknown = await published.read(kube, settings)
+        rules, now = GangRules.of(settings, {}), await published.now(kube)
+        store, seen = await observe(kube, rules, settings.member_hold, chosen, now)
+        return _Observed(seen, asked.namespace or kube.namespace, store, unknown)
 
 
 @asynccontextmanager
@@ -262,21 +208,6 @@ async def connected(settings: Settings, attempts: int = live.TRIES) -> AsyncIter
         await kube.close()
 
 
-async def _observed(settings: Settings, asked: Asked) -> tuple[Store | None, Recording, str, str]:
-    """Return what is known of the cluster, what a cycle would see, what is unknown, and where.
-
-    Of a file only what a cycle would see is known.
-    """
-    if asked.cluster != LIVE:
-        seen, _ = recorded(asked.cluster)
-        return None, seen, "", asked.namespace or "default"
-    async with connected(settings) as kube:
-        chosen, settings, unknown = await published.read(kube, settings)
-        rules, now = GangRules.of(settings, {}), await published.now(kube)
-        store, seen = await observe(kube, rules, settings.member_hold, chosen, now)
-        return store, seen, unknown, asked.namespace or kube.namespace
-
-
 def recorded(file: str) -> tuple[Recording, str]:
     """Return the recording of a file, and its decisions. Raises OSError and UnreadableError."""
     try:
@@ -285,130 +216,158 @@ def recorded(file: str) -> tuple[Recording, str]:
         raise UnreadableError(f"{file}: {error}") from error
 
 
-HOLDERS: Final = 5
-"""How many of those that hold a short resource are named."""
-OTHERS: Final = "pods of others"
+class Computed:
+    """What a cycle sees and decides of gangs, for people and for programs."""
+
+    def __init__(self, seen: Recording, decisions: Iterable[Decision]) -> None:
+        self.seen, self.gangs = seen, {gang.key: gang for gang in seen.gangs}
+        self.decisions = {decision.gang: decision for decision in decisions}
+
+    def all(self, namespace: str, output: str) -> Answer:
+        """Return the gangs of a namespace, or all, one a line: waiting first, in their order."""
+        gangs = [g for g in self.gangs.values() if namespace in ("", namespace_of(g.key))]
+        keys = [gang.key for gang in sorted(gangs, key=self._order)]
+        return self.answer(keys, output, listed=True)
+
+    def _order(self, gang: GangInput) -> tuple[Any, ...]:
+        decision = self.decisions.get(gang.key)
+        place = decision.verdict.position if decision else 0
+        return fits(decision), gang.queue, place, gang.created, gang.key
+
+    def answer(self, keys: Sequence[str], output: str, *, listed: bool = False) -> Answer:
+        """Return these gangs; `listed`: as text one a line. NO if one of them does not fit."""
+        shown = [self.decisions[key] for key in keys if key in self.decisions]
+        code = YES if all(map(fits, shown)) else NO
+        if output in (JSON, YAML):
+            written = {d["gang"]: d for d in json.loads(recording.decisions_text(shown))}
+            runs = {"verdict": {"state": str(GangPhase.RUNNING)}}
+            told = [written.get(key, {"gang": key, **runs}) for key in keys]
+            return Answer(tables.data(told, output), code)
+        unknown = view.open_questions(shown)
+        foretold = self.seen.forecast(unknown) if unknown else {}
+        if listed or output == WIDE:
+            rows = [self._standing(key, foretold) for key in keys]
+            return Answer(jobreport.table(rows, output), code)
+        return Answer("".join(self.report(key, foretold) for key in keys), code)
+
+    def _standing(self, key: str, foretold: Mapping[str, float]) -> Standing:
+        """Return how a gang would stand."""
+        gang, decision, starts = self.gangs[key], self.decisions.get(key), ""
+        verdict = Reported("", GangPhase.RUNNING)
+        if decision is not None:
+            verdict = verdicts.of_gang("", "", decision.verdict)
+        if not fits(decision):
+            if not verdict.ever_possible:
+                starts = "never as things are"
+            elif verdict.eta is not None:
+                starts = edge.format_time(verdict.eta)
+            elif key not in foretold:
+                starts = "unknown"
+            else:
+                starts = f"about {edge.format_time(foretold[key])}, if nothing else comes"
+        messages = (verdict.message,) if verdict.message else ()
+        verdict = replace(verdict, summary=verdict.summary or _size(gang))
+        return Standing(
+            key, verdict.state, gang.queue, verdict, messages, (), gang.created, starts
+        )
+
+    def report(self, key: str, foretold: Mapping[str, float]) -> str:
+        """Return the report on a gang, in lines.
+
+        `foretold`: when gangs start that have no reservation, if nothing else comes.
+        """
+        gang, decision = self.gangs[key], self.decisions.get(key)
+        if decision is None or fits(decision):
+            lines = self._fitting(gang, decision)
+        else:
+            standing = self._standing(key, foretold)
+            note = "not now" if standing.verdict.ever_possible else ""
+            more = (*self._obstacles(gang, decision), *_minimums(gang))
+            found = jobreport.lines(replace(standing, note=note), more)
+            lines = iter((*found, *self._costs(decision)))
+        return "".join(f"{plain(line)}\n" for line in (*lines, *queues.of_gang(self.seen, key)))
+
+    def _fitting(self, gang: GangInput, decision: Decision | None) -> Iterator[str]:
+        """Yield the lines on a gang that runs, or would start now."""
+        placed = decision.placements if decision else ()
+        if decision is None or _held(gang):
+            yield f"{gang.key}: placed, {_size(gang)}"
+            if placed:
+                yield f"  {len(placed)} more pod(s) fit now"
+        else:
+            verdict = decision.verdict
+            yield f"{gang.key}: fits now, {verdict.placed} of {verdict.total} pods"
+        places = [*_held(gang), *((_name(gang, p.role, p.index), p.node) for p in placed)]
+        yield from jobreport.by_node(places)
+        asked = (gang.topology, *(role.topology for role in gang.roles))
+        labels = {node.name: node.labels for node in self.seen.nodes}
+        for level, found in view.domains(asked, labels, (node for _, node in places)).items():
+            parts = (f"{name} ({count} pods)" for name, count in sorted(found.items()))
+            yield f"  {level}: {', '.join(parts)}"
+        if decision is not None and decision.verdict.reason:
+            yield f"  the rest waits: {decision.verdict.message}"
+
+    def _costs(self, decision: Decision) -> Iterator[str]:
+        """Yield the gangs that would have to move, and the pods that would be evicted."""
+        for move in decision.moves:
+            yield f"  {move.gang} {'moves' if decision.evictions else 'could move'}:"
+            moved = self.gangs[move.gang]
+            places = [(_name(moved, p.role, p.index), p.node) for p in move.placements]
+            yield from (f"  {line}" for line in jobreport.by_node(places))
+        for eviction in decision.evictions:
+            pod = f"{eviction.gang} {eviction.role}-{eviction.index}"
+            yield f"  would evict {pod} from {eviction.node} ({eviction.action})"
+
+    def _obstacles(self, gang: GangInput, decision: Decision) -> Iterator[str]:
+        """Yield which nodes are ruled out, and who uses what is short."""
+        verdict = decision.verdict
+        for text, count in verdict.ruled_out.items():
+            yield f"  {count} of {len(self.seen.nodes)} nodes: {text}"
+        # No pod blocks a gang that never fits.
+        named = view.short(verdict.shortage, verdict.ruled_out) if verdict.ever_possible else ()
+        nodes = self._usable_nodes(gang.key) if named else frozenset()
+        for resource in named:
+            for who, amount in self._holders(resource, nodes)[:HOLDERS]:
+                yield f"  {quantity.format(resource, amount)} {resource} held by {who}"
+
+    def _usable_nodes(self, key: str) -> frozenset[str]:
+        """Return the nodes that a member of the gang could use if no pod ran there."""
+        snapshot = self.seen.snapshot()
+        names, allocatable = snapshot.nodes.names, snapshot.nodes.allocatable
+        found: set[str] = set()
+        for pod_set in next(gang for gang in snapshot.gangs if gang.key == key).pod_sets:
+            if pod_set.waiting or pod_set.returning:
+                shape = snapshot.shapes[pod_set.shape]
+                usable = (shape.barred == 0) & (allocatable >= shape.request).all(axis=1)
+                found.update(n for n, each in zip(names, usable.tolist(), strict=True) if each)
+        return frozenset(found)
+
+    def _holders(self, resource: str, nodes: Collection[str]) -> list[tuple[str, int]]:
+        """Return the gangs that use a resource of these nodes, the largest amounts first.
+
+        Pods outside of gangs are one entry.
+        """
+        held: Counter[str] = Counter()
+        for gang in self.seen.gangs:
+            for role in gang.roles:
+                count = sum(node in nodes for _, node in role.held)
+                held[gang.key] += count * dict(role.shape.requests).get(resource, 0)
+        pods = (pod for pod in self.seen.pods if pod.node in nodes)
+        used = sum(dict(pod.requests).get(resource, 0) for pod in pods)
+        held[OTHERS] = used - held.total()
+        found = [(who, amount) for who, amount in held.items() if amount > 0]
+        return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
-def of_gang(
-    recording: Recording,
-    key: str,
-    decisions: Sequence[Decision],
-    foretold: Mapping[str, float] | None = None,
-) -> str:
-    """Return the report on a gang of the recording, in lines.
-
-    `foretold`: when gangs start that have no reservation, if nothing else comes.
-    """
-    gang = next(gang for gang in recording.gangs if gang.key == key)
-    decision = next((d for d in decisions if d.gang == key), None)
-    if decision is None:
-        held = _places(recording, gang, _held(gang))
-        lines = iter([f"{key}: placed, {_size(gang)}", *held])
-    else:
-        start = _start(decision.verdict, (foretold or {}).get(key))
-        lines = _lines(recording, gang, decision, start)
-    return "".join(f"{plain(line)}\n" for line in (*lines, *queues.of_gang(recording, key)))
+def _minimums(gang: GangInput) -> Iterator[str]:
+    if gang.leasts:
+        listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
+        yield f"  at the least together: {listed}"
 
 
 def fits(decision: Decision | None) -> bool:
     """Say whether the gang starts now, or runs already."""
     return decision is None or decision.verdict.state in (GangPhase.PLACED, GangPhase.RUNNING)
-
-
-def _start(verdict: Verdict, foretold: float | None) -> str:
-    if verdict.eta is not None:
-        return edge.format_time(verdict.eta)
-    if foretold is None:
-        return "unknown"
-    return f"about {edge.format_time(foretold)}, if nothing else comes"
-
-
-def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str) -> Iterator[str]:
-    verdict = decision.verdict
-    if fits(decision):
-        if _held(gang):
-            yield f"{gang.key}: placed, {_size(gang)}"
-            if decision.placements:
-                yield f"  {len(decision.placements)} more pod(s) fit now"
-        else:
-            yield f"{gang.key}: fits now, {verdict.placed} of {verdict.total} pods"
-        given = [(_name(gang, p.role, p.index), p.node) for p in decision.placements]
-        yield from _places(recording, gang, [*_held(gang), *given])
-        if verdict.reason:
-            yield f"  the rest waits: {verdict.message}"
-        return
-    possible = "not now" if verdict.ever_possible else "impossible as things are"
-    yield f"{gang.key}: {str(verdict.state).lower()}, {possible}: {verdict.reason}"
-    yield f"  {verdict.message}"
-    yield from _obstacles(recording, gang, verdict)
-    if gang.leasts:
-        listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
-        yield f"  at the least together: {listed}"
-    if verdict.blocked_by:
-        yield f"  behind {', '.join(dict.fromkeys(verdict.blocked_by))}"
-    if verdict.position:
-        yield f"  position {verdict.position} in queue {gang.queue}"
-    if verdict.ever_possible:
-        yield f"  starts: {start}"
-    yield from _costs(recording, decision)
-
-
-def _costs(recording: Recording, decision: Decision) -> Iterator[str]:
-    """Yield the gangs that would have to move, and the pods that would be evicted."""
-    for move in decision.moves:
-        yield f"  {move.gang} {'moves' if decision.evictions else 'could move'}:"
-        moved = next(each for each in recording.gangs if each.key == move.gang)
-        places = [(_name(moved, p.role, p.index), p.node) for p in move.placements]
-        yield from (f"  {line}" for line in by_node(places))
-    for eviction in decision.evictions:
-        pod = f"{eviction.gang} {eviction.role}-{eviction.index}"
-        yield f"  would evict {pod} from {eviction.node} ({eviction.action})"
-
-
-def _obstacles(recording: Recording, gang: GangInput, verdict: Verdict) -> Iterator[str]:
-    if verdict.shortage:
-        yield f"  {verdict.summary}"
-    for resource, lack in verdict.shortage.items():
-        yield f"  lacks {quantity.format(resource, lack)} {resource} for the whole gang"
-    for text, count in verdict.ruled_out.items():
-        yield f"  {count} of {len(recording.nodes)} nodes: {text}"
-    # No pod blocks a gang that never fits.
-    named = view.short(verdict.shortage, verdict.ruled_out) if verdict.ever_possible else ()
-    nodes = usable_nodes(recording, gang.key) if named else frozenset()
-    for resource in named:
-        for who, amount in holders(recording, resource, nodes)[:HOLDERS]:
-            yield f"  {quantity.format(resource, amount)} {resource} held by {who}"
-
-
-def usable_nodes(recording: Recording, key: str) -> frozenset[str]:
-    """Return the nodes that a member of the gang could use if no pod ran there."""
-    snapshot = recording.snapshot()
-    names, allocatable = snapshot.nodes.names, snapshot.nodes.allocatable
-    found: set[str] = set()
-    for pod_set in next(gang for gang in snapshot.gangs if gang.key == key).pod_sets:
-        if pod_set.waiting or pod_set.returning:
-            shape = snapshot.shapes[pod_set.shape]
-            usable = (shape.barred == 0) & (allocatable >= shape.request).all(axis=1)
-            found.update(name for name, each in zip(names, usable.tolist(), strict=True) if each)
-    return frozenset(found)
-
-
-def holders(recording: Recording, resource: str, nodes: Collection[str]) -> list[tuple[str, int]]:
-    """Return the gangs that use a resource of these nodes with their amounts, the largest first.
-
-    Pods outside of gangs are one entry.
-    """
-    held: Counter[str] = Counter()
-    for gang in recording.gangs:
-        for role in gang.roles:
-            count = sum(node in nodes for _, node in role.held)
-            held[gang.key] += count * dict(role.shape.requests).get(resource, 0)
-    pods = (pod for pod in recording.pods if pod.node in nodes)
-    used = sum(dict(pod.requests).get(resource, 0) for pod in pods)
-    held[OTHERS] = used - sum(held.values())
-    found = [(who, amount) for who, amount in held.items() if amount > 0]
-    return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
 def _size(gang: GangInput) -> str:
@@ -419,27 +378,6 @@ def _size(gang: GangInput) -> str:
 
 def _held(gang: GangInput) -> list[tuple[str, str]]:
     return [(_name(gang, r.role, index), node) for r in gang.roles for index, node in r.held]
-
-
-def _places(
-    recording: Recording, gang: GangInput, placed: Sequence[tuple[str, str]]
-) -> Iterator[str]:
-    """Yield on which nodes pods are, and in which domains of the labels that the gang asks for."""
-    yield from by_node(placed)
-    asked = (gang.topology, *(role.topology for role in gang.roles))
-    labels = {node.name: node.labels for node in recording.nodes}
-    for level, found in view.domains(asked, labels, (node for _, node in placed)).items():
-        parts = (f"{name} ({count} pods)" for name, count in sorted(found.items()))
-        yield f"  {level}: {', '.join(parts)}"
-
-
-def by_node(placed: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a line for each node, with the names of its pods."""
-    by_node: dict[str, list[str]] = {}
-    for pod, node in placed:
-        by_node.setdefault(node, []).append(pod)
-    for node, pods in sorted(by_node.items()):
-        yield f"  {node}: {', '.join(pods)}"
 
 
 def _name(gang: GangInput, role: str, index: int) -> str:

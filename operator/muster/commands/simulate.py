@@ -15,13 +15,10 @@ from muster.api.model import Job, Json, Unreadable
 from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
 from muster.commands import render, snapshot
+from muster.commands.live import RefusedError
 from muster.gang import EMBEDDED
 from muster.scheduler.model import namespace_of
 from muster.store.store import Callbacks, Store
-
-
-class OfferError(ValueError):
-    """A job that could not run anywhere; the message says why."""
 
 
 def with_offers(
@@ -30,7 +27,7 @@ def with_offers(
     """Return the recording with the gangs of these documents, the youngest of all, and their keys.
 
     Jobs of all kinds, batch Jobs, pods and PodGroups count, other documents do not; a gang that
-    was there under the same key is replaced. Raises OfferError.
+    was there under the same key is replaced. Raises RefusedError.
     """
     rules, pods = recording.rules, dict[str, tuple[Json, Json]]()
     callbacks = Callbacks(unreadable=_refuse)
@@ -102,16 +99,16 @@ def _largest(charges: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 def _refuse(about: Json, why: Unreadable) -> None:
-    raise OfferError(f"{about['kind']}/{about['metadata']['name']}: {why.reason}")
+    raise RefusedError(f"{about['kind']}/{about['metadata']['name']}: {why.reason}")
 
 
 def _check(jobs: Iterable[Job], keys: Sequence[str]) -> None:
     for job in jobs:
         if job.key not in keys:
-            raise OfferError(f"{job.key}: none of its pods is to be placed by this scheduler")
+            raise RefusedError(f"{job.key}: none of its pods is to be placed by this scheduler")
     if not keys:
         kinds = ", ".join((*frameworks.FRAMEWORKS, "Job", "Pod"))
-        raise OfferError(f"no pod for this scheduler in it; kinds are {kinds}")
+        raise RefusedError(f"no pod for this scheduler in it; kinds are {kinds}")
 
 
 def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
@@ -120,7 +117,7 @@ def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
     if kind in frameworks.FRAMEWORKS:
         served = render.as_served(frameworks.FRAMEWORKS[kind], document, namespace)
         for problem in render.problems(frameworks.FRAMEWORKS[kind], served):
-            raise OfferError(f"{kind}/{served['metadata'].get('name')}: {problem}")
+            raise RefusedError(f"{kind}/{served['metadata'].get('name')}: {problem}")
         yield _with_identity(served, "", now)
     elif kind in ("Pod", "PodGroup"):
         yield _with_identity(document, namespace, now)
@@ -154,7 +151,7 @@ def _pods(job: Json) -> Iterator[Json]:
     template = mapping(spec.get("template"))
     if (total := count if completions is None else min(count, completions)) > MAX_REPLICAS:
         detail = f"Invalid value: {total}: simulate takes at most {MAX_REPLICAS} pods of a Job"
-        raise OfferError(f"Job/{metadata['name']}: spec.parallelism: {detail}")
+        raise RefusedError(f"Job/{metadata['name']}: spec.parallelism: {detail}")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
     owner |= {"name": metadata["name"], "uid": metadata["uid"]}
     for index in range(total):
