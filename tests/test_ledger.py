@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3107,
     "gang": 1571,
-    "kube": 3622,
+    "kube": 3613,
     "local": 3669,
     "muster": 1150,
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3254,
-    "tests": 70001,
+    "tests": 70005,
     "tools": 3529,
 }
 

@@ -286,15 +286,19 @@ async def test_watches_take_no_connection_from_others() -> None:
 
 
 async def test_what_no_role_allows_is_noted() -> None:
-    """So that somebody asks what is missing; a refusal by policy says nothing of that."""
+    """Also after a cut watch: a load balancer ends idle ones, and the server goes on serving."""
     texts = ['pods is forbidden: User "x" cannot list', "exceeded quota"]
 
-    async def serve(_request: web.Request) -> web.Response:
+    async def serve(request: web.Request) -> web.Response:
+        if "watch" in request.query:
+            return web.Response(text="cut", headers={"Content-Encoding": "gzip"})
         return web.json_response({"message": texts[0], "reason": "Forbidden"}, status=403)
 
-    async with connected(serve) as kube:
+    async with connected(serve) as kube, asyncio.timeout(5):
         noted = []
         kube.denied = lambda: noted.append(1)
+        with pytest.raises(client.BROKEN):
+            [e async for e in kube.watch(TEAM, {})]
         for _ in range(2):
             with pytest.raises(ApiError):
                 await kube.get(TEAM)

@@ -215,7 +215,7 @@ class Kube:
         # Until there is a lease to be lost: a standby asks for permissions, too, and publishes its
         # certificate.
         self.lease_until = math.inf
-        """`time.monotonic()` up to which this process is sure to be the leader."""
+        """`clock.since_boot()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = lambda: None
         """Called when the server serves again after it could not be reached."""
         self.denied: Callable[[], None] = lambda: None
@@ -401,20 +401,11 @@ class Kube:
             if response.status >= 400:
                 raise self._noted(_error(response, await response.read()))
             yield OPENED
-            async for line in self._lines(response):
-                if not line.isspace():
-                    yield _event(line)
-
-    async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        try:
             async for line in lines_of(response.content.iter_any()):
                 # What is left without an end of its line was cut off: it is no event, and the
                 # next watch begins before it.
-                if line.endswith(b"\n") and line != b"\n":
-                    yield line
-        except BROKEN:
-            self._broken = True
-            raise
+                if line.endswith(b"\n") and not line.isspace():
+                    yield _event(line)
 
     async def _write(self, request: _Request) -> Json:
         # The elector tries again at its own pace, and has a deadline that retries do not know; who
