@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3254,
-    "tests": 70005,
+    "store": 3255,
+    "tests": 70002,
     "tools": 3529,
 }
 

@@ -111,12 +111,14 @@ def story():
 
 
 def test_a_pod_of_the_job(story):
-    """By its owner and by its name; it asks for a pass, and for a node."""
+    """By its owner and by its name; it asks for a pass, and for a node, as its successor does."""
+    story.pod(uid="first")
+    story.asked()
     story.pod()
     assert (story.own(), story.seen()) == ({W0: f"uid-{W0}"}, ["job-uid"])
     assert story.store.children.pod("team", W0).uid == f"uid-{W0}"
     assert story.asked() == ({KEY}, True)
-    assert story.store.jobs.revision(KEY) == 1
+    assert story.store.jobs.revision(KEY) == 3
 
 
 def test_a_pod_that_begins_on_its_node_lets_nobody_start(story):
@@ -241,6 +243,10 @@ def test_a_pod_that_is_called_as_a_job_of_another_namespace():
     story.put({**pod, "spec": spec}, uid="u", **metadata)
     (key,) = story.store.foreign
     assert key.split("/", 2)[1] == "evil"
+    story.asked()
+    tolerant = {**spec, "tolerations": [{"operator": "Exists"}]}
+    story.put({**pod, "spec": tolerant}, uid="u", **metadata)
+    assert story.asked() == (set(), True)
 
 
 def test_a_refusal_that_comes_after_the_job_has_gone(story):
@@ -321,12 +327,8 @@ def test_nothing_is_kept_of_what_is_gone(story):
     batch = story.object("Job", "mnist-launcher")
     story.pod()
     story.pod("mnist-launcher-x7", owner=batch)
-    for kind, name in (
-        ("Pod", "mnist-launcher-x7"),
-        ("Pod", W0),
-        ("Job", "mnist-launcher"),
-        ("Service", W0),
-    ):
+    ends = ("Pod", "mnist-launcher-x7"), ("Pod", W0), ("Job", "mnist-launcher"), ("Service", W0)
+    for kind, name in ends:
         story.store.gone(kind, "team", name, f"uid-{name}")
     assert {key: vars(children)[key] for key in empty} == empty
 
@@ -448,27 +450,22 @@ def test_what_is_known_of_a_node(story):
 
 
 @pytest.mark.parametrize(
-    ("document", "metadata"),
+    ("kind", "space", "fields"),
     [
-        ({"kind": "Node", **make_node(name="o")}, {"namespace": ""}),
-        ({"kind": "Queue", "metadata": {"name": "o"}}, {"namespace": ""}),
-        ({"kind": "PriorityClass", "metadata": {"name": "o"}, "value": 7}, {"namespace": ""}),
-        (
-            {"kind": "ResourceQuota", "metadata": {"name": "o"}, "spec": {"hard": {"pods": "1"}}},
-            {},
-        ),
-        ({"kind": "LimitRange", "metadata": {"name": "o"}, "spec": {"limits": []}}, {}),
-        ({"kind": "PersistentVolumeClaim", "metadata": {"name": "o"}, "spec": {}}, {}),
-        ({"kind": "StorageClass", "metadata": {"name": "o"}}, {"namespace": ""}),
+        ("Node", "", make_node(name="o")),
+        ("Queue", "", {}),
+        ("PriorityClass", "", {"value": 7}),
+        ("ResourceQuota", "team", {"spec": {"hard": {"pods": "1"}}}),
+        ("LimitRange", "team", {"spec": {"limits": []}}),
+        ("PersistentVolumeClaim", "team", {"spec": {}}),
+        ("StorageClass", "", {}),
     ],
-    ids=lambda value: value.get("kind", ""),
 )
-def test_what_may_let_a_gang_start_asks_for_a_cycle(story, document, metadata):
+def test_what_may_let_a_gang_start_asks_for_a_cycle(story, kind, space, fields):
     """By coming and by going, and for no pass over any job."""
-    story.put(document, **metadata)
+    story.put({"metadata": {"name": "o"}, "kind": kind, **fields}, namespace=space)
     assert story.asked() == (set(), True)
-    space = metadata.get("namespace", "team")
-    story.store.gone(document["kind"], space, "o", "uid-o")
+    story.store.gone(kind, space, "o", "uid-o")
     assert story.asked() == (set(), True)
 
 

@@ -416,17 +416,18 @@ _END = ("phase", "reason", "message", "ends", "past_failures", "ended", "contain
 """How a pod ended."""
 
 
-def matters(
-    used: PodUse | None, uses: PodUse | None, old: PodView | None, new: PodView | None
-) -> bool:
-    """Say whether a pod's change may let a gang start, or asks for a node.
+def matters(before: PodEntry | None, after: PodEntry | None) -> bool:
+    """Return whether a pod's change may let a gang start, or asks for a node.
 
     A pod that comes to its node takes room, which lets nobody start.
     """
-    if used is not None and used != uses:
+    if after is None or (before is not None and before.use not in (None, after.use)):
         return True
-    if new is None:
-        return True
-    if new.node or new.terminal:
-        return old is not None and not old.node
-    return old is None or old.gated != new.gated or old.deleting != new.deleting
+    if after.view.node or after.view.terminal:
+        return before is not None and not before.view.node
+    return before is None or _wants(before) != _wants(after)
+
+
+def _wants(entry: PodEntry) -> tuple[object, ...]:
+    # A user may add tolerations to a pod that waits. By the uid: a list may show its successor.
+    return entry.view.uid, entry.view.gated, entry.view.deleting, entry.ask

@@ -356,7 +356,7 @@ class Store:
                 self.suspects.note(new.node, new.namespace, job, new.ended, program=program)
             if new is not None and new.node:
                 self.arrived(self._as_of_job(new))
-            if friend or parse.matters(used, uses, old, new):
+            if friend or parse.matters(before, after):
                 self._trigger()
 
     def _child_changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
