@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3255,
+    "store": 3256,
     "tests": 70002,
     "tools": 3529,
 }

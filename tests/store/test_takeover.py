@@ -78,7 +78,7 @@ def taken_over(name, *, backend=gang.NONE, followed=tuple(PATHS), **status):
     document["status"] |= status
     store = Store(backend, FRAMEWORKS.values())
     for kind in followed:
-        store.collections[kind].listed("", (), 5)
+        store.collections[kind].listed("", (), 50)
     store.put(document)
     server = Server(other for other in others if other["kind"] in PATHS)
     return store, server

@@ -201,10 +201,10 @@ class Store:
 
     # What was just written, or read outside of the watches.
 
-    def put(self, document: Json) -> None:
-        """Take in an object as the server returned it from a write."""
+    def put(self, document: Json, *, watched: bool = True) -> None:
+        """Store an object as the server returned it from a write, or one that no watch shows."""
         for collection in self._kept(document.get("kind", "")):
-            collection.apply(document)
+            (collection.apply if watched else collection.take)(document)
 
     def gone(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Take in that an object is not there any more, as a write has shown."""

@@ -102,7 +102,7 @@ class Takeover:
 
         One that may not be labelled is known at least until its kind is listed again.
         """
-        metadata = document["metadata"]
+        metadata, watched = document["metadata"], True
         wanted = labels(job, frameworks.of(job))
         if names.OPERATOR_NAME not in (metadata.get("labels") or {}):
             exactly, change = Exactly(metadata["uid"]), {"metadata": {"labels": wanted}}
@@ -115,4 +115,5 @@ class Takeover:
                 if error.code == 409:
                     return
                 log.warning("%s: %s could not be labelled: %s", job.key, path, error.message)
-        self._store.put(document)
+                watched = False
+        self._store.put(document, watched=watched)
