@@ -7,10 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from muster.kube.informer import Informer
+from muster.kube.resources import PODS
 from muster.runtime import health
 from muster.runtime.health import unready, unwell
 
-NOW = 1e6
+NOW = 1e12
 
 
 def loop(**fields):
@@ -41,27 +43,18 @@ def informer(plural="pods", problem="", *, since=0.0, beat=NOW):
         (loop(busy_since=NOW - 100), "", ""),
         (loop(busy_since=NOW - 200), "a scheduling cycle takes 200 s", ""),
         (loop(busy_since=NOW - 901), "a scheduling cycle takes 901 s", "hangs since 901 s"),
-    ],
-)
-def test_cycles(made, ready, well):
-    """Some may fail or take long; many in a row are told, and in the end the process is."""
-    for said, wanted in ((unready(made, (), NOW), ready), (unwell(made, (), NOW), well)):
-        assert wanted in said
-        assert bool(wanted) is bool(said)
-
-
-@pytest.mark.parametrize(
-    ("made", "ready", "well"),
-    [
         ([informer()], "", ""),
         ([informer(problem="no route", since=NOW - 5)], "", ""),
         ([informer(problem="no route", since=NOW - 21)], "cannot read pods: no route", ""),
         ([informer(problem="no route", since=NOW - 1e5)], "cannot read pods: no route", ""),
         ([informer(), informer("nodes", beat=NOW - health.STUCK_WATCH - 1)], "", "nodes"),
+        # The operator waits for its permissions.
+        ([Informer(None, PODS, None)], "", ""),
     ],
 )
-def test_watches(made, ready, well):
-    """A server that is away for a day is no reason to begin anew; a watch that nobody runs is."""
-    for said, wanted in ((unready(None, made, NOW), ready), (unwell(None, made, NOW), well)):
-        assert wanted in said
-        assert bool(wanted) is bool(said)
+def test_probes(made, ready, well):
+    """Failing or hanging cycles and watches restart the process, an outage of the server not."""
+    parts = (None, made) if isinstance(made, list) else (made, ())
+    for found, wanted in ((unready(*parts, NOW), ready), (unwell(*parts, NOW), well)):
+        assert wanted in found
+        assert bool(wanted) is bool(found)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -68,8 +69,8 @@ class Informer:
         """Why the collection cannot be read at present, as the server puts it."""
         self.failing_since = 0.0
         """`time.monotonic()` since when there is a problem."""
-        self.beat = time.monotonic()
-        """When it last did anything: it may wait for the server, but never for good."""
+        self.beat = math.inf
+        """`time.monotonic()` of its last action; infinity before the first one."""
         self._version = ""
         """Up to which all changes are known; empty: it has to be listed."""
         self._broken = False

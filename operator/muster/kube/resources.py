@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door to the API server: requests, retries, order of urgency."""
+"""The API resources that are read and written, and their paths."""
 
 from __future__ import annotations
 
