@@ -33,16 +33,18 @@ def config(made):
 
 
 def test_all_that_it_creates():
-    """Workers as pods, the launcher as a batch Job, what they need by the job's name."""
+    """Workers as pods, a launcher that is created last as a batch Job, what they need before."""
     made = world("v2beta1")
-    assert set(made.objects) == {
+    created = [write.doc for write in made.writes if hasattr(write, "doc")]
+    assert [(doc["kind"], doc["metadata"]["name"]) for doc in created] == [
         ("Service", "mnist"),
         ("ConfigMap", "mnist-config"),
         ("Secret", "mnist-ssh"),
         ("Pod", "mnist-worker-0"),
         ("Pod", "mnist-worker-1"),
         ("Job", LAUNCHER),
-    }
+    ]
+    assert len(made.objects) == len(created)
     for found in made.objects.values():
         (owner,) = found["metadata"]["ownerReferences"]
         assert (owner["apiVersion"], owner["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
@@ -50,13 +52,6 @@ def test_all_that_it_creates():
     others = [found for (kind, _), found in made.objects.items() if kind != "Pod"]
     assert {found["metadata"]["labels"]["app"] for found in others} == {"mnist"}
     assert made.status["mpiVersion"] == "v2beta1"
-
-
-def test_what_pods_need_is_there_before_them():
-    """In the order in which it is created: the launcher is last, as the workers are to answer."""
-    made = world("v2beta1")
-    kinds = [write.doc["kind"] for write in made.writes if hasattr(write, "doc")]
-    assert kinds == ["Service", "ConfigMap", "Secret", "Pod", "Pod", "Job"]
 
 
 @pytest.mark.parametrize("doubles", [False, True])
@@ -96,19 +91,6 @@ def test_the_secret_is_made_once_and_mended_when_its_keys_are_wrong():
     secret["data"] = {"ssh-privatekey": "mine", "other": "x"}
     made.settle()
     assert secret["data"] == SECRETS
-
-
-@pytest.mark.parametrize(
-    ("implementation", "form"), [("OpenMPI", "{} slots=3"), ("Intel", "{}:3"), ("MPICH", "{}:3")]
-)
-@pytest.mark.parametrize("doubles", [False, True])
-def test_the_hostfile_names_all_that_run_processes(implementation, form, doubles):
-    """Workers by index, before them the launcher where it is one."""
-    made = world(
-        "v2beta1", slotsPerWorker=3, mpiImplementation=implementation, runLauncherAsWorker=doubles
-    )
-    first = ("mnist-launcher.mnist.team.svc",) if doubles else ()
-    assert config(made)["hostfile"].splitlines() == [form.format(h) for h in (*first, *HOSTS)]
 
 
 @pytest.mark.parametrize("doubles", [False, True])
@@ -179,7 +161,7 @@ def test_searches_of_the_author_stay():
 
 
 def test_a_worker():
-    """It is found by its name and waits for the launcher."""
+    """It is found by its name and waits for the launcher, unless its author gives a command."""
     made = world("v2beta1")
     pod = made.pod("mnist-worker-1")
     assert pod["metadata"]["labels"] == {
@@ -196,14 +178,10 @@ def test_a_worker():
     assert container["command"] == ["/usr/sbin/sshd", "-De"]
     assert environment(container) == [("K_MPI_JOB_ROLE", "worker")]
     assert "ports" not in container
-
-
-@pytest.mark.parametrize("own", [{"command": ["own"]}, {"args": ["own"]}])
-def test_a_worker_that_says_what_it_runs_runs_that(own):
-    """Also if it gives arguments only."""
-    made = world("v2beta1", worker=role(container=own))
-    (container,) = made.pod("mnist-worker-0")["spec"]["containers"]
-    assert {key: container[key] for key in ("command", "args") if key in container} == own
+    for own in {"command": ["own"]}, {"args": ["own"]}:
+        made = world("v2beta1", worker=role(container=own))
+        (container,) = made.pod("mnist-worker-0")["spec"]["containers"]
+        assert {key: container[key] for key in ("command", "args") if key in container} == own
 
 
 def test_on_the_hosts_network_pods_still_find_each_other():
@@ -235,8 +213,8 @@ NO_DEVICES = [("NVIDIA_VISIBLE_DEVICES", ""), ("NVIDIA_DRIVER_CAPABILITIES", "")
 
 @pytest.mark.parametrize("implementation", ENVIRONMENTS)
 @pytest.mark.parametrize("doubles", [False, True])
-def test_the_launchers_environment(implementation, doubles):
-    """What the implementation reads; the GPUs of its node only if it works itself."""
+def test_what_mpirun_reads(implementation, doubles):
+    """Workers by index, the launcher before them if it works, which alone lets it use GPUs."""
     made = world(
         "v2beta1", slotsPerWorker=2, mpiImplementation=implementation, runLauncherAsWorker=doubles
     )
@@ -245,6 +223,9 @@ def test_the_launchers_environment(implementation, doubles):
         *ENVIRONMENTS[implementation],
         *([] if doubles else NO_DEVICES),
     ]
+    form = "{} slots=2" if implementation == "OpenMPI" else "{}:2"
+    first = ("mnist-launcher.mnist.team.svc",) if doubles else ()
+    assert config(made)["hostfile"].splitlines() == [form.format(h) for h in (*first, *HOSTS)]
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -394,8 +375,11 @@ def test_a_volume_of_the_author_goes_before_the_options(mounted, there):
     ("doubles", "leads", "workers"), [(False, None, ["0", "1"]), (True, "0", ["1", "2"])]
 )
 def test_index_labels(doubles, leads, workers):
-    """Each is there once: a launcher that works is the first of them."""
-    made = world("v2beta1", runLauncherAsWorker=doubles)
+    """A launcher that works has the first index; of fewer workers the last ones are deleted."""
+    made = world("v2beta1", workers=3, runLauncherAsWorker=doubles)
+    made.scale(2).settle()
+    assert made.names() == ["mnist-worker-0", "mnist-worker-1"]
+    assert "worker-2" not in config(made)["hostfile"]
     index = "training.kubeflow.org/replica-index"
     labels = launcher(made)["metadata"]["labels"]
     assert labels.get(index) == leads
@@ -403,15 +387,6 @@ def test_index_labels(doubles, leads, workers):
     assert labels["training.kubeflow.org/replica-type"] == "launcher"
     pods = [made.pod(f"mnist-worker-{i}")["metadata"]["labels"][index] for i in (0, 1)]
     assert pods == workers
-
-
-@pytest.mark.parametrize("doubles", [False, True])
-def test_fewer_workers(doubles):
-    """The last ones go, whatever their labels count from."""
-    made = world("v2beta1", workers=3, runLauncherAsWorker=doubles)
-    made.scale(2).settle()
-    assert made.names() == ["mnist-worker-0", "mnist-worker-1"]
-    assert "worker-2" not in config(made)["hostfile"]
 
 
 def test_the_launcher_may_wait_for_its_workers():

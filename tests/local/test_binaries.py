@@ -16,6 +16,7 @@ from muster.local import binaries, downloads, handle
 Fill = Callable[..., Path]
 
 CORE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+ALL = handle.PROGRAMS
 ENVTEST = ("etcd", "kube-apiserver", "kubectl")
 
 
@@ -46,30 +47,42 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     return make
 
 
-def test_the_assets_folder_comes_first(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before PATH."""
-    assets, path = fill("assets"), fill("path")
-    monkeypatch.setenv(binaries.ASSETS, str(assets))
-    monkeypatch.setenv("PATH", str(path))
-    assert binaries.find() == {name: [str(assets / name)] for name in handle.PROGRAMS}
-
-
-def test_an_assets_folder_without_api_server_is_left_with_a_word(
-    fill: Fill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("assets", "there", "found", "said"),
+    [
+        ("assets", {"assets": ALL, "one": ALL}, dict.fromkeys(ALL, "assets"), ""),
+        ("misspelt", {"one": ALL}, {"etcd": "one"}, "no kube-apiserver in "),
+        ("", {"one": ALL}, {"etcd": "one"}, ""),
+        # Most machines have a kubectl, of whatever age.
+        ("", {"one": ("kubectl",)}, {"kubectl": "built"}, ""),
+        # An API server here and a scheduler there would be of two versions.
+        ("", {"one": ("kube-apiserver", "etcd"), "two": CORE},
+         {**dict.fromkeys(CORE, "two"), "etcd": "one", "kwok": "built"}, ""),
+        ("assets", {"assets": ENVTEST}, {"etcd": "built"},
+         "KUBEBUILDER_ASSETS is not used: no kube-controller-manager"),
+    ],
+)  # fmt: skip
+def test_programs_are_found_in_assets_then_on_path_then_in_cache(
+    fill: Fill,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    assets: str,
+    there: dict[str, tuple[str, ...]],
+    found: dict[str, str],
+    said: str,
 ) -> None:
-    """A misspelt folder, most likely."""
-    monkeypatch.setenv(binaries.ASSETS, "/no/such/folder")
-    monkeypatch.setenv("PATH", str(fill("path")))
-    assert binaries.find()["etcd"][0].endswith("path/etcd")
-    assert "no kube-apiserver in /no/such/folder" in capsys.readouterr().err
-
-
-def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What somebody installed is meant to be used."""
-    fill("cache/muster/controlplane/v1.37.1/" + binaries.build_folder().name)
-    path = fill("path")
-    monkeypatch.setenv("PATH", str(path))
-    assert binaries.find()["etcd"] == [str(path / "etcd")]
+    """The core comes from one place, and an assets folder that is not used is reported."""
+    folders = {name: fill(name, *programs) for name, programs in there.items()}
+    folders["built"] = fill(f"cache/muster/controlplane/v1.37.1/{binaries.build_folder().name}")
+    if assets:
+        monkeypatch.setenv(binaries.ASSETS, str(tmp_path / assets))
+    monkeypatch.setenv("PATH", ":".join(str(folders[name]) for name in there if name != "assets"))
+    where = binaries.find()
+    assert {name: where[name] for name in found} == {
+        name: [str(folders[folder] / name)] for name, folder in found.items()
+    }
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["built", "downloaded"])
@@ -78,24 +91,6 @@ def test_the_cache_comes_before_getting_anything(fill: Fill, kind: str) -> None:
     where = {"built": binaries.build_folder(), "downloaded": downloads.folder("1.37.1")}[kind]
     fill(f"cache/muster/controlplane/v1.37.1/{where.name}")
     assert binaries.find()["kwok"] == [str(where / "kwok")]
-
-
-def test_a_lone_kubectl_on_path_is_not_taken(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most machines have one, of whatever age."""
-    monkeypatch.setenv("PATH", str(fill("path", "kubectl")))
-    fill(f"cache/muster/controlplane/v1.37.1/{binaries.build_folder().name}")
-    assert binaries.find()["kubectl"] == [str(binaries.build_folder() / "kubectl")]
-
-
-def test_the_core_is_taken_from_one_place(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An API server here and a scheduler there would be of two versions."""
-    one, two = fill("one", "kube-apiserver", "etcd"), fill("two", *CORE)
-    monkeypatch.setenv("PATH", f"{one}:{two}")
-    fill(f"cache/muster/controlplane/v1.37.1/{binaries.build_folder().name}")
-    found = binaries.find()
-    assert {found[name][0] for name in CORE} == {str(two / name) for name in CORE}
-    assert found["etcd"] == [str(one / "etcd")]
-    assert found["kwok"] == [str(binaries.build_folder() / "kwok")]
 
 
 def test_another_version_on_path_is_passed_over(
@@ -125,16 +120,6 @@ def test_what_an_envtest_folder_lacks_is_downloaded_for_its_version(
     assert asked == [(["kube-controller-manager", "kube-scheduler"], "1.33.1", True)]
     assert found["kube-apiserver"] == [str(assets / "kube-apiserver")]
     assert found["kube-scheduler"][0].endswith("fetched/kube-scheduler")
-
-
-def test_an_envtest_folder_that_cannot_be_completed_is_left_with_a_word(
-    fill: Fill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Rather than mixing versions."""
-    monkeypatch.setenv(binaries.ASSETS, str(fill("assets", *ENVTEST)))
-    fill(f"cache/muster/controlplane/v1.37.1/{binaries.build_folder().name}")
-    assert binaries.find()["etcd"] == [str(binaries.build_folder() / "etcd")]
-    assert "KUBEBUILDER_ASSETS is not used: no kube-controller-manager" in capsys.readouterr().err
 
 
 def test_what_cannot_be_downloaded_is_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
