@@ -17,9 +17,9 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6768,
-    "api": 3191,
+    "api": 3193,
     "cluster": 6444,
-    "commands": 6090,
+    "commands": 6097,
     "controller": 4619,
     "dashboard": 624,
     "frameworks": 3107,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3256,
-    "tests": 69906,
+    "tests": 69905,
     "tools": 3529,
 }
 

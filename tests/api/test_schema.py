@@ -96,6 +96,14 @@ def test_a_field_that_nobody_knows_is_told_with_the_one_that_was_meant() -> None
     )
 
 
+def test_bounds_are_those_of_the_api_server() -> None:
+    """An integer has 64 bits at most, and some texts at least one character."""
+    worker = {"template": {"spec": {"overhead": {"cpu": 2**63}}}}
+    spec = {"mpiReplicaSpecs": {"Worker": worker}, "sshAuthMountPath": ""}
+    found = schema.problems(crds.job_spec(FRAMEWORKS["MPIJob"].api, "v1"), spec, "spec")
+    assert [problem.path[-13:] for problem in found][1:] == ["overhead[cpu]", "AuthMountPath"]
+
+
 def test_nulls_are_absent() -> None:
     """A field set to null says as much as one left out."""
     assert not mistakes({"tfReplicaSpecs": {}, "runPolicy": None})

@@ -532,14 +532,10 @@ def test_a_file_holds_several_documents_or_lists_of_them(about):
     assert [each["metadata"] for each in found.documents] == [{"name": "a"}] * len(told)
 
 
-@pytest.mark.parametrize("text", ["1e-4", "-1E5", "1.e3", "0o17", "+0O7", "09", "y", "N", "yes"])
-def test_texts_that_only_kubectl_reads_otherwise_are_quoted(text):
+def test_texts_that_only_kubectl_reads_otherwise_are_quoted():
     """A learning rate among the arguments would be a number, which no argument may be."""
-    assert command.written([{"args": [text]}], "yaml") == f"args:\n- '{text}'\n"
-
-
-def test_numbers_are_not_quoted():
-    """Nor what begins as one."""
+    for text in ("1e-4", "-1E5", "1.e3", "0o17", "+0O7", "09", "y", "N", "yes"):
+        assert command.written([{"args": [text]}], "yaml") == f"args:\n- '{text}'\n"
     plain_ = [5, -3, 0.5, 1e-7, 10**18, "8Gi", "1.2.3", "0xfg", "year"]
     assert "'" not in command.written([{"args": plain_}], "yaml")
 
@@ -601,41 +597,28 @@ def lost(about, change, *, to_trainjob=False):
     if to_trainjob:
         documents = list(convert(documents).documents)
     before = convert(documents, to_trainjob=to_trainjob).losses
-    change(documents[-1]["spec"])
+    documents[-1]["spec"] |= change
     after = convert(documents, to_trainjob=to_trainjob).losses
     return [loss.path for loss in after if loss not in before]
 
 
 def test_what_says_something_that_nobody_understands_is_named():
     """A port that is none, an argument without a flag, who waits for whom, when a launcher is."""
-    volcano, mpi = "Volcano with its plugin for PyTorch", "a TrainJob with MPI"
-
-    def port(spec):
-        spec["masterPort"] = "odd"
-
-    def arguments(spec):
-        spec["plugins"]["pytorch"] += ["odd", "--port=odd"]
-
-    def service(spec):
-        spec["plugins"]["svc"] = True
-
-    def begins(spec):
-        spec["launcherCreationPolicy"] = "Odd"
-
-    assert lost("the first PyTorchJobs", port) == ["spec.masterPort"]
-    assert lost(volcano, arguments) == ["spec.plugins.pytorch", "spec.plugins.pytorch"]
-    assert lost(volcano, service) == ["spec.plugins.svc"]
-    assert lost(mpi, begins, to_trainjob=True) == ["spec.launcherCreationPolicy"]
+    volcano, words = "Volcano with its plugin for PyTorch", ["odd", "--port=odd"]
+    torch, begins = "spec.plugins.pytorch", {"launcherCreationPolicy": "Odd"}
+    given_ = story(volcano)[0]["spec"]["plugins"]
+    more, served = {**given_, "pytorch": [*given_["pytorch"], *words]}, {**given_, "svc": True}
+    assert lost("the first PyTorchJobs", {"masterPort": "odd"}) == ["spec.masterPort"]
+    assert lost(volcano, {"plugins": more}) == [torch, torch]
+    assert lost(volcano, {"plugins": served}) == ["spec.plugins.svc"]
+    assert lost("a TrainJob with MPI", begins, to_trainjob=True) == ["spec.launcherCreationPolicy"]
 
 
 @pytest.mark.parametrize("name", ["odd", None])
 def test_a_launcher_that_waits_for_others_is_named(name):
     """Only its workers it can wait for."""
-
-    def waits(spec):
-        launcher = next(task for task in spec["tasks"] if "dependsOn" in task)
-        launcher["dependsOn"]["name"] = [name]
-
     about = "Volcano with MPI by its plugins"
-    (path,) = lost(about, waits)
+    tasks = story(about)[0]["spec"]["tasks"]
+    next(task for task in tasks if "dependsOn" in task)["dependsOn"]["name"] = [name]
+    (path,) = lost(about, {"tasks": tasks})
     assert path.endswith("dependsOn.name")

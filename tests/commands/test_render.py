@@ -234,6 +234,14 @@ def test_a_file_without_jobs(capsys, tmp_path, text, said):
     assert said in capsys.readouterr().err
 
 
+def test_number_in_annotations_is_an_error(capsys, tmp_path):
+    """The API server rejects it, also as one of Muster's annotations."""
+    document = tfjob(Worker=1)
+    document["metadata"]["annotations"] = {"muster.kubeflow.org/estimated-seconds": 60}
+    assert cli.main(["render", "-f", written(tmp_path, document)]) == 1
+    assert "estimated-seconds]: Invalid value: 60: must be of type" in capsys.readouterr().err
+
+
 def test_ignored_annotation_is_a_warning(capsys, tmp_path):
     """The job is rendered, with code 0."""
     document = tfjob(Worker=1)

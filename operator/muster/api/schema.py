@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from muster.api import quantity
-from muster.api.edge import mapping, parse_time
+from muster.api.edge import integer, mapping, parse_time
 from muster.api.model import Json, Problem
 
 _BITS: Final = {"int32": 31, "int64": 63}
@@ -19,7 +19,7 @@ _IS: Final[Mapping[str, Callable[[object], bool]]] = {
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "integer": lambda value: integer(value) is not None,
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
 
@@ -130,6 +130,8 @@ def _text(schema: Json, value: str, path: str) -> Iterator[Problem]:
         texts = (quantity.PATTERN, quantity.AMOUNT)
         detail = known if pattern in texts else f"must match {pattern}"
         yield Problem(path, invalid(value, detail))
+    if len(value) < schema.get("minLength", 0):
+        yield Problem(path, invalid(value, f"must have at least {schema['minLength']} characters"))
     if len(value) > schema.get("maxLength", len(value)):
         detail = f"Too long: may not be more than {schema['maxLength']} characters"
         yield Problem(path, detail)

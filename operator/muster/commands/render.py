@@ -35,6 +35,9 @@ MAX_START_CHARS = 58
 """Characters of generateName that a name begins with; five others follow."""
 _LIST = "List"
 """What a kind ends in whose objects are lists of others."""
+_TEXTS = ("labels", "annotations")
+_OF_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_META = {"properties": dict.fromkeys(_TEXTS, _OF_TEXTS)}
 _STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 
 
@@ -96,7 +99,10 @@ def problems(framework: Framework, document: Json, site: Site = DEFAULT_SITE) ->
         yield Problem("apiVersion", schema.unsupported(document.get("apiVersion"), served))
         return
     spec = crds.job_spec(framework.api, version)
-    found = tuple(schema.problems(spec, mapping(document.get("spec")), "spec"))
+    found = (
+        *schema.problems(_META, mapping(document.get("metadata")), "metadata"),
+        *schema.problems(spec, mapping(document.get("spec")), "spec"),
+    )
     seen = {problem.path for problem in found}
     yield from found
     job = load(framework, document, site)
@@ -185,9 +191,10 @@ def as_served(framework: Framework, document: Json, namespace: str) -> Json:
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
     defaults = framework.api.defaults.get(version, {})
     meta = dict(mapping(named(document).get("metadata")))
-    for field in {"labels", "annotations"} & meta.keys():
-        # Unlike in the spec, a value that is null is an empty one.
-        meta[field] = {key: "" if v is None else v for key, v in mapping(meta[field]).items()}
+    for field in _TEXTS:
+        if isinstance(given := meta.get(field), dict):
+            # Unlike in the spec, a value that is null is an empty one.
+            meta[field] = {key: "" if v is None else v for key, v in given.items()}
     where = namespace or text(meta.get("namespace")) or "default"
     return {
         "apiVersion": document.get("apiVersion"),

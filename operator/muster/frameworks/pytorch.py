@@ -174,7 +174,7 @@ def _one_number_of_processes(job: Job) -> Iterator[Problem]:
         yield Problem(path, "Forbidden: must not be used with spec.nprocPerNode")
     number = text(written)
     # WORLD_SIZE is the product with the number of pods.
-    if not (number in _PER_KIND or (number.isdecimal() and len(number) < 10)):
+    if not (number in _PER_KIND or re.fullmatch("[0-9]{1,9}", number)):
         listed = ", ".join(f'"{kind}"' for kind in _PER_KIND)
         shown = json.dumps(written)
         detail = f"Unsupported value: {shown}: supported values: {listed}, a number in quotes"
