@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 6097,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3107,
+    "frameworks": 3109,
     "gang": 1571,
     "kube": 3614,
     "local": 3669,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3256,
-    "tests": 69905,
+    "tests": 69908,
     "tools": 3529,
 }
 

@@ -485,6 +485,7 @@ def test_which_of_the_two_a_job_is(version, kept, wanted):
 
 
 OWNED = {"f:spec": {"f:mpiReplicaSpecs": {".": {}, "f:Worker": {}}}}
+CHOSEN = {"f:spec": {**OWNED["f:spec"], "f:mpiVersion": {}}}
 APPLIED = {"f:spec": {"f:mpiReplicaSpecs": {"f:Worker": {"f:template": {"f:spec": {
     "f:containers": {'k:{"name":"mpi"}': {".": {}, "f:image": {}}}}}}}}}  # fmt: skip
 PATCHED = {"f:spec": {"f:mpiReplicaSpecs": {"f:Worker": {"f:replicas": {}}}}}
@@ -507,6 +508,8 @@ def entry(version, fields, operation="Update", **more):
         # One of v2beta1 that was stored before the field existed.
         ("v1", "OpenMPI", (entry(NEW, OWNED),), (), NEW),
         ("v1", "OpenMPI", (entry(NEW, APPLIED, "Apply"),), (), NEW),
+        # One of v2beta1 whose author chose v1.
+        ("v1", "OpenMPI", (entry(NEW, CHOSEN),), (), OLD),
         ("v1", "OpenMPI", (entry(NEW, OWNED), entry(OLD, PATCHED)), (), NEW),
         ("v1", "OpenMPI", (), ("mpi-operator",), NEW),
         ("v1", None, (entry(NEW, OWNED),), ("mpi-operator",), OLD),

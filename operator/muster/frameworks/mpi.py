@@ -154,6 +154,8 @@ def _is_of_v2beta1(document: Mapping[str, Any]) -> bool:
         owned = mapping(fields[f"f:{KIND.spec_field}"])
         applied = entry.get("operation") == "Apply" and any(map(_has_containers, owned.values()))
         created = applied or not owned or "." in owned
+        if created and f"f:{VERSION}" in fields:
+            return False  # Its creator wrote the version.
         (whole if created else parts).add(entry.get("apiVersion"))
     return f"{names.GROUP}/{V2BETA1}" in (whole or parts)
 
