@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3193,
     "cluster": 6444,
-    "commands": 6097,
+    "commands": 6062,
     "controller": 4619,
     "dashboard": 624,
     "frameworks": 3109,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -17,6 +17,7 @@ from muster.api import edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView
+from muster.controller import policies
 from muster.frameworks import of
 from muster.kube.access import Access, described
 from muster.settings import Settings
@@ -34,12 +35,15 @@ SCHEDULERS: Final[Mapping[str, tuple[str, ...]]] = {
     names.KUBE_BATCH_SCHEDULER: ("kube-batch",),
 }
 """Gang scheduler -> images that are it."""
+WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
+"""States of jobs that have not started."""
 APPLY: Final = "kubectl apply --server-side -k"
 STALE: Final = 3
 """Lease durations without a renewal after which nobody leads."""
 LAST_PART: Final = 0.25
 """Of a certificate's time, in which it should have been renewed long ago: that is due with a third
 left."""
+RENEWAL: Final = "the log of who renews it (the operator, or cert-manager) says what is in the way"
 MOST: Final = 3
 """Of many things as many are named."""
 
@@ -81,8 +85,9 @@ class Deployment:
 
     @property
     def programs(self) -> frozenset[str]:
-        """Names of its images, without registry and tag."""
-        return frozenset(map(program, self.images))
+        """Names of its images, without registry, tag and digest."""
+        bare = (image.partition("@")[0].rpartition("/")[2] for image in self.images)
+        return frozenset(name.partition(":")[0] for name in bare)
 
     @property
     def of_muster(self) -> bool:
@@ -97,15 +102,24 @@ class Deployment:
         return "run" if not first or first.startswith("-") else first
 
     @property
+    def rivals(self) -> bool:
+        """Whether it is another operator of the same jobs."""
+        return not self.programs.isdisjoint(OPERATORS)
+
+    @property
     def claims(self) -> bool:
         """Whether it looks like a program that handles jobs or places pods."""
-        return self.of_muster or self.schedules or bool(self.programs & set(OPERATORS))
+        return self.of_muster or self.schedules or self.rivals
 
     @property
     def schedules(self) -> bool:
         """Whether it is kube-batch, or this scheduler alone in its place."""
         alone = self.of_muster and self.command == "scheduler"
         return alone or "kube-batch" in self.programs
+
+    def scaled(self, replicas: int) -> str:
+        """Return the command that scales it."""
+        return f"kubectl scale -n {self.namespace} deployment/{self.name} --replicas={replicas}"
 
     def __str__(self) -> str:
         """Return where it is."""
@@ -196,7 +210,7 @@ class Facts:
     webhook: Webhook | None = None
     nodes: tuple[NodeView, ...] = ()
     jobs: tuple[Job, ...] = ()
-    """Jobs that have not started."""
+    """Jobs that are not over."""
     queues: Mapping[str, str] = field(default_factory=dict)
     """Name -> state."""
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -218,39 +232,32 @@ class Check:
     """Without this check nobody can conclude that jobs run."""
 
 
-def findings(facts: Facts) -> list[Finding]:
-    """Return what is wrong, the worst first, then what nobody knows."""
-    found = [
-        Finding(one.severity, one.what, one.cure, check.name)
-        for check in CHECKS
-        if not facts.unread.keys() & set(check.needs)
-        for one in check.find(facts)
-    ]
-    found += [_unread(name, why) for name, why in facts.unread.items()]
-    order = list(Severity)
-    return sorted(found, key=lambda one: order.index(one.severity))
-
-
 UNREAD: Final = "unread"
 """In place of the name of a check: facts that could not be read."""
 
 
-def _unread(name: str, why: str) -> Finding:
-    missing = [check for check in CHECKS if name in check.needs]
-    severity = Severity.ERROR if any(each.essential for each in missing) else Severity.UNKNOWN
-    names = ", ".join(check.name for check in missing) or name
-    return Finding(severity, f"not checked: {names}", why, UNREAD)
+def findings(facts: Facts) -> list[Finding]:
+    """Return what is wrong, the worst first, then what nobody knows."""
+    found = [
+        replace(one, check=check.name)
+        for check in CHECKS
+        if facts.unread.keys().isdisjoint(check.needs)
+        for one in check.find(facts)
+    ]
+    for fact, why in facts.unread.items():
+        missing = [check for check in CHECKS if fact in check.needs]
+        bad = any(each.essential for each in missing)
+        severity = Severity.ERROR if bad else Severity.UNKNOWN
+        text = f"not checked: {', '.join(check.name for check in missing) or fact}"
+        found.append(Finding(severity, text, why, UNREAD))
+    order = list(Severity)
+    return sorted(found, key=lambda one: order.index(one.severity))
 
 
 def exit_code(found: Iterable[Finding]) -> int:
     """Return 2 with errors, 1 with warnings, else 0."""
     severities = {one.severity for one in found}
     return 2 if Severity.ERROR in severities else int(Severity.WARNING in severities)
-
-
-def program(image: str) -> str:
-    """Return the name of an image, without registry, tag and digest."""
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def _error(what: str, cure: str) -> Finding:
@@ -268,17 +275,16 @@ def _listed(found: Iterable[str]) -> str:
 
 
 def _operator(facts: Facts) -> Findings:
-    there, install = facts.operator, f"{APPLY} manifests/overlays/{facts.overlay}"
+    there, lease = facts.operator, facts.lease
     if there is None:
-        lease = facts.lease
+        install = f"{APPLY} manifests/overlays/{facts.overlay}"
         if not (lease and lease.fresh(facts.now)):
             yield _error("no operator is installed", install)
         elif lease.runs is False:
             text = f"no operator is installed; {lease.claimed}, who holds the {lease},"
             yield _warning(f"{text} is no pod there", f"{install}, or know whose process that is")
     elif not there.replicas:
-        cure = f"kubectl scale -n {there.namespace} deployment/{there.name} --replicas=2"
-        yield _error(f"the operator {there} is scaled to 0", cure)
+        yield _error(f"the operator {there} is scaled to 0", there.scaled(2))
     elif there.ready < there.replicas:
         why = f": {facts.stuck[0]}" if facts.stuck else ""
         cure = f"kubectl describe pods -n {there.namespace} -l app.kubernetes.io/name=muster"
@@ -319,8 +325,8 @@ def _rivals(facts: Facts) -> Findings:
     for other in facts.deployments:
         if other == mine or not other.replicas:
             continue
-        stop = f"kubectl scale -n {other.namespace} deployment/{other.name} --replicas=0"
-        if other.programs & set(OPERATORS):
+        stop = other.scaled(0)
+        if other.rivals:
             text = f"{other} handles the same jobs: their pods are made and deleted by two"
             yield _error(text, f"{stop}  (docs/migration.md)")
         elif other.schedules:
@@ -332,33 +338,28 @@ def _rivals(facts: Facts) -> Findings:
 
 
 def _crds(facts: Facts) -> Findings:
-    absent = [name for name, wrong in facts.crds.items() if wrong == ABSENT]
     cure = f"{APPLY} crds"
-    if absent:
+    if absent := [name for name, wrong in facts.crds.items() if wrong == ABSENT]:
         yield _error(f"there is no CRD {_listed(absent)}", cure)
     for name, wrong in facts.crds.items():
-        if wrong and wrong != ABSENT:
-            yield _error(f"the CRD {name} is not of this version: {wrong}",
-                         f"{cure} --force-conflicts")  # fmt: skip
+        if wrong not in ("", ABSENT):
+            text = f"the CRD {name} is not of this version: {wrong}"
+            yield _error(text, f"{cure} --force-conflicts")
 
 
 ABSENT: Final = "absent"
 
 
 def _permissions(facts: Facts) -> Findings:
-    folder = f"manifests/overlays/{facts.overlay}"
     alive = facts.operator or facts.lease or "deployments" in facts.unread
     if facts.missing and alive:
         text = f"{len(facts.missing)} permissions of the operator are missing"
-        yield _error(f"{text}: {_named(facts.missing)}", f"{APPLY} {folder}")
+        cure = f"{APPLY} manifests/overlays/{facts.overlay}"
+        yield _error(f"{text}: {shortened(described(facts.missing))}", cure)
     for component, missing in facts.components.items():
         text = f"there are jobs that need components/{component}, and the operator may not"
         cure = f"add components/{component} to your overlay, or {APPLY} manifests/overlays/mpi"
-        yield _error(f"{text} {_named(missing)}", cure)
-
-
-def _named(missing: Iterable[Access]) -> str:
-    return shortened(described(missing))
+        yield _error(f"{text} {shortened(described(missing))}", cure)
 
 
 LONGEST: Final = 160
@@ -377,16 +378,17 @@ def _gang(facts: Facts) -> Findings:
 
 
 def _scheduler(facts: Facts) -> Findings:
-    backend = facts.settings.backend
-    images = SCHEDULERS.get(backend.name, ())
-    found = [d for d in facts.deployments if d.programs & set(images)]
-    if backend.name == names.KUBE_BATCH_SCHEDULER:
-        found = [d for d in facts.deployments if d.schedules]
+    name = facts.settings.backend.name
+    images, kube_batch = SCHEDULERS.get(name, ()), name == names.KUBE_BATCH_SCHEDULER
+    found = [
+        each
+        for each in facts.deployments
+        if (each.schedules if kube_batch else not each.programs.isdisjoint(images))
+    ]
     if images and not any(each.ready for each in found):
         stands = f", {_listed(map(str, found))} is not" if found else ""
-        text = f"no Deployment of {backend.name} is ready{stands}: gangs may wait for ever"
-        cure = f"install {backend.name}, or choose another --gang-scheduler-name"
-        yield _warning(text, cure)
+        text = f"no Deployment of {name} is ready{stands}: gangs may wait for ever"
+        yield _warning(text, f"install {name}, or choose another --gang-scheduler-name")
 
 
 def _webhook(facts: Facts) -> Findings:
@@ -408,15 +410,15 @@ def _certificate(facts: Facts) -> Findings:
     hook = facts.webhook
     if hook is None or facts.settings.admission_bind == "0":
         return
-    left, whole = hook.ends - facts.now, hook.ends - hook.begins
-    cure = "the log of who renews it (the operator, or cert-manager) says what is in the way"
+    left, whole, text = hook.ends - facts.now, hook.ends - hook.begins, ""
     if not hook.ends:
-        yield _warning("the webhook's configuration has no certificate (caBundle)", cure)
+        text = "the webhook's configuration has no certificate (caBundle)"
     elif left <= 0:
-        yield _warning("the webhook's certificate has run out", cure)
+        text = "the webhook's certificate has run out"
     elif left < whole * LAST_PART:
         text = f"the webhook's certificate ends in {left / 3600:.0f} h and was not renewed"
-        yield _warning(text, cure)
+    if text:
+        yield _warning(text, RENEWAL)
 
 
 def _nodes(facts: Facts) -> Findings:
@@ -434,22 +436,28 @@ def _nodes(facts: Facts) -> Findings:
 
 
 def _queues(facts: Facts) -> Findings:
-    backend, asked = facts.settings.backend, dict[str, set[str]]()
+    chosen, backend, asked = facts.settings, facts.settings.backend, dict[str, set[str]]()
     # With other backends no queue is read.
-    for job in facts.jobs if backend.queues or backend.embedded else ():
+    for job in filter(_waits, facts.jobs) if backend.queues or backend.embedded else ():
         annotation = of(job).gang.volcano_queue if backend.queues else ""
         own = job.run_policy.scheduling.queue or job.annotations.get(annotation)
-        name = own or facts.settings.default_queue
-        asked.setdefault(name, set()).add(job.key)
-    implied = facts.settings.default_queue if backend.embedded else ""
+        asked.setdefault(own or chosen.default_queue, set()).add(job.key)
+    known = {chosen.default_queue: "Open"} if backend.embedded else {}
+    known |= facts.queues
     for name, jobs in sorted(asked.items()):
-        state = facts.queues.get(name, "Open" if name == implied else "")
-        if not state:
-            text = f"there is no queue {name}, in which {_listed(jobs)} waits"
-            yield _error(text, "make it, or name another in runPolicy.schedulingPolicy.queue")
-        elif state != "Open":
-            text = f"the queue {name}, in which {_listed(jobs)} waits, is {state}"
+        waits = f"in which {_listed(jobs)} waits"
+        if name not in known:
+            cure = "make it, or name another in runPolicy.schedulingPolicy.queue"
+            yield _error(f"there is no queue {name}, {waits}", cure)
+        elif known[name] != "Open":
+            text = f"the queue {name}, {waits}, is {known[name]}"
             yield _warning(text, f"set state: Open in queue {name}")
+
+
+def _waits(job: Job) -> bool:
+    """Return whether Muster is to start the job and has not done so."""
+    waits = job.status.state in WAITING and policies.is_ours(job, of(job))
+    return waits and not (job.problems or job.run_policy.suspend)
 
 
 CHECKS: Final = (

@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import dataclasses
 import itertools
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
 from muster import frameworks
@@ -23,14 +23,13 @@ from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, 
 from muster.commands.output import plain
 from muster.commands.published import HOME
 from muster.commands.questions import Answer, connected
-from muster.controller import policies
 from muster.gang import Permission
 from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account
 from muster.kube.admission import CONFIGURATIONS
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.leaderelection import LEASES
-from muster.kube.resources import DEPLOYMENTS, Resource
+from muster.kube.resources import DEPLOYMENTS, PODS, Resource
 from muster.settings import Settings
 from muster.store import permissions
 
@@ -40,8 +39,6 @@ SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 LONGEST_HOST: Final = 63
 """Of a pod's name as many characters are its host's."""
-WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
-"""States of jobs that have not started."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
 
 
@@ -65,7 +62,7 @@ def _lines(found: Sequence[Finding]) -> str:
 
 
 def _json(found: Sequence[Finding]) -> str:
-    made = {"code": checks.exit_code(found), "findings": [dataclasses.asdict(f) for f in found]}
+    made = {"code": checks.exit_code(found), "findings": [asdict(f) for f in found]}
     return json.dumps(made, indent=2) + "\n"
 
 
@@ -78,13 +75,14 @@ class _Reader:
 
     def __init__(self, kube: Kube, chosen: Settings, read_flags: ReadFlags, home: str) -> None:
         self._kube, self._read_flags, self._home = kube, read_flags, home
-        self._settings = chosen if chosen.lock_namespace else self._at_home(chosen)
+        self._settings = self._at_home(chosen)
+        self._account = Account(home, ACCOUNT)
         self._unread: dict[str, str] = {}
         self._refuses = ""
         """What the operator has against its arguments."""
 
     def _at_home(self, settings: Settings) -> Settings:
-        return dataclasses.replace(settings, lock_namespace=self._home)
+        return replace(settings, lock_namespace=settings.lock_namespace or self._home)
 
     async def read(self) -> Facts:
         """Return the facts. Raises ApiError and connection errors where nobody answers."""
@@ -92,20 +90,34 @@ class _Reader:
         deployments = await self._working(await self._apart("deployments", self._deployments()))
         if why := self._unread.get("deployments"):
             self._unread.setdefault("elsewhere", why)
-        ours = sorted((d for d in deployments if d.of_muster), key=self._first)
-        operator = ours[0] if ours else None
+        operator = min((d for d in deployments if d.of_muster), key=self._order, default=None)
         if operator is not None:
             self._settings, self._home = self._settings_of(operator), operator.namespace
-        made = Facts(
+            self._account = Account(operator.namespace, operator.account)
+        reading: dict[str, Awaitable[Any]] = {
+            "stuck": self._stuck(),
+            "lease": self._lease(operator.labels if operator else {}),
+            "crds": self._crds(),
+            "missing": self._missing(),
+            "served": self._served(),
+            "webhook": self._webhook(),
+            "nodes": self._nodes(),
+            "jobs": self._jobs(),
+            "queues": self._queues(),
+        }
+        parts = itertools.starmap(self._apart, reading.items())
+        found = dict(zip(reading, await asyncio.gather(*parts), strict=True))
+        return Facts(
             now=time.time() if now is None else now,
             settings=self._settings,
             overlay=self._settings.overlay,
             operator=operator,
             deployments=deployments,
             refuses=self._refuses,
+            components=await self._apart("components", self._components(found["jobs"])),
             unread=self._unread,
+            **found,
         )
-        return dataclasses.replace(made, **await self._rest(made))
 
     async def _working(self, found: Sequence[Deployment]) -> tuple[Deployment, ...]:
         """Return the programs without those that claim to be an operator, and may not act.
@@ -126,12 +138,9 @@ class _Reader:
         jobs = (f"{row.plural}.{names.GROUP}/status" for row in self._settings.frameworks)
         acts = [*itertools.product(jobs, ("patch", "update")), ("pods/binding", "create")]
         asked = [Access(what, space, verb) for space in named or ("",) for what, verb in acts]
-        account = Account(each.namespace, each.account)
-        reading = access.missing(self._kube, asked, account)
-        told = f"create {_called(access.OF_OTHERS)}"
-        return len(await self._known("missing", told, reading, ())) == len(asked)
+        return len(await self._denied(asked, Account(each.namespace, each.account))) == len(asked)
 
-    def _first(self, each: Deployment) -> tuple[bool, bool, bool, str]:
+    def _order(self, each: Deployment) -> tuple[bool, bool, bool, str]:
         return each.namespace != self._home, not each.replicas, each.schedules, str(each)
 
     def _settings_of(self, operator: Deployment) -> Settings:
@@ -141,28 +150,8 @@ class _Reader:
             read = self._read_flags(flags, {"POD_NAMESPACE": operator.namespace}, command)
         except ValueError as error:
             self._refuses = str(error)
-            return self._at_home(self._settings)
-        return read if read.lock_namespace else self._at_home(read)
-
-    async def _rest(self, facts: Facts) -> dict[str, Any]:
-        """Return the other fields, each read beside the others."""
-        reading: dict[str, Awaitable[Any]] = {
-            "stuck": self._stuck(),
-            "lease": self._lease(facts.operator),
-            "crds": self._crds(),
-            "missing": self._missing(facts.operator),
-            "served": self._served(),
-            "nodes": self._nodes(),
-            "jobs": self._jobs(),
-            "queues": self._queues(),
-        }
-        parts = itertools.starmap(self._apart, reading.items())
-        found = dict(zip(reading, await asyncio.gather(*parts), strict=True))
-        needed = self._components(facts.operator, found["jobs"])
-        found["components"] = await self._apart("components", needed)
-        found["jobs"] = tuple(filter(_waits_to_start, found["jobs"]))
-        found["webhook"] = await self._apart("webhook", self._webhook())
-        return found
+            read = replace(self._settings, lock_namespace="")
+        return self._at_home(read)
 
     async def _apart(self, field: str, reading: Awaitable[Any]) -> Any:
         """Return a field that is read; if no answer comes, or an odd one, what stands for none."""
@@ -190,87 +179,65 @@ class _Reader:
                 self._unread[field] = f"ask again: {asked}: {error.message}"
         return otherwise
 
-    async def _listed(self, field: str, resource: Resource) -> list[Json]:
-        listing = live.listed(self._kube, resource, "")
-        return await self._known(field, f"list {_called(resource)}", listing, [])
+    async def _list(
+        self, field: str, resource: Resource, namespace: str = "", **params: str
+    ) -> list[Json]:
+        reading = live.listed(self._kube, resource, namespace, **params)
+        return await self._known(field, f"list {_called(resource, namespace)}", reading, [])
+
+    async def _get(
+        self, field: str, resource: Resource, name: str, space: str = ""
+    ) -> Json | None:
+        reading = self._kube.get(resource.path(space, name))
+        return await self._known(field, f"get {_called(resource, space)}", reading, None)
+
+    async def _denied(self, asked: Iterable[Access], account: Account) -> tuple[Access, ...]:
+        reading = access.missing(self._kube, asked, account)
+        return await self._known("missing", f"create {_called(access.OF_OTHERS)}", reading, ())
 
     async def _deployments(self) -> tuple[Deployment, ...]:
-        asked = f"list {_called(DEPLOYMENTS)}"
-        found = await self._listed("elsewhere", DEPLOYMENTS)
+        found = await self._list("elsewhere", DEPLOYMENTS)
         if "elsewhere" in self._unread:
-            at_home = live.listed(self._kube, DEPLOYMENTS, self._home)
-            there = f"{asked} in namespace {self._home}"
-            found = await self._known("deployments", there, at_home, [])
+            found = await self._list("deployments", DEPLOYMENTS, self._home)
         return tuple(map(_deployment, found))
 
     async def _stuck(self) -> tuple[str, ...]:
-        selector = ",".join(f"{key}={value}" for key, value in checks.DEPLOYMENT.items())
-        pods = live.listed(self._kube, resources.PODS, self._home, labelSelector=selector)
-        asked = f"list pods in namespace {self._home}"
-        found = await self._known("why pods of the operator wait", asked, pods, [])
-        return tuple(dict.fromkeys(why for pod in found for why in _waits(pod)))
+        about, ours = "why pods of the operator wait", _selector(checks.DEPLOYMENT)
+        pods = await self._list(about, PODS, self._home, labelSelector=ours)
+        return tuple(dict.fromkeys(why for pod in pods for why in _waits(pod)))
 
-    async def _lease(self, operator: Deployment | None) -> Lease | None:
-        namespace = self._settings.lock_namespace
-        path = LEASES.path(namespace, self._settings.leader_election_id)
-        asked = f"get leases.coordination.k8s.io in namespace {namespace}"
-        found = await self._known("lease", asked, self._kube.get(path), None)
+    async def _lease(self, labels: Mapping[str, str]) -> Lease | None:
+        space, name = self._settings.lock_namespace, self._settings.leader_election_id
+        found = await self._get("lease", LEASES, name, space)
         if found is None:
             return None
-        lease, labels = Lease.of(found), operator.labels if operator else {}
         # Later than the Lease: who holds it was there by then.
-        pods = await self._holders(lease, labels)
-        return lease if pods is None else dataclasses.replace(lease, runs=bool(pods))
-
-    async def _holders(self, lease: Lease, labels: Mapping[str, str]) -> list[Json] | None:
-        """Return the pods that may hold a Lease, None if nobody knows."""
-        pods = live.listed(
-            self._kube,
-            resources.PODS,
-            lease.namespace,
-            labelSelector=",".join(f"{key}={value}" for key, value in labels.items()),
-            fieldSelector="status.phase=Running",
-        )
-        asked = f"list pods in namespace {lease.namespace}"
-        found = await self._known("who holds Leases", asked, pods, None)
-        return None if found is None else [pod for pod in found if _is_of(lease.holder, pod)]
+        chosen = {"labelSelector": _selector(labels), "fieldSelector": "status.phase=Running"}
+        lease, about = Lease.of(found), "who holds Leases"
+        pods = await self._list(about, PODS, lease.namespace, **chosen)
+        if about in self._unread:
+            return lease
+        return replace(lease, runs=any(_is_of(lease.holder, pod) for pod in pods))
 
     async def _crds(self) -> Mapping[str, str]:
         async def state(crd: Json) -> tuple[str, str]:
             name = crd["metadata"]["name"]
-            there = await self._known(
-                "crds", f"get {_called(CRDS)}", self._kube.get(CRDS.path(name=name)), {}
-            )
-            return name, differs(there, crd)
+            return name, differs(await self._get("crds", CRDS, name) or {}, crd)
 
         wanted = crds.documents(row.api for row in self._settings.frameworks)
         return dict(await asyncio.gather(*map(state, wanted)))
 
-    async def _missing(self, operator: Deployment | None) -> tuple[access.Access, ...]:
-        settings = self._settings
-        needed = permissions.needed(
-            settings.backend,
-            settings.frameworks,
-            settings.namespaces,
-            (settings.lock_namespace, settings.leader_election_id)
-            if settings.leader_elect
-            else None,
-        )
-        optional = access.accesses(settings.backend.optional.values(), settings.namespaces)
-        return await self._denied(operator, (*needed, *optional))
+    async def _missing(self) -> tuple[Access, ...]:
+        chosen = self._settings
+        backend, lease = chosen.backend, (chosen.lock_namespace, chosen.leader_election_id)
+        elected = lease if chosen.leader_elect else None
+        needed = permissions.needed(backend, chosen.frameworks, chosen.namespaces, elected)
+        optional = access.accesses(backend.optional.values(), chosen.namespaces)
+        return await self._denied((*needed, *optional), self._account)
 
-    async def _denied(
-        self, operator: Deployment | None, asked: Iterable[access.Access]
-    ) -> tuple[access.Access, ...]:
-        account = Account(self._home, operator.account if operator else ACCOUNT)
-        reading = access.missing(self._kube, asked, account)
-        return await self._known("missing", f"create {_called(access.OF_OTHERS)}", reading, ())
-
-    async def _components(
-        self, operator: Deployment | None, jobs: Sequence[Job]
-    ) -> Mapping[str, tuple[access.Access, ...]]:
+    async def _components(self, jobs: Sequence[Job]) -> Mapping[str, tuple[Access, ...]]:
         rows = {row.operator.component: row for row in map(frameworks.of, jobs)}
-        found: dict[str, tuple[access.Access, ...]] = {}
+        found: dict[str, tuple[Access, ...]] = {}
         for component, row in rows.items():
             if component and "missing" not in self._unread:
                 asked = [Permission(*each) for each in row.operator.permissions]
@@ -278,8 +245,8 @@ class _Reader:
                 spaces = {job.namespace for job in jobs if frameworks.of(job) is row}
                 needed = access.accesses(asked, self._settings.namespaces)
                 needed += access.accesses(inside, sorted(spaces))
-                denied = await self._denied(operator, needed)
-                found |= {component: denied} if denied else {}
+                if denied := await self._denied(needed, self._account):
+                    found[component] = denied
         return found
 
     async def _served(self) -> frozenset[tuple[str, str]]:
@@ -293,7 +260,7 @@ class _Reader:
 
     async def _nodes(self) -> tuple[NodeView, ...]:
         views = []
-        for document in await self._listed("nodes", resources.NODES):
+        for document in await self._list("nodes", resources.NODES):
             # The operator reports an unreadable Node on the object.
             with contextlib.suppress(AttributeError, LookupError, TypeError, ValueError):
                 views.append(parse_node(document))
@@ -305,51 +272,47 @@ class _Reader:
         reading = live.permitted_jobs(self._kube, "")
         found, _ = await self._known("jobs", asked, reading, ([], ""))
         kinds = {row.kind for row in self._settings.frameworks}
-        jobs = (job for job, _ in found if job.kind in kinds)
-        return tuple(job for job in jobs if not job.status.finished)
+        return tuple(j for j, _ in found if j.kind in kinds and not j.status.finished)
 
     async def _queues(self) -> Mapping[str, str]:
-        api = self._settings.backend.queues
-        if api is None and not self._settings.backend.embedded:
-            return {}
-        kind = resources.QUEUES
+        api, kind, part = self._settings.backend.queues, resources.QUEUES, "spec"
         if api is not None:
+            part = "status"
             kind = Resource(api.group, api.version, api.plural, namespaced=False)
+        elif not self._settings.backend.embedded:
+            return {}
         return {
-            document["metadata"]["name"]: text(
-                mapping(document.get("spec" if api is None else "status")).get("state")
-            )
-            or "Open"
-            for document in await self._listed("queues", kind)
+            document["metadata"]["name"]: text(mapping(document.get(part)).get("state")) or "Open"
+            for document in await self._list("queues", kind)
         }
 
     async def _webhook(self) -> Webhook | None:
-        path = CONFIGURATIONS.path(name=self._settings.admission_configuration)
-        asked = f"get {_called(CONFIGURATIONS)}"
-        found = await self._known("webhook", asked, self._kube.get(path), None)
+        found = await self._get("webhook", CONFIGURATIONS, self._settings.admission_configuration)
         if found is None:
             return None
-        clients = [
-            mapping(mapping(w).get("clientConfig")) for w in sequence(found.get("webhooks"))
+        hooks = map(mapping, sequence(found.get("webhooks")))
+        clients = [mapping(hook.get("clientConfig")) for hook in hooks]
+        of = [client["service"] for client in clients if "service" in client]
+        services = dict.fromkeys((each["namespace"], each["name"]) for each in of)
+        slices = [
+            each
+            for space, name in services
+            for each in await self._list(
+                "slices", SLICES, space, labelSelector=f"kubernetes.io/service-name={name}"
+            )
         ]
-        services = dict.fromkeys(
-            f"{client['service']['namespace']}/{client['service']['name']}"
-            for client in clients
-            if "service" in client
-        )
-        ready = None
-        for service in services:
-            namespace, _, name = service.partition("/")
-            of_service = f"kubernetes.io/service-name={name}"
-            listed = live.listed(self._kube, SLICES, namespace, labelSelector=of_service)
-            slices = await self._known("slices", f"list {_called(SLICES)}", listed, [])
-            known = "slices" not in self._unread
-            ready = (ready or 0) + sum(map(_ready, slices)) if known else None
-        return Webhook(tuple(services), ready, *_validity(clients))
+        known = services and "slices" not in self._unread
+        ready = sum(map(_ready, slices)) if known else None
+        return Webhook(tuple(map("/".join, services)), ready, *_validity(clients))
 
 
-def _called(resource: Resource) -> str:
-    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _called(resource: Resource, namespace: str = "") -> str:
+    called = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+    return f"{called} in namespace {namespace}" if namespace else called
 
 
 def _deployment(document: Json) -> Deployment:
@@ -423,9 +386,3 @@ def _validity(clients: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
 def _ready(piece: Json) -> int:
     ends = map(mapping, sequence(piece.get("endpoints")))
     return sum(mapping(end.get("conditions")).get("ready") is not False for end in ends)
-
-
-def _waits_to_start(job: Job) -> bool:
-    """Return whether Muster is to start the job and has not done so."""
-    waits = job.status.state in WAITING and policies.is_ours(job, frameworks.of(job))
-    return waits and not (job.problems or job.run_policy.suspend)
