@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster import cli, flags
-from muster.commands import arguments
+from muster.commands import arguments, control, live
 from muster.commands.arguments import ArgumentError, Reference, reference
 
 
@@ -128,7 +128,10 @@ def test_name_that_cannot_be_parsed_ends_before_a_connection(words, capsys):
 
 
 @pytest.mark.parametrize("words", [["research"], ["queue/research"], ["queues", "research"]])
-def test_queue_is_named_in_each_form(words):
+def test_queue_is_named_in_each_form(words, monkeypatch):
     """`muster queue` accepts the grammar of the other commands."""
-    args = parsed(["queue", "stop", *words])[0]
-    assert args.named(args).name == "research"
+    named = []
+    monkeypatch.setattr(control, "queue", lambda *given: named.append(given))
+    monkeypatch.setattr(live, "printed", lambda command, *_: command(None, ""))
+    assert cli.main(["queue", "stop", *words]) == 0
+    assert named == [(None, "research", "Closed")]

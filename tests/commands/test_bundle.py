@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster import cli
-from muster.commands import bundle, questions
+from muster.commands import bundle, live
 from muster.kube import client
+from muster.kube.auth import ConfigurationError
 from muster.kube.client import ApiError
 from support.apiserver.read_only import Served, job
 from support.builders.scheduler import make_node
@@ -41,10 +42,10 @@ def written(file, *documents, words=()):
 
     async def connect(*_args):
         if not documents:
-            raise questions.ConfigurationError("nobody is there")
+            raise ConfigurationError("nobody is there")
         return Cluster(*documents)
 
-    with mock.patch.object(questions, "connect", connect):
+    with mock.patch.object(live, "connect", connect):
         code = cli.main(["bundle", "-o", str(file), *words])
     with tarfile.open(file) as archive:
         found = {each.name.partition("/")[2]: each for each in archive.getmembers()}

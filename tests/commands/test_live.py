@@ -121,7 +121,7 @@ def test_failed_requests_and_files_are_errors_that_name_the_object(error, told):
         ("simulate --replay {file}", "muster: {file}: not JSON"),
         ("dashboard --cluster {file}", "muster: {file}: not JSON"),
         ("simulate --replay {file}.none", "muster: {file}.none: No such file or directory"),
-        ("render -f {file}.none", "muster render: {file}.none: No such file or directory"),
+        ("render -f {file}.none", "muster: {file}.none: No such file or directory"),
         ("snapshot --from bogus", "muster: bogus/debug/snapshot is not a URL"),
         ("top --kubeconfig {file}", "muster: no connection to a cluster: kubeconfig {file} c"),
         ("explain --kubeconfig {file}", "muster: no connection to a cluster: kubeconfig {file}"),
@@ -141,4 +141,4 @@ def test_number_out_of_range_is_an_error_that_names_the_flag(capsys, words):
     with pytest.raises(SystemExit):
         cli.main(words.split())
     flag, value = words.split()[-2:]
-    assert f"argument {flag}: {value}: write a number of 0 to" in capsys.readouterr().err
+    assert f"argument {flag}: {value}: write an integer" in capsys.readouterr().err

@@ -18,8 +18,10 @@ import muster
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 from muster.commands import live, questions, tables
+from muster.commands.live import connected
+from muster.commands.output import NO, YES, Answer
 from muster.commands.published import HOME
-from muster.commands.questions import FAILURES, NO, YES, Answer, connected
+from muster.commands.questions import FAILURES
 from muster.kube import client
 from muster.kube.client import ApiError
 from muster.kube.resources import DEPLOYMENTS

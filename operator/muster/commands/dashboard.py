@@ -13,7 +13,8 @@ from muster.allocator.view import Seen
 from muster.api import edge
 from muster.cluster.gangs import GangRules
 from muster.commands import published, snapshot
-from muster.commands.questions import FAILURES, FROM_OUTSIDE, LIVE, connected, recorded
+from muster.commands.live import connected
+from muster.commands.questions import FAILURES, FROM_OUTSIDE, LIVE, recorded
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.kube import client

@@ -20,9 +20,9 @@ from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
 from muster.commands import checks, live
 from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
-from muster.commands.output import plain
+from muster.commands.live import connected
+from muster.commands.output import Answer, plain
 from muster.commands.published import HOME
-from muster.commands.questions import Answer, connected
 from muster.gang import Permission
 from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account

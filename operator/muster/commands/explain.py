@@ -15,9 +15,9 @@ from muster.api.status import JobStatus, Verdict
 from muster.commands import dispatch, failure, jobreport, live, published, questions, tables
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing, time_text
-from muster.commands.live import RefusedError
-from muster.commands.output import plain
-from muster.commands.questions import LIVE, NO, YES, Answer, Asked
+from muster.commands.live import RefusedError, connected
+from muster.commands.output import NO, YES, Answer, plain
+from muster.commands.questions import LIVE, Asked
 from muster.commands.snapshot import empty_store
 from muster.commands.tables import TEXT, WIDE
 from muster.frameworks import FRAMEWORKS
@@ -97,7 +97,7 @@ async def explain(settings: Settings, what: Reference | None, asked: Asked) -> A
     """
     if asked.what_if or asked.cluster != LIVE:
         return await questions.what_if(settings, what, asked)
-    async with questions.connected(settings) as kube:
+    async with connected(settings) as kube:
         named = what is not None and not what.selector
         space = (what.namespace if what else "") or asked.namespace or kube.namespace
         reader = _Reader(kube, "" if asked.everywhere and not named else space)

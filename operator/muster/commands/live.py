@@ -16,16 +16,15 @@ from muster.commands import output
 from muster.commands.arguments import Reference
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.base import Framework
-from muster.kube import informer, loops
-from muster.kube.auth import ConfigurationError, connect
+from muster.kube import informer
+from muster.kube.auth import connect
 from muster.kube.client import BROKEN, OPENED, ApiError, Kube
 from muster.kube.informer import EXPIRED
 from muster.kube.resources import QUEUES, Resource
+from muster.settings import Settings
 
 TRIES: Final = 2
 """Somebody sits before it: a server that cannot be reached is told at once."""
-WIDTH: Final = 16
-FAILED = 2
 KINDS: Final = ",".join(row.plural for row in FRAMEWORKS.values())
 """The kinds of jobs as kubectl takes them."""
 WRITES: Final = ("create", "update", "patch", "delete")
@@ -43,32 +42,28 @@ Command = Callable[[Kube, str], AsyncGenerator[str, None]]
 """Yields what is to be printed, as it comes; the text is the namespace."""
 
 
-def run(command: Command, namespace: str = "", kubeconfig: str = "", context: str = "") -> int:
-    """Print the output of a command; return the exit code.
-
-    `namespace`: empty for that of the context.
-    """
-    try:
-        loops.run(_print(command, namespace, kubeconfig, context))
-    except BrokenPipeError:
-        raise
-    except (RefusedError, ApiError, ConfigurationError, OSError, *BROKEN) as error:
-        output.complain(explained(error))
-        return FAILED
-    return 0
-
-
-async def _print(command: Command, namespace: str, kubeconfig: str, context: str) -> None:
+async def printed(command: Command, settings: Settings, namespace: str) -> None:
+    """Print the output of a command. `namespace`: empty for that of the context."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     # What has been begun is undone or told, whoever ends it.
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
-    kube = await connect(kubeconfig, "", context or None, WIDTH, TRIES)
+    async with (
+        connected(settings) as kube,
+        contextlib.aclosing(command(kube, namespace or kube.namespace)) as said,
+    ):
+        async for text in said:
+            output.write(text)
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: Settings, attempts: int = TRIES) -> AsyncIterator[Kube]:
+    """Give the door to the cluster of these settings."""
+    of = settings.kubeconfig, settings.master, settings.context or None
+    kube = await connect(*of, settings.concurrency, attempts)
     try:
-        async with contextlib.aclosing(command(kube, namespace or kube.namespace)) as said:
-            async for text in said:
-                output.write(text)
+        yield kube
     finally:
         await kube.close()
 

@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from typing import TextIO
+
+YES, NO = 0, 1
 
 
 class Verbatim(str):
     """Text that is printed unchanged: Muster's own escape sequences, or a log into a pipe."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Text for standard output, a sentence for standard error, and the exit code."""
+
+    text: str
+    code: int = YES
+    complaint: str = ""
 
 
 def plain(text: str) -> str:

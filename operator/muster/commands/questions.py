@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,14 +21,14 @@ from muster.cluster.recording import Recording, UnreadableError
 from muster.commands import jobreport, live, published, queues, render, tables, top
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing
-from muster.commands.live import RefusedError
-from muster.commands.output import json_text, plain
+from muster.commands.live import RefusedError, connected
+from muster.commands.output import NO, YES, Answer, json_text, plain
 from muster.commands.simulate import with_offers
 from muster.commands.snapshot import observe
 from muster.commands.tables import JSON, TEXT, WIDE, YAML
 from muster.kube import client
-from muster.kube.auth import ConfigurationError, connect
-from muster.kube.client import BROKEN, ApiError, Kube
+from muster.kube.auth import ConfigurationError
+from muster.kube.client import BROKEN, ApiError
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
@@ -37,7 +36,6 @@ from muster.settings import Settings
 from muster.store.store import Store
 
 LIVE: Final = "live"
-YES, NO = 0, 1
 FAILURES: Final = (
     ApiError,
     ConfigurationError,
@@ -56,15 +54,6 @@ FROM_OUTSIDE: Final = (
 HOLDERS: Final = 5
 """How many of those that hold a short resource are named."""
 OTHERS: Final = "pods of others"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Text for standard output, a sentence for standard error, and the exit code."""
-
-    text: str
-    code: int = YES
-    complaint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +182,6 @@ async def _observed(settings: Settings, asked: Asked) -> _Observed:
         rules, now = GangRules.of(settings, {}), await published.now(kube)
         store, seen = await observe(kube, rules, settings.member_hold, chosen, now)
         return _Observed(seen, asked.namespace or kube.namespace, store, unknown)
-
-
-@asynccontextmanager
-async def connected(settings: Settings, attempts: int = live.TRIES) -> AsyncIterator[Kube]:
-    """Give the door to the cluster of these settings."""
-    context = settings.context or None
-    kube = await connect(
-        settings.kubeconfig, settings.master, context, settings.concurrency, attempts
-    )
-    try:
-        yield kube
-    finally:
-        await kube.close()
 
 
 def recorded(file: str) -> tuple[Recording, str]:

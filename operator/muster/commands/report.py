@@ -23,8 +23,8 @@ from muster.api.model import Job, Json
 from muster.commands import accounting, live, published
 from muster.commands.accounting import History, Life, Place, Row, Run, State
 from muster.commands.arguments import Reference
-from muster.commands.output import plain
-from muster.commands.questions import Answer, connected
+from muster.commands.live import connected
+from muster.commands.output import Answer, plain
 from muster.gang import standing
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from muster.api.edge import format_time
-from muster.commands import questions
+from muster.commands import live
 from muster.kube.client import Kube
 from support.rehearsal import virtual_cluster
 from support.rehearsal.virtual_cluster import PLURALS, START, Session
@@ -21,7 +21,7 @@ def connected(monkeypatch, server):
     async def connect(*_args):
         return server
 
-    monkeypatch.setattr(questions, "connect", connect)
+    monkeypatch.setattr(live, "connect", connect)
     return server
 
 
