@@ -33,8 +33,8 @@ def role_of(container=None, replicas=1, metadata=None, **spec):
     return {"replicas": replicas, "template": template}
 
 
-def test_a_pod_to_the_letter():
-    """All of a pod that a plain template gives."""
+def test_a_pod_and_its_service_to_the_letter():
+    """The service is headless, named and labelled as its pod but for the master's role."""
     world = World(tfjob(Worker=1)).settle()
     pod = world.pod("mnist-worker-0")
     del pod["metadata"]["uid"], pod["metadata"]["creationTimestamp"]
@@ -63,11 +63,6 @@ def test_a_pod_to_the_letter():
             ],
         },
     }
-
-
-def test_a_service_to_the_letter():
-    """Headless, named and labelled as its pod but for the master's role, owned by the job."""
-    world = World(tfjob(Worker=1)).settle()
     service = world.objects["Service", "mnist-worker-0"]
     del service["metadata"]["uid"], service["metadata"]["creationTimestamp"]
     found = {

@@ -47,14 +47,6 @@ def test_the_table_of_v1(row, policy):
     assert ("completionTime" in made.status) == ended
 
 
-def test_l5_a_permanent_exit_code_of_the_launcher_fails_the_job():
-    """Another attempt would end alike."""
-    made = world("v1", launcher=role(policy="ExitCode"))
-    become(made, LAUNCHER, "Failed", 1)
-    made.step()
-    assert made.status["state"] == "Failed"
-
-
 @pytest.mark.parametrize("clean", ["All", "Running"])
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])
 def test_l7_v7_the_message_of_an_eviction(version, clean):
@@ -115,15 +107,6 @@ def test_messages_of_a_job_that_does_well(version):
     reasons = [c["reason"] for c in made.status["conditions"]]
     assert reasons == ["MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"]
     assert made.counts("Launcher") == (0, 1, 0)
-
-
-def test_message_of_a_failure_of_v1():
-    """It says which role, and how many of it."""
-    made = world("v1")
-    become(made, LAUNCHER, "Failed")
-    made.settle()
-    message = "MPIJob mnist is failed because 1 Launcher replica(s) failed."
-    assert made.last == ("MPIJobFailed", message)
 
 
 def led(*workers, **fields):
@@ -259,14 +242,19 @@ def test_success_during_a_restart_keeps_the_job_from_being_reported_as_never_run
     assert made.conditions == ["Created T", "Restarting T", "Succeeded T"]
 
 
-@pytest.mark.parametrize("policy", ["OnFailure", "Always"])
-def test_failed_launcher_of_v1_fails_the_job_without_a_restart(policy):
-    """The counter follows what happens: no launcher is created again."""
+@pytest.mark.parametrize(
+    ("policy", "code"), [("OnFailure", 137), ("Always", 137), ("ExitCode", 1)]
+)
+def test_l5_failed_launcher_of_v1_fails_the_job_without_a_restart(policy, code):
+    """The counter follows what happens: no launcher is created again. The message names it."""
     made = world("v1", launcher=role(policy=policy))
     made.start().settle()
-    become(made, LAUNCHER, "Failed")
+    become(made, LAUNCHER, "Failed", code)
     made.settle()
-    assert made.status["state"] == "Failed"
+    message = 'job "mnist" is failing because "Launcher" replica(s) failed.'
+    if code == 137:
+        message = "MPIJob mnist is failed because 1 Launcher replica(s) failed."
+    assert (made.status["state"], made.last) == ("Failed", ("MPIJobFailed", message))
     assert "restarts" not in made.status["replicaStatuses"]["Launcher"]
     # The metrics count transitions.
     assert [emit.transition for emit in made.said if emit.transition] == [

@@ -14,7 +14,6 @@ from muster.frameworks.base import Progress
 from support.apiserver.memory import World, of_kind, put
 
 ELASTIC = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3}}
-ANY = ("Always", "OnFailure", "Never", "ExitCode")
 LED, FLAT = {"Master": 1, "Worker": 3}, {"Worker": 3}
 PYTORCH, PADDLE, JAX, XGBOOST = "PyTorchJob", "PaddleJob", "JAXJob", "XGBoostJob"
 
@@ -62,8 +61,11 @@ def test_p7_a_failed_pod_beyond_a_whole_role_is_no_failure(kind):
 
 @pytest.mark.parametrize("kind", [PYTORCH, PADDLE, JAX, XGBOOST])
 def test_p11_a_permanent_exit_code_fails(kind):
-    """At once and for good, without a word of restarting."""
+    """At once and for good, without a word of restarting. Other failures name a count."""
     roles = {"Master": 1, **FLAT} if kind == XGBOOST else FLAT
+    world = put(world_of(kind, roles, "Never"), {"Worker": (1, 0, 2)}).settle()
+    message = f"{kind} mnist is failed because 2 Worker replica(s) failed."
+    assert world.last == (f"{kind}Failed", message)
     world = world_of(kind, roles, "ExitCode")
     put(world, {"Worker": (2, 0, 1)}, code=1).settle()
     assert world.conditions == ["Created T", "Running F", "Failed T"]
@@ -118,15 +120,6 @@ def test_messages_of_a_job_that_does_well(kind, roles, texts):
     }
     reasons = [c["reason"] for c in world.status["conditions"]]
     assert reasons == [f"{kind}Created", f"{kind}Running", f"{kind}Succeeded"]
-
-
-@pytest.mark.parametrize("kind", [PYTORCH, PADDLE, JAX, XGBOOST])
-def test_message_of_a_failure(kind):
-    """It says which role, and how many of it."""
-    world = world_of(kind, {"Master": 1, **FLAT} if kind == XGBOOST else FLAT, "Never")
-    put(world, {"Worker": (1, 0, 2)}).settle()
-    message = f"{kind} mnist is failed because 2 Worker replica(s) failed."
-    assert world.last == (f"{kind}Failed", message)
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,12 @@ class TestSuspend:
         assert len(world.names()) == 2
 
     def test_active_is_zero_when_the_pods_are_gone_and_not_before(self):
-        """The pods hold their quota until the last one is gone."""
+        """The pods hold their quota until the last one is gone; all deletions are reported."""
         world = suspended(ran(), suspend=True).settle()
+        told = [e.message for e in world.said if e.reason.startswith("SuccessfulDelete")]
+        assert told == [
+            f"Deleted {kind}: mnist-worker-{i}" for kind in ("pod", "service") for i in (0, 1)
+        ]
         assert world.counts() == (2, 0, 0)
         world.reap().settle()
         assert world.counts() == (0, 0, 0)
@@ -118,14 +122,6 @@ class TestSuspend:
         assert world.reasons().count(f"{kind}Suspended") == 1
         assert world.reasons().count(f"{kind}Resumed") == 1
 
-    def test_what_goes_with_a_suspension_is_told(self):
-        """Each pod and service by its name."""
-        world = suspended(ran(), suspend=True).settle()
-        told = [e.message for e in world.said if e.reason.startswith("SuccessfulDelete")]
-        assert told == [
-            f"Deleted {kind}: mnist-worker-{i}" for kind in ("pod", "service") for i in (0, 1)
-        ]
-
     def test_services_go_though_their_pods_have_gone_before(self):
         """What is there counts, not what a pod leads to."""
         world = ran()
@@ -185,19 +181,13 @@ class TestBackoff:
     @pytest.mark.parametrize(
         ("limit", "total", "fails"), [(0, 0, False), (0, 1, True), (3, 2, False), (3, 3, True)]
     )
-    def test_restarts_inside_a_pod(self, limit, total, fails):
-        """The kubelet restarted a container `total` times."""
+    def test_restarts_of_containers_and_replaced_pods_count(self, limit, total, fails):
+        """Upstream counts restarts by the kubelet alone, not pods replaced under ExitCode."""
         world = ran(backoffLimit=limit)
         status = world.pod("mnist-worker-0")["status"]
         status["containerStatuses"] = [{"name": "tensorflow", "restartCount": total}]
         world.settle()
         assert ("Failed T" in world.conditions) is fails
-
-    @pytest.mark.parametrize(
-        ("limit", "total", "fails"), [(0, 0, False), (0, 1, True), (3, 2, False), (3, 3, True)]
-    )
-    def test_replaced_pods(self, limit, total, fails):
-        """Pods were replaced `total` times under ExitCode, which upstream does not count."""
         role = {"replicas": 1, "restartPolicy": "ExitCode"}
         world = World(tfjob(policy={"backoffLimit": limit}, Worker=role)).settle()
         for _ in range(total):
@@ -263,7 +253,7 @@ class TestCleanUp:
 
     @pytest.mark.parametrize("policy", CLEANED)
     def test_the_table(self, policy):
-        """Pods go or stay with their services; the group goes in every case."""
+        """Pods go or stay with their services, the group goes, a running server has succeeded."""
         document = tfjob(policy={"cleanPodPolicy": policy}, PS=1, Worker=2)
         world = World(document, backend=gang.SCHEDULER_PLUGINS).settle()
         world.start("mnist-ps-0").end("mnist-worker-0").settle()
@@ -272,6 +262,7 @@ class TestCleanUp:
         assert world.names() == CLEANED[policy]
         assert world.names("Service") == CLEANED[policy]
         assert not world.names("PodGroup")
+        assert world.counts("PS") == (0, 1, 0)
 
     def test_services_of_pods_that_are_gone_are_cleaned_up_too(self):
         """All leaves no service without its pod."""
@@ -291,13 +282,8 @@ class TestCleanUp:
         assert world.requeue == START + 30
         assert "TFJobFailedValidation" not in world.reasons()
 
-    def test_what_runs_counts_as_succeeded(self):
-        """With the job's success, a server that still runs has succeeded."""
-        world = World(tfjob(PS=1, Worker=1)).run().end("mnist-worker-0").settle()
-        assert world.counts("PS") == (0, 1, 0)
-
     def test_the_group_is_told_of_once(self):
-        """One pair of events for the end of the group, however often the job is looked at."""
+        """One pair of events reports the end of a group, and none where there is no group."""
         world = World(tfjob(Worker=1), backend=gang.SCHEDULER_PLUGINS).settle()
         world.end("mnist-worker-0").settle().settle()
         told = [(e.type, e.reason, e.message) for e in world.said if "PodGroup" in e.message]
@@ -305,9 +291,6 @@ class TestCleanUp:
             ("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup"),
             ("Normal", "SuccessfulDeletePodGroup", "Deleted PodGroup: mnist"),
         ]
-
-    def test_no_group_nothing_said(self):
-        """Without a group nothing is said to be deleted."""
         world = World(tfjob(Worker=1)).settle().end("mnist-worker-0").settle()
         assert "JobTerminated" not in world.reasons()
 
@@ -414,9 +397,12 @@ class TestExitCodes:
         ],
     )
     def test_the_pods_own_policy(self, policy, pod_policy):
-        """ExitCode is the operator's affair: the pod is never restarted in place."""
+        """The kubelet restarts no pod under ExitCode and no member of a gang that restarts."""
         world = World(tfjob(Worker={"replicas": 1, "restartPolicy": policy})).settle()
         assert world.pod("mnist-worker-0")["spec"]["restartPolicy"] == pod_policy
+        world.job["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
+        world.lose("mnist-worker-0").settle()
+        assert world.pod("mnist-worker-0")["spec"]["restartPolicy"] == "Never"
 
     def test_a_refusal_of_the_kubelet_is_no_restart(self):
         """A pod that its node turned away is replaced, whatever the policy, and not counted."""
@@ -483,14 +469,6 @@ class TestExitCodes:
         assert world.status["restartsInARow"] == 2
         world.edit(runPolicy={"suspend": True}).settle().edit(runPolicy={"suspend": False})
         assert "restartsInARow" not in world.settle().status
-
-    @pytest.mark.parametrize("policy", ["Always", "OnFailure", "ExitCode", "Never"])
-    def test_no_member_of_a_gang_starts_again_alone(self, policy):
-        """The kubelet is to leave a failed program to the operator, which restarts all."""
-        role = {"replicas": 2, "restartPolicy": policy}
-        gang = {"muster.kubeflow.org/restart": "gang"}
-        world = World(tfjob(annotations=gang, Worker=role)).settle()
-        assert {pod["spec"]["restartPolicy"] for pod in world.of("Pod")} == {"Never"}
 
     def test_the_whole_gang_restarts_where_that_is_asked_for(self):
         """One member dies, all are replaced together, one restart counts."""

@@ -277,16 +277,11 @@ class TestBlocked:
         assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
         assert {world.pod(name).get("status") for name in world.names()} == {None}
 
-    def test_its_life_goes_on(self):
-        """It ends with its programs."""
-        world = running()
-        world.context = NO_RIGHTS
-        world.end("mnist-worker-0").end("mnist-worker-1")
-        assert world.settle().status["state"] == "Succeeded"
-
-    def test_it_can_be_suspended(self):
+    def test_it_ends_with_its_programs_or_by_suspension(self):
         """What was asked for is done as far as it may be."""
         world = running()
         world.context = NO_RIGHTS
-        world.edit(runPolicy={"suspend": True}).settle().reap()
-        assert world.settle().names() == []
+        suspended = world.clone().edit(runPolicy={"suspend": True}).settle().reap()
+        assert suspended.settle().names() == []
+        world.end("mnist-worker-0").end("mnist-worker-1")
+        assert world.settle().status["state"] == "Succeeded"

@@ -36,33 +36,22 @@ def test_the_cluster_in_full():
     }
 
 
-def test_one_replica_is_told_nothing():
-    """A job of one pod has no cluster."""
+@pytest.mark.parametrize(
+    ("leads", "domain"), [("PS", ".tf.training.org"), ("Chief", ""), ("Evaluator", "")]
+)
+def test_roles_of_one_pod_are_a_cluster_in_the_domain(leads, domain):
+    """The operator's domain follows svc, and a job of one pod has no cluster."""
+    job, roles = job_of(namespace="ns2", Worker=1, **{leads: 1}), (leads.lower(), "worker")
+    value = json.loads(told(job, "Worker", 0, domain.removeprefix("."))["TF_CONFIG"])
+    assert value["cluster"] == {role: [f"j-{role}-0.ns2.svc{domain}:2222"] for role in roles}
     assert told(job_of(Worker=1), "Worker", 0) == {}
 
 
-def test_a_cluster_domain_is_appended():
-    """The operator's domain follows svc."""
-    job = job_of(namespace="ns2", PS=1, Worker=1)
-    value = json.loads(told(job, "PS", 0, "tf.training.org")["TF_CONFIG"])
-    assert value["cluster"]["ps"] == ["j-ps-0.ns2.svc.tf.training.org:2222"]
-
-
-def test_chief_and_worker_are_a_cluster():
-    """Two roles of one pod each are two pods."""
-    assert "TF_CONFIG" in told(job_of(Chief=1, Worker=1), "Chief", 0)
-
-
-def test_the_evaluator_is_listed():
-    """The evaluator is in the cluster too."""
-    value = json.loads(told(job_of(Evaluator=1, Worker=1), "Worker", 0)["TF_CONFIG"])
-    assert list(value["cluster"]) == ["evaluator", "worker"]
-
-
-def test_a_role_of_nobody_is_listed_empty():
-    """A role with 0 replicas appears with an empty list."""
-    value = json.loads(told(job_of(PS=0, Worker=2), "Worker", 0)["TF_CONFIG"])
-    assert value["cluster"]["ps"] == []
+def test_a_role_without_pods_is_listed_empty():
+    """No servers are an empty list, not null, also beside dynamic workers."""
+    for more in {"PS": 0}, {"spec": {"enableDynamicWorker": True}}:
+        value = json.loads(told(job_of(Worker=2, **more), "Worker", 0)["TF_CONFIG"])
+        assert value["cluster"]["ps"] == []
 
 
 def test_the_ports_are_those_of_the_containers():
@@ -92,12 +81,6 @@ def test_dynamic_workers_are_told_little(type_, index):
     """Each is told of itself, workers also of the servers; no environment."""
     job = job_of(PS=1, Worker=2, Evaluator=1, spec={"enableDynamicWorker": True})
     assert told(job, type_, index) == {"TF_CONFIG": SPARSE[type_, index]}
-
-
-def test_dynamic_workers_without_servers():
-    """No servers are an empty list, not null."""
-    job = job_of(Worker=2, spec={"enableDynamicWorker": True})
-    assert json.loads(told(job, "Worker", 0)["TF_CONFIG"])["cluster"]["ps"] == []
 
 
 @pytest.mark.parametrize(("workers", "shared"), [(31, False), (32, True)])

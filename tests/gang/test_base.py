@@ -7,6 +7,7 @@ from muster import gang
 from support.builders.objects import make_group, make_job
 
 FACTS = gang.GangFacts(operator_name="op", priorities={"high": 1})
+TWO_WORKERS = {"minTaskMember": {"Worker": 2}}
 BACKENDS = [backend for backend in gang.BACKENDS.values() if backend.apis]
 
 
@@ -46,23 +47,23 @@ def test_resources_that_a_group_asks_for(backend, there, asked, found):
     assert backend.difference(group, wanted) == patch
 
 
-def test_queue_on_a_volcano_group_is_kept():
-    """A queue that stands on the group wins, whoever set it; an empty one is filled."""
-    wanted = gang.VOLCANO.group(make_job(), FACTS)
-    set_by_others = make_group(document={**wanted, "spec": {**wanted["spec"], "queue": "theirs"}})
-    assert gang.VOLCANO.difference(set_by_others, wanted) is None
-    unset = make_group(document={**wanted, "spec": {"minMember": 2}})
-    assert gang.VOLCANO.difference(unset, wanted) == {"spec": {"queue": "default"}}
-
-
-def test_minimums_of_roles_that_others_wrote_stay_where_the_job_asks_for_none():
-    """A job that does ask has its own, whatever stands there."""
-    theirs = {"minTaskMember": {"Worker": 1}}
-    wanted = gang.VOLCANO.group(make_job(), FACTS)
-    there = make_group(document={**wanted, "spec": {**wanted["spec"], **theirs}})
-    assert gang.VOLCANO.difference(there, wanted) is None
-    asked = {**wanted, "spec": {**wanted["spec"], "minTaskMember": {"Worker": 2}}}
-    assert gang.VOLCANO.difference(there, asked) == {"spec": {"minTaskMember": {"Worker": 2}}}
+@pytest.mark.parametrize(
+    ("there", "asked", "found"),
+    [
+        ({"queue": "theirs"}, {}, None),
+        ({"queue": ""}, {}, {"queue": "default"}),
+        ({"minTaskMember": {"Worker": 1}}, {}, None),
+        ({"minTaskMember": {"Worker": 1}}, TWO_WORKERS, TWO_WORKERS),
+    ],
+)
+def test_what_others_wrote_on_a_volcano_group_stays(there, asked, found):
+    """A queue on the group wins, and role minimums where the job asks for none."""
+    wanted = gang.VOLCANO.group(make_job(annotations={"added": "later"}), FACTS)
+    spec = {key: value for key, value in {**wanted["spec"], **there}.items() if value}
+    metadata = gang.VOLCANO.group(make_job(), FACTS)["metadata"]
+    group = make_group(document={**wanted, "metadata": metadata, "spec": spec})
+    wanted["spec"] |= asked
+    assert gang.VOLCANO.difference(group, wanted) == (found and {"spec": found})
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
@@ -74,10 +75,3 @@ def test_what_the_server_drops_is_no_difference(backend):
         group = make_group(document={**wanted, "spec": rest})
         assert backend.difference(group, wanted) == {"spec": {key: wanted["spec"][key]}}
         assert backend.difference(group, wanted, {key}) is None
-
-
-def test_an_annotation_added_later_is_no_difference():
-    """Updates touch the spec only."""
-    group = make_group(document=gang.VOLCANO.group(make_job(), FACTS))
-    wanted = gang.VOLCANO.group(make_job(annotations={"team": "vision"}), FACTS)
-    assert gang.VOLCANO.difference(group, wanted) is None

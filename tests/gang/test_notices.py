@@ -30,11 +30,13 @@ def reasons(backend, job, facts=FACTS):
     ],
 )  # fmt: skip
 def test_another_scheduler(flag, template, warned):
-    """One warning per job, and only if a template's scheduler cannot be the backend's."""
+    """One warning per job, in words that users of training-operator know, if it has an effect."""
     replica = make_replica(template=make_template(scheduler=template))
     job = make_job(replicas=[make_replica(type="PS", template=replica.template), replica])
-    wanted = ["SetPodTemplateSchedulerName"] if warned else []
-    assert reasons(gang.choose(flag), job) == wanted
+    text = "Another scheduler is specified when gang-scheduling is enabled and it will not be "
+    wanted = ("Warning", "SetPodTemplateSchedulerName", f"{text}overwritten")
+    told = [(n.type, n.reason, n.message) for n in gang.choose(flag).notices(job, FACTS)]
+    assert told == ([wanted] if warned else [])
 
 
 @pytest.mark.parametrize(
@@ -67,17 +69,6 @@ def test_annotations_that_only_the_embedded_scheduler_reads_are_named(flag):
     assert not gang.choose("embedded").notices(job, FACTS)
 
 
-def test_text_of_another_scheduler():
-    """The text that users of training-operator know."""
-    job = make_job(replicas=[make_replica(template=make_template(scheduler="mine"))])
-    (notice,) = gang.VOLCANO.notices(job, FACTS)
-    assert notice.type == "Warning"
-    assert notice.message == (
-        "Another scheduler is specified when gang-scheduling is enabled and it will not be "
-        "overwritten"
-    )
-
-
 def marked(**metadata):
     """Return a job whose template carries that metadata."""
     return make_job(replicas=[make_replica(template=make_template(metadata=metadata))])
@@ -107,16 +98,12 @@ OTHER = {"podGroupName": "other"}
     ],
 )
 def test_group_name_overwritten(backend, job, message):
-    """A template's own mark that differs is overwritten, and that is said."""
+    """A template's own mark that differs is overwritten and reported; the right name is fine."""
     (notice,) = backend.notices(job, FACTS)
     told = (notice.type, notice.reason, notice.message)
     assert told == ("Warning", "GroupNameOverwritten", message)
-
-
-def test_the_right_group_name_is_no_notice():
-    """A template that already names the job's group, as old manifests do, is fine."""
-    job = marked(annotations={"scheduling.k8s.io/group-name": "mnist"})
-    assert reasons(gang.KUBE_BATCH, job) == []
+    right = marked(annotations={"scheduling.k8s.io/group-name": "mnist"})
+    assert reasons(gang.KUBE_BATCH, right) == []
 
 
 EVERYTHING = {

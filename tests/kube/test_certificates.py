@@ -32,6 +32,10 @@ def test_a_servers_certificate_names_its_hosts_and_its_end():
     assert certificate.not_valid_before_utc.timestamp() < NOW
     assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
     assert expiry(self_signed("muster", NOW, DAY, hosts=HOSTS).certificate) == NOW + DAY
+    # A configuration of no webhook names no host.
+    certificate = read(self_signed("muster", NOW, DAY, hosts=()))
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
 def test_a_bundle_vouches_for_as_long_as_its_last_certificate():
@@ -41,13 +45,6 @@ def test_a_bundle_vouches_for_as_long_as_its_last_certificate():
     assert validity(b"") == (0.0, 0.0)
     with pytest.raises(ValueError, match="PEM"):
         validity(b"no certificate")
-
-
-def test_a_server_that_nobody_calls_yet_is_one():
-    """A configuration of no webhook names no host."""
-    certificate = read(self_signed("muster", NOW, DAY, hosts=()))
-    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
 def test_a_clients_certificate_names_it_and_its_group():
@@ -118,8 +115,4 @@ def test_the_two_halves_of_a_pair_for_ssh_belong_together():
     assert half.public_key().public_bytes(*form) == other.public_bytes(*form)
     assert public.startswith(b"ecdsa-sha2-nistp521 ")
     assert public.count(b"\n") == 1
-
-
-def test_no_two_jobs_share_a_key():
-    """Each call makes another."""
-    assert ssh_keys() != ssh_keys()
+    assert ssh_keys() != (private, public)
