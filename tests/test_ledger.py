@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6768,
-    "api": 3193,
+    "api": 3206,
     "cluster": 6444,
     "commands": 5866,
     "controller": 4619,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3256,
-    "tests": 69806,
+    "tests": 69817,
     "tools": 3529,
 }
 

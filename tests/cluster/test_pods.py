@@ -103,8 +103,20 @@ def test_a_pod_that_is_being_resized():
         "initContainerStatuses": [{"name": "log", "allocatedResources": {"cpu": "1"}}],
     }
     assert dict(pods.parse_use(pod).requests) == {"cpu": 4000, "memory": 2 * 2**30}
-    pod["status"]["resources"] = {"requests": {"cpu": "8"}}
+    pod["status"] |= {"allocatedResources": {"cpu": "8"}, "resources": {"requests": {"cpu": "1"}}}
     assert dict(pods.parse_use(pod).requests) == {"cpu": 8000, "memory": 2 * 2**30}
+    pod["status"]["allocatedResources"] = {"cpu": "1"}
+    assert dict(pods.parse_use(pod).requests) == {"cpu": 4000, "memory": 2 * 2**30}
+
+
+def test_infeasible_resize_takes_nothing():
+    """A pod that asks for more than its node has takes what it was granted before."""
+    pod = make_pod(cpu=80, memory="1Gi")
+    pod["status"] |= {
+        "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}],
+        "containerStatuses": [{"name": "main", "allocatedResources": {"cpu": "2"}}],
+    }
+    assert dict(pods.parse_use(pod).requests) == {"cpu": 2000, "memory": 2**30}
 
 
 @pytest.mark.parametrize(
@@ -163,17 +175,8 @@ def test_load_of_containers_without_requests():
             {("TCP", "*", 80)},
         ),
         (
-            {
-                "ports": [
-                    {
-                        "hostPort": 53,
-                        "containerPort": 1,
-                        "protocol": "UDP",
-                        "hostIP": "10.0.0.1",
-                    }
-                ]
-            },
-            {("UDP", "10.0.0.1", 53)},
+            {"ports": [{"hostPort": 53, "containerPort": 1, "protocol": "UDP", "hostIP": "::1"}]},
+            {("UDP", "::1", 53)},
         ),
         ({"ports": [{"containerPort": 80}], "hostNetwork": True}, {("TCP", "*", 80)}),
         (
@@ -213,6 +216,9 @@ def test_ports_meet(one, other, meet):
         assert (a.number in there and a.meets(there[a.number])) is meet
 
 
+INDEX = "training.kubeflow.org/replica-index"
+
+
 @pytest.mark.parametrize(
     ("fields", "unsupported"),
     [
@@ -220,18 +226,8 @@ def test_ports_meet(one, other, meet):
         ({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone"}]}, ""),
         ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims"),
         (
-            {
-                "topologySpreadConstraints": [
-                    {
-                        "maxSkew": 1,
-                        "topologyKey": "zone",
-                        "labelSelector": {
-                            "matchLabels": {"training.kubeflow.org/replica-index": "0"}
-                        },
-                    }
-                ]
-            },
-            "a selector on the label training.kubeflow.org/replica-index",
+            {"topologySpreadConstraints": [{"labelSelector": {"matchLabels": {INDEX: "0"}}}]},
+            f"a selector on the label {INDEX}",
         ),
     ],
     ids=["plain", "spread", "claims", "index"],

@@ -27,6 +27,7 @@ APPS = ({}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "1"}, {"app": "b", 
 SPACES = {"team": {"kind": "prod"}, "other": {"kind": "test"}, "third": {}}
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 KEYS = ("zone", "rack", "kubernetes.io/hostname")
+ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
 def question(draw, feature):
@@ -177,6 +178,24 @@ def resources(draw, asked):
             spec["overhead"] = {"cpu": draw.choice(("100m", "500m")), "memory": "64Mi"}
         if draw.random() < 0.15:
             spec["resources"] = {"requests": _amounts(draw, ("cpu", "memory"))}
+        elif pod is not asked["pod"] and draw.random() < 0.4:
+            pod["status"] = _resizing(draw, spec)
+
+
+def _resizing(draw, spec):
+    """Leave the pod one container, and return its status while that is being resized."""
+    spec |= {"containers": spec["containers"][:1], "initContainers": []}
+    asked = spec["containers"][0]["resources"].get("requests", {})
+    held, granted = ({name: draw.choice(("0", "1", "2")) for name in asked} for _ in range(2))
+    main = {"name": "c0", "resources": {"requests": held}, "allocatedResources": granted}
+    reason = draw.choice(("Deferred", "Infeasible"))
+    made = {"conditions": [{"type": "PodResizePending", "reason": reason}]}
+    sums = (
+        {"resources": main["resources"], "allocatedResources": granted}
+        if draw.random() < 0.5
+        else {}
+    )
+    return made | {"containerStatuses": [main]} | sums
 
 
 def _container(draw, name):
@@ -272,7 +291,7 @@ def volumes(draw, asked):
     """Mount claims that are bound, wait, are missing, or may be used once."""
     for node in asked["nodes"]:
         labels = node["metadata"]["labels"]
-        for key in ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"):
+        for key in ZONES:
             if draw.random() < 0.5:
                 labels[key] = draw.choice("abc")
     asked["classes"] = [_class(draw, name) for name in ("now", "later", "static")]
@@ -380,9 +399,7 @@ def _free_volume(draw, index):
 def _volume(draw, claim):
     labels = {}
     if draw.random() < 0.4:
-        key = draw.choice(
-            ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-        )
+        key = draw.choice(ZONES)
         labels[key] = draw.choice(("a", "b", "a__b"))
     metadata = {"name": claim["spec"]["volumeName"], "labels": labels}
     where = {}
@@ -472,11 +489,8 @@ def _counted_claim(draw, name, *, bound):
         spec["storageClassName"] = "later"
     spec["resources"] = {"requests": {"storage": "1Gi"}}
     metadata = {"name": name, "namespace": "team", "uid": name, "annotations": annotations}
-    return {
-        "metadata": metadata,
-        "spec": spec,
-        "status": {"phase": "Bound" if bound else "Pending"},
-    }
+    status = {"phase": "Bound" if bound else "Pending"}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def _counted_volume(draw, name):
@@ -503,18 +517,19 @@ def everything(draw, asked):
     asked["pod"]["spec"]["affinity"] = {**wanted, **asked["pod"]["spec"].get("affinity", {})}
 
 
-FEATURES = {
-    "affinity": affinity,
-    "taints": taints,
-    "ports": ports,
-    "resources": resources,
-    "spread": spread,
-    "neighbours": neighbours,
-    "volumes": volumes,
-    "limits": limits,
-    "scratch": scratch,
-    "everything": everything,
-}
+MADE = (
+    affinity,
+    taints,
+    ports,
+    resources,
+    spread,
+    neighbours,
+    volumes,
+    limits,
+    scratch,
+    everything,
+)
+FEATURES = {make.__name__: make for make in MADE}
 
 
 PAIRS = int(os.environ.get("MUSTER_ORACLE_PAIRS", "1000"))

@@ -116,34 +116,47 @@ def unreadable_part(spec: Json) -> str:
     return ""
 
 
-def resized(spec: Json, status: Json) -> Json:
-    """Return the spec of a pod with the larger requests of those asked for, held and granted.
+def held(spec: Json, status: Json) -> Amounts:
+    """Return what a pod takes of its node: the largest of its requests, asked, held and granted.
 
-    While a pod is being resized its node has to have room for each of them.
+    A resize that is infeasible on the node never takes place: what it asks for does not count.
     """
-    spec = _with_larger(spec, status)
+    resizes = (c for c in status.get("conditions") or () if c.get("type") == "PodResizePending")
+    infeasible = any(condition.get("reason") == "Infeasible" for condition in resizes)
+    if spec.get("resources"):
+        spec = _with_larger(spec, status, infeasible=infeasible)
     for part in LISTS:
-        statuses = status.get(f"{part[:-1]}Statuses")
-        said = {each.get("name"): each for each in statuses or ()}
-        if statuses and any(
-            "resources" in each or "allocatedResources" in each for each in said.values()
-        ):
-            listed = spec.get(part) or ()
-            spec = {**spec, part: [_with_larger(c, said.get(c.get("name"), {})) for c in listed]}
-    return spec
+        said = {each.get("name"): each for each in status.get(f"{part[:-1]}Statuses") or ()}
+        if said:
+            pairs = [(c, said.get(c.get("name"), {})) for c in spec.get(part) or ()]
+            spec = {**spec, part: [_with_larger(*pair, infeasible=infeasible) for pair in pairs]}
+    amounts, overhead = requests(spec), _amounts(spec.get("overhead"))
+    # Since 1.36 kubelets report the sum for every pod. It includes the overhead, which kubelets
+    # add to it once more before they accept other pods.
+    for name, text in _reported(status):
+        if amount := quantity.units(name, text):
+            total = min(amount + overhead.get(name, 0), quantity.LIMIT)
+            amounts[name] = max(amounts.get(name, 0), total)
+    return amounts
 
 
-def _with_larger(of: Json, said: Json) -> Json:
-    held = (said.get("resources") or {}).get("requests"), said.get("allocatedResources")
-    if not any(held):
+def _reported(said: Json) -> Sequence[tuple[str, str]]:
+    """Return the requests that are held and granted by the status of a pod or a container."""
+    found = (said.get("resources") or {}).get("requests"), said.get("allocatedResources")
+    return [pair for each in found for pair in (each or {}).items()]
+
+
+def _with_larger(of: Json, said: Json, *, infeasible: bool) -> Json:
+    if not (reported := _reported(said)):
         return of
     resources = of.get("resources") or {}
+    largest = dict(resources.get("requests") or {})
+    for name, _ in reported if infeasible else ():
+        largest.pop(name, None)
     # The larger of both, as the scheduler's own resource helper reckons: a resize may still be
     # refused, or be under way.
-    largest = dict(resources.get("requests") or {})
-    for name, text in ((name, text) for each in held for name, text in (each or {}).items()):
-        before = quantity.units(name, largest.get(name, 0))
-        if quantity.units(name, text) > before:
+    for name, text in reported:
+        if quantity.units(name, text) > quantity.units(name, largest.get(name, 0)):
             largest[name] = text
     return {**of, "resources": {**resources, "requests": largest}}
 

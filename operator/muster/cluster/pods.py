@@ -218,7 +218,7 @@ def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
         node, kept = status.get("nominatedNodeName"), edge.integer(spec.get("priority")) or 0
     if not node or status.get("phase") in ("Succeeded", "Failed"):
         return None
-    requests = podtemplate.requests(podtemplate.resized(spec, status))
+    requests = podtemplate.held(spec, status)
     deleting, lingers = departure(metadata)
     return PodUse(
         namespace=metadata.get("namespace", ""),
