@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command of the pages is typed by a test, or its block says why not."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The docs site shows every page, and its links lead somewhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that are given nodes after other pods came to nodes."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.allocator import assume

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is recorded of pods that have come to their nodes, and what follows a refusal."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is remembered of the last hour's decisions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tracemalloc

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which DeviceClasses are read, and when."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What admission makes of pods is found out before the first of them is placed."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import time

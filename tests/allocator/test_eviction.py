@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is carried out of what was decided about pods that make room, and what is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

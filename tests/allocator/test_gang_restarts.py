@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the gang of a job with `restart: gang` may restart as a whole, and how it does."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

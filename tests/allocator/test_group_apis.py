@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods of other controllers whose groups are objects of Volcano or of Kubernetes itself."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

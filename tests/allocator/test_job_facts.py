@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs and pods in, the allocator's view of their gangs out."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 from math import inf

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gang of a job, followed: assumed pods that come or do not, holds, rests, pauses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allocator's loop: what changes while a cycle is under way, and what wakes it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

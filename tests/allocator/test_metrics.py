@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dashboards made for kube-batch find, and what else is shown of the allocator."""
 
-from __future__ import annotations
-
 import pytest
 from prometheus_client.exposition import generate_latest
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a cycle looks for moves, and for how long those that were made count."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 

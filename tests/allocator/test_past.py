@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who held what before: what is noted when it ends, how much of it, and for how long."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose pods are there without a node while they wait."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.allocator.pending import showable, shows

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gang of foreign pods that lost a member: for how long its room is kept, and what then."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time for which a queue reserves nodes for the gangs of one namespace."""
 
-from __future__ import annotations
-
 from math import inf
 
 from hypothesis import given

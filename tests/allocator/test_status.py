@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is written on a queue."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One gang, as values: facts and decisions in, what is remembered and to be done out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What queues have used over time."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

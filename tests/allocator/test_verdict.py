@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the allocator says of gangs, and when it is news."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

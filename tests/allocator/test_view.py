@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people are shown of a cycle: a view, what differs in the next, and what a tenant sees."""
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents side by side."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api import edge

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Kueue's documents say of a job."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api import kueue

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """YAML and JSON are read as kubectl reads them."""
 
-from __future__ import annotations
-
 import codecs
 import json
 

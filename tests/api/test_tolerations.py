@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tolerations of the taints of unreachable and out-of-service nodes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What annotations say of where pods are to lie."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api import topology

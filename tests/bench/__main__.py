@@ -4,8 +4,6 @@
 Arguments go to the second part; see `python tests/bench/ring.py --help`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

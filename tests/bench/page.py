@@ -5,8 +5,6 @@ Prints seconds, bytes and MiB of the first view and of one in which a gang has g
 the event loop came to its turns meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import gzip

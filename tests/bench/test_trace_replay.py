@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small trace, made here, is read and replayed as the real one is."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench import trace_replay as replay

@@ -3,8 +3,6 @@
 they grow, and what is frozen of them.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from muster.cluster import nodes, pods

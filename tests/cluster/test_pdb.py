@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pods a PodDisruptionBudget keeps."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terms of pods about each other, as terms between shapes and as a check of one node."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -3,8 +3,6 @@
 its pods.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Indices by label against the comparison of every pod with every selection."""
 
-from __future__ import annotations
-
 from collections import Counter
 from unittest import mock
 

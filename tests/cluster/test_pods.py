@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What documents of nodes and pods are cut down to."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.cluster import cautious, nodes, pods

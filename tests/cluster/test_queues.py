@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which namespaces a queue lets in, and what is kept free in it for one of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree that queues make, also where their objects do not go together."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.cluster.queues import FLAT, QueueInput, QueueShape, parse_queue, shape_document

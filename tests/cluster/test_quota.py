@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pods take of quotas, and what limit ranges make of them, as the API server has it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

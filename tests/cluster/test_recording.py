@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cycle saw, as a file: equal bytes for equal views, and the same decisions again."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a RuntimeClass adds to pods, and which the API server refuses, as its admission has it."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.cluster import gangs

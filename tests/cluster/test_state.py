@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns that follow nodes, pods and gangs, and who holds what on which node."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which nodes may be at fault, for whom, and for how long."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from hypothesis import given

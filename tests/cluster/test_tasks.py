@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scheduler has to do with each task of a gang."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.cluster import tasks

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where volumes let pods go; decisions are in scenarios/scheduler/volumes-*.yaml."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What became of the time that jobs asked devices for: it adds up, whatever is known."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

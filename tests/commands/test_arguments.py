@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The grammar of names and flags that all commands share."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import cli, flags

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster bundle`: what is in the file, with and without a cluster, and what never is."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from unittest import mock

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may be wrong with an installation: each check finds its fault, and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

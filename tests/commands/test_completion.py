@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may come next on a command line."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

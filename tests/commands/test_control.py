@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs and queues are stopped and let go, with the operator at work in memory."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The corpus of broken manifests, held against the rules without a cluster."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster dashboard` of a snapshot file: what is served, and what is told of other files."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

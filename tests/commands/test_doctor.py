@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The facts of an installation, read from a server with many rights, few and none."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import copy

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster explain`: what the operator decided, as the status has it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

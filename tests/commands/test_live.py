@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How commands find what they are about, and what they say where that cannot be done."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import cli

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster logs`: whose lines are printed, under which names, until when."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

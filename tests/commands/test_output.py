@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What commands print cannot steer a terminal, reverse text or forge lines."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policy and the settings that the operator publishes, as commands read them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

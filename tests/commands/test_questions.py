@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Questions to a snapshot file: what is answered, and with which exit code."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a gang stands, in lines for people."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

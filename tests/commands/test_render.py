@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `muster render` prints, and what it says of a file that cannot be meant."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

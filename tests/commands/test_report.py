@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is left of jobs on a server, read and added up."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs from a file, as gangs beside those that are there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

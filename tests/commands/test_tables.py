@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of commands."""
 
-from __future__ import annotations
-
 from muster.commands.tables import Column, table
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster top`: the picture, and when there is another."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from muster.commands.top import ANEW, top

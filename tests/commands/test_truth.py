@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Status, `muster explain`, dashboard and PodGroup show one decision: that of the operator."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job creates: names, labels, owners, ports, environment, config."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

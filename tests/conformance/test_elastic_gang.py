@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many pods of an elastic job must start together, whoever places them."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PyTorchJob, XGBoostJob, PaddleJob and JAXJob tell their pods, and how these look."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.controller.model import Context, Create

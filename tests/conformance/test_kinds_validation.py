@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What makes a job of each kind invalid, in upstream's words; MPIJobs have their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.commands import render

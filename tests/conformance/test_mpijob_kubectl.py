@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an MPIJob of v1 creates: a launcher that may run commands in its own workers."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When MPIJobs of either sort are running, succeeded, failed, suspended."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an MPIJob of v2beta1 creates: by SSH from a launcher that is a batch Job."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

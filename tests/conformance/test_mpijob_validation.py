@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said of MPIJobs that cannot be, in the words of the version that they came as."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.frameworks import FRAMEWORKS, load

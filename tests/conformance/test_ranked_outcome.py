@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When jobs of a master and workers are running, succeeded, failed or restarting."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

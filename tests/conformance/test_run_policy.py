@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`runPolicy` and restarts, to the tables: suspend, backoff, deadline, clean-up, TTL, codes."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests of the seed documents, unchanged: what each becomes under its backend."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a TFJob is running, succeeded, failed or restarting: the decision table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

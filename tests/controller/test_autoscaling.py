@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HorizontalPodAutoscaler of an elastic job: from its creation to its end."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Indexes that have succeeded: within a run of the job none of them is created again."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

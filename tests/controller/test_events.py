@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single events, to the letter."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api.reasons import DeletionReason

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rank failed first, and for how long the status says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api.edge import format_time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs that restart as a whole when they lose a member."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

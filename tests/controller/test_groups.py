@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gang: its group object, the allocator's word, refusals of the server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cannot go on as its author wrote it goes on as it was: nothing runs, or ends, for that."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

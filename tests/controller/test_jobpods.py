@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which failed pods are replaced: one rule, by which the controller and the allocator go."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures that are part of a loss, of gangs that restart as a whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

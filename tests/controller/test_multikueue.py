@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that MultiKueue copied to this cluster: another cluster reads their status."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs whose pod names are still used by pods that are being deleted."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

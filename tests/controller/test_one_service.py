@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One service for all pods of a job: names that resolve, few writes, no change while it runs."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

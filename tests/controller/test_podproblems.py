@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that do not run as they should, in the status of their job."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api.edge import format_time

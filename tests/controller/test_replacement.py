@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The back-off between the pods of one replica that fail or are rejected."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

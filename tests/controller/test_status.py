@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How conditions follow each other, rule by rule."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api.status import Condition, JobStatus, Verdict

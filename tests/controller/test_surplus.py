@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that a job does not want any more, and jobs that want none of the pods that decide."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that other operators have started go on: nothing of them is ended or made again."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster import gang

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members on a node that does not answer: no rank runs twice, and it is said what is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page over HTTP: what is sent to whom, and that nothing is made for nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import AsyncExitStack, asynccontextmanager

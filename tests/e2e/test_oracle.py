@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a pod may go to a node: our word against that of kube-scheduler's own filters."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a pod waits for another: the built-in container, and a file that replaces it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said to somebody who applies a job, or changes one."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

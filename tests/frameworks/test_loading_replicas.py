@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The number of pods that a job may ask for, and the cost of reading a job that asks for more."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api.jobs import MAX_REPLICAS

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Annotations that have no effect are named, with what was probably meant."""
 
-from __future__ import annotations
-
 import difflib
 from unittest.mock import patch
 

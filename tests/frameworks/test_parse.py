@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a document to a job: normalised, defaulted, never raising."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of the largest job that is accepted each object fits; a larger one is told by how much not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TF_CONFIG, byte for byte, and what only a TFJob demands."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this account may do: what is asked, and what is said of the answers."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

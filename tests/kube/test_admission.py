@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The webhook's certificates, and the bundle that makes the API server trust them."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import ssl

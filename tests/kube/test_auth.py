@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a connection to the API server costs, and whose rights it shows there."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificates that vouch for themselves alone, as servers and clients use them."""
 
-from __future__ import annotations
-
 import ssl
 import time
 

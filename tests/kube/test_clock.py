@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time of the process follows the clock of the machine and never jumps."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

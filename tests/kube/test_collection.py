@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A collection that is followed namespace by namespace."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.kube.collection import Collection

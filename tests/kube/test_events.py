@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said again, and what is not."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a standby takes a lease that is given back, and one that nobody renews."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

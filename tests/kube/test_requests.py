@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to an API server: what is tried again, what is known then, and who may write."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who gets a connection of a small server, and for how long, whoever else wants one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

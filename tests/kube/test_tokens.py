@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may read a path, by the word of the API server."""
 
-from __future__ import annotations
-
 import asyncio
 from http import HTTPStatus
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every search ends with a verdict, however little one cycle may search."""
 
-from __future__ import annotations
-
 from collections import Counter
 from unittest import mock
 

@@ -5,8 +5,6 @@ The documents are drawn from the schemas of all kinds that are watched, extremes
 number makes a document: the same one each time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging

@@ -6,8 +6,6 @@ document to the decision and to the pods; so do four times as many jobs. The tim
 processor, so that it hangs on nothing else on the machine.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """In whatever order requests, answers and events come: no node is given twice, every job ends."""
 
-from __future__ import annotations
-
 import asyncio
 
 from hypothesis import Phase, given, settings

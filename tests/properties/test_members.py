@@ -5,8 +5,6 @@ Two processes are shown the same. One passes over gangs of which a look would sh
 other looks at each in every cycle, at all that it is made of.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds whenever running gangs are moved: nobody loses, few go, and none goes twice."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from math import inf

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds for pods with terms about each other, whatever the cluster."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

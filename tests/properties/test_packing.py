@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Against the best that can be done, found by trying everything on small clusters."""
 
-from __future__ import annotations
-
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that are cut off, for however long: the operator deletes no running pods for that."""
 
-from __future__ import annotations
-
 import asyncio
 
 from hypothesis import Phase, example, given, settings

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues in a tree: what each is due, may hold and can have back, whatever their objects say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members that are numbered through the domains: in any cluster, of any gang that asks for it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import groupby
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds of every reservation, however jobs come and go."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given, settings

@@ -4,8 +4,6 @@
 Within a run nothing that was done is done again, and no count decreases.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from hypothesis import example, given

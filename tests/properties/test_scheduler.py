@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds for every cycle, whatever the cluster and the gangs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 

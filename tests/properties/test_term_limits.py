@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terms beyond the limits: the cautious reading never allows more than the terms themselves."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 from hypothesis import given

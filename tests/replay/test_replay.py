@@ -6,8 +6,6 @@ oracle's clusters and of operators in stories. `muster simulate --replay` shows 
 one line differ; where others are wanted, the line is written anew with them.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator as a process: when a signal ends it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

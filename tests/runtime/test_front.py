@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main thread, which answers while the work is busy."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

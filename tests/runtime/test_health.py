@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the probes say: trouble that a new start does not end makes nobody start anew."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A record is a line, whoever's words are in it."""
 
-from __future__ import annotations
-
 import io
 import logging
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is counted of jobs, and who is shown it: each transition once, whatever its reason."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from contextlib import asynccontextmanager

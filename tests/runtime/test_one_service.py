@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a large job with one service costs the API server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

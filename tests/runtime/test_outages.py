@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outages of many nodes, reported by events on the leader's Lease."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs that restart as a whole and whose peers exit after a loss, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ConfigMap in which the operator publishes its policy."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from contextlib import asynccontextmanager

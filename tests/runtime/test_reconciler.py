@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a pass is carried out on a server that refuses, and when the job itself is the trouble."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

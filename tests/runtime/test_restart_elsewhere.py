@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs that lose nodes or members, and operators that end meanwhile, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many requests, one behind the other, a new job waits for, and that a crash costs none."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CRDs that lack Muster's status fields, as those of training-operator: jobs work nevertheless."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to be written before room is made waits for nobody's prose, however much there is."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

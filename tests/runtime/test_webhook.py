@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The webhook as anybody may ask it: what it answers, and how much of it there may be."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the next task may go, as the domains fill."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that claims take in the course of a cycle, and how many more the nodes take."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from muster.scheduler.affinity import Stock

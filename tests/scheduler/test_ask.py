@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search is asked."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from muster.scheduler.ask import Ask

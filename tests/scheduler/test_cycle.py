@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole cycle where a story file would not show the point."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import cycle, policy

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The number of cycles of a forecast; its stories are in scenarios/scheduler/starts-*.yaml."""
 
-from __future__ import annotations
-
 from muster.scheduler import cycle, policy
 from support.builders.scheduler import make_gang, make_node, make_role, make_snapshot
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentences about what does not fit."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import cycle, diagnosis, policy

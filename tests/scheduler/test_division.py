@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each queue is due."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

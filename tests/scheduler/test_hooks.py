@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of several plugins become one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several kinds of tasks together on nodes, as numbers."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

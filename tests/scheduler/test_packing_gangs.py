@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs of several roles that fit in one way only, which none of the simple ways finds."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from muster.scheduler import budget, cycle, policy

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy files: kube-batch's form, and what is said about a wrong one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

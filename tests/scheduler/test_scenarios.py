@@ -12,8 +12,6 @@ of its verdict; null for no decision at all. `moves` of a story are those of the
 to start. An object with `times` stands for so many, whose number replaces {i}.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections import Counter

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gang is a transaction."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler.ask import Ask

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far a gang has come in a cycle: what it lacks, what it was given, why it waits."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.api.reasons import Reason

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running tasks as what may be taken away."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from muster.scheduler.model import CPU

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first units of each order are those that a sort of all units has first."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

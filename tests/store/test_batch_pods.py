@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that batch Jobs make, MPIJobs as the allocator sees them, and as a crash leaves them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

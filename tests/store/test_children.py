@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of the objects of jobs that are no pods."""
 
-from __future__ import annotations
-
 from muster.api import model
 from muster.api.status import Condition, JobStatus
 from muster.store.children import Children

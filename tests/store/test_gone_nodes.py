@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node that no watch shows: whoever asks the server knows whether its pods make place."""
 
-from __future__ import annotations
-
 import asyncio
 
 from muster import gang

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is followed for a store: by backend, by namespace, by what the server serves and grants."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is kept of jobs: what is read of them, and of those that are over hardly more than that."""
 
-from __future__ import annotations
-
 import copy
 import json
 

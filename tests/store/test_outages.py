@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outages: zones with so many unreachable nodes that the pods there are not treated as lost."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other people's pods, by gang."""
 
-from __future__ import annotations
-
 from muster.cluster.podgroups import Ask
 from muster.cluster.pods import PodShape
 from muster.store.podgroups import ForeignPods

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of the cluster, without a client: who owns what, and whom a change concerns."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

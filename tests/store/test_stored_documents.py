@@ -5,8 +5,6 @@ Each costs its own object at most: what it may not be is said on it, and the job
 asks for nothing unusual, gets its nodes in the same cycle.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

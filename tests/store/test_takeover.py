@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What other operators have made is found once, labelled, and told from what is others'."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from unittest.mock import AsyncMock

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs get their nodes whole or not at all, best queue and gang first; extras come last."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from muster.api.reasons import Reason

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves in a cluster where many gangs run, and the bounds of their search."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import budget, cycle

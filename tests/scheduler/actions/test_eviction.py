@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of all that may go, the cheapest that is enough; and who is asked for first."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream of small jobs does not starve a large one."""
 
-from __future__ import annotations
-
 import os
 from math import inf
 

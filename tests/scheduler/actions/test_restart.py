@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the search for other nodes of a gang that restarts may cost."""
 
-from __future__ import annotations
-
 from muster.scheduler import budget
 from support.builders.scheduler import make_gang, make_node, make_pod, make_role, run
 

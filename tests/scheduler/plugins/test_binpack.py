@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """binpack is the seed's RequestedToCapacityRatio, to the digit."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import policy

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each plugin says of running tasks that might make room."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

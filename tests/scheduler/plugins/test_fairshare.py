@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of queues by what they have used."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import policy

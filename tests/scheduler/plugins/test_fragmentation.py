@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """fragmentation places a task where it leaves the fewest devices without use, to the digit."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from muster.scheduler import policy

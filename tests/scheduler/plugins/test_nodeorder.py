@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores as in the Kubernetes scheduler, each 0 - 100."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import policy

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a queue holds, is due, and how many of its gangs wait."""
 
-from __future__ import annotations
-
 from muster.scheduler import cycle, policy
 from muster.scheduler.plugins.proportion import Share, shares
 from support.builders.scheduler import (

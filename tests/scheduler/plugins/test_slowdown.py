@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has waited for long, measured by how long it runs, goes first."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import policy

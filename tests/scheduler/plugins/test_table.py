@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of plugins and the modules beside it."""
 
-from __future__ import annotations
-
 import pkgutil
 
 from muster.scheduler import plugins

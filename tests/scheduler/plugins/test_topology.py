@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where gangs are packed; the stories are in scenarios/scheduler/topology-*.yaml."""
 
-from __future__ import annotations
-
 import pytest
 
 from muster.scheduler import budget, policy

@@ -4,8 +4,6 @@
 Documents go in and out; what the cores see is made by the views that the operator itself uses.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An API server in memory that commands can only read."""
 
-from __future__ import annotations
-
 import time
 from types import MappingProxyType
 

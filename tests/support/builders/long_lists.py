@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Long lists of a pod template: each field that holds as many items as its author likes."""
 
-from __future__ import annotations
-
 KEY = "example.com/k"
 TOPOLOGY_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MPIJobs for tests of values, as the API server stores them."""
 
-from __future__ import annotations
-
 from muster.frameworks import FRAMEWORKS
 from support.apiserver.memory import World
 

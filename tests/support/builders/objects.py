@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders of the values that tests put in: keyword-only, with sane defaults."""
 
-from __future__ import annotations
-
 from muster.api import model
 from muster.api.owner import Owner, controller
 from muster.api.status import JobStatus

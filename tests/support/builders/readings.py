@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kubectl 1.33 reads: scalars, keys and files, recorded from `kubectl label --local`."""
 
-from __future__ import annotations
-
 VALUES = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "true", "TRUE", "!!bool y"), True),
     **dict.fromkeys(("n", "N", "no", "No", "off", "OFF", "false", "False"), False),

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The snapshots and decisions of `tests/replay/recorded`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 RECORDED = {

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Machine halls as the page shows them: a small one with a story, large ones, and who may look."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from muster.allocator.view import Seen

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a cycle saw, as the tests of recordings want it."""
 
-from __future__ import annotations
-
 from muster.api.reasons import Reason
 from muster.cluster import recording
 from muster.cluster.assemble import assemble

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedules of faults are the same each time, and who looks on sees what must never happen."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.chaos import invariants

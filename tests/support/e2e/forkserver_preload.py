@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator is made of, read once: the collector of a fork leaves its pages alone."""
 
-from __future__ import annotations
-
 import gc
 
 import muster.runtime.app  # noqa: F401 -- read for those that are forked

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allocator's loop at work, on a store that is shown objects; nobody writes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

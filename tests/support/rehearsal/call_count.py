@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What something costs, in a way that is the same on every machine."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

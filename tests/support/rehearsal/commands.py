@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of the terminal on an API server in memory."""
 
-from __future__ import annotations
-
 from muster.api.edge import format_time
 from muster.commands import live
 from muster.kube.client import Kube

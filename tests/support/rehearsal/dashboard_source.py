@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source of a dashboard: what a cycle saw and a store, both of which tests change."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from muster.commands.snapshot import empty_store

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gang as the allocator follows it, on a store that is shown objects and a clock that stands."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from muster import frameworks

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gang of one job, followed: what is shown of its pods, and what the next cycle sees."""
 
-from __future__ import annotations
-
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers

@@ -6,8 +6,6 @@ the kubelets, the collector and the users. Each request and each event takes its
 a seed, and the same seed gives the same story again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
