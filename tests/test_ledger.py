@@ -26,7 +26,7 @@ LEDGER = {
     "gang": 1571,
     "kube": 3614,
     "local": 3669,
-    "muster": 1166,
+    "muster": 1151,
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3256,

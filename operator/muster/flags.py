@@ -69,44 +69,37 @@ def parse_flags(
     """
     known = {flag.name: flag for flag in table}
     given = GivenFlags()
-    for name, value in _pairs(arguments, known, prefixes):
+    for name, value in _pairs(arguments, known, tuple(prefixes)):
         flag = known.get(name) or Flag(name)
         if not flag.target:
-            if f"--{name}" not in given.ignored:
-                given.ignored.append(f"--{name}")
+            given.ignored += [f"--{name}"] * (f"--{name}" not in given.ignored)
             continue
-        _put(given, flag, value)
+        try:
+            converted = flag.convert(value)
+        except ValueError as error:
+            raise FlagError(f"--{name}={value}: {error}") from None
+        if flag.many:
+            converted = (*given.values.get(flag.target, ()), converted)
+        given.values[flag.target] = converted
+        given.flags[flag.target] = f"--{name}={value}"
     return given
 
 
-def _put(given: GivenFlags, flag: Flag, value: str) -> None:
-    try:
-        converted = flag.convert(value)
-    except ValueError as error:
-        raise FlagError(f"--{flag.name}={value}: {error}") from None
-    if flag.many:
-        converted = (*given.values.get(flag.target, ()), converted)
-    given.values[flag.target] = converted
-    given.flags[flag.target] = f"--{flag.name}={value}"
-
-
 def _pairs(
-    arguments: Sequence[str], known: Mapping[str, Flag], prefixes: Sequence[str]
+    arguments: Sequence[str], known: Mapping[str, Flag], prefixes: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
-    left = list(arguments)
-    switched = ""
+    left, switched = list(arguments), ""
     while left:
         token = left.pop(0)
         if not token.startswith("-") or token in ("-", "--"):
             hint = f"; write {switched}={token}" if switched else ""
             raise FlagError(f'unexpected argument "{token}"{hint}')
         name, assigned, value = _split(token)
-        flag = known.get(name)
-        if flag is None and not name.startswith(tuple(prefixes)):
+        if name not in known and not name.startswith(prefixes):
             raise FlagError(_unknown(name, known))
-        switched = ""
-        follows = bool(left) and not _is_flag(left[0], known, prefixes)
-        if not assigned and (flag.switch if flag else not follows):
+        after, switched = _split(left[0])[0] if left and left[0].startswith("-") else "", ""
+        follows = bool(left) and not (after and (after in known or after.startswith(prefixes)))
+        if not assigned and (known[name].switch if name in known else not follows):
             value, switched = "true", f"--{name}"
         elif not assigned:
             if not follows:
@@ -118,11 +111,6 @@ def _pairs(
 def _split(token: str) -> tuple[str, bool, str]:
     name, assigned, value = token.lstrip("-").partition("=")
     return name, bool(assigned), value
-
-
-def _is_flag(token: str, known: Mapping[str, Flag], prefixes: Sequence[str]) -> bool:
-    name, _, _ = _split(token)
-    return token.startswith("-") and (name in known or name.startswith(tuple(prefixes)))
 
 
 def _unknown(name: str, known: Mapping[str, Flag]) -> str:
@@ -231,7 +219,6 @@ def local_address(text: str) -> str:
 
 
 _LOG_LEVELS = {"debug": 1, "info": 0, "warn": 0, "error": 0, "dpanic": 0, "panic": 0}
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _kind(text: str) -> str:
@@ -241,16 +228,20 @@ def _kind(text: str) -> str:
     return kinds[text.lower()]
 
 
-def _namespaces(text: str) -> str:
-    if text and not all(_DNS_LABEL.fullmatch(part) for part in text.split(",")):
-        raise ValueError("write the name of a namespace")
-    return text
+def _matching(pattern: str, wanted: str) -> Callable[[str], str]:
+    """Return a reader of texts that match the pattern."""
+
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"write {wanted}")
+        return text
+
+    return read
 
 
-def _named(text: str) -> str:
-    if not text:
-        raise ValueError("write a name")
-    return text
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_namespaces = _matching(f"({_DNS_LABEL}(,{_DNS_LABEL})*)?", "the name of a namespace")
+_named = _matching("(?s:.+)", "a name")
 
 
 def _log_level(text: str) -> int:
@@ -374,20 +365,21 @@ PROCESS = (
     Flag("version", "print the version", convert=boolean, switch=True),
 )  # fmt: skip
 WITHOUT_EFFECT = (
-    # Muster passes over jobs concurrently and writes in parallel; the number of workers that made
-    # the ancestors fast enough would only slow it down.
-    *(Flag(name) for name in ("controller-threads", "threadiness")),
-    # The API server's priority and fairness limits what a client may ask.
-    *(Flag(name) for name in ("kube-api-qps", "kube-api-burst", "qps", "burst")),
-    *(Flag(name) for name in ("controller-queue-rate-limit", "controller-queue-burst")),
-    *(Flag(name) for name in ("resync-period", "resyc-period", "chaos-level", "gc-interval")),
-    Flag("json-log-format", switch=True),
-    # The flags that every program with klog has.
-    *(Flag(name, switch=True) for name in ("alsologtostderr", "logtostderr", "skip_headers",
-      "skip_log_headers", "one_output", "add_dir_header")),
-    *(Flag(name) for name in ("stderrthreshold", "vmodule", "log_dir", "log_file",
-      "log_file_max_size", "log_backtrace_at")),
-    Flag("zap-devel", switch=True),
+    *map(Flag, (
+        # Muster passes over jobs concurrently and writes in parallel; the number of workers that
+        # made the ancestors fast enough would only slow it down.
+        "controller-threads", "threadiness",
+        # The API server's priority and fairness limits what a client may ask.
+        "kube-api-qps", "kube-api-burst", "qps", "burst", "controller-queue-rate-limit",
+        "controller-queue-burst", "resync-period", "resyc-period", "chaos-level", "gc-interval",
+        # The flags that every program with klog has.
+        "stderrthreshold", "vmodule", "log_dir", "log_file", "log_file_max_size",
+        "log_backtrace_at",
+    )),
+    *(Flag(name, switch=True) for name in (
+        "json-log-format", "alsologtostderr", "logtostderr", "skip_headers", "skip_log_headers",
+        "one_output", "add_dir_header", "zap-devel",
+    )),
 )  # fmt: skip
 SECTIONS = {
     "Gang scheduler": GANG,
@@ -442,13 +434,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
         **{key: value for key, value in values.items() if key in known},
         ignored=tuple(given.ignored),
     )
-    _check_lease(settings)
-    if settings.metrics_secure and settings.metrics_bind == settings.health_bind != "0":
-        raise FlagError("--metrics-secure needs an address that is not that of the probes")
-    if settings.dashboard_bind != "0":
-        _check_dashboard(settings)
-    if bool(settings.admission_cert) != bool(settings.admission_key):
-        raise FlagError("--admission-cert-file and --admission-key-file need each other")
+    _check(settings)
     return settings
 
 
@@ -464,7 +450,19 @@ def width(word: str) -> int:
     return 1 if assigned or flag is None or flag.switch else 2
 
 
-def _check_dashboard(settings: Settings) -> None:
+def _check(settings: Settings) -> None:
+    """Raise FlagError for settings that contradict each other."""
+    if not settings.lease_duration > settings.renew_deadline > settings.retry_period:
+        raise FlagError(
+            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, "
+            "and that longer than --leader-elect-retry-period"
+        )
+    if settings.metrics_secure and settings.metrics_bind == settings.health_bind != "0":
+        raise FlagError("--metrics-secure needs an address that is not that of the probes")
+    if bool(settings.admission_cert) != bool(settings.admission_key):
+        raise FlagError("--admission-cert-file and --admission-key-file need each other")
+    if settings.dashboard_bind == "0":
+        return
     host, _, port = settings.dashboard_bind.rpartition(":")
     given = f"--dashboard-bind-address={settings.dashboard_bind}"
     if not settings.backend.embedded:
@@ -482,36 +480,23 @@ def _sections(command: str) -> Mapping[str, Sequence[Flag]]:
 
 def _gang(given: GivenFlags) -> str | None:
     """Return the one value that the three gang flags agree on, None if there is none."""
-    enabled = given.values.get("enabled")
-    values: dict[str, str] = {
-        key: given.values[key] for key in ("name", "scheduling") if key in given.values
-    }
+    enabled, known = given.values.get("enabled"), given.values
+    values: dict[str, str] = {key: known[key] for key in ("name", "scheduling") if key in known}
     if enabled and not values:
         return gangs.KUBE_BATCH.name
     if enabled is False:
         values["enabled"] = gangs.NONE.name
-    meanings = {key: gangs.choose(value) for key, value in values.items()}
-    first = next(iter(values), None)
-    for key, meaning in meanings.items():
-        if first and meaning != meanings[first]:
-            raise _contradiction(given, first, key)
-        if enabled and meaning == gangs.NONE:
-            raise _contradiction(given, "enabled", key)
-    return values[first] if first else None
-
-
-def _contradiction(given: GivenFlags, one: str, other: str) -> FlagError:
-    return FlagError(
-        f"{given.flags[one]} and {given.flags[other]} contradict each other; give one of them"
-    )
-
-
-def _check_lease(settings: Settings) -> None:
-    if not settings.lease_duration > settings.renew_deadline > settings.retry_period:
-        raise FlagError(
-            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, "
-            "and that longer than --leader-elect-retry-period"
-        )
+    first = next(iter(values), "")
+    for key, value in values.items():
+        meaning = gangs.choose(value)
+        for other, wrong in (
+            (first, meaning != gangs.choose(values[first])),
+            ("enabled", enabled and meaning == gangs.NONE),
+        ):
+            if wrong:
+                told = f"{given.flags[other]} and {given.flags[key]} contradict each other"
+                raise FlagError(f"{told}; give one of them")
+    return values.get(first)
 
 
 def usage(command: str = "run") -> str:
