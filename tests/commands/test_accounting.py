@@ -19,9 +19,7 @@ MAYBE = st.none() | TIMES
 def history(*lives, **fields):
     """Return a job of one place, created at 0."""
     places = (Place(1.0, lives),)
-    return History(
-        "TFJob", "team", "mnist", "default", **{"created": 0.0, "places": places, **fields}
-    )
+    return History({"job": "mnist"}, **{"created": 0.0, "places": places, **fields})
 
 
 def told(job, until=100.0):
@@ -64,10 +62,7 @@ PLACES = st.builds(
 )
 HISTORIES = st.builds(
     History,
-    kind=st.just("TFJob"),
-    namespace=st.sampled_from("ab"),
-    name=st.sampled_from("cd"),
-    queue=st.sampled_from("ef"),
+    st.fixed_dictionaries({"namespace": st.sampled_from("ab"), "queue": st.sampled_from("ef")}),
     created=TIMES,
     ended=MAYBE,
     started=MAYBE,

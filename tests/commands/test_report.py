@@ -237,7 +237,7 @@ def test_who_may_list_his_own_jobs_sees_those(ask):
     pods = {"/api/v1/namespaces/team/pods": [pod(0, running(150))]}
     answer = ask({TFJOBS: refused, here: [job(workers=1, **STARTED)], **pods}, style="text")
     assert answer.complaint == "of namespace team alone: this account may not list others"
-    assert answer.text.splitlines()[-1].split()[4] == str(8 * 3450)
+    assert answer.text.splitlines()[-1].split()[7] == str(8 * 3450)
     with pytest.raises(ApiError, match="no jobs for you"):
         ask({TFJOBS: refused, here: refused})
 

@@ -8,7 +8,7 @@ in one state; so they always add up. What nothing tells is `unknown`, and counte
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -77,10 +77,8 @@ class Place:
 class History:
     """One job."""
 
-    kind: str
-    namespace: str
-    name: str
-    queue: str
+    names: Mapping[str, str]
+    """What it is called in rows: its kind, namespace, job and queue."""
     created: float
     ended: float | None = None
     started: float | None = None
@@ -172,12 +170,10 @@ def _held(life: Life) -> Marks:
 class Row:
     """Amounts of the resource times seconds, by state: of a job, or of several."""
 
-    kind: str = ""
-    namespace: str = ""
-    job: str = ""
-    queue: str = ""
-    seconds: Mapping[State, float] = field(default_factory=dict)
-    total: float = 0.0
+    names: Mapping[str, str]
+    """What all of them have in common."""
+    seconds: Mapping[State, float]
+    total: float
     """What was asked for, times the time from creation to end."""
 
 
@@ -190,7 +186,7 @@ def row(history: History, since: float, until: float) -> Row:
     end = until if history.ended is None else history.ended
     asked = sum(place.amount for place in history.places)
     total = asked * _within(history.created, end, since, until)
-    return Row(history.kind, history.namespace, history.name, history.queue, found, total)
+    return Row(history.names, found, total)
 
 
 def _within(begins: float, ends: float, since: float, until: float) -> float:
@@ -198,15 +194,15 @@ def _within(begins: float, ends: float, since: float, until: float) -> float:
 
 
 def summed(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
-    """Return one row for all rows that are equal in these fields."""
+    """Return one row for all rows that are equal in these names."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for each in rows:
-        groups.setdefault(tuple(getattr(each, name) for name in names), []).append(each)
+        groups.setdefault(tuple(each.names[name] for name in names), []).append(each)
     return [
         Row(
-            **dict(zip(names, key, strict=True)),
-            seconds={state: sum(each.seconds[state] for each in found) for state in State},
-            total=sum(each.total for each in found),
+            dict(zip(names, key, strict=True)),
+            {state: sum(each.seconds[state] for each in found) for state in State},
+            sum(each.total for each in found),
         )
         for key, found in sorted(groups.items())
     ]

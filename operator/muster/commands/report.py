@@ -20,11 +20,12 @@ from muster import frameworks
 from muster.api import edge, kueue, names, owner, podtemplate, quantity
 from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
-from muster.commands import accounting, live, published
+from muster.commands import accounting, live, published, tables
 from muster.commands.accounting import History, Life, Place, Row, Run, State
 from muster.commands.arguments import Reference
 from muster.commands.live import connected
 from muster.commands.output import Answer, plain
+from muster.commands.tables import Column
 from muster.gang import standing
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube
@@ -53,16 +54,18 @@ async def report(
         counted = _counted(resource)
         histories, unread = await _read(kube, jobs, settings.default_queue, counted)
     now = time.time()
-    rows = [accounting.row(history, now - since, now) for history in histories]
-    rows = sorted((r for r in rows if r.total), key=lambda r: (r.namespace, r.kind, r.job))
-    what = resource or "GPU"
+    every = (accounting.row(history, now - since, now) for history in histories)
+    rows = [row for row in every if row.total]
+    what, one_each = resource or "GPU", accounting.summed(rows, BY[by])
     if style == "json":
         told = _json(rows, what, now - since, now)
+    elif style == "csv":
+        told = _csv(one_each)
     else:
-        told = {"csv": _csv, "text": _table}[style](accounting.summed(rows, BY[by]))
-    if style == "text":
+        total = (replace(row, names={NAMES[0]: "all"}) for row in accounting.summed(rows, ()))
         none = "" if rows else f"no job asked for {what}\n"
-        told = f"{what}-seconds of the last {since / 3600:g} h\n{none or told}"
+        table = tables.table(_columns(one_each), [*one_each, *total])
+        told = f"{what}-seconds of the last {since / 3600:g} h\n{none or table}"
     return Answer(told, complaint="; ".join(filter(None, (unknown, *unread))))
 
 
@@ -81,57 +84,40 @@ def _counted(resource: str) -> Callable[[Mapping[str, int]], float]:
     return amount
 
 
-def _cells(rows: Sequence[Row]) -> Iterator[list[str]]:
-    """Yield a header, the rows, without columns that say nothing, and the sum."""
-    total = accounting.summed(rows, ())
-    named = [name for name in NAMES if any(getattr(row, name) for row in rows)]
-    yield [*named, *State, "total"]
-    for each in (*rows, *total):
-        of = [plain(getattr(each, name)) for name in named]
-        yield [*of, *(f"{each.seconds[state]:.0f}" for state in State), f"{each.total:.0f}"]
+def _columns(rows: Sequence[Row]) -> list[Column[Row]]:
+    """Return the columns of rows of the same names."""
+
+    def named(name: str) -> Column[Row]:
+        return Column(name, lambda row: row.names.get(name, ""))
+
+    def seconds(state: State) -> Column[Row]:
+        return Column(state, lambda row: f"{row.seconds[state]:.0f}", right=True)
+
+    total: Column[Row] = Column("total", lambda row: f"{row.total:.0f}", right=True)
+    return [*map(named, rows[0].names if rows else ()), *map(seconds, State), total]
 
 
 def _csv(rows: Sequence[Row]) -> str:
     """Return the rows without their sum, which a spreadsheet would count once more."""
+    columns, out = _columns(rows), io.StringIO()
+    lines = [[column.title for column in columns]]
+    lines += [[plain(column.cell(row)) for column in columns] for row in rows]
     # Spreadsheets read a quoted cell as text: names of tenants may look like formulas.
-    found = [
-        [f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell for cell in cells]
-        for cells in _cells(rows)
-    ]
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(found[: len(rows) + 1])
+    found = [[f"'{c}" if c.startswith(("=", "+", "-", "@")) else c for c in cs] for cs in lines]
+    csv.writer(out, lineterminator="\n").writerows(found)
     return out.getvalue()
-
-
-def _table(rows: Sequence[Row]) -> str:
-    cells = list(_cells(rows))
-    words = len(cells[0]) - len(State) - 1
-    if rows and words:
-        cells[-1][0] = "all"
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = (
-        "  ".join(
-            cell.ljust(width) if place < words else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in cells
-    )
-    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def _json(rows: Sequence[Row], resource: str, since: float, until: float) -> str:
     def listed(names: Sequence[str]) -> list[Json]:
-        return [
-            {**{n: getattr(row, n) for n in NAMES if getattr(row, n)}, **_amounts(row)}
-            for row in accounting.summed(rows, names)
-        ]
+        return [{**row.names, **_amounts(row)} for row in accounting.summed(rows, names)]
 
     made = {
         "resource": resource,
         "since": edge.format_time(since),
         "until": edge.format_time(until),
         **{f"{name}s": listed(names) for name, names in BY.items()},
-        "total": next(iter(map(_amounts, accounting.summed(rows, ()))), {}),
+        "total": next(iter(listed(())), {}),
     }
     return json.dumps(made, indent=2) + "\n"
 
@@ -241,12 +227,10 @@ def history(
         status.condition(names.Condition.SUSPENDED),
     )
     suspended = held is not None and held.status == "True"
+    queue = kueue.local_queue(job) or job.run_policy.scheduling.queue or queue
     container = frameworks.of(job).pods.container
     return History(
-        kind=job.kind,
-        namespace=job.namespace,
-        name=job.name,
-        queue=kueue.local_queue(job) or job.run_policy.scheduling.queue or queue,
+        names=dict(zip(NAMES, (job.kind, job.namespace, job.name, queue), strict=True)),
         created=job.created,
         ended=_end(job) if status.finished else None,
         started=standing.run_time(status),

@@ -27,6 +27,8 @@ class Column(Generic[T]):
     cell: Callable[[T], str]
     wide: bool = False
     """Shown only where much is asked for."""
+    right: bool = False
+    """Its cells end at one place, as numbers do."""
 
 
 def table(columns: Sequence[Column[T]], rows: Sequence[T], *, wide: bool = False) -> str:
@@ -35,11 +37,9 @@ def table(columns: Sequence[Column[T]], rows: Sequence[T], *, wide: bool = False
     lines = [[column.title for column in shown]]
     lines += [[plain(column.cell(row)) or "-" for column in shown] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    padded = (
-        GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    )
-    return "".join(f"{line.rstrip()}\n" for line in padded)
+    marks = [">" if column.right else "<" for column in shown]
+    line = GAP.join(f"{{:{mark}{width}}}" for mark, width in zip(marks, widths, strict=True))
+    return "".join(f"{line.format(*cells).rstrip()}\n" for cells in lines)
 
 
 def data(value: object, output: str) -> str:
