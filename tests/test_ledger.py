@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3256,
-    "tests": 69390,
+    "tests": 69241,
     "tools": 3529,
 }
 

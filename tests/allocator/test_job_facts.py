@@ -168,12 +168,9 @@ class TestTasks:
         gang = see(failed, job=job, placed={W0: "n1", W1: "n2"})
         assert lists(gang) == ([2], [], [(0, "n1"), (1, "n2")], (0, 0))
 
-    def test_pods_that_must_pause(self):
-        """They are wanted, but not now."""
-        assert lists(see(later={W1})) == ([0, 2], [1], [], (0, 0))
-
     def test_pods_that_are_being_evicted(self):
-        """Their places are wanted again, their room is about to come free."""
+        """Their places are wanted again, but not now, and their room is about to come free."""
+        assert lists(see(later={W1})) == ([0, 2], [1], [], (0, 0))
         gang = see(worker(0, node="n1"), worker(1, node="n2"), leaving={W1, W2})
         assert lists(gang) == ([2], [1], [(0, "n1")], (0, 0))
         assert gang.roles[0].leaving == ((1, "n2"),)
@@ -224,8 +221,9 @@ class TestTasks:
         assert lists(see(worker(1), job=job)) == ([1], [], [], (2, 0))
 
     def test_pods_that_were_given_a_node_selector_of_their_own(self):
-        """They are placed by it, apart from those that have the template's."""
-        job = make_job(replicas=[workers(nodeSelector={"flavor": "solid"})])
+        """They are placed by it, and are else as those that have the template's."""
+        mount = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+        job = make_job(replicas=[workers(nodeSelector={"flavor": "solid"}, volumes=[mount])])
         asked = {"flavor": "solid", "kubernetes.io/hostname": "n1"}
         pods = (worker(0, selector={"flavor": "solid"}), worker(1, selector=asked))
         rest, apart = see(*pods, job=job).roles
@@ -233,12 +231,6 @@ class TestTasks:
         assert rest.role == apart.role == "worker"
         assert dict(apart.shape.selector) == asked
         assert dict(rest.shape.selector) == {"flavor": "solid"}
-
-    def test_pods_with_a_node_selector_of_their_own_are_as_the_others_else(self):
-        """With the same claims, of the same namespace, and known by the same labels."""
-        mount = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
-        job = make_job(replicas=[workers(volumes=[mount])])
-        rest, apart = see(worker(0), worker(1, selector={"a": "b"}), job=job).roles
         assert apart.shape.claims == rest.shape.claims == ((job.namespace, "data"),)
         assert apart.shape.identity == rest.shape.identity
 
@@ -252,7 +244,7 @@ class TestGang:
     """Minimum, queue, priority, and whether it was whole before."""
 
     def test_the_policy_of_the_job(self):
-        """Queue, minimum, resources, priority (U8)."""
+        """Queue, minimum, resources, priority (U8); templates may name the priority (U11)."""
         policy = {
             "min_available": 2,
             "queue": "blue",
@@ -262,6 +254,8 @@ class TestGang:
         gang = see(job=make_job(replicas=[workers()], scheduling=policy))
         assert (gang.queue, gang.min_member, gang.priority) == ("blue", 2, 1000)
         assert gang.min_resources == {"cpu": 1500}
+        gang = see(job=make_job(replicas=[workers(priority="low")]))
+        assert (gang.priority, gang.roles[0].priority) == (1, 1)
 
     def test_the_class_of_pods_that_name_none(self):
         """The default class has a value too, and some classes evict nobody (preemptionPolicy)."""
@@ -281,11 +275,6 @@ class TestGang:
         assert (plain.asks.priority_class, calm.asks.priority_class) == ("normal", "calm")
         calm_too = RULES.knowing({"normal": replace(classes["normal"], polite=True)})
         assert facts_of((), make_job(replicas=[workers()]), rules=calm_too).asks.polite
-
-    def test_the_priority_of_a_template(self):
-        """It counts if the job names none, and for the tasks themselves (U11)."""
-        gang = see(job=make_job(replicas=[workers(priority="low")]))
-        assert (gang.priority, gang.roles[0].priority) == (1, 1)
 
     def test_a_class_that_the_api_server_did_not_judge(self):
         """Nobody may evict for it, and it keeps nobody: what counts is what the pods carry."""
@@ -311,11 +300,13 @@ class TestGang:
         assert spec["priorityClassName"] == "high"
 
     def test_pods_of_another_scheduler(self):
-        """They are no tasks, and the minimum is that of the others."""
+        """They are no tasks, the minimum is that of the others, and their nodes admit nobody."""
         ps = make_replica(type="PS", replicas=2, template=make_template(scheduler="default"))
-        gang = see(job=make_job(replicas=[ps, workers()]))
+        pod = make_pod(name="mnist-ps-0", role="ps", node="n1", phase="Running")
+        gang = see(pod, job=make_job(replicas=[ps, workers()]))
         assert [role.role for role in gang.roles] == ["worker"]
-        assert gang.min_member == 3
+        assert (gang.min_member, gang.admitted) == (3, False)
+        assert see(job=make_job(replicas=[workers(scheduler="default")])) is None
 
     def test_nodes_are_not_kept_beyond_all_measure(self):
         """For pods that do not come; however long its owner would."""
@@ -323,10 +314,6 @@ class TestGang:
         assert facts_of((), job).timeout == 86_400
         rules = replace(RULES, max_schedule_timeout=90.0)
         assert facts_of((), job, rules=rules).timeout == 90
-
-    def test_a_job_of_another_scheduler(self):
-        """There is no gang."""
-        assert see(job=make_job(replicas=[workers(scheduler="default")])) is None
 
     @pytest.mark.parametrize(
         ("pods", "state", "admitted"),
@@ -346,13 +333,6 @@ class TestGang:
         job = make_job(replicas=[workers()], status=status(state))
         assert see(*pods, job=job).admitted is admitted
 
-    def test_a_pod_that_another_scheduler_placed_admits_nobody(self):
-        """The gang has none of its pods on a node."""
-        ps = make_replica(type="PS", template=make_template(scheduler="default"))
-        job = make_job(replicas=[ps, workers()])
-        pod = make_pod(name="mnist-ps-0", role="ps", node="n1", phase="Running")
-        assert not see(pod, job=job).admitted
-
     def test_missing(self):
         """What neither has a node, nor a promise, nor an end."""
         pods = [worker(0, node="n1"), worker(1, phase="Succeeded")]
@@ -366,13 +346,10 @@ class TestTimes:
     ANNOTATED = {"muster.kubeflow.org/estimated-seconds": "300"}  # noqa: RUF012 -- read only
 
     def test_nobody_knows(self):
-        """Without deadline and estimate it may run for ever."""
+        """Without deadline and estimate it may run for ever; nodes are drained for it by age."""
         gang = see()
         assert (gang.duration, gang.deadline, gang.started) == (inf, inf, None)
         assert gang.drains_from == inf
-
-    def test_patience(self):
-        """Nodes are drained for it after its age is what the rules say."""
         rules = replace(RULES, reservation_after=600.0)
         job = make_job(created=50.0)
         assert facts_of((), job, rules=rules).asks.drains_from == 650.0
@@ -423,11 +400,8 @@ class TestCharges:
         return step.input.roles[0].absent, dict(step.input.pending)
 
     def test_pods_that_exist(self):
-        """The quota counts them itself."""
+        """The quota counts them itself, but not yet those that may be created."""
         assert self.charged(worker(0), worker(1, node="n1")) == ({2}, {})
-
-    def test_pods_that_are_coming(self):
-        """Those that may be created count although the quota does not know them yet."""
         assert self.charged(unbound={W0, W1}) == ({2}, {"team/few/pods": 2000})
         job = make_job(replicas=[workers()], status=status("Running"))
         placed = {W0: "n1", W1: "n1"}
@@ -565,7 +539,9 @@ class TestFailedMembers:
         return facts, tracker.step(memory, facts, 0.0)
 
     def test_member_that_is_replaced_is_held_for(self):
-        """The replacement is placed first, and its node is protected."""
+        """The replacement is placed first, on a protected node; one that never ran is replaced."""
+        facts, step = self.ring("Never", reason="OutOfcpu")
+        assert (facts.need, step.input.hold_until is None) == (3, False)
         facts, step = self.ring("OnFailure")
         assert (facts.ready, facts.need, facts.asks.min_member) == (2, 3, 3)
         assert step.input.hold_until is not None
@@ -594,12 +570,6 @@ class TestFailedMembers:
         later = tracker.step(step.memory, facts, 1e6)
         assert not later.memory.released
         assert later.input.hold_until is None
-
-    def test_member_that_its_node_refused_is_replaced_under_never(self):
-        """A refused pod never ran."""
-        facts, step = self.ring("Never", reason="OutOfcpu")
-        assert facts.need == 3
-        assert step.input.hold_until is not None
 
     def test_failed_pod_that_was_deleted_is_new_demand(self):
         """The replica is filled again, without a claim that comes before other gangs."""

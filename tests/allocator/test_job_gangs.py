@@ -515,13 +515,25 @@ class TestGrowth:
     """A gang that runs is broken only by losing of what it had."""
 
     def test_more_are_wanted(self, restarting):
-        """They wait like any gang: together, with no claim on room, and nothing is at stake."""
+        """They wait together without a claim on room. A member that is lost comes first."""
         restarting.edit(replicas=6)
         gang = restarting.look()
         assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)
         assert list(gang.roles[0].waiting) == [3, 4, 5]
         restarting.look(10 * HOLD)
         assert not restarting.memory.released
+        restarting.gone(W1)
+        lost, gang = restarting.now, restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (lost + HOLD, True, 3)
+        assert list(gang.roles[0].waiting) == [1]
+        restarting.promise((W1, "n1"))
+        restarting.pod(W1, uid="second")
+        gang = restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)
+        restarting.gone(W1, "second")
+        restarting.look()
+        restarting.look(HOLD)
+        assert restarting.memory.released
 
     def test_they_are_members_once_they_have_come(self, restarting):
         """From then on their loss breaks the gang."""
@@ -544,23 +556,6 @@ class TestGrowth:
         gang = story.look()
         assert not story.promised
         assert (gang.min_member, list(gang.roles[0].waiting)) == (5, [0, 1, 2, 3, 4])
-
-    def test_a_member_is_lost_meanwhile(self, restarting):
-        """It comes first, and its place is not given to one that was never there."""
-        restarting.edit(replicas=6)
-        restarting.look()
-        restarting.gone(W1)
-        lost, gang = restarting.now, restarting.look()
-        assert (gang.hold_until, gang.admitted, gang.min_member) == (lost + HOLD, True, 3)
-        assert list(gang.roles[0].waiting) == [1]
-        restarting.promise((W1, "n1"))
-        restarting.pod(W1, uid="second")
-        gang = restarting.look()
-        assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)
-        restarting.gone(W1, "second")
-        restarting.look()
-        restarting.look(HOLD)
-        assert restarting.memory.released
 
     def test_while_it_starts(self, story):
         """What it was let in with comes first; the room for that is not half a promise."""
@@ -659,23 +654,26 @@ class TestUnreachable:
         assert list(gang.roles[0].returning) == [0, 1]
         assert not gang.roles[0].waiting
         assert list(gang.roles[0].held) == [(2, "n2")]
+        running.gone(W0)
+        (role,) = running.look().roles
+        assert (list(role.waiting), list(role.returning)) == ([0], [1])
 
-    def test_gang_with_member_on_silent_node_is_not_released(self, restarting):
-        """No member is deleted while another member may still run on its silent node."""
+    def test_gang_is_not_released_while_a_member_may_still_run_on_its_silent_node(
+        self, restarting
+    ):
+        """Neither for itself nor for another gang; then replacements have the whole hold."""
         restarting.silence()
-        restarting.look(60)
+        assert not restarting.look(60).restartable
         restarting.look(100 * HOLD)
         assert not restarting.memory.released
         assert not restarting.evicted()
-
-    def test_gang_with_member_on_silent_node_is_released_for_no_other_gang(self, restarting):
-        """A deadlock with another gang is broken only once no member may still run."""
-        restarting.silence()
-        gang = restarting.look(60)
-        assert not gang.restartable
         restarting.gone(W0)
         restarting.gone(W1)
         assert restarting.look().restartable
+        restarting.look(HOLD - 1)
+        assert not restarting.memory.released
+        restarting.look(1)
+        assert restarting.memory.released
 
     def test_gang_with_member_on_silent_node_is_not_released_for_another_member(self, restarting):
         """The other member is gone: the gang could not start again before that node answers."""
@@ -688,19 +686,6 @@ class TestUnreachable:
         for name in ("n1", "n2"):
             restarting.silence(name, status="True")
         assert restarting.look().restartable
-        restarting.look(HOLD - 1)
-        assert not restarting.memory.released
-        restarting.look(1)
-        assert restarting.memory.released
-
-    def test_lost_member_that_is_removed_starts_another_hold(self, restarting):
-        """Replacements have the whole member hold before the other members are deleted."""
-        restarting.silence()
-        restarting.look(60)
-        restarting.look(10 * HOLD)
-        restarting.gone(W0)
-        restarting.gone(W1)
-        restarting.look()
         restarting.look(HOLD - 1)
         assert not restarting.memory.released
         restarting.look(1)
@@ -729,14 +714,6 @@ class TestUnreachable:
         gang = running.look(10 * HOLD)
         assert (gang.hold_until, running.memory.released) == (None, False)
         assert list(gang.roles[0].returning) == [0]
-
-    def test_their_successors(self, running):
-        """They wait once the pods before them are gone."""
-        running.silence()
-        running.look(60)
-        running.gone(W0)
-        gang = running.look()
-        assert (list(gang.roles[0].waiting), list(gang.roles[0].returning)) == ([0], [1])
 
     def test_the_node_is_gone(self, running):
         """Its pods are lost as soon as that is sure; the job is to do something about it."""

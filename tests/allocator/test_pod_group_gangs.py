@@ -326,15 +326,7 @@ def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
     ran = {"phase": "Running", "running": 3}
     for status, broken in ((ran, False), ({"phase": "Pending", "running": 3}, True)):
         story = Story()
-        story.put(
-            {
-                "kind": "PodGroup",
-                "apiVersion": gang.EMBEDDED.apis[0].api_version,
-                "metadata": {"name": "g", "namespace": "team"},
-                "spec": {"minMember": 4},
-                "status": status,
-            }
-        )
+        story.put({**story.group, "spec": {"minMember": 4}, "status": status})
         story.pod("d", "", phase="Pending")
         story.follow()
         assert (story.look(10.0).hold_until is not None) is broken

@@ -288,6 +288,9 @@ def test_released_collective_stays_released_after_a_restart_of_the_operator():
     assert started(facts).released
 
 
+DRAINS = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
+
+
 def waits_until(memory, facts, eta, now):
     """Return what is remembered once the gang was looked at, and told to start at that time."""
     memory = tracker.step(memory, facts, now).memory
@@ -308,8 +311,7 @@ def waits_until(memory, facts, eta, now):
 )
 def test_times_that_are_not_kept_are_not_believed(told, misled):
     """After the second nodes are kept free, as where nobody knows a time at all."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
-    facts = facts_of(asks=asks)
+    facts = facts_of(asks=DRAINS)
     memory, seen = started(facts), []
     for now, eta in told:
         memory = waits_until(memory, facts, eta, now)
@@ -319,8 +321,7 @@ def test_times_that_are_not_kept_are_not_believed(told, misled):
 
 def test_what_a_process_before_this_one_told_was_told():
     """Times that slip are not kept, whoever was there when they were told."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
-    facts = facts_of(asks=asks)
+    facts = facts_of(asks=DRAINS)
     facts = replace(facts, written=replace(facts.blank, eta=100.0))
     memory = waits_until(started(facts), facts, 200.0, 150.0)
     assert (memory.told, memory.slips) == (200.0, 1)
@@ -329,8 +330,7 @@ def test_what_a_process_before_this_one_told_was_told():
 
 def test_what_was_told_goes_along_until_it_is_not_believed():
     """So that the room is kept by then, whoever else waits; after two slips nobody holds to it."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
-    facts = facts_of(asks=asks)
+    facts = facts_of(asks=DRAINS)
     memory, seen = started(facts), []
     for now, eta in ((10.0, 50.0), (20.0, 40.0), (30.0, 70.0), (40.0, 90.0)):
         memory = waits_until(memory, facts, eta, now)
@@ -340,8 +340,7 @@ def test_what_was_told_goes_along_until_it_is_not_believed():
 
 def test_a_gang_that_starts_has_nothing_to_wait_for():
     """What it was told before is forgotten with it; and where nothing is drained, nothing is."""
-    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, drains_from=600.0)
-    facts = facts_of(pod("a"), pod("b"), asks=asks)
+    facts = facts_of(pod("a"), pod("b"), asks=DRAINS)
     memory = waits_until(waits_until(started(facts), facts, 50.0, 10.0), facts, 70.0, 20.0)
     memory = tracker.accepted(memory, facts, gives(("a", "n1"), ("b", "n2")), 30.0).memory
     assert (memory.told, memory.slips) == (None, 0)

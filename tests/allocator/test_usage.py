@@ -53,7 +53,7 @@ class Story:
 
 
 def test_what_is_held_counts_and_is_forgotten():
-    """Half of the cluster for a while, then half of that after each half-life."""
+    """Half of it after each half-life, so that the whole cluster for ever has a bound."""
     story = Story()
     assert story.at(0.0, 4) == ([0.0, 0.0], PERIOD)
     (used, other), again = story.at(600.0)
@@ -61,10 +61,6 @@ def test_what_is_held_counts_and_is_forgotten():
     assert used == pytest.approx(300.0, rel=0.01)
     assert story.at(600.0 + DAY)[0] == [pytest.approx(used / 2, abs=0.01), 0.0]
     assert story.at(600.0 + 40 * DAY) == ([0.0, 0.0], math.inf)
-
-
-def test_what_is_held_for_ever():
-    """It comes to what the half-life holds, and not above."""
     story = Story()
     story.at(0.0, 8)
     assert story.at(100 * DAY)[0] == [round(DAY / math.log(2), 3), 0.0]
@@ -125,10 +121,7 @@ def test_usage_of_a_start_counts_from_the_cycle_that_decides_it():
     first, other = usage.counted(queues, START + 60, DAY)
     assert first.usage == pytest.approx(15.0, rel=0.01)
     assert (first.history.last_start, other.history.last_start) == (START, 0.0)
-
-
-def test_a_replaced_member_is_no_start():
-    """Only the first minimum of a gang counts as a start."""
+    # A replaced member is no start.
     usage = Usage()
     usage.counted([QueueInput("a")], START, DAY)
     usage.record(*started(admitted=True))

@@ -142,6 +142,8 @@ def test_a_healthy_installation(ask):
     assert ask(server) == (0, [])
     assert server.accounts == {"system:serviceaccount:muster-system:muster"}
     assert ask(server, as_json=False) == (0, "ok       nothing is wrong\n")
+    # Whether old versions are served is the administrator's choice.
+    assert ask(Server(of_versions(V1, {**OLD, "served": False}))) == (0, [])
 
 
 def without(*paths):
@@ -195,11 +197,6 @@ def test_what_is_broken_is_told(ask, there, words):
     """As the server shows it."""
     _, found = ask(Server(there))
     assert words in " ".join(one["what"] for one in found)
-
-
-def test_old_versions_need_not_be_served(ask):
-    """That is the administrator's choice."""
-    assert ask(Server(of_versions(V1, {**OLD, "served": False}))) == (0, [])
 
 
 def test_a_deployment_of_another_operator_with_this_image_is_ours(ask):

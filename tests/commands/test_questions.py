@@ -91,8 +91,10 @@ def test_a_job_is_tried_among_all(saved, tmp_path, capsys):
     ]  # fmt: skip
 
 
-def test_a_gang_that_is_not_there(saved):
-    """Is a complaint, not an answer."""
+def test_a_gang_that_is_not_there_or_a_selector_is_refused(saved):
+    """Neither is an answer; a snapshot holds no labels of jobs."""
+    with pytest.raises(RefusedError, match="--selector=app=a: a computation is of one name"):
+        explain_live(selector="app=a", cluster=saved)
     told = "^the scheduler has no gang pytorchjob/waits in namespace team$"
     with pytest.raises(RefusedError, match=told):
         explain(saved, "pytorchjob/waits")
@@ -147,16 +149,6 @@ def live(monkeypatch):
     return lambda *documents: connected(monkeypatch, Served(*documents))
 
 
-def quota(*, used="0", **hard):
-    """Return a quota of the jobs' namespace."""
-    return {
-        "kind": "ResourceQuota",
-        "metadata": {"name": "few"},
-        "spec": {"hard": hard},
-        "status": {"hard": hard, "used": dict.fromkeys(hard, used)},
-    }
-
-
 def answers(tmp_path, document, *cluster, live):
     """Return what explain, simulate and both on a snapshot say of a job beside a cluster."""
     file, saved = tmp_path / "job.yaml", tmp_path / "saw.json"
@@ -209,7 +201,9 @@ ROOMY = {"kind": "Node", **make_node()}
 )
 def test_a_quota_is_looked_at(live, tmp_path, hard, used, said):
     """As the operator does, of the live cluster and of a snapshot, before a job is there too."""
-    cluster = [ROOMY, quota(pods=hard, used=used)]
+    counted = {"hard": {"pods": hard}, "used": {"pods": used}}
+    few = {"kind": "ResourceQuota", "metadata": {"name": "few"}, "status": counted}
+    cluster = [ROOMY, {**few, "spec": {"hard": {"pods": hard}}}]
     assert answers(tmp_path, job(workers=3), *cluster, live=live) == [said] * 4
 
 
@@ -298,12 +292,6 @@ def test_selector_reports_each_job_in_a_line(live):
     ]
     told = json.loads(explain_live(selector="app=a", output="json").text)
     assert [each["verdict"]["state"] for each in told] == [state for _, state in rows]
-
-
-def test_selector_needs_a_live_cluster(saved):
-    """A snapshot holds no labels of jobs."""
-    with pytest.raises(RefusedError, match="--selector=app=a: a computation is of one name"):
-        explain_live(selector="app=a", cluster=saved)
 
 
 def test_pod_names_its_job(live):

@@ -138,28 +138,19 @@ def test_extras_that_wait():
 
 
 def test_time_and_victims_are_told():
-    """When it starts, behind whom, and who would have to go."""
+    """When it starts, behind whom, and who would have to go; a reservation says more."""
     waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=2, cpu=2)])
     view, (decision,) = seen(gangs=[HELD, waits], pods=PODS)
+    foretold = {decision.gang: 90.0}
+    lines = report(view, decision.gang, [decision], foretold)
+    assert lines[-1] == "  starts: about 1970-01-01T00:01:30Z, if nothing else comes"
     eviction = Eviction("TFJob/team/first", "worker", 1, "n1", DeletionReason.PREEMPT)
     verdict = replace(decision.verdict, eta=60.0, blocked_by=("queue/a",))
     decision = replace(decision, verdict=verdict, evictions=(eviction,))
-    lines = report(view, decision.gang, [decision])
+    lines = report(view, decision.gang, [decision], foretold)
     assert "  behind queue/a" in lines
     assert "  starts: 1970-01-01T00:01:00Z" in lines
     assert lines[-1] == "  would evict TFJob/team/first worker-1 from n1 (preempt)"
-
-
-def test_a_time_without_a_reservation_is_told_as_what_it_is():
-    """When it starts if nothing else comes; a reservation says more."""
-    waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=2, cpu=2)])
-    view, (decision,) = seen(gangs=[HELD, waits], pods=PODS)
-    foretold = {decision.gang: 60.0}
-    lines = report(view, decision.gang, [decision], foretold)
-    assert lines[-1] == "  starts: about 1970-01-01T00:01:00Z, if nothing else comes"
-    decision = replace(decision, verdict=replace(decision.verdict, eta=30.0))
-    lines = report(view, decision.gang, [decision], foretold)
-    assert lines[-1] == "  starts: 1970-01-01T00:00:30Z"
 
 
 @pytest.mark.parametrize(("mode", "said"), [("move", "moves"), ("propose", "could move")])

@@ -122,19 +122,6 @@ class TestVerdict:
         assert world.reasons().count("Unschedulable") == 1
         assert not world.names()
 
-    def test_since_is_when_the_reason_was_first_given(self):
-        """The same reason later keeps its time; another one starts anew (U16)."""
-        world = embedded(verdict=WAITS, placements={}).settle().wait(60)
-        world.extra["verdict"] = Verdict(
-            "muster", "Waiting", "mnist", 2, message="else", reason=WAITS.reason
-        )
-        world.settle()
-        assert world.status["gang"]["since"] == "2023-11-14T22:13:20Z"
-        world.extra["verdict"] = Verdict("muster", "Waiting", "mnist", 2, reason="QueueOverused")
-        world.settle()
-        assert world.status["gang"]["since"] == "2023-11-14T22:14:20Z"
-        assert world.reasons().count("Unschedulable") == 2
-
     def test_placed_then_running(self):
         """Placed while the pods start, running when enough of them run."""
         world = embedded(verdict=PLACED, placements=NODES).settle()
@@ -290,14 +277,10 @@ class TestGroup:
         assert not [a for a in world.step() if isinstance(a, Patch)]
 
     def test_it_is_created_again_when_it_is_missing(self):
-        """Somebody deleted it: the next pass has it back."""
+        """Somebody deleted it: the next pass has it back. Without gangs it is deleted."""
         world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS).settle()
         del world.objects["PodGroup", "mnist"]
         assert world.settle().names("PodGroup") == ["mnist"]
-
-    def test_another_backend_takes_it_away(self):
-        """Without gangs, a group from before goes."""
-        world = World(tfjob(Worker=2), backend=gang.EMBEDDED).settle()
         world.backend = gang.NONE
         assert not world.settle().names("PodGroup")
 
@@ -402,8 +385,10 @@ class TestBlocked:
         assert (gang_["reason"], "shortage" in gang_, "eta" in gang_) == ("Blocked", False, False)
 
     def test_one_that_runs_runs(self):
-        """And lacks what it lacks."""
+        """And lacks what it lacks; so it does where the API of its scheduler vanished."""
         world = running()
+        world.context = Context(missing="Get it.")
+        assert world.settle().status["gang"]["state"] == "Running"
         world.context = NO_RIGHTS
         world.extra = {"verdict": None, "placements": {}}
         assert world.settle().status["gang"]["state"] == "Running"
@@ -572,15 +557,8 @@ def test_gang_that_is_scaled_up_while_it_starts_keeps_what_runs():
     assert world.lose("mnist-worker-1").give(refusal=refusal()).deletes() == []
 
 
-def test_a_scheduler_that_goes_missing_disturbs_nobody_who_runs():
-    """The API vanished under a running gang: it still says that it runs."""
-    world = running()
-    world.context = Context(missing="Get it.")
-    assert world.settle().status["gang"]["state"] == "Running"
-
-
-def test_who_looks_at_the_group_is_told_once_for_every_change_of_reason():
-    """A Warning about the PodGroup itself, beside the one about the job."""
+def test_each_change_of_reason_is_told_once_on_the_group_and_has_a_time():
+    """A Warning on the PodGroup beside that of the job; the same reason keeps its time (U16)."""
     world = embedded(verdict=WAITS, placements={}).settle()
 
     def told():
@@ -590,10 +568,11 @@ def test_who_looks_at_the_group_is_told_once_for_every_change_of_reason():
         return [emit.message for emit in about]
 
     assert told() == [WAITS.message]
-    world.give(verdict=replace(WAITS, message="a little more is free")).settle()
-    assert len(told()) == 1
+    world.wait(60).give(verdict=replace(WAITS, message="a little more is free")).settle()
+    assert (len(told()), world.status["gang"]["since"]) == (1, "2023-11-14T22:13:20Z")
     world.give(verdict=replace(WAITS, reason="QueueOverused", message="")).settle()
     assert told() == [WAITS.message, "QueueOverused"]
+    assert world.status["gang"]["since"] == "2023-11-14T22:14:20Z"
     assert world.reasons().count("Unschedulable") == 2
 
 
@@ -752,16 +731,13 @@ class TestKueue:
     """Jobs of a Kueue queue say Running when all members are ready."""
 
     def test_running_means_ready(self):
-        """Running pods are not enough; ready ones are (M4)."""
-        world = World(tfjob(labels=QUEUED, Worker=2)).settle().start()
+        """Running pods are not enough; ready ones are (M4), also after a restart."""
+        role = {"replicas": 2, "restartPolicy": "OnFailure"}
+        world = World(tfjob(labels=QUEUED, Worker=role)).settle().start()
         world.pod("mnist-worker-1")["status"]["conditions"] = []
         assert world.settle().conditions == ["Created T"]
         assert world.start().settle().conditions == ["Created T", "Running T"]
-
-    def test_a_restart_takes_it_away(self):
-        """Running goes when a member is replaced, and comes back with all of them ready."""
-        role = {"replicas": 2, "restartPolicy": "OnFailure"}
-        world = World(tfjob(labels=QUEUED, Worker=role)).run().end("mnist-worker-1", 1).settle()
+        world.end("mnist-worker-1", 1).settle()
         assert world.conditions == ["Created T", "Restarting T"]
         assert world.start().settle().conditions == ["Created T", "Running T"]
 
@@ -788,7 +764,7 @@ class TestFailedMembersThatAreNotReplaced:
     """Each lowers the gang's minimum by one."""
 
     def test_gang_of_an_mpijob_goes_on_running(self):
-        """Whatever the allocator thought of the gang: what is left is all that can run."""
+        """What is left is all that can run. A deleted worker is replaced and missed."""
         placed = replace(DEGRADED, state="Placed")
         world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
         assert world.status["gang"]["minMember"] == 3
@@ -799,6 +775,9 @@ class TestFailedMembersThatAreNotReplaced:
         assert "reason" not in told
         assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
         assert world.status["state"] == "Running"
+        told = world.give(placements={}).lose("mnist-worker-1").settle().status["gang"]
+        assert (told["state"], told["minMember"]) == ("Degraded", 2)
+        assert told["message"] == "1 of the 2 pods that must run together run"
 
     def test_gang_of_another_scheduler_goes_on_running(self):
         """Its group asks for as many as there can be."""
@@ -807,16 +786,6 @@ class TestFailedMembersThatAreNotReplaced:
         world.end("mnist-worker-0", 1).settle()
         assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 2
         assert world.status["gang"]["state"] == "Running"
-
-    def test_gang_that_lacks_another_member_is_degraded(self):
-        """A deleted worker is replaced and missed."""
-        placed = replace(DEGRADED, state="Placed")
-        world = ring(gang.EMBEDDED, placements=THREE, verdict=placed)
-        world.end("mnist-worker-0", 1).settle().give(placements={}).lose("mnist-worker-1")
-        world.settle()
-        told = world.status["gang"]
-        assert (told["state"], told["minMember"]) == ("Degraded", 2)
-        assert told["message"] == "1 of the 2 pods that must run together run"
 
 
 @pytest.mark.parametrize(
@@ -860,7 +829,7 @@ class TestGroupsMadeByHand:
 
     @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO, gang.SCHEDULER_PLUGINS])
     def test_it_is_used(self, backend):
-        """The pods name it, and what the job says of its gang stands in it."""
+        """The pods name it, the job's gang settings stand in it, and it outlives the job."""
         world = self.lent(backend)
         world.give(placements=NODES).settle()
         assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
@@ -869,12 +838,6 @@ class TestGroupsMadeByHand:
         assert group["metadata"]["uid"] == "uid-by-hand"
         assert "ownerReferences" not in group["metadata"]
         assert (group["spec"]["minMember"], group["spec"]["more"]) == (2, "of the user's")
-
-    @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO])
-    def test_it_stays_when_the_job_is_over(self, backend):
-        """Whose it is takes it away."""
-        world = self.lent(backend)
-        world.give(placements=NODES).settle()
         for name in world.names():
             world.end(name)
         assert world.settle().status["state"] == "Succeeded"
@@ -940,21 +903,16 @@ class TestStart:
 
     @pytest.mark.parametrize("state", ["Waiting", "Released"])
     def test_admission_time_is_kept_through_restarts(self, state):
-        """The deadline covers all restarts of a run, and the waits between them."""
+        """The deadline covers all restarts of a run, waits between them, and obstacles."""
         world = self.waiting(gang.EMBEDDED)
         world.give(placements=NODES).run()
         admitted = self.admission(world)
         world.give(placements={}, verdict=replace(WAITS, state=state)).lose(*world.names())
         assert self.admission(world.wait(10).settle()) == admitted
         assert self.admission(world.give(placements=NODES).wait(10).settle()) == admitted
-        assert world.wait(40).settle().status["state"] == "Failed"
-
-    def test_admission_time_is_kept_while_the_job_is_blocked(self):
-        """A verdict on an obstacle replaces the others, but not the time."""
-        world = self.waiting(gang.EMBEDDED)
-        admitted = self.admission(world.give(placements=NODES).settle())
         world.context = NO_RIGHTS
         assert self.admission(world.wait(10).settle()) == admitted
+        assert world.wait(30).settle().status["state"] == "Failed"
 
     def test_gang_placed_by_other_scheduler_before_this_operator_counts_from_the_start(self):
         """The status of an earlier operator has no time of admission."""

@@ -32,7 +32,12 @@ def on_node_1(replicas):
 
 @pytest.mark.parametrize("placement", ["create", "bind"])
 def test_a_named_node_is_no_way_around_the_allocator(placement):
-    """What a template names is one of the things that a place must satisfy, and no place."""
+    """What a template names is one of the things that a place must satisfy, and no place.
+
+    It stays for another scheduler, whose affair it is.
+    """
+    pod = World(tfjob(Worker=on_node_1(1))).settle().pod("mnist-worker-0")
+    assert pod["spec"]["nodeName"] == "node-1"
     document = tfjob(Worker=on_node_1(2))
     context = Context(placement=placement)
     placements = {"mnist-worker-0": ""}
@@ -45,13 +50,6 @@ def test_a_named_node_is_no_way_around_the_allocator(placement):
     job = load(world.framework, world.job)
     shapes = gangs.shapes_of(job, gangs.templates(job))
     assert [shape.node_name for shape in shapes.values()] == ["node-1"]
-
-
-def test_the_node_that_is_named_to_another_scheduler_stays():
-    """It is that scheduler's affair."""
-    document = tfjob(Worker=on_node_1(1))
-    pod = World(document).settle().pod("mnist-worker-0")
-    assert pod["spec"]["nodeName"] == "node-1"
 
 
 def test_s19_a_gang_that_makes_room_restarts_whole():
