@@ -150,6 +150,14 @@ async def test_the_page_of_a_cluster(monkeypatch, capsys):
         assert len(cluster.asked) == 1
 
 
+def test_cluster_that_may_not_be_read_is_an_error(monkeypatch, capsys):
+    """A page without pods would stay empty."""
+    refused = ApiError(403, "Forbidden", "no pods for you", None)
+    connected(monkeypatch, Served(failing={"/api/v1/pods": refused}))
+    assert cli.main(["dashboard", "--port=0"]) == 2
+    assert capsys.readouterr().err == "muster: no pods for you\n"
+
+
 def test_what_cannot_be_shown_is_a_sentence(tmp_path, capsys):
     """Code 2, for a file that is missing or none of ours, and for flags that nobody knows."""
     (tmp_path / "no.json").write_text("{}")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
 from typing import Final
 
 from muster.allocator.view import Seen
@@ -39,16 +38,14 @@ async def run(settings: Settings, cluster: str, port: int) -> None:
     async with connected(settings, client.ATTEMPTS) as kube:
         chosen, completed, unknown = await published.read(kube, settings)
         problem = await published.operator_problem(kube, settings, await published.now(kube))
-        eye = _Eye(settings, kube, chosen, completed, (unknown, problem))
-        parts = {asyncio.create_task(part) for part in (eye.follow(), _serve(port, eye.source))}
+        eye = _Eye(settings, kube, chosen, completed, unknown, problem)
+        await eye.read()
         try:
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in parts:
-                task.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_serve(port, eye.source))
+                await eye.follow(tasks)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
 
 async def _serve(port: int, source: Source) -> None:
@@ -68,30 +65,16 @@ def _of_file(file: str) -> Source:
     chosen = policy.parse(saw.policy) if saw.policy else policy.DEFAULT
     store = snapshot.empty_store(tuple(saw.rules.scheduler_names))
     words = f"A snapshot of {edge.format_time(saw.now)}: time stands still."
-
-    return Source(
-        lambda: seen,
-        lambda: chosen,
-        store,
-        title=file,
-        live=False,
-        words=words,
-    )
+    return Source(lambda: seen, lambda: chosen, store, title=file, live=False, words=words)
 
 
 class _Eye:
     """Follows a cluster and decides as an allocator would, of which nothing is carried out."""
 
     def __init__(
-        self,
-        given: Settings,
-        kube: Kube,
-        chosen: Policy,
-        settings: Settings,
-        problems: Iterable[str],
+        self, given: Settings, kube: Kube, chosen: Policy, settings: Settings, *problems: str
     ) -> None:
-        self._given, self._kube = given, kube
-        self._chosen, self._settings = chosen, settings
+        self._given, self._kube, self._chosen, self._settings = given, kube, chosen, settings
         self._changed = asyncio.Event()
         self._seen: Seen | None = None
         names = tuple(sorted(settings.scheduler_names))
@@ -109,19 +92,22 @@ class _Eye:
             words=words,
         )
 
-    async def follow(self) -> None:
-        """Follow for ever. Raises what a request raises, of the first ones."""
+    async def read(self) -> None:
+        """Read all once. Raises ApiError and connection errors."""
+        await self._informers.read()
         await snapshot.read_optional(self._informers)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._informers.run())
-            tasks.create_task(self._informers.follow_jobs())
-            await self._informers.synced()
-            while True:
-                self._changed.clear()
-                started = time.monotonic()
-                await self._look()
-                await asyncio.sleep(max(PAUSE, SHARE * (time.monotonic() - started)))
-                await self._changed.wait()
+
+    async def follow(self, tasks: asyncio.TaskGroup) -> None:
+        """Follow for ever what was read."""
+        tasks.create_task(self._informers.run())
+        tasks.create_task(self._informers.follow_jobs())
+        await self._informers.synced()
+        while True:
+            self._changed.clear()
+            started = time.monotonic()
+            await self._look()
+            await asyncio.sleep(max(PAUSE, SHARE * (time.monotonic() - started)))
+            await self._changed.wait()
 
     async def _look(self) -> None:
         try:
