@@ -7,7 +7,7 @@ import pytest
 
 from muster.api.edge import format_time
 from muster.api.kueue import Workload
-from muster.commands import dispatch
+from muster.commands import live
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError
 from muster.commands.logs import Asked, logs
@@ -122,7 +122,7 @@ def test_dispatched_job_names_where_its_pods_run(monkeypatch):
     async def find(_kube, _job):
         return workload
 
-    monkeypatch.setattr(dispatch, "find", find)
+    monkeypatch.setattr(live, "workload", find)
     told = "is dispatched by MultiKueue and has no pods here: Workload tfjob-mnist-1, on cluster w"
     for follow in (True, False):
         with pytest.raises(RefusedError, match=told):

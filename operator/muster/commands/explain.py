@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from muster.api import edge, kueue, status
 from muster.api.edge import mapping, sequence
+from muster.api.kueue import is_dispatched
 from muster.api.model import GroupView, Job, Json, PodView
 from muster.api.reasons import GangPhase
-from muster.api.status import JobStatus, Verdict
-from muster.commands import dispatch, failure, jobreport, live, published, questions, tables
+from muster.api.status import FirstFailure, JobStatus, Verdict
+from muster.commands import jobreport, live, published, questions, tables
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing, time_text
 from muster.commands.live import RefusedError, connected
@@ -26,10 +27,15 @@ from muster.kube import resources
 from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
 from muster.settings import Settings
+from muster.store import parse
 from muster.store.informers import OURS
 from muster.store.store import Store
 
 _BLANK: Final = Verdict("", "")
+LINES: Final = 20
+"""Of the log."""
+WIDTH: Final = 500
+"""Characters of a line: a progress bar may be one line."""
 OTHER_KINDS: Final = ("PodGroup", "Job", "Pod")
 """Kinds of objects without a job of Muster that may belong to a gang."""
 
@@ -49,7 +55,7 @@ def of_job(job: Job, pods: Iterable[PodView] = (), group: GroupView | None = Non
         _placed(pods),
         job.created,
         _starts(verdict),
-        kueue.DISPATCHED if kueue.is_dispatched(job) else "",
+        kueue.DISPATCHED if is_dispatched(job) else "",
     )
 
 
@@ -191,11 +197,13 @@ async def _named(reader: _Reader, what: Reference, output: str, *, stale: bool) 
         return _listing([standing], output)
     told = list(jobreport.lines(standing))
     if job is not None and kueue.is_held_or_dispatched(job):
-        told[1:1] = [f"  {line}" for line in await dispatch.report(reader.kube, job)]
+        found = await live.workload(reader.kube, job)
+        on = (found,) if isinstance(found, str) else found.lines(dispatched=is_dispatched(job))
+        told[1:1] = [f"  {line}" for line in on]
     if stale and standing.reported is not None:
         told.append(f"  reported: {time_text(standing.reported)}")
     if job is not None:
-        told += await failure.report(reader.kube, job)
+        told += await _first_failure(reader.kube, job)
     text = "".join(f"{plain(line)}\n" for line in told)
     return Answer(text, YES if standing.healthy else NO)
 
@@ -215,3 +223,49 @@ def _listing(standings: Sequence[Standing], output: str) -> Answer:
     if output not in (TEXT, WIDE):
         return Answer(tables.data(list(map(document, standings)), output), code)
     return Answer(jobreport.table(standings, output), code)
+
+
+async def _first_failure(kube: Kube, job: Job) -> list[str]:
+    """Return the lines on the first failure of a job, none if there is none.
+
+    The log is read here and now, with the permissions of who asks: nobody keeps it.
+    """
+    first = job.status.first_failure
+    if first is None:
+        return []
+    lines = [f"  {first}", f"  at {edge.format_time(first.failure_time)}"]
+    if first.message:
+        lines += ["  its message:", *_shown(first.message)]
+    if first.container:
+        lines += await _log(kube, job.namespace, first)
+    return lines
+
+
+async def _log(kube: Kube, namespace: str, first: FirstFailure) -> list[str]:
+    try:
+        pod = await kube.get(resources.PODS.path(namespace, first.pod))
+        kept = dict(_kept(pod, first))
+        if not kept:
+            return ["  its log is gone: the pod was made anew"]
+        at = first.failure_time if first.failure_time in kept else max(kept)
+        asked = {"container": first.container, "tailLines": str(LINES), "previous": kept[at]}
+        log = await kube.text(resources.PODS.path(namespace, first.pod, "log"), **asked)
+    except ApiError as error:
+        return [f"  its log cannot be read: {error.message}"]
+    later = "" if at == first.failure_time else f" when it failed again at {edge.format_time(at)}"
+    return [f"  the end of its log{later}:", *_shown(log)]
+
+
+def _kept(pod: Json, first: FirstFailure) -> Iterator[tuple[float, str]]:
+    """Yield the ends of the failed runs that have a log, and whether another came since."""
+    view = parse.pod(pod)
+    for ends, before in ((view.past_failures, "true"), (view.ends, "false")):
+        for end in ends:
+            if end.container == first.container and end.exit_code:
+                yield end.at or first.failure_time, before
+
+
+def _shown(text: str) -> Iterator[str]:
+    """Yield the last lines of what a program wrote."""
+    for line in text.splitlines()[-LINES:]:
+        yield f"    {line[:WIDTH]}"

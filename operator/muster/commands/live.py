@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection of a command: find jobs, and explain refusals."""
+"""The connection of a command: find jobs and their Workloads, and explain refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
-from muster.api import names
+from muster.api import kueue, names
+from muster.api.kueue import Workload
 from muster.api.model import Job, Json
 from muster.commands import output
 from muster.commands.arguments import Reference
@@ -234,3 +235,16 @@ async def nowhere(kube: Kube, namespace: str, what: Reference) -> str:
     if others:
         return f"{told}; there is one in {', '.join(others)}: -n {others[0]}"
     return f"{told}, nor in any other namespace; to list all jobs: kubectl get {KINDS} -A"
+
+
+async def workload(kube: Kube, job: Job) -> Workload | str:
+    """Return the job's Workload, or why it is unknown. Raises connection errors."""
+    try:
+        version = kueue.version(await kube.get(f"/apis/{kueue.GROUP}"))
+        path = Resource(kueue.GROUP, version, kueue.WORKLOADS).path(job.namespace)
+        listing = await kube.get(path, labelSelector=kueue.selector(job))
+    except ApiError as error:
+        if error.code == 404:
+            return "the API of Kueue is not served here"
+        return f"its Workload cannot be read: {error.message}"
+    return kueue.newest(listing) or "Kueue has not created its Workload"

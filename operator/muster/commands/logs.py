@@ -11,7 +11,7 @@ from typing import Final
 
 from muster.api import kueue, names
 from muster.api.model import Job, PodView
-from muster.commands import dispatch, live, tables
+from muster.commands import live, tables
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError, named
 from muster.commands.output import Verbatim
@@ -117,7 +117,7 @@ class _Reader:
 async def _reader(kube: Kube, namespace: str, what: Reference, asked: Asked) -> _Reader:
     job = await live.find(kube, namespace, what)
     if kueue.is_dispatched(job):
-        found = await dispatch.find(kube, job)
+        found = await live.workload(kube, job)
         told = found if isinstance(found, str) else f"Workload {found.name}, {found.place}"
         raise RefusedError(f"{named(job)} is {kueue.DISPATCHED} and has no pods here: {told}")
     if not job.total:

@@ -13,12 +13,14 @@ from typing import Any, Final
 from muster.allocator import verdict as verdicts
 from muster.allocator import view
 from muster.api import edge, names, quantity
-from muster.api.reasons import GangPhase
+from muster.api.reasons import GangPhase, QueuePhase
 from muster.api.status import Verdict as Reported
-from muster.cluster import recording
+from muster.cluster import queuetree, recording
 from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.queues import FLAT, shape_document
+from muster.cluster.queuetree import Settled
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import jobreport, live, published, queues, render, tables, top
+from muster.commands import jobreport, live, published, render, tables, top
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing
 from muster.commands.live import RefusedError, connected
@@ -30,7 +32,9 @@ from muster.kube import client
 from muster.kube.auth import ConfigurationError
 from muster.kube.client import BROKEN, ApiError
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import namespace_of
+from muster.scheduler.model import UNLIMITED, Queue, namespace_of
+from muster.scheduler.plugins import proportion
+from muster.scheduler.plugins.proportion import Share
 from muster.scheduler.policy import PolicyError
 from muster.settings import Settings
 from muster.store.store import Store
@@ -261,7 +265,7 @@ class Computed:
             more = (*self._obstacles(gang, decision), *_minimums(gang))
             found = jobreport.lines(replace(standing, note=note), more)
             lines = iter((*found, *self._costs(decision)))
-        return "".join(f"{plain(line)}\n" for line in (*lines, *queues.of_gang(self.seen, key)))
+        return "".join(f"{plain(line)}\n" for line in (*lines, *_queue(self.seen, key)))
 
     def _fitting(self, gang: GangInput, decision: Decision | None) -> Iterator[str]:
         """Yield the lines on a gang that runs, or would start now."""
@@ -359,3 +363,62 @@ def _held(gang: GangInput) -> list[tuple[str, str]]:
 def _name(gang: GangInput, role: str, index: int) -> str:
     """Return the name of a job's pod; foreign pods are told apart by number."""
     return names.child(gang.key.rsplit("/", 1)[1], role, index) if role else f"pod {index}"
+
+
+def _queue(recording: Recording, key: str) -> Iterator[str]:
+    """Yield the terms of the queue of a gang and of all above it, as far as they set any."""
+    snapshot = recording.snapshot()
+    gang = next(gang for gang in snapshot.gangs if gang.key == key)
+    lineage = list(snapshot.lineage(gang.queue))
+    settled = _in_a_tree(queuetree.settle(recording.queues))
+    shares = proportion.shares(snapshot, ()) if settled else {}
+    for queue in lineage:
+        if queue.parent != queue.name and (terms := ", ".join(_terms(queue, settled, shares))):
+            yield f"  queue {queue.name}: {terms}"
+    until = snapshot.spared_until(gang)
+    if gang.ready and until > snapshot.now:
+        ends = until < UNLIMITED
+        why = f"before {edge.format_time(until)}" if ends else "as its queue drains"
+        yield f"  not evicted {why}"
+
+
+def _in_a_tree(settled: Mapping[str, Settled]) -> Mapping[str, Settled]:
+    """Return those that say anything of their place, and those that others name."""
+    parents = {each.shape.parent for each in settled.values()}
+    plain = Settled(FLAT)
+    return {name: each for name, each in settled.items() if each != plain or name in parents}
+
+
+def _terms(
+    queue: Queue, settled: Mapping[str, Settled], shares: Mapping[str, Share]
+) -> Iterator[str]:
+    if queue.name in settled:
+        yield from _place(settled[queue.name], shares[queue.name])
+    if queue.usage and queue.fairshare:
+        yield f"has used {queue.usage / 3600:.1f} h of the cluster of late"
+    if queue.state is not QueuePhase.OPEN:
+        yield queue.state
+    if queue.priority_classes:
+        yield f"for priority class {' or '.join(sorted(queue.priority_classes))}"
+    if queue.min_runtime:
+        yield f"no eviction in the first {queue.min_runtime:g} s"
+    if not queue.reclaimable:
+        yield "not reclaimable"
+
+
+def _place(settled: Settled, share: Share) -> Iterator[str]:
+    """Yield where a queue stands in the tree, and what it has there."""
+    document = shape_document(settled.shape)
+    parent = document.pop("parent", "")
+    yield f"part of {parent}" if parent else "part of the cluster"
+    yield f"holds {_amounts(share.allocated)}"
+    yield f"is due {_amounts(share.deserved)}"
+    for name, amounts in document.items():
+        yield f"{name} {' '.join(f'{amount} {r}' for r, amount in amounts.items())}"
+    if settled.problem:
+        yield f"not as its spec says: {settled.problem}"
+
+
+def _amounts(amounts: Mapping[str, int]) -> str:
+    found = [f"{quantity.format(name, amount)} {name}" for name, amount in amounts.items()]
+    return " ".join(found) or "nothing"
