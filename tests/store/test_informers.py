@@ -9,6 +9,7 @@ from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError
+from muster.kube.resources import OF_KIND
 from muster.store import informers
 from muster.store.informers import Informers
 from muster.store.store import Store
@@ -141,11 +142,9 @@ async def test_the_api_of_the_groups_may_come_later(monkeypatch):
     monkeypatch.setattr(informers, "DISCOVERY_PAUSE", 0.01)
     server = Server()
     group = {"metadata": {"namespace": "team", "name": "g", "resourceVersion": "1", "uid": "g"}}
-    path = f"/apis/{GROUPS.api_version}/{GROUPS.plural}"
-    server.pages[path] = [group]
-    server.pages[f"/apis/{QUEUES.api_version}/{QUEUES.plural}"] = [
-        {"metadata": {"name": "q", "resourceVersion": "1"}}
-    ]
+    server.pages[f"/apis/{GROUPS.api_version}/{GROUPS.plural}"] = [group]
+    queue = {"metadata": {"name": "q", "resourceVersion": "1"}}
+    server.pages[f"/apis/{QUEUES.api_version}/{QUEUES.plural}"] = [queue]
     store, turned = Store(gang.VOLCANO, []), asyncio.Event()
     store.groups.turned = turned.set
     made = Informers(server, store)
@@ -161,6 +160,25 @@ async def test_the_api_of_the_groups_may_come_later(monkeypatch):
         turned.clear()
         await turned.wait()
     assert store.groups.queues == {"q": "Open"}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_jobs_are_read_while_the_queues_of_muster_are_not_served(monkeypatch):
+    """Jobs report the missing API; groups are followed once the queues are read."""
+    monkeypatch.setattr(informers, "DISCOVERY_PAUSE", 0.01)
+    store, server = Store(gang.EMBEDDED, JOBS), Server()
+    server.refused.add(OF_KIND["Queue"].path())
+    made = Informers(server, store)
+    task = asyncio.create_task(made.run())
+    async with asyncio.timeout(5):
+        await made.synced()
+        assert store.groups.missing
+        server.serve(gang.EMBEDDED.apis[0], OF_KIND["Queue"])
+        server.refused.clear()
+        while store.groups.missing:  # noqa: ASYNC110 -- it has no event
+            await asyncio.sleep(0.01)
+    assert store.collections["Queue"].complete
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

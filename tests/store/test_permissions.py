@@ -72,9 +72,7 @@ def test_shipped_roles_are_enough_and_no_more(backend):
     roles = granted(*files, *([component] if component.exists() else []))
     everything = set().union(*roles.values())
     asked = [*needed(backend, lease=("muster-system", "muster")), *optional(backend)]
-    beyond = {
-        (resource, verb) for resource, verb in everything if resource.endswith("/finalizers")
-    }
+    beyond = {rule for rule in everything if rule[0].endswith("/finalizers")}
     assert {(a.resource, a.verb) for a in asked} == everything - beyond
     wide = set().union(*(rules for name, rules in roles.items() if name.endswith("-cluster")))
     beyond = {(a.resource, a.verb) for a in needed(backend, ["team"]) if not a.namespace}
@@ -98,13 +96,10 @@ def test_the_schedulers_roles_are_enough_and_no_more():
 def test_namespaces_are_asked_one_by_one():
     """What a job needs is asked for each; what the cluster has once, once."""
     asked = needed("embedded", ["one", "two"], ("three", "muster"))
-    assert {a.namespace for a in asked if (a.resource, a.verb) == ("pods", "create")} == {
-        "one",
-        "two",
-    }
-    assert [a for a in asked if (a.resource, a.verb) == ("nodes", "watch")] == [
-        Access("nodes", "", "watch")
-    ]
+    spaces = [a.namespace for a in asked if (a.resource, a.verb) == ("pods", "create")]
+    assert spaces == ["one", "two"]
+    wide = [a for a in asked if (a.resource, a.verb) == ("nodes", "watch")]
+    assert wide == [Access("nodes", "", "watch")]
     leases = {(a.verb, a.name) for a in asked if a.resource == LEASES and a.namespace == "three"}
     assert leases == {("create", ""), ("get", "muster"), ("update", "muster")}
     assert len(asked) == len(set(asked))
@@ -139,9 +134,7 @@ def test_patching_volumes_is_asked_for_apart():
     assert {resource for resource, _ in roles["muster-volumes-cluster"]} == wide
 
 
-async def test_gangs_learn_that_volumes_may_not_be_patched(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_gangs_learn_that_volumes_may_not_be_patched(monkeypatch):
     """And that they may, once it is granted; what is refused later is asked for again."""
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     missed, asked = list[Access](), list[int]()
@@ -196,10 +189,8 @@ async def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.Mon
     monkeypatch.setattr(access, "missing", missing)
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     jobs = Slow()
-    informers = SimpleNamespace(
-        store=Store(gang.SCHEDULER_PLUGINS, ()),
-        grant=lambda kind: {names.BATCH_JOB: [jobs]}[kind],
-    )
+    store = Store(gang.SCHEDULER_PLUGINS, ())
+    informers = SimpleNamespace(store=store, grant=lambda kind: {names.BATCH_JOB: [jobs]}[kind])
     made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
     await made.look()
     assert "mpi" in "".join(made.lacking.values())
@@ -212,9 +203,7 @@ async def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.Mon
     following.cancel()
 
 
-async def test_no_kind_waits_for_the_first_list_of_another(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_kind_waits_for_the_first_list_of_another(monkeypatch, caplog):
     """One that cannot be listed, whatever the account may do, is missed by itself."""
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     denied = {"jobs.batch", "runtimeclasses.node.k8s.io", "roles.rbac.authorization.k8s.io"}
@@ -272,9 +261,7 @@ async def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.Monke
     following.cancel()
 
 
-async def test_what_is_lost_is_asked_for_when_something_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     """It is told at once, blocks jobs when it is missing still, and until it is given back."""
     monkeypatch.setattr(permissions, "PAUSE", 0.01)
     monkeypatch.setattr(permissions, "DOUBTS", Backoff(0.01, 0.01))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
@@ -57,8 +57,10 @@ class Informers:
         """Of what not every account may read, as far as it is followed."""
         # One that is not served is looked for from time to time, and missed by nobody.
         others = store.podgroups.others.values() if store.backend.embedded else ()
+        kinds = [store.collections.get(kind) for kind in store.backend.companions]
+        self._companions = [it for it in self._informers if it.collection in kinds]
         self._groups = [
-            GroupInformers(kube, store.groups),
+            GroupInformers(kube, store.groups, self._companions),
             *(GroupInformers(kube, groups, needed=False) for groups in others),
         ]
 
@@ -105,10 +107,11 @@ class Informers:
     async def synced(self) -> None:
         """Return once every collection, and every job that exists, has been read.
 
-        Groups are not waited for while their API is not served.
+        Groups and their companions are not waited for while their API is not served.
         """
         for informer in self._informers:
-            await informer.synced.wait()
+            if informer not in self._companions:
+                await informer.synced.wait()
         for groups in self._groups:
             await groups.synced()
         # A copy: more may be granted while this waits.
@@ -185,8 +188,16 @@ def _followed(store: Store) -> Iterator[tuple[str, bool]]:
 class GroupInformers:
     """Looks for the API of one backend's groups, follows them, notices when it comes or goes."""
 
-    def __init__(self, kube: Kube, groups: Groups, *, needed: bool = True) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        groups: Groups,
+        companions: Sequence[Informer] = (),
+        *,
+        needed: bool = True,
+    ) -> None:
         self._kube, self._groups, self._needed = kube, groups, needed
+        self._companions = companions
         self._backend = groups.backend
         self._sought = asyncio.Event()
         self._kinds: set[tuple[str, str]] = set()
@@ -217,6 +228,8 @@ class GroupInformers:
                 await asyncio.sleep(DISCOVERY_PAUSE if self._needed else IDLE_PAUSE)
                 api = await self._find()
             log.info("groups are %s %s", api.api_version, api.kind)
+            for informer in self._companions:
+                await informer.synced.wait()
             await self._follow(api)
             self._groups.lose()
 
