@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1151,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3269,
-    "tests": 69254,
+    "store": 3270,
+    "tests": 69264,
     "tools": 3529,
 }
 

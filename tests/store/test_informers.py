@@ -105,6 +105,16 @@ def test_every_collection_of_the_store_is_fed():
         assert {kind for kind, held in store.collections.items() if not held.complete} == set()
 
 
+def test_process_is_ready_without_what_it_can_work_without():
+    """A permission for it may be removed, as it may be missing at the start."""
+    made = Informers(Server(), Store(gang.EMBEDDED, JOBS))
+    before = list(made)
+    for kind in gang.EMBEDDED.optional:
+        assert made.grant(kind)
+    assert list(made) == before
+    assert [*before, *made.grant(names.BATCH_JOB)] == list(made)
+
+
 def test_jobs_that_may_not_be_listed(caplog):
     """It is logged, and those that are known stay."""
     store, server = Store(gang.NONE, JOBS), Server()

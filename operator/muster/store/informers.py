@@ -74,8 +74,9 @@ class Informers:
     def __iter__(self) -> Iterator[Informer]:
         """Yield all that must follow something at present."""
         yield from self._informers
-        for informers in self._granted.values():
-            yield from informers
+        for kind, informers in self._granted.items():
+            if kind not in self.store.backend.optional:
+                yield from informers
         for groups in self._groups:
             yield from groups
 
