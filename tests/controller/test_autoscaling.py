@@ -37,7 +37,7 @@ def autoscaler_writes(actions):
 
 @KINDS
 def test_to_the_letter(kind):
-    """Named, labelled and owned as everything of the job; the metrics are copied."""
+    """Named, labelled and owned as everything of the job; an orphan is adopted."""
     world = World(scaled(kind)).settle()
     made = world.objects[KEY]
     assert made["apiVersion"] == "autoscaling/v2"
@@ -54,13 +54,8 @@ def test_to_the_letter(kind):
         "maxReplicas": 4,
         "metrics": [CPU],
     }
-
-
-def test_bounds_that_are_not_given_are_those_of_the_policy():
-    """As the number of nodes is made from them."""
-    world = World(scaled(minReplicas=None, maxReplicas=None)).settle()
-    spec = world.objects[KEY]["spec"]
-    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 2)
+    del made["metadata"]["ownerReferences"]
+    assert world.settle().objects[KEY]["metadata"]["ownerReferences"] == [owner]
 
 
 @KINDS
@@ -70,10 +65,12 @@ def test_no_metrics_no_autoscaler(kind):
         assert not World(of_kind(kind, Worker=2, spec=spec)).settle().of(KEY[0])
 
 
-def test_without_any_metric_that_of_the_server_holds():
-    """It gives an autoscaler that has none its own, which is not taken away in every pass."""
-    world = World(scaled(metrics=())).settle()
-    world.objects[KEY]["spec"]["metrics"] = [CPU]
+def test_what_is_not_given_is_that_of_the_policy_or_of_the_server():
+    """Bounds are the number of nodes, and the server's metric is not taken away in every pass."""
+    world = World(scaled(metrics=(), minReplicas=None, maxReplicas=None)).settle()
+    spec = world.objects[KEY]["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 2)
+    spec["metrics"] = [CPU]
     assert autoscaler_writes(world.step()) == []
 
 
@@ -159,11 +156,3 @@ def test_somebody_elses_autoscaler_blocks():
     assert not world.names()
     assert len(world.edit(elasticPolicy=None).settle().names()) == 2
     assert world.objects[KEY]["metadata"]["uid"] == "theirs"
-
-
-def test_a_matching_orphan_is_adopted():
-    """One with the job's labels and without an owner becomes the job's."""
-    world = World(scaled()).settle()
-    del world.objects[KEY]["metadata"]["ownerReferences"]
-    world.settle()
-    assert world.objects[KEY]["metadata"]["ownerReferences"][0]["uid"] == "job-uid"

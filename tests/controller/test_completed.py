@@ -45,28 +45,20 @@ def completed(world, type_="Worker"):
 
 
 def test_removed_pod_of_completed_index_is_not_created_again():
-    """The worker keeps its success when PodGC, a drain or a scale-down removes its pod."""
+    """The worker keeps its success when PodGC, a drain or a scale-down removes its pod.
+
+    A kubelet that restarts may reject a pod that has succeeded: no pod is created for it.
+    """
     world = succeed(running(), W0)
     assert completed(world) == "0"
+    rejected = world.clone().end(W0, None, reason="UnexpectedAdmissionError").settle()
+    assert [w for w in rejected.writes if isinstance(w, Delete)] == []
+    assert rejected.counts() == (1, 1, 0)
+    assert world.terminate(W0).settle().counts() == (1, 1, 0)
     world.lose(W0).settle()
     assert W0 not in world.names()
     assert world.counts() == (1, 1, 0)
     assert completed(world) == "0"
-
-
-def test_success_that_a_kubelet_turns_into_a_failure_counts():
-    """A kubelet that restarts may reject a pod that has succeeded: no pod is created for it."""
-    world = succeed(running(), W0)
-    world.end(W0, None, reason="UnexpectedAdmissionError").settle()
-    assert [w for w in world.writes if isinstance(w, Delete)] == []
-    assert world.counts() == (1, 1, 0)
-
-
-def test_terminating_pod_of_completed_index_counts():
-    """The success counts also while the pod is being deleted."""
-    world = succeed(running(), W0)
-    world.terminate(W0).settle()
-    assert world.counts() == (1, 1, 0)
 
 
 def test_job_of_completed_indexes_succeeds():
@@ -157,21 +149,20 @@ def test_restart_of_a_whole_gang_starts_a_new_run(servers, again):
 
 
 def test_gang_that_restarts_after_a_loss_needs_nodes_for_completed_indexes():
-    """Running peers stay until there are nodes for the lost member and for what succeeded."""
-    world = succeed(three(annotations=WHOLE), W0).lose(W1).give(placements={W1: "node"})
+    """Running peers stay until there are nodes for the lost member and for what succeeded.
+
+    A completed member is no loss.
+    """
+    world = succeed(three(annotations=WHOLE), W0)
+    gone = world.clone().lose(W0).give(placements={W0: "node"})
+    assert gone.deletes() == gone.creates() == []
+    world.lose(W1).give(placements={W1: "node"})
     assert world.deletes() == [W0]
     assert world.creates() == []
     world.step()
     assert completed(world) == ""
     assert world.deletes() == []
     assert world.give(placements={W0: "node", W1: "node"}).deletes() == [W2]
-
-
-def test_lost_pod_of_completed_index_restarts_no_gang():
-    """A completed member is no loss."""
-    world = succeed(three(annotations=WHOLE), W0).lose(W0).give(placements={W0: "node"})
-    assert world.deletes() == []
-    assert world.creates() == []
 
 
 @pytest.mark.parametrize(("servers", "kept"), [(0, ""), (1, "0")])

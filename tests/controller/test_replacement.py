@@ -89,7 +89,7 @@ def test_back_off_doubles_with_each_failure(policy, backend):
 
 
 def test_back_off_is_reported():
-    """The status names the pod, the number of its failures, and when it is replaced."""
+    """The status names the pod, its failures, and when it is replaced; at once if deleted."""
     world = running()
     for _ in range(2):
         fail(world)
@@ -99,6 +99,10 @@ def test_back_off_is_reported():
     assert world.status["state"] == "Restarting"
     text = f"Pod {W0} failed 2 times in a row and is replaced at {at}."
     assert world.status["reason"].endswith(text)
+    assert not is_replaced(world)
+    world.lose(W0).settle()
+    assert is_replaced(world)
+    assert failures_before(world) is None
 
 
 def test_back_off_is_no_lack_of_resources():
@@ -116,27 +120,19 @@ def test_back_off_is_no_lack_of_resources():
 
 
 def test_long_run_resets_the_back_off():
-    """A pod that ran for 10 minutes is replaced at once."""
+    """A pod that ran for 10 minutes is replaced at once; a long pull of its image is no run."""
     world = running()
     fail(world)
     start(world)
+    pulled = world.clone().wait(600).end(W0, 137)
+    status = pulled.pod(W0)["status"]
+    status["startTime"] = format_time(pulled.now - 600)
+    times = {"startedAt": format_time(pulled.now - 1), "finishedAt": format_time(pulled.now)}
+    status["containerStatuses"][0]["state"]["terminated"] |= times
+    assert not is_replaced(pulled.settle())
     fail(world, ran=600)
     assert is_replaced(world)
     assert failures_before(world) == "1"
-
-
-def test_long_image_pull_does_not_reset_the_back_off():
-    """The container ran for a second."""
-    world = running()
-    fail(world)
-    start(world)
-    world.wait(600).end(W0, 137)
-    status = world.pod(W0)["status"]
-    status["startTime"] = format_time(world.now - 600)
-    times = {"startedAt": format_time(world.now - 1), "finishedAt": format_time(world.now)}
-    status["containerStatuses"][0]["state"]["terminated"] |= times
-    world.settle()
-    assert not is_replaced(world)
 
 
 @pytest.mark.parametrize(
@@ -184,17 +180,6 @@ def test_rejected_pod_waits_for_its_own_node_only():
     assert world.pod(W0)["metadata"]["annotations"][REJECTIONS] == "1"
 
 
-def test_second_rejection_waits_where_another_scheduler_decides():
-    """Its node is not known before, so that the third pod is created after 10 s."""
-    world = running()
-    reject(world)
-    assert is_replaced(world)
-    reject(world)
-    assert not is_replaced(world)
-    world.wait(10).settle()
-    assert is_replaced(world)
-
-
 def test_rejection_leaves_the_back_off_as_it_is():
     """Neither raised nor reset; and the successor of a failed pod counts no rejections."""
     world = running()
@@ -210,29 +195,23 @@ def test_rejection_leaves_the_back_off_as_it_is():
 
 
 def test_rejection_is_reported_until_the_successor_runs():
-    """Status and event name node, pod, reason and count."""
+    """Status and event name node, pod, reason and count.
+
+    The node of another scheduler is not known before, so that the third pod waits for 10 s.
+    """
     world = running()
     reject(world, "n1")
+    assert is_replaced(world)
     world.now += 1
     reject(world, "n2")
+    assert not is_replaced(world)
     world.wait(10).settle()
+    assert is_replaced(world)
     text = f"Node n2 rejected pod {W0}: OutOfcpu. Nodes rejected 2 pods of this replica in a row."
     assert world.status["reason"] == text
     assert [s.message for s in world.said if s.reason == "PodRejected"][-1] == text
     start(world)
     assert "reason" not in world.status
-
-
-def test_failed_pod_that_is_deleted_does_not_wait():
-    """A user who deletes the failed pod gets the replacement at once."""
-    world = running()
-    fail(world)
-    start(world)
-    fail(world)
-    assert not is_replaced(world)
-    world.lose(W0).settle()
-    assert is_replaced(world)
-    assert failures_before(world) is None
 
 
 def test_failed_pod_stays_until_its_successor_has_a_node():

@@ -58,36 +58,29 @@ def test_it_is_looked_at_again_when_its_node_counts_as_fenced(away, monkeypatch,
     assert RequeueAfter(START + 5) in writes(away, RequeueAfter)
 
 
-@pytest.mark.parametrize("deleting", [False, True], ids=["lost", "marked-by-kubernetes"])
-def test_nobody_knows_whether_it_runs(away, deleting):
-    """Its place is not filled, even if there is room; status and event say what is waited for."""
+@pytest.mark.parametrize("deleting", [False, True], ids=["silent", "marked-by-kubernetes"])
+@pytest.mark.parametrize("lost", [True, False])
+def test_unreachable_pod_is_reported_and_not_replaced(away, lost, deleting):
+    """Even if there is room; a lost pod degrades the gang, and the message names the ways out."""
+    away.lost = lost
     if deleting:
         away.terminate(W1)
     away.extra["placements"] = {W1: "n2"}
     assert not writes(away, Create | Delete)
     told = away.settle().status["gang"]
-    assert (told["state"], told["reason"]) == ("Degraded", "NodeUnreachable")
-    assert told["summary"] == "1/2 running, unreachable: n1"
-    for way in ("n1", "out-of-service", "deleted", "replace-unreachable: force"):
-        assert way in told["message"]
+    assert (told["state"], told["reason"]) == (
+        "Degraded" if lost else "Running",
+        "NodeUnreachable",
+    )
+    assert told["summary"] == f"{1 if lost or deleting else 2}/2 running, unreachable: n1"
     assert away.reasons().count("NodeUnreachable") == 1
-    assert away.status["replicaStatuses"]["Worker"]["active"] == 1
-
-
-@pytest.mark.parametrize("deleting", [False, True])
-def test_unreachable_pod_that_is_not_lost_is_reported(away, deleting):
-    """The pod is not replaced, and the gang has all its members."""
-    away.lost = False
-    if deleting:
-        away.terminate(W1)
-    away.extra["placements"] = {W1: "n2"}
-    assert not writes(away, Create | Delete)
-    gang = away.settle().status["gang"]
-    assert (gang["state"], gang["reason"]) == ("Running", "NodeUnreachable")
-    assert gang["summary"] == f"{1 if deleting else 2}/2 running, unreachable: n1"
-    assert away.reasons().count("NodeUnreachable") == 1
-    away.marked = lambda pod: pod
-    assert "reason" not in away.settle().status["gang"]
+    if lost:
+        for way in ("n1", "out-of-service", "deleted", "replace-unreachable: force"):
+            assert way in told["message"]
+        assert away.status["replicaStatuses"]["Worker"]["active"] == 1
+    else:
+        away.marked = lambda pod: pod
+        assert "reason" not in away.settle().status["gang"]
 
 
 @pytest.mark.parametrize(("lost", "state"), [(False, "Running"), (True, "Degraded")])
