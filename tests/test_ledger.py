@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3270,
-    "tests": 69216,
+    "tests": 69137,
     "tools": 3529,
 }
 

@@ -27,6 +27,7 @@ LIGHTWEIGHT = "pod-group.scheduling.sigs.k8s.io/name"
 LEAST = "pod-group.scheduling.sigs.k8s.io/min-available"
 PLUGINS = "scheduling.x-k8s.io/pod-group"
 MIN_MEMBER = "scheduling.k8s.io/group-min-member"
+MARKS = {LIGHTWEIGHT: "two", PLUGINS: "three"}
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "qj", "uid": "u", "controller": True}
 
 
@@ -67,11 +68,13 @@ def test_pods_that_evict_nobody():
         ({"labels": {PLUGINS: "g"}}, "PodGroup.scheduling.x-k8s.io/team/g"),
         ({"owner": JOB}, "Job/team/qj"),
         ({}, "Pod/team/p"),
+        ({"owner": JOB, "labels": MARKS, "annotations": {GROUP_NAME: "one"}}, "PodGroup/team/one"),
+        ({"owner": JOB, "labels": MARKS}, "pod-group/team/two"),
+        ({"owner": JOB, "labels": {PLUGINS: "x"}}, "PodGroup.scheduling.x-k8s.io/team/x"),
     ],
-    ids=["own", "lightweight", "scheduler-plugins", "controller", "bare"],
 )
-def test_a_mark_names_the_gang(metadata, key):
-    """One row for each dialect; without a mark the controller, else the pod alone."""
+def test_the_first_mark_names_the_gang(metadata, key):
+    """Own, lightweight, then scheduler-plugins; else the controller, or the pod alone."""
     assert ask(**metadata).group == key
 
 
@@ -93,14 +96,6 @@ def test_what_is_called_as_one_of_our_kinds_is_no_gang_of_that_name(kind):
     """A job, or a group, of that name would have the same key."""
     found = ask(kinds={"TFJob"}, owner={**JOB, "kind": kind, "name": "mnist"})
     assert found.group == f"{kind}.batch/team/mnist"
-
-
-def test_the_first_mark_counts():
-    """Own before lightweight before scheduler-plugins before the controller."""
-    labels = {LIGHTWEIGHT: "two", PLUGINS: "three"}
-    assert ask(owner=JOB, labels=labels, annotations={GROUP_NAME: "one"}).group.endswith("/one")
-    assert ask(owner=JOB, labels=labels).group.endswith("/two")
-    assert ask(owner=JOB, labels={PLUGINS: "three"}).group.endswith("/three")
 
 
 def test_pods_of_others_are_left_alone():
@@ -159,16 +154,12 @@ def test_a_pod_group_that_says_nothing():
     assert (found.asks.min_member, found.asks.queue, found.asks.priority) == (1, "pool", 7)
     assert found.asks.created == 9.0
     assert (found.timeout, found.hold, found.on_hold_expired) == (None, None, "")
-    assert (
-        terms(
-            "PodGroup/team/g", ask(), group=make_group(spec={"scheduleTimeoutSeconds": 0})
-        ).timeout
-        is None
-    )
+    zero = make_group(spec={"scheduleTimeoutSeconds": 0})
+    assert terms("PodGroup/team/g", ask(), group=zero).timeout is None
 
 
 def test_a_group_is_not_above_its_pods():
-    """Who may use a class is judged by the API server, and that sees the pods."""
+    """The API server judges who may use a class by the pods. Groups' priorities may be off."""
     group = make_group(spec={"priorityClassName": "high"})
     pods, classes = (ask(priority=5), ask(priority=7)), ("low", "normal")
     found = terms("PodGroup/team/g", *pods, group=group, classes=classes)
@@ -177,11 +168,6 @@ def test_a_group_is_not_above_its_pods():
     # The class of the pods had a higher value when they were admitted.
     found = terms("PodGroup/team/g", ask(priority=5000), group=group, classes=("high",))
     assert (found.asks.priority, found.asks.priority_class) == (5000, "high")
-
-
-def test_the_priority_of_groups_can_be_switched_off():
-    """Then the pods' own decides."""
-    group = make_group(spec={"priorityClassName": "high"})
     rules = GangRules(OURS, "default", {"high": 1000}, group_priority=False)
     assert terms("PodGroup/team/g", ask(priority=5), group=group, rules=rules).asks.priority == 5
 

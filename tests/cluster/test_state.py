@@ -527,11 +527,7 @@ def test_one_row_per_gang_role_and_node():
     columns = make_columns(nodes=[make_node(name="n1"), make_node(name="n2")])
     gang = holds("n2", "n1", "n2", "gone", cpu=2)
     assert sorted(rows(columns, gang)) == [("team/a", "n1", 2000), ("team/a", "n2", 4000)]
-
-
-def test_nobody_waits():
-    """Then nobody needs to know."""
-    columns = make_columns(nodes=[make_node(name="n1")])
+    # Where no gang waits, none needs to know.
     assert assemble(columns, [holds("n1")], [make_queue()], 0.0).holdings == ()
 
 

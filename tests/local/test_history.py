@@ -61,7 +61,7 @@ def test_a_job_document_is_read() -> None:
 
 
 def test_a_stay_begins_with_the_node_and_ends_with_the_pod() -> None:
-    """Being pending takes no room."""
+    """Being pending takes no room, and a pod that is taken away ends as deleted."""
     seen = [
         observations.pod(1.0, "a-worker-0"),
         observations.pod(2.0, "a-worker-0", "node-1"),
@@ -72,10 +72,6 @@ def test_a_stay_begins_with_the_node_and_ends_with_the_pod() -> None:
     assert history.stays(seen) == (
         Stay("a-worker-0", "a", "node-1", 0, 2.0, end=7.0, ending="Succeeded"),
     )
-
-
-def test_a_pod_that_is_taken_away_ends_as_deleted() -> None:
-    """A parameter server after its job, for one."""
     seen = [
         observations.pod(1.0, "a-ps-0", "node-1", "Running"),
         observations.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),

@@ -19,31 +19,22 @@ def document(index: int, **asked: object) -> dict:
     return nodes.document(index, options.Options(**asked), "v1.37.1", NOW)
 
 
-def test_a_node_has_the_capacity_asked_for_and_storage() -> None:
-    """All of the capacity can be allocated."""
-    status = document(0, shapes=(SMALL,))["status"]
-    assert status["capacity"] == status["allocatable"] == {"ephemeral-storage": "100Gi", **SMALL}
-
-
 def test_shapes_take_turns() -> None:
-    """Several shapes give a mixed cluster."""
-    cpus = [document(i, shapes=(SMALL, LARGE))["status"]["capacity"]["cpu"] for i in range(4)]
-    assert cpus == ["4", "64", "4", "64"]
+    """All of the capacity and some storage can be allocated; shapes give a mixed cluster."""
+    for index, shape in enumerate((SMALL, LARGE, SMALL, LARGE)):
+        status = document(index, shapes=(SMALL, LARGE))["status"]
+        assert status["capacity"] == {"ephemeral-storage": "100Gi", **shape}
+        assert status["allocatable"] == status["capacity"]
 
 
 def test_well_known_labels_are_there() -> None:
-    """Hostname, system, architecture, region and zone."""
-    labels = document(0)["metadata"]["labels"]
-    assert labels["kubernetes.io/hostname"] == "node-1"
-    assert labels["kubernetes.io/os"] == "linux"
-    assert labels["kubernetes.io/arch"] == nodes.architecture()
-    assert labels["topology.kubernetes.io/zone"] == "local-a"
-
-
-def test_zones_take_turns() -> None:
-    """So that spreading over zones has something to spread over."""
-    zones = [document(i)["metadata"]["labels"]["topology.kubernetes.io/zone"] for i in range(4)]
-    assert zones == ["local-a", "local-b", "local-c", "local-a"]
+    """Hostname, system, architecture and zone, of which several take turns."""
+    for index, zone in enumerate("abca"):
+        labels = document(index)["metadata"]["labels"]
+        assert labels["kubernetes.io/hostname"] == f"node-{index + 1}"
+        assert labels["kubernetes.io/os"] == "linux"
+        assert labels["kubernetes.io/arch"] == nodes.architecture()
+        assert labels["topology.kubernetes.io/zone"] == f"local-{zone}"
 
 
 def test_no_two_nodes_share_an_address_or_pod_range() -> None:
@@ -66,22 +57,13 @@ def test_labels_and_taints_asked_for_are_on_every_node() -> None:
 
 
 def test_kwok_makes_its_nodes_ready_itself() -> None:
-    """A node of kwok's is marked as such and is not born Ready."""
+    """Without kwok a node is born ready, unless a taint says that it is not."""
     node = document(0)
     assert node["metadata"]["annotations"] == {"kwok.x-k8s.io/node": "fake"}
     assert not nodes.ready(node)
-
-
-def test_without_kwok_a_node_is_born_ready() -> None:
-    """Nobody else would make it so."""
     node = document(0, kwok=False)
     assert node["metadata"]["annotations"] == {}
     assert nodes.ready(node)
-
-
-def test_a_node_with_the_not_ready_taint_is_not_ready() -> None:
-    """Whatever its condition says: nothing would be placed on it."""
-    node = document(0, kwok=False)
     node["spec"]["taints"] = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     assert not nodes.ready(node)
 
@@ -113,23 +95,14 @@ def rendered(run_seconds: str) -> list[dict]:
     return list(yaml.safe_load_all(nodes.render_stages(run_seconds)))
 
 
-def test_no_word_is_left_to_be_filled_in() -> None:
-    """A forgotten word would be a jq or template error in kwok's log only."""
+def test_stages_follow_the_configuration_of_kwok() -> None:
+    """No word is left to be filled in, and both ends of pods wait for the same time."""
     assert not re.findall(r"@[A-Z_]+@", nodes.render_stages("5"))
-
-
-def test_every_document_is_a_stage_but_the_first() -> None:
-    """The first one configures kwok itself."""
-    kinds = [document["kind"] for document in rendered("5")]
-    assert kinds[0] == "KwokConfiguration"
-    assert set(kinds[1:]) == {"Stage"}
-
-
-def test_the_default_run_time_is_in_the_end_of_pods_only() -> None:
-    """Both ends, counted and not, wait for the same time."""
-    by_name = {one.get("metadata", {}).get("name"): one for one in rendered("7.25")}
-    having = {name for name, one in by_name.items() if "7.25" in str(one)}
+    first, *stages = rendered("7.25")
+    assert (first["kind"], {one["kind"] for one in stages}) == ("KwokConfiguration", {"Stage"})
+    having = {one["metadata"]["name"] for one in stages if "7.25" in str(one)}
     assert having == {"pod-end", "pod-end-counted"}
+    assert "7.25" not in str(first)
 
 
 def test_a_pod_that_is_being_deleted_only_goes() -> None:

@@ -64,25 +64,17 @@ def test_cases(first, second, expected):
 
 
 def test_capability_limits():
-    """A queue is due no more than its capability; the rest goes to the others."""
+    """A queue is due no more than its capability; the rest goes to the others, if any."""
     queues = [queue(2, 9, 27, capability=(1, UNLIMITED)), queue(4, 99, 99)]
     assert due(*queues) == [[0, 1, 9], [0, 8, 18]]
-
-
-def test_no_queues():
-    """Nobody is due anything."""
     assert due() == []
 
 
 def test_a_guarantee_comes_before_all_weights():
-    """As far as it is asked for, and no further; beyond it the weight decides."""
+    """As far as it is asked for, and no further; each gets a part where there is too little."""
     assert cpus(queue(1, 9, 0, guarantee=4), queue(8, 9, 0)) == [4, 5]
     assert cpus(queue(1, 3, 0, guarantee=4), queue(8, 9, 0)) == [3, 6]
     assert cpus(queue(2, 9, 0, guarantee=1), queue(1, 9, 0)) == [6, 3]
-
-
-def test_guarantees_for_which_there_is_not_enough():
-    """Each gets its part of what there is."""
     assert cpus(queue(1, 9, 0, guarantee=9), queue(1, 18, 0, guarantee=18)) == [3, 6]
 
 
@@ -134,15 +126,11 @@ def test_what_is_promised_below_holds_above():
 
 
 def test_what_was_used_makes_the_weight_less():
-    """Half of it for the part that the weight stands for, a quarter for twice of that."""
+    """Half for its own part, a quarter for twice of that; a whole has used what parts did."""
     assert cpus(queue(1, 9, 0, usage=7.0), queue(1, 9, 1, usage=7.0)) == [4.5, 4.5]
     assert cpus(queue(1, 9, 0, usage=7.0), queue(1, 9, 1)) == [1.8, 7.2]
     assert cpus(queue(2, 9, 0, usage=8.0), queue(1, 9, 1, usage=4.0)) == [6, 3]
     much, little = cpus(queue(1, 9, 0, usage=7.0), queue(99, 9, 1))
     assert little > much > 0
-
-
-def test_what_parts_used_counts_for_the_whole():
-    """And among themselves."""
     parts = queue(1, 9, 0, parent="a", usage=7.0), queue(1, 9, 1, parent="a"), queue(3, 9, 0)
     assert cpus(*parts, divisions={"a": queue(3, 0, 0)}) == [0.36, 1.44, 7.2, 1.8]

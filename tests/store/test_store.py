@@ -129,16 +129,14 @@ def test_a_pod_that_begins_on_its_node_lets_nobody_start(story):
 
 
 def test_a_pod_of_another_owner_with_a_wanted_name(story):
-    """The gang is evaluated again, as it may need the name; the pod does not belong to it."""
+    """The gang is evaluated again, as it may need the name; the pod does not belong to it.
+
+    No owner keeps a name that was lost, whether the pod is a new one or has another owner.
+    """
     story.pod(owner="stranger")
     assert (story.own(), story.seen()) == ({}, ["stranger"])
     assert story.asked()[0] == set()
     assert story.store.jobs.revision(KEY) == 1
-
-
-def test_a_name_that_goes_from_one_owner_to_another(story):
-    """Nobody keeps what he has lost, whether the pod is a new one or changed hands."""
-    story.pod(owner="stranger")
     story.pod(uid="second")
     assert (story.own(), story.seen()) == ({W0: "second"}, ["job-uid"])
     assert story.store.children.own_pods(replace(story.job, uid="stranger")) == {}
@@ -257,12 +255,9 @@ def test_a_refusal_that_comes_after_the_job_has_gone(story):
     assert not story.store.jobs._refusals
     story.put(tfjob(Worker=1), uid="next")
     assert story.store.jobs.refusal(story.job, 0.0) is None
-
-
-def test_refusal_ends_with_the_next_generation_of_the_job(story):
-    """The edit may have removed the cause."""
+    # The edit may have removed the cause.
     story.store.jobs.refuse(story.job, Refusal("Pod", W0, "Invalid", "no", 1e12))
-    story.put(tfjob(Worker=2), uid="job-uid", generation=2)
+    story.put(tfjob(Worker=2), uid="next", generation=2)
     assert story.store.jobs.refusal(story.job, 0.0) is None
 
 
@@ -306,7 +301,7 @@ def test_what_is_kept_of_config_maps(story, owner, kept):
 
 
 def test_the_same_again_asks_for_nothing(story):
-    """A new version that differs in nothing that is kept."""
+    """A new version that differs in nothing that is kept, and a kind that is not kept."""
     story.object("Service", W0)
     story.pod(node="n1")
     story.put({"kind": "Node", **make_node(name="n1")}, namespace="")
@@ -314,6 +309,8 @@ def test_the_same_again_asks_for_nothing(story):
     story.object("Service", W0)
     story.pod(node="n1")
     story.put({"kind": "Node", **make_node(name="n1")}, namespace="")
+    story.put({"kind": "Secret", "metadata": {"name": "s"}})
+    story.store.gone("Secret", "team", "s", "uid-s")
     assert story.asked() == (set(), False)
 
 
@@ -508,13 +505,6 @@ def test_what_is_in_other_namespaces():
     assert volcano.store.children.pod("other", W0) is None
     assert embedded.store.children.pod("other", W0) is not None
     assert names.BATCH_JOB in embedded.store.collections
-
-
-def test_a_kind_that_nobody_keeps(story):
-    """It is let pass."""
-    story.put({"kind": "Secret", "metadata": {"name": "s"}})
-    story.store.gone("Secret", "team", "s", "uid-s")
-    assert story.asked() == (set(), False)
 
 
 def test_a_friend_that_begins_on_its_node_may_let_a_gang_start(story):

@@ -30,32 +30,24 @@ def test_the_wait_counts_against_the_length():
 
 
 def test_the_wait_counts_against_the_share():
-    """Who asks for less passes who asks for more, until that one has waited in proportion."""
+    """Gangs that ask for less come first until the others have waited in proportion."""
     large = gang("large", 800.0, 60.0, cpu=4)
     assert order(large, gang("small", 900.0, 60.0)) == ["small", "large"]
     assert order(large, gang("small", 980.0, 60.0)) == ["large", "small"]
 
 
 def test_who_does_not_say_is_taken_to_run_for_a_day():
-    """As who says more than that."""
+    """As who says more than that; nobody has waited for less, and nothing divides by nothing."""
+    assert order(gang("later", 2000.0, 0.0), gang("now", 999.0, 0.0)) == ["now", "later"]
     unknown, week = gang("unknown", 500.0), gang("week", 600.0, 7 * 86_400.0)
     assert order(week, unknown, gang("hours", 600.0, 7200.0)) == ["hours", "unknown", "week"]
 
 
-def test_nobody_has_waited_less_than_not_at_all():
-    """Nor does a length of nothing divide."""
-    assert order(gang("later", 2000.0, 0.0), gang("now", 999.0, 0.0)) == ["now", "later"]
-
-
 def test_who_has_just_come_goes_by_what_he_asks_for():
-    """By the head start of everybody, which is little against a long wait."""
+    """By the head start of everybody, 0 or more, which is little against a long wait."""
+    with pytest.raises(ValueError, match="0 or more"):
+        order(head_start="-1")
     gangs = gang("first", 990.0, 600.0), gang("short", 999.0, 60.0)
     assert order(*gangs) == ["first", "short"]
     assert order(*gangs, head_start="100") == ["short", "first"]
     assert order(gang("first", -9000.0, 600.0), gangs[1], head_start="100") == ["first", "short"]
-
-
-def test_a_head_start_is_no_negative_number():
-    """The policy is refused, in a sentence."""
-    with pytest.raises(ValueError, match="0 or more"):
-        order(head_start="-1")
