@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1151,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3270,
-    "tests": 69137,
+    "store": 3271,
+    "tests": 69150,
     "tools": 3529,
 }
 

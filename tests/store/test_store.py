@@ -418,6 +418,19 @@ def test_a_budget_costs_what_it_is_about():
     assert cost(40) < 1.5 * cost(10)
 
 
+def test_budget_that_loses_its_owner_is_no_longer_the_group_of_its_pods(story):
+    """The gang would wait for a minimum that is not asked for any more."""
+    others = story.store.podgroups.others["budget"]
+    budgets = others.use(others.backend.apis[0])
+    owners = [reference(uid="u", kind="Job", api_version="batch/v1", name="j")]
+    pod = story.pod("p", owner="", ownerReferences=owners)
+    story.put({**pod, "spec": {**pod["spec"], "schedulerName": "muster"}})
+    for version, found in (("1", owners), ("2", [])):
+        given = {"name": "b", "namespace": "team", "uid": "b", "resourceVersion": version}
+        budgets.take({"metadata": {**given, "ownerReferences": found}})
+        assert bool(story.store.podgroups.find("Job/team/j")) is bool(found)
+
+
 def test_the_schedulers_queues(story):
     """They are not known before all are; a change of one is a reason to look at every job."""
     groups = Story(gang.VOLCANO).store.groups

@@ -252,12 +252,13 @@ class PodGroups:
             if group.api_version == names.VOLCANO_API:
                 # Its controller may wait for the phase before it creates pods.
                 self._pods.enqueue(f"{podgroups.OWN}/{group.namespace}/{group.name}")
-        elif group.owner:
-            self._budgets.pop(group.owner, None)
-            if after is not None:
-                self._budgets[group.owner] = after
-            for key in self._pods.keys_by(group.owner):
-                self._pods.bump(key)
+        elif owners := {it.owner for it in (before, after) if it and it.owner}:
+            for owner in owners:
+                self._budgets.pop(owner, None)
+                if after is not None and after.owner == owner:
+                    self._budgets[owner] = after
+                for key in self._pods.keys_by(owner):
+                    self._pods.bump(key)
         else:
             return
         self._trigger()
