@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from muster.api import edge, names
-from muster.api.model import Job, Json
+from muster.api.model import Job
 from muster.api.reasons import QueuePhase
 from muster.commands import live
 from muster.commands.arguments import Reference
@@ -41,13 +41,13 @@ async def restart(kube: Kube, namespace: str, what: Reference) -> AsyncGenerator
     try:
         await asyncio.shield(down)
         yield f"{name} is suspended until its pods are gone; to resume it yourself: {resume}\n"
-        last = ""
+        last = None
         async for seen in live.follow(kube, job):
             told = _progress(seen)
             if told != last:
-                yield f"  {told}\n"
+                yield f"  {told or 'no pod is left'}\n"
             last = told
-            if _is_down(seen):
+            if not told:
                 break
         await _write(kube, job, suspend=False)
     except asyncio.CancelledError:
@@ -90,48 +90,34 @@ async def _write(kube: Kube, job: Job, *, suspend: bool) -> None:
         raise RefusedError(f"{named(job)} has been deleted")
 
 
-def _is_down(job: Job) -> bool:
-    """Say whether none of its pods is left, or somebody has seen to it that this is no matter."""
-    elsewhere = job.status.finished or not job.run_policy.suspend
-    return elsewhere or (_is_seen(job) and not _left(job))
-
-
-def _is_seen(job: Job) -> bool:
-    """Say whether the operator knows that the job is suspended."""
-    latest = (job.status.observed_generation or 0) >= job.generation
-    return latest and job.status.is_true(names.Condition.SUSPENDED)
-
-
-def _left(job: Job) -> int:
-    return sum(each.active for each in job.status.replicas.values())
-
-
 def _progress(job: Job) -> str:
-    if _is_down(job):
-        return "no pod is left"
-    return f"{_left(job)} pods still run" if _is_seen(job) else "the operator has not seen it yet"
+    """Return what the restart waits for; empty: for nothing.
+
+    It is no matter where somebody else has resumed the job, or it is over.
+    """
+    if job.status.finished or not job.run_policy.suspend:
+        return ""
+    latest = (job.status.observed_generation or 0) >= job.generation
+    if not (latest and job.status.is_true(names.Condition.SUSPENDED)):
+        return "the operator has not seen it yet"
+    left = sum(each.active for each in job.status.replicas.values())
+    return f"{left} pods still run" if left else ""
 
 
 async def queue(kube: Kube, name: str, state: QueuePhase) -> AsyncGenerator[str, None]:
-    """Have a queue let in what that state lets in."""
-    document = await _queue(kube, name)
+    """Have a queue let in what that state lets in. Raises RefusedError."""
+    document = await client.find(kube, QUEUES.path("", name))
+    if document is None:
+        known = ", ".join(each["metadata"]["name"] for each in await live.queues(kube))
+        there = f"there are {known}" if known else "there are none; `docs/queues.md` has one"
+        raise RefusedError(f"no queue {name}; {there}")
     before = edge.text(edge.mapping(document.get("spec")).get("state")) or QueuePhase.OPEN
     if before != state:
-        exactly = Exactly(document["metadata"]["uid"])
+        path, exactly = QUEUES.path("", name), Exactly(document["metadata"]["uid"])
         change = {"spec": {"state": str(state)}}
-        path = QUEUES.path("", name)
         if await kube.patch(path, exactly, change, PriorityLevel.PLACEMENT) is None:
             raise RefusedError(f"queue {name} has been deleted")
     counts = edge.mapping(document.get("status"))
     running, pending = (edge.integer(counts.get(key)) or 0 for key in ("running", "pending"))
     already = " already" * (before == state)
     yield f"queue {name} is {state}{already}: {running} running, {pending} waiting\n"
-
-
-async def _queue(kube: Kube, name: str) -> Json:
-    found = await client.find(kube, QUEUES.path("", name))
-    if found is not None:
-        return found
-    known = ", ".join(sorted(each["metadata"]["name"] for each in await live.queues(kube)))
-    there = f"there are {known}" if known else "there are none; `docs/queues.md` has one"
-    raise RefusedError(f"no queue {name}; {there}")

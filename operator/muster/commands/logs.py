@@ -53,15 +53,13 @@ def logs(kube: Kube, namespace: str, what: Reference, asked: Asked) -> AsyncGene
     return (_followed if asked.follow else _printed)(kube, namespace, what, asked)
 
 
-def ranks_of(job: Job) -> dict[str, str]:
-    """Return the name of each pod that a job wants -> its rank, in their order."""
-    begin = len(names.flat(job.name)) + 1
-    return {name: name[begin:] for name in job.pod_names(job.replicas)}
-
-
 def chosen(job: Job, asked: Sequence[str]) -> Mapping[str, str]:
-    """Return those that are asked for. Raises RefusedError for one that there is not."""
-    ranks = ranks_of(job)
+    """Return the name of each pod that is asked for -> its rank, in their order.
+
+    Raises RefusedError for a rank that there is not.
+    """
+    begin = len(names.flat(job.name)) + 1
+    ranks = {name: name[begin:] for name in job.pod_names(job.replicas)}
     known = list(ranks.values())
     wanted = set()
     for rank in asked:
@@ -129,16 +127,13 @@ async def _printed(
     kube: Kube, namespace: str, what: Reference, asked: Asked
 ) -> AsyncGenerator[str, None]:
     reader = await _reader(kube, namespace, what, asked)
-    found = [
-        parse.pod(d) for d in await live.listed(kube, PODS, reader.job.namespace, **reader.only)
-    ]
-    pods = sorted(
-        filter(reader.is_ours, found), key=lambda pod: list(reader.ranks).index(pod.place)
-    )
+    job, places = reader.job, list(reader.ranks)
+    found = map(parse.pod, await live.listed(kube, PODS, job.namespace, **reader.only))
+    pods = sorted(filter(reader.is_ours, found), key=lambda pod: places.index(pod.place))
     if not pods:
-        standing = reader.job.status.gang.message if reader.job.status.gang else ""
-        why = standing or f"it is {reader.job.status.shown_state or 'new'}"
-        raise RefusedError(f"{named(reader.job)} has no such pods: {why}")
+        standing = job.status.gang.message if job.status.gang else ""
+        why = standing or f"it is {job.status.shown_state or 'new'}"
+        raise RefusedError(f"{named(job)} has no such pods: {why}")
     previous = {"previous": "true"} if asked.previous else {}
     for pod in pods:
         try:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from muster import frameworks
@@ -60,7 +60,7 @@ def with_offers(
     keys = [gang.key for gang in found]
     _check(store.jobs, keys)
     kept = [gang for gang in recording.gangs if gang.key not in keys]
-    return dataclasses.replace(recording, gangs=(*kept, *found)), keys
+    return replace(recording, gangs=(*kept, *found)), keys
 
 
 def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]]) -> GangInput:
@@ -73,29 +73,16 @@ def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]
     if not members:
         return gang
     admission = store.quotas.admission(namespace_of(gang.key))
-    reasons = (
-        admission.obstacle(written["metadata"]["name"], written, whole)
-        for written, whole in members
-    )
+    reasons = (admission.obstacle(w["metadata"]["name"], w, whole) for w, whole in members)
     refusal = gang.refusal or next(filter(None, reasons), None)
-    charges = [admission.charge(whole) for _, whole in members]
-    roles = (
-        dataclasses.replace(
-            role,
-            charge=_largest(charges[index] for index in role.waiting),
-            absent=frozenset(role.waiting),
-        )
-        for role in gang.roles
-    )
-    return dataclasses.replace(gang, roles=tuple(roles), refusal=refusal)
-
-
-def _largest(charges: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    """Return the most of each quota; pods that the scheduler takes for equal may differ here."""
-    most: dict[str, int] = {}
-    for charge in charges:
-        most |= {key: max(amount, most.get(key, 0)) for key, amount in charge.items()}
-    return most
+    roles = []
+    for role in gang.roles:
+        most: dict[str, int] = {}
+        # The most of each quota: pods that the scheduler takes for equal may differ here.
+        for charge in (admission.charge(members[index][1]) for index in role.waiting):
+            most |= {key: max(amount, most.get(key, 0)) for key, amount in charge.items()}
+        roles.append(replace(role, charge=most, absent=frozenset(role.waiting)))
+    return replace(gang, roles=tuple(roles), refusal=refusal)
 
 
 def _refuse(about: Json, why: Unreadable) -> None:
