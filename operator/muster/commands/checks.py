@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -59,6 +59,9 @@ class Severity(StrEnum):
     """This account may not read what a check needs that is not essential."""
 
 
+ERROR, WARNING, UNKNOWN = Severity
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is wrong, in a line, and what to do."""
@@ -66,7 +69,7 @@ class Finding:
     severity: Severity
     what: str
     cure: str
-    check: str = ""
+    check: str
     """The row that found it."""
 
 
@@ -190,7 +193,6 @@ class Facts:
     """By the server's clock."""
     settings: Settings
     """Of the operator."""
-    overlay: str = "embedded"
     operator: Deployment | None = None
     deployments: tuple[Deployment, ...] = ()
     """Of all namespaces; those of others are in `unread` as `elsewhere`."""
@@ -217,7 +219,8 @@ class Facts:
     """Field -> why it could not be read, and by which permission it can."""
 
 
-Findings = Iterator[Finding]
+Findings = Iterator[tuple[Severity, str, str]]
+"""How bad each is, what is wrong, and the cure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,33 +242,23 @@ UNREAD: Final = "unread"
 def findings(facts: Facts) -> list[Finding]:
     """Return what is wrong, the worst first, then what nobody knows."""
     found = [
-        replace(one, check=check.name)
+        Finding(*one, check.name)
         for check in CHECKS
         if facts.unread.keys().isdisjoint(check.needs)
         for one in check.find(facts)
     ]
     for fact, why in facts.unread.items():
         missing = [check for check in CHECKS if fact in check.needs]
-        bad = any(each.essential for each in missing)
-        severity = Severity.ERROR if bad else Severity.UNKNOWN
+        severity = ERROR if any(each.essential for each in missing) else UNKNOWN
         text = f"not checked: {', '.join(check.name for check in missing) or fact}"
         found.append(Finding(severity, text, why, UNREAD))
-    order = list(Severity)
-    return sorted(found, key=lambda one: order.index(one.severity))
+    return sorted(found, key=lambda one: list(Severity).index(one.severity))
 
 
 def exit_code(found: Iterable[Finding]) -> int:
     """Return 2 with errors, 1 with warnings, else 0."""
     severities = {one.severity for one in found}
-    return 2 if Severity.ERROR in severities else int(Severity.WARNING in severities)
-
-
-def _error(what: str, cure: str) -> Finding:
-    return Finding(Severity.ERROR, what, cure)
-
-
-def _warning(what: str, cure: str) -> Finding:
-    return Finding(Severity.WARNING, what, cure)
+    return 2 if ERROR in severities else int(WARNING in severities)
 
 
 def _listed(found: Iterable[str]) -> str:
@@ -277,28 +270,28 @@ def _listed(found: Iterable[str]) -> str:
 def _operator(facts: Facts) -> Findings:
     there, lease = facts.operator, facts.lease
     if there is None:
-        install = f"{APPLY} manifests/overlays/{facts.overlay}"
+        install = f"{APPLY} manifests/overlays/{facts.settings.overlay}"
         if not (lease and lease.fresh(facts.now)):
-            yield _error("no operator is installed", install)
+            yield ERROR, "no operator is installed", install
         elif lease.runs is False:
             text = f"no operator is installed; {lease.claimed}, who holds the {lease},"
-            yield _warning(f"{text} is no pod there", f"{install}, or know whose process that is")
+            yield WARNING, f"{text} is no pod there", f"{install}, or know whose process that is"
     elif not there.replicas:
-        yield _error(f"the operator {there} is scaled to 0", there.scaled(2))
+        yield ERROR, f"the operator {there} is scaled to 0", there.scaled(2)
     elif there.ready < there.replicas:
         why = f": {facts.stuck[0]}" if facts.stuck else ""
         cure = f"kubectl describe pods -n {there.namespace} -l app.kubernetes.io/name=muster"
         if there.ready:
             some = f"{there.ready} of {there.replicas} pods of {there} are ready"
-            yield _warning(f"{some}{why}", cure)
+            yield WARNING, f"{some}{why}", cure
         else:
-            yield _error(f"no pod of the operator {there} is ready{why}", cure)
+            yield ERROR, f"no pod of the operator {there} is ready{why}", cure
 
 
 def _arguments(facts: Facts) -> Findings:
     if facts.refuses:
         text = f"{facts.operator} does not start: {facts.refuses}"
-        yield _error(text, "mend its arguments; `muster run --help` lists them")
+        yield ERROR, text, "mend its arguments; `muster run --help` lists them"
 
 
 def _leader(facts: Facts) -> Findings:
@@ -308,43 +301,42 @@ def _leader(facts: Facts) -> Findings:
     if not facts.settings.leader_elect:
         if there.replicas > 1:
             text = f"{there.replicas} pods of {there} work at once, as they elect no leader"
-            yield _error(text, "add --leader-elect to its arguments")
+            yield ERROR, text, "add --leader-elect to its arguments"
         return
     where = f"lease {facts.settings.leader_election_id} in {facts.settings.lock_namespace}"
     if lease is None or not lease.fresh(facts.now):
-        yield _error(f"nobody leads: {where} is not held", f"kubectl logs -n {there.namespace} "
-                     f"deployment/{there.name} says what it waits for")  # fmt: skip
+        log = f"kubectl logs -n {there.namespace} deployment/{there.name}"
+        yield ERROR, f"nobody leads: {where} is not held", f"{log} says what it waits for"
     elif lease.runs is False:
         text = f"the {lease} is held by {lease.claimed}, which is no pod of {there}"
         cure = f"ask again in a minute, then see who may write Leases in {lease.namespace}"
-        yield _error(f"{text}: none of those leads", cure)
+        yield ERROR, f"{text}: none of those leads", cure
 
 
 def _rivals(facts: Facts) -> Findings:
-    mine = facts.operator
     for other in facts.deployments:
-        if other == mine or not other.replicas:
-            continue
         stop = other.scaled(0)
+        if other == facts.operator or not other.replicas:
+            continue
         if other.rivals:
             text = f"{other} handles the same jobs: their pods are made and deleted by two"
-            yield _error(text, f"{stop}  (docs/migration.md)")
+            yield ERROR, text, f"{stop}  (docs/migration.md)"
         elif other.schedules:
             if facts.settings.backend.embedded:
-                yield _error(f"{other} places the same pods as the scheduler inside", stop)
+                yield ERROR, f"{other} places the same pods as the scheduler inside", stop
         elif other.of_muster:
             text = f"a second operator, {other}, handles the same jobs"
-            yield _error(text, f"{stop}, or give each its own --namespace")
+            yield ERROR, text, f"{stop}, or give each its own --namespace"
 
 
 def _crds(facts: Facts) -> Findings:
     cure = f"{APPLY} crds"
     if absent := [name for name, wrong in facts.crds.items() if wrong == ABSENT]:
-        yield _error(f"there is no CRD {_listed(absent)}", cure)
+        yield ERROR, f"there is no CRD {_listed(absent)}", cure
     for name, wrong in facts.crds.items():
         if wrong not in ("", ABSENT):
             text = f"the CRD {name} is not of this version: {wrong}"
-            yield _error(text, f"{cure} --force-conflicts")
+            yield ERROR, text, f"{cure} --force-conflicts"
 
 
 ABSENT: Final = "absent"
@@ -354,12 +346,12 @@ def _permissions(facts: Facts) -> Findings:
     alive = facts.operator or facts.lease or "deployments" in facts.unread
     if facts.missing and alive:
         text = f"{len(facts.missing)} permissions of the operator are missing"
-        cure = f"{APPLY} manifests/overlays/{facts.overlay}"
-        yield _error(f"{text}: {shortened(described(facts.missing))}", cure)
+        cure = f"{APPLY} manifests/overlays/{facts.settings.overlay}"
+        yield ERROR, f"{text}: {shortened(described(facts.missing))}", cure
     for component, missing in facts.components.items():
         text = f"there are jobs that need components/{component}, and the operator may not"
         cure = f"add components/{component} to your overlay, or {APPLY} manifests/overlays/mpi"
-        yield _error(f"{text} {shortened(described(missing))}", cure)
+        yield ERROR, f"{text} {shortened(described(missing))}", cure
 
 
 LONGEST: Final = 160
@@ -374,7 +366,7 @@ def _gang(facts: Facts) -> Findings:
     backend = facts.settings.backend
     if backend.apis and backend.served(facts.served) is None:
         text = f"the API of the gang scheduler {backend.name} is not served"
-        yield _error(text, backend.cure)
+        yield ERROR, text, backend.cure
 
 
 def _scheduler(facts: Facts) -> Findings:
@@ -388,7 +380,7 @@ def _scheduler(facts: Facts) -> Findings:
     if images and not any(each.ready for each in found):
         stands = f", {_listed(map(str, found))} is not" if found else ""
         text = f"no Deployment of {name} is ready{stands}: gangs may wait for ever"
-        yield _warning(text, f"install {name}, or choose another --gang-scheduler-name")
+        yield WARNING, text, f"install {name}, or choose another --gang-scheduler-name"
 
 
 def _webhook(facts: Facts) -> Findings:
@@ -397,13 +389,13 @@ def _webhook(facts: Facts) -> Findings:
     if facts.webhook is None:
         if facts.settings.admission_bind != "0":
             text = f"the operator serves a webhook, and there is no configuration {name} for it"
-            yield _warning(text, install)
+            yield WARNING, text, install
     elif facts.settings.admission_bind == "0":
         text = f"the webhook {name} is configured, and the operator does not serve it"
-        yield _warning(text, f"{install}, or kubectl delete validatingwebhookconfiguration {name}")
+        yield WARNING, text, f"{install}, or kubectl delete validatingwebhookconfiguration {name}"
     elif facts.webhook.ready == 0:
         text = f"nobody is behind the service {_listed(facts.webhook.services)} of the webhook"
-        yield _warning(text, f"{install}; its pods have to be ready")
+        yield WARNING, text, f"{install}; its pods have to be ready"
 
 
 def _certificate(facts: Facts) -> Findings:
@@ -418,21 +410,21 @@ def _certificate(facts: Facts) -> Findings:
     elif left < whole * LAST_PART:
         text = f"the webhook's certificate ends in {left / 3600:.0f} h and was not renewed"
     if text:
-        yield _warning(text, RENEWAL)
+        yield WARNING, text, RENEWAL
 
 
 def _nodes(facts: Facts) -> Findings:
     if not facts.nodes:
-        yield _error("there are no nodes", "add some: no pod can run")
+        yield ERROR, "there are no nodes", "add some: no pod can run"
         return
     ready = [node for node in facts.nodes if node.ready]
     if not ready:
-        yield _error("no node is ready", "kubectl describe nodes says why")
+        yield ERROR, "no node is ready", "kubectl describe nodes says why"
     elif not any(node.usable for node in ready):
         closed = Counter(t.key for node in ready for t in node.taints)
         by = f" by the taints {_listed(closed)}" if closed else ""
         text = f"all {len(ready)} nodes that are ready are closed{by}"
-        yield _error(text, "kubectl uncordon them, or take the taints away")
+        yield ERROR, text, "kubectl uncordon them, or take the taints away"
 
 
 def _queues(facts: Facts) -> Findings:
@@ -448,10 +440,10 @@ def _queues(facts: Facts) -> Findings:
         waits = f"in which {_listed(jobs)} waits"
         if name not in known:
             cure = "make it, or name another in runPolicy.schedulingPolicy.queue"
-            yield _error(f"there is no queue {name}, {waits}", cure)
+            yield ERROR, f"there is no queue {name}, {waits}", cure
         elif known[name] != "Open":
             text = f"the queue {name}, {waits}, is {known[name]}"
-            yield _warning(text, f"set state: Open in queue {name}")
+            yield WARNING, text, f"set state: Open in queue {name}"
 
 
 def _waits(job: Job) -> bool:

@@ -7,7 +7,6 @@ import asyncio
 import base64
 import contextlib
 import itertools
-import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -19,10 +18,11 @@ from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
 from muster.commands import checks, live
-from muster.commands.checks import Deployment, Facts, Finding, Lease, Severity, Webhook
+from muster.commands.checks import Deployment, Facts, Lease, Severity, Webhook
 from muster.commands.live import connected
 from muster.commands.output import Answer, plain
 from muster.commands.published import HOME
+from muster.commands.tables import JSON, data
 from muster.gang import Permission
 from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account
@@ -51,19 +51,13 @@ async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json:
     async with connected(chosen) as kube:
         facts = await _Reader(kube, chosen, read_flags, home or HOME).read()
     found = checks.findings(facts)
-    return Answer((_json if as_json else _lines)(found), checks.exit_code(found))
-
-
-def _lines(found: Sequence[Finding]) -> str:
+    code = checks.exit_code(found)
+    if as_json:
+        return Answer(data({"code": code, "findings": list(map(asdict, found))}, JSON), code)
     lines = [plain(f"{one.severity:8} {one.what}. Cure: {one.cure}") for one in found]
     if not any(one.severity is not Severity.UNKNOWN for one in found):
         lines.insert(0, "ok       nothing is wrong" + (", as far as can be seen" if found else ""))
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _json(found: Sequence[Finding]) -> str:
-    made = {"code": checks.exit_code(found), "findings": [asdict(f) for f in found]}
-    return json.dumps(made, indent=2) + "\n"
+    return Answer("".join(f"{line}\n" for line in lines), code)
 
 
 NOTHING: Final = Facts(0.0, Settings())
@@ -110,7 +104,6 @@ class _Reader:
         return Facts(
             now=time.time() if now is None else now,
             settings=self._settings,
-            overlay=self._settings.overlay,
             operator=operator,
             deployments=deployments,
             refuses=self._refuses,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -119,7 +118,7 @@ def _json(rows: Sequence[Row], resource: str, since: float, until: float) -> str
         **{f"{name}s": listed(names) for name, names in BY.items()},
         "total": next(iter(listed(())), {}),
     }
-    return json.dumps(made, indent=2) + "\n"
+    return tables.data(made, tables.JSON)
 
 
 def _amounts(row: Row) -> Json:
