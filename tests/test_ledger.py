@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3206,
     "cluster": 6444,
-    "commands": 5743,
+    "commands": 5745,
     "controller": 4619,
     "dashboard": 624,
     "frameworks": 3109,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3271,
-    "tests": 69150,
+    "tests": 69160,
     "tools": 3529,
 }
 

@@ -314,6 +314,16 @@ def test_who_calls_himself_an_operator_needs_its_rights(ask, forged, home):
     assert "oops" not in str(found)
 
 
+@pytest.mark.parametrize("given", [["--namespace", "team"], ["-namespace=other,team"]])
+def test_operator_of_namespaces_needs_its_rights_there(ask, given):
+    """The flag is written in every form that Go reads."""
+    rival = named("aaa", "x/training-operator:1")
+    rival["spec"]["template"]["spec"]["containers"][0]["args"] = given
+    there = {**installed(), f"{APPS}/deployments": [rival, deployment()]}
+    server = Server(there, granted=lambda asked: asked.get("namespace") == "team")
+    assert "aaa/" in str(ask(server)[1])
+
+
 def test_an_operator_without_its_roles_is_there(ask):
     """Wherever it is, unless it is not the only one."""
     own = deployment()

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -127,7 +128,8 @@ class _Reader:
 
     async def _idle(self, each: Deployment) -> bool:
         """Say whether a program may neither write a job's status nor bind a pod."""
-        named = [a.partition("=")[2] for a in each.arguments if a.startswith("--namespace=")]
+        words = re.findall(r"(?m)^--?namespace[=\n](.*)$", "\n".join(each.arguments))
+        named = [space for word in words for space in word.split(",")]
         jobs = (f"{row.plural}.{names.GROUP}/status" for row in self._settings.frameworks)
         acts = [*itertools.product(jobs, ("patch", "update")), ("pods/binding", "create")]
         asked = [Access(what, space, verb) for space in named or ("",) for what, verb in acts]
