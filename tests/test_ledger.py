@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 5745,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3109,
+    "frameworks": 3075,
     "gang": 1571,
     "kube": 3614,
     "local": 3669,

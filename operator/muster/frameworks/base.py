@@ -295,6 +295,8 @@ class Roles:
     """Default of those that name none."""
     is_master: Callable[[Job, Replica, int], bool]
     """Does this pod carry the label `job-role: master`?"""
+    policies: Sequence[str] = tuple(sorted(names.RestartPolicy))
+    """Those that one may name."""
     restart_policies: Mapping[str, str] = field(default_factory=dict)
     """Type -> default, where it is not `restart_policy`."""
     counts: Mapping[str, int] = field(default_factory=dict)

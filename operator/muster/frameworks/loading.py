@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final
 
-from muster.api import leasts, names, podtemplate, quantity, status, topology
+from muster.api import leasts, names, podtemplate, quantity, schema, status, topology
 from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import (
@@ -72,9 +72,9 @@ def load(
     raw = mapping(document)
     framework = framework.chosen(raw, operators)
     meta, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
+    annotations = _texts(meta.get("annotations"))
     policy, overruled = fold(framework.api.old_policy, spec)
-    roles = mapping(spec.get(framework.spec_field))
-    readable = _readable(framework, roles)
+    readable, written = _roles(framework, spec)
     job = Job(
         kind=framework.kind,
         api_version=framework.api_version,
@@ -85,9 +85,9 @@ def load(
         created=parse_time(meta.get("creationTimestamp")) or 0.0,
         deleting=meta.get("deletionTimestamp") is not None,
         labels=_texts(meta.get("labels")),
-        annotations=_texts(meta.get("annotations")),
+        annotations=annotations,
         replicas=tuple(_replica(framework, type_, role) for type_, role in readable.items()),
-        run_policy=_run_policy(policy, leasts.readable(_texts(meta.get("annotations")))),
+        run_policy=_run_policy(policy, leasts.readable(annotations)),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
         service=_service(framework, meta),
@@ -104,7 +104,7 @@ def load(
         detail = f"must be less than or equal to {site.max_replicas} pods in all"
         excess = (Problem(f"spec.{framework.spec_field}", f"Invalid value: {asked}: {detail}"),)
     try:
-        wrong = _problems(framework, spec, job, site.domain, excess)
+        wrong = _problems(framework, spec, job, site.domain, written, excess)
         found = tuple(islice(wrong, MAX_PROBLEMS))
         if site.home and job.namespace == site.home:
             # Its pods could use the operator's service account, with all its permissions.
@@ -179,17 +179,22 @@ def _problems(
     spec: Mapping[str, Any],
     job: Job,
     domain: str,
+    written: Sequence[Problem],
     excess: Sequence[Problem],
 ) -> Iterator[Problem]:
-    """Yield all problems of a job; `excess` are those about the number of its pods."""
-    written = tuple(islice(of_document(framework, spec), MAX_PROBLEMS))
+    """Yield all problems of a job.
+
+    `written`: those of its roles; `excess`: those about the number of its pods.
+    """
     own = tuple(framework.spec.check(spec, job))
     yield from own
     if own and framework.spec.first_breach:
         return
     reported = {problem.path for problem in own}
     hosts = _host_names(framework, job, domain or "cluster.local")
-    others = chain(of_name(framework, job), written, excess, of_values(framework, job), hosts)
+    others = chain(
+        _name_problems(framework, job), written, excess, _value_problems(framework, job), hosts
+    )
     yield from (problem for problem in others if problem.path not in reported)
     roles = spec.get(framework.spec_field)
     # A kind's own rules may count on every role: one that could not be read is not in the job.
@@ -200,13 +205,33 @@ def _problems(
         yield from sizes.too_large(framework, spec, job, domain)
 
 
-def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
-    for key, role in roles.items():
-        type_ = canonical(framework, key)
-        if type_ and not any(unreadable(framework, type_, role)):
-            found[type_] = role
-    return {type_: found[type_] for type_ in framework.api.types if type_ in found}
+def _roles(
+    framework: Framework, spec: Mapping[str, Any]
+) -> tuple[dict[str, Mapping[str, Any]], list[Problem]]:
+    """Return the roles that can be read, in canonical order, and what is wrong with all of them.
+
+    That is absent, unknown or doubled types, and bad templates.
+    """
+    path, roles = f"spec.{framework.spec_field}", spec.get(framework.spec_field)
+    wrong, found, seen = list[Problem](), dict[str, Mapping[str, Any]](), dict[str, str]()
+    if not (isinstance(roles, dict) and roles):
+        detail = "must have at least 1 replica type" if roles == {} else "must be required"
+        wrong = [Problem(path, f"Required value: {detail}")]
+    for key, role in mapping(roles).items():
+        more: Iterable[Problem] = ()
+        if type_ := canonical(framework, key):
+            unread = tuple(islice(_unreadable(framework, type_, role), MAX_PROBLEMS))
+            if not unread:
+                found[type_] = role
+            more = chain(unread, _incomplete(framework, type_, role))
+            if type_ in seen:
+                detail = f'Duplicate value: "{key}": means the same as "{seen[type_]}"'
+                more = (Problem(f"{path}[{key}]", detail),)
+            seen.setdefault(type_, str(key))
+        elif len(wrong) < MAX_PROBLEMS:
+            more = (unsupported(f"{path}[{key}]", key, sorted(framework.api.types)),)
+        wrong += islice(more, MAX_PROBLEMS - len(wrong))
+    return {type_: found[type_] for type_ in framework.api.types if type_ in found}, wrong
 
 
 def _replica(framework: Framework, type_: str, role: Mapping[str, Any]) -> Replica:
@@ -262,18 +287,38 @@ def _option(value: object, default: object) -> object:
     return value if default is None or isinstance(value, type(default)) else default
 
 
-_Types = Mapping[str, type[object]]
-_METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": list}
-_JSON: Final[Mapping[type[object], str]] = {
-    dict: "object", int: "integer", list: "array", str: "string",
-}  # fmt: skip
-_SPEC: Final[_Types] = {
-    "schedulerName": str,
-    "priorityClassName": str,
-    "schedulingGates": list,
-    "volumes": list,
-    "dnsConfig": dict,
-}
+def _object(required: tuple[str, ...] = (), **fields: Json) -> Json:
+    kept = {"x-kubernetes-preserve-unknown-fields": True}
+    return {"type": "object", "properties": fields, "required": required, **kept}
+
+
+def _list(item: Json) -> Json:
+    return {"type": "array", "items": item}
+
+
+_TEXT: Final[Json] = {"type": "string"}
+_OBJECTS: Final = _list(_object())
+_TEMPLATE: Final = _object(
+    metadata=_object(labels=_object(), annotations=_object(), finalizers=_list(_TEXT)),
+    spec=_object(
+        schedulerName=_TEXT,
+        priorityClassName=_TEXT,
+        schedulingGates=_OBJECTS,
+        volumes=_OBJECTS,
+        dnsConfig=_object(),
+        containers=_list(
+            _object(
+                name=_TEXT,
+                volumeMounts=_OBJECTS,
+                env=_list(_object(("name",), name=_TEXT)),
+                ports=_list(
+                    _object(("containerPort",), containerPort={"type": "integer"}, name=_TEXT)
+                ),
+            )
+        ),
+    ),
+)
+"""The schema of those fields of a pod template that a job's pods are made of."""
 
 
 def canonical(framework: Framework, key: object) -> str | None:
@@ -282,13 +327,13 @@ def canonical(framework: Framework, key: object) -> str | None:
     return next((type_ for type_ in framework.api.types if type_.lower() == wanted), None)
 
 
-def of_name(framework: Framework, job: Job) -> Iterator[Problem]:
+def _name_problems(framework: Framework, job: Job) -> Iterator[Problem]:
     """Yield what is wrong with the name, alone or as the start of its children's names.
 
     Names of pods may be longer than a label of DNS, those of services and hosts may not.
     """
     reasons = names.dns1035(job.name)
-    if reasons:
+    if reasons and not framework.pods.one_service:
         detail = f'Invalid value: "{job.name}": should match: {",".join(reasons)}'
         yield Problem("metadata.name", detail)
         return
@@ -296,57 +341,37 @@ def of_name(framework: Framework, job: Job) -> Iterator[Problem]:
         return
     children = [r.pod_name(job.name, max(r.replicas - 1, 0)) for r in job.replicas]
     longest = max(children, key=len, default=job.name)
-    for reason in names.dns1035(longest):
-        yield Problem(
-            "metadata.name",
-            f'Invalid value: "{job.name}": will not able to create pod and service with invalid '
-            f'DNS label "{longest}": {reason}',
-        )
+    if reasons := names.dns1035(longest):
+        said = "will not able to create pod and service with invalid DNS label"
+        detail = f'Invalid value: "{job.name}": {said} "{longest}": {", ".join(reasons)}'
+        yield Problem("metadata.name", detail)
 
 
-def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what is wrong with the roles: absent, unknown or doubled types, bad templates."""
-    path = f"spec.{framework.spec_field}"
-    roles = spec.get(framework.spec_field)
-    if not (isinstance(roles, dict) and roles):
-        detail = "must have at least 1 replica type" if roles == {} else "must be required"
-        yield Problem(path, f"Required value: {detail}")
-        return
-    seen: dict[str, str] = {}
-    for key, role in roles.items():
-        type_ = canonical(framework, key)
-        if type_ is None:
-            yield unsupported(f"{path}[{key}]", key, sorted(framework.api.types))
-        elif type_ in seen:
-            detail = f'Duplicate value: "{key}": means the same as "{seen[type_]}"'
-            yield Problem(f"{path}[{key}]", detail)
-        else:
-            seen[type_] = str(key)
-            yield from unreadable(framework, type_, role)
-            yield from _incomplete(framework, type_, role)
-
-
-def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
+def _unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
     """Yield what forbids reading one role."""
-    path = f"spec.{framework.spec_field}[{type_}]"
+    path, spec = f"spec.{framework.spec_field}[{type_}].template", _part(role, "spec")
     if not _containers(role):
-        detail = "Required value: must be specified"
-        yield Problem(f"{path}.template.spec.containers", detail)
+        yield Problem(f"{path}.spec.containers", "Required value: must be specified")
         return
-    template = mapping(role)["template"]
-    yield from _shapes(f"{path}.template", template)
-    if not any(_too_many(path, role)):
-        try:
-            podtemplate.requests(dict(template["spec"]))
-        except (ValueError, TypeError, AttributeError) as error:
-            where = podtemplate.unreadable_part(template["spec"])
-            yield Problem(f"{path}.template.spec{where}", f"Invalid value: {error}")
+    yield from schema.problems(_TEMPLATE, mapping(role)["template"], path)
+    # The amounts of thousands of containers take seconds to parse.
+    if any(problem.path.endswith(("spec", "containers")) for problem in _too_many(path, role)):
+        return
+    try:
+        podtemplate.requests(dict(spec))
+    except (ValueError, TypeError, AttributeError) as error:
+        where = podtemplate.unreadable_part(dict(spec))
+        yield Problem(f"{path}.spec{where}", f"Invalid value: {error}")
+
+
+def _part(role: object, name: str) -> Mapping[str, Any]:
+    """Return `metadata` or `spec` of a role's template, empty if it is no object."""
+    return mapping(mapping(mapping(role).get("template")).get(name))
 
 
 def _containers(role: object) -> list[dict[str, Any]]:
     """Return the containers of a role's template; none if they are not what they must be."""
-    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
-    containers = sequence(spec.get("containers"))
+    containers = sequence(_part(role, "spec").get("containers"))
     return containers if all(isinstance(c, dict) for c in containers) else []
 
 
@@ -354,9 +379,7 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
     path = f"spec.{framework.spec_field}[{type_}].template"
     containers = _containers(role)
     yield from _too_many(path, role)
-    yield from _too_many_labels(path, role)
-    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
-    for where, error in podtemplate.too_many_terms(dict(spec)):
+    for where, error in podtemplate.too_many_terms(dict(_part(role, "spec"))):
         yield Problem(f"{path}.spec.{where}", error)
     for index, container in enumerate(containers):
         if not text(container.get("image")):
@@ -378,72 +401,28 @@ of its pods, of which one document may ask for thousands."""
 
 def _too_many(path: str, role: object) -> Iterator[Problem]:
     """Yield what is not to be counted, of which there is so much."""
-    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
-    every = [c for kind in ("containers", "initContainers") for c in sequence(spec.get(kind))]
-    parts = [mapping(mapping(holder).get("resources")) for holder in (*every, spec)]
-    named = {
+    spec = _part(role, "spec")
+    every = [mapping(c) for kind in podtemplate.LISTS for c in sequence(spec.get(kind))]
+    parts = [mapping(holder.get("resources")) for holder in (*every, spec)]
+    resources = {
         r for part in parts for kind in ("requests", "limits") for r in mapping(part.get(kind))
     }
-    containers = "containers, with those of initContainers"
-    yield from _beyond(f"{path}.spec.containers", len(every), MOST_IN_A_POD, containers)
-    yield from _beyond(f"{path}.spec", len(named), MOST_IN_A_POD, "resources")
+    ports = [port for container in every for port in sequence(container.get("ports"))]
+    labels = mapping(_part(role, "metadata").get("labels"))
+    for where, found, most, what in (
+        (".containers", every, MOST_IN_A_POD, "containers, with those of initContainers"),
+        ("", resources, MOST_IN_A_POD, "resources"),
+        (".containers", ports, MOST_LABELS, "ports"),
+        (".volumes", sequence(spec.get("volumes")), MOST_LABELS, "volumes"),
+        (".nodeSelector", mapping(spec.get("nodeSelector")), MOST_LABELS, "entries"),
+        (".metadata.labels", labels, MOST_LABELS, "labels"),
+    ):
+        if len(found) > most:
+            whole = f"{path}{where if what == 'labels' else f'.spec{where}'}"
+            yield Problem(whole, f"Too many: {len(found)}: must have at most {most} {what}")
 
 
-def _too_many_labels(path: str, role: object) -> Iterator[Problem]:
-    template = mapping(mapping(role).get("template"))
-    labels = mapping(mapping(template.get("metadata")).get("labels"))
-    spec = mapping(template.get("spec"))
-    selector = mapping(spec.get("nodeSelector"))
-    yield from _beyond(f"{path}.metadata.labels", len(labels), MOST_LABELS, "labels")
-    yield from _beyond(f"{path}.spec.nodeSelector", len(selector), MOST_LABELS, "entries")
-    ports = sum(
-        len(sequence(mapping(container).get("ports")))
-        for kind in podtemplate.LISTS
-        for container in sequence(spec.get(kind))
-    )
-    yield from _beyond(f"{path}.spec.containers", ports, MOST_LABELS, "ports")
-    volumes = len(sequence(spec.get("volumes")))
-    yield from _beyond(f"{path}.spec.volumes", volumes, MOST_LABELS, "volumes")
-
-
-def _beyond(path: str, found: int, most: int, what: str) -> Iterator[Problem]:
-    if found > most:
-        yield Problem(path, f"Too many: {found}: must have at most {most} {what}")
-
-
-def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
-    meta, spec = template.get("metadata"), template["spec"]
-    yield from _typed(path, template, {"metadata": dict})
-    yield from _typed(f"{path}.metadata", mapping(meta), _METADATA)
-    yield from _typed(f"{path}.spec", spec, _SPEC)
-    for index, container in enumerate(spec["containers"]):
-        where = f"{path}.spec.containers[{index}]"
-        yield from _typed(where, container, {"name": str, "volumeMounts": list})
-        yield from _listed(f"{where}.env", container.get("env"), {"name": str}, {})
-        yield from _listed(
-            f"{where}.ports", container.get("ports"), {"containerPort": int}, {"name": str}
-        )
-
-
-def _listed(path: str, value: object, required: _Types, optional: _Types) -> Iterator[Problem]:
-    """Yield what is wrong with a list of objects that have these fields."""
-    if value is not None and not isinstance(value, list):
-        yield Problem(path, "Invalid value: must be of type array")
-    for index, item in enumerate(sequence(value)):
-        where, raw = f"{path}[{index}]", mapping(item)
-        yield from _typed(where, raw, {**required, **optional})
-        for key in required:
-            if raw.get(key) is None:
-                yield Problem(f"{where}.{key}", "Required value: must be specified")
-
-
-def _typed(path: str, raw: Mapping[str, Any], wanted: _Types) -> Iterator[Problem]:
-    for key, type_ in wanted.items():
-        if raw.get(key) is not None and not isinstance(raw[key], type_):
-            yield Problem(f"{path}.{key}", f"Invalid value: must be of type {_JSON[type_]}")
-
-
-def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
+def _value_problems(framework: Framework, job: Job) -> Iterator[Problem]:
     """Yield values outside their sets and numbers below zero."""
     policy = job.run_policy
     if policy.managed_by is not None and policy.managed_by not in framework.managers:
@@ -454,9 +433,9 @@ def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
         path = "spec.runPolicy.cleanPodPolicy"
         yield unsupported(path, policy.clean_pod_policy, sorted(names.CleanPodPolicy))
     for replica in job.replicas:
-        if replica.restart_policy not in set(names.RestartPolicy):
+        if replica.restart_policy not in framework.roles.policies:
             path = f"spec.{framework.spec_field}[{replica.type}].restartPolicy"
-            yield unsupported(path, replica.restart_policy, sorted(names.RestartPolicy))
+            yield unsupported(path, replica.restart_policy, framework.roles.policies)
     yield from _annotations(framework, job)
     yield from _negatives(framework, job)
     for name, amount in (policy.scheduling.min_resources or {}).items():

@@ -231,18 +231,7 @@ def _check(spec: Mapping[str, Any], job: Job) -> Sequence[Problem]:
     for type_ in mpi.TYPES:
         if type_.lower() in named:
             found += _of_role(named[type_.lower()], f"{path}[{type_}]")
-    return (*_of_name(job, named), *found, *_of_options(job))
-
-
-def _of_name(job: Job, named: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
-    count = named.get(WORKER.lower(), {}).get("replicas")
-    last = max(count, 1) - 1 if isinstance(count, int) else 0
-    host = names.child(job.name, WORKER.lower(), last)
-    reasons = names.dns1035(host)
-    if reasons:
-        said = f'will not able to create pod and service with invalid DNS label "{host}"'
-        detail = f'Invalid value: "{job.name}": {said}: {", ".join(reasons)}'
-        yield Problem("metadata.name", detail)
+    return (*found, *_of_options(job))
 
 
 def _of_launcher(named: Mapping[str, Mapping[str, Any]], path: str) -> Iterator[Problem]:
@@ -263,9 +252,6 @@ def _of_workers(named: Mapping[str, Mapping[str, Any]], path: str) -> Iterator[P
 
 
 def _of_role(role: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    policy = role.get("restartPolicy")
-    if policy not in (None, "", "Never", "OnFailure"):
-        yield base.unsupported(f"{path}.restartPolicy", policy, ("Never", "OnFailure"))
     template = mapping(role.get("template"))
     if not sequence(mapping(template.get("spec")).get("containers")):
         detail = "Required value: must define at least one container"
@@ -307,6 +293,7 @@ MPI_V2BETA1: Final = base.Framework(
     ),
     roles=base.Roles(
         restart_policy="Never",
+        policies=("Never", "OnFailure"),
         is_master=lambda _job, _role, _index: False,
         restart_policies={LAUNCHER: "OnFailure"},
         counts={WORKER: 0},

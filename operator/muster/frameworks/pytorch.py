@@ -151,13 +151,11 @@ def _fewest_nodes(replica: Replica) -> int | None:
 
 def _validate(job: Job, _domain: str) -> Iterator[Problem]:
     yield from master_worker.one_master(PYTORCH, job)
-    path = f"spec.{PYTORCH.spec_field}[{WORKER}]"
-    workers = job.replica(WORKER)
+    path, workers = f"spec.{PYTORCH.spec_field}[{WORKER}]", job.replica(WORKER)
     if workers is not None and workers.replicas < 1:
         yield Problem(f"{path}.replicas", "Forbidden: must be at least 1")
     if workers is None and master_worker.elastic(job) is not None:
-        detail = "Required value: must be configured if elastic policy is used"
-        yield Problem(path, detail)
+        yield Problem(path, "Required value: must be configured if elastic policy is used")
     yield from _one_number_of_processes(job)
     yield from master_worker.of_span(job)
     backend = (master_worker.elastic(job) or {}).get("rdzvBackend")
