@@ -349,7 +349,7 @@ def _name_problems(framework: Framework, job: Job) -> Iterator[Problem]:
 
 def _unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
     """Yield what forbids reading one role."""
-    path, spec = f"spec.{framework.spec_field}[{type_}].template", _part(role, "spec")
+    path, spec = f"spec.{framework.spec_field}[{type_}].template", part(role, "spec")
     if not _containers(role):
         yield Problem(f"{path}.spec.containers", "Required value: must be specified")
         return
@@ -364,14 +364,14 @@ def _unreadable(framework: Framework, type_: str, role: object) -> Iterator[Prob
         yield Problem(f"{path}.spec{where}", f"Invalid value: {error}")
 
 
-def _part(role: object, name: str) -> Mapping[str, Any]:
+def part(role: object, name: str) -> Mapping[str, Any]:
     """Return `metadata` or `spec` of a role's template, empty if it is no object."""
     return mapping(mapping(mapping(role).get("template")).get(name))
 
 
 def _containers(role: object) -> list[dict[str, Any]]:
     """Return the containers of a role's template; none if they are not what they must be."""
-    containers = sequence(_part(role, "spec").get("containers"))
+    containers = sequence(part(role, "spec").get("containers"))
     return containers if all(isinstance(c, dict) for c in containers) else []
 
 
@@ -379,7 +379,7 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
     path = f"spec.{framework.spec_field}[{type_}].template"
     containers = _containers(role)
     yield from _too_many(path, role)
-    for where, error in podtemplate.too_many_terms(dict(_part(role, "spec"))):
+    for where, error in podtemplate.too_many_terms(dict(part(role, "spec"))):
         yield Problem(f"{path}.spec.{where}", error)
     for index, container in enumerate(containers):
         if not text(container.get("image")):
@@ -401,14 +401,14 @@ of its pods, of which one document may ask for thousands."""
 
 def _too_many(path: str, role: object) -> Iterator[Problem]:
     """Yield what is not to be counted, of which there is so much."""
-    spec = _part(role, "spec")
+    spec = part(role, "spec")
     every = [mapping(c) for kind in podtemplate.LISTS for c in sequence(spec.get(kind))]
     parts = [mapping(holder.get("resources")) for holder in (*every, spec)]
     resources = {
         r for part in parts for kind in ("requests", "limits") for r in mapping(part.get(kind))
     }
     ports = [port for container in every for port in sequence(container.get("ports"))]
-    labels = mapping(_part(role, "metadata").get("labels"))
+    labels = mapping(part(role, "metadata").get("labels"))
     for where, found, most, what in (
         (".containers", every, MOST_IN_A_POD, "containers, with those of initContainers"),
         ("", resources, MOST_IN_A_POD, "resources"),

@@ -199,10 +199,10 @@ def is_evicted(replica: Replica, pod: PodView) -> bool:
     return replica.type == WORKER and pod.reason == names.EVICTED
 
 
-def evicted(job: Job, pods: Iterable[PodView], reason: str) -> str:
+def evicted(job: Job, pods: Iterable[PodView]) -> str:
     """Return what is said of a job some of whose workers were thrown out, or nothing."""
     role, asked = WORKER.lower(), job.replica(WORKER)
-    gone = sum(p.role == role and p.phase == "Failed" and p.reason == reason for p in pods)
+    gone = sum(p.role == role and p.phase == "Failed" and p.reason == names.EVICTED for p in pods)
     total = asked.replicas if asked else 0
     return f"{gone}/{total} workers are evicted" if gone else ""
 
@@ -216,7 +216,7 @@ def config_volume(job_config: str, items: Iterable[tuple[str, int]]) -> Json:
 def added(template: Json, *, spec: Json, container: Json, labels: Json | None = None) -> Json:
     """Return a template with these fields set in its spec and in its first container.
 
-    Lists in `spec` and `container` are appended to those that are there.
+    Volumes and their mounts are appended to those that are there.
     """
     own = template["spec"]
     first, *others = own["containers"]
@@ -228,5 +228,6 @@ def added(template: Json, *, spec: Json, container: Json, labels: Json | None = 
 
 
 def _joined(one: Json, more: Json) -> Json:
-    lists = {k: [*(one.get(k) or ()), *v] for k, v in more.items() if isinstance(v, list)}
+    volumes = {"volumes", "volumeMounts"} & more.keys()
+    lists = {key: [*(one.get(key) or ()), *more[key]] for key in volumes}
     return {**one, **more, **lists}

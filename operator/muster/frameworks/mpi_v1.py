@@ -69,48 +69,43 @@ def _own_account(job: Job) -> bool:
     return not _account(job)
 
 
+def _own_name(job: Job) -> str:
+    return f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
+
+
 def _notices(job: Job) -> Iterator[Notice]:
     if not _own_account(job):
-        role = f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
         text_ = (
             f'The launcher runs as "{_account(job)}", to which nothing is given here: bind the '
-            f'account to the Role "{role}", or it cannot enter the workers'
+            f'account to the Role "{_own_name(job)}", or it cannot enter the workers'
         )
         yield Notice("Warning", names.Event.LAUNCHER_NOT_BOUND, text_)
 
 
 def _subjects(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
-    name = f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": job.namespace}
+    subject = {"kind": "ServiceAccount", "name": _own_name(job), "namespace": job.namespace}
     return {"subjects": [subject]}
 
 
 def _role_ref(job: Job) -> Json:
-    name = f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
-    return {"roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name}}
+    return {"roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": _own_name(job)}}
 
 
 def _template(job: Job, replica: Replica, _domain: str) -> Json:
     name = f"{names.flat(job.name)}{mpi.CONFIG_SUFFIX}"
     mounts = [{"name": mpi.CONFIG, "mountPath": mpi.MOUNT}]
     if replica.type == WORKER:
-        volume = mpi.config_volume(name, ((_SCRIPT, 0o555),))
+        spec = {"volumes": [mpi.config_volume(name, ((_SCRIPT, 0o555),))]}
         own = replica.template["spec"]["containers"][0]
         # Workers only wait to be entered by kubectl exec; the launcher starts what they run.
         idle = {} if own.get("command") else {"command": ["sleep"], "args": ["365d"]}
-        # Lists are appended to, and a worker without a command may have arguments.
-        template = mpi.added(
-            replica.template, spec={"volumes": [volume]}, container={"volumeMounts": mounts}
-        )
-        first, *others = template["spec"]["containers"]
-        containers = [{**first, **idle}, *others]
-        return {**template, "spec": {**template["spec"], "containers": containers}}
+        container = {"volumeMounts": mounts, **idle}
+        return mpi.added(replica.template, spec=spec, container=container)
     items = ((_SCRIPT, 0o555), ("hostfile", 0o444), ("discover_hosts.sh", 0o555))
     volumes = [{"name": _KUBECTL, "emptyDir": {}}, mpi.config_volume(name, items)]
-    account = _account(job) or f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
     return mpi.added(
         replica.template,
-        spec={"volumes": volumes, "serviceAccountName": account},
+        spec={"volumes": volumes, "serviceAccountName": _account(job) or _own_name(job)},
         container={"volumeMounts": [{"name": _KUBECTL, "mountPath": _KUBECTL_PATH}, *mounts]},
     )
 
@@ -139,7 +134,7 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
 
 def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     if replica.type != LAUNCHER:
-        return base.Environment(entries=lambda _index: ())
+        return base.NO_ENVIRONMENT
     container = replica.template["spec"]["containers"][0]
     entries = [
         base.variable("OMPI_MCA_plm_rsh_agent", _AGENT),
@@ -166,8 +161,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     runs = (
         (base.Outcome(base.End.RUNNING, f"MPIJob {job.name} is running."),) if leads.active else ()
     )
-    text_ = mpi.evicted(job, seen.pods, names.EVICTED)
-    if text_:
+    if text_ := mpi.evicted(job, seen.pods):
         return (*runs, base.Outcome(base.End.FAILED, text_, mpi.EVICTED))
     failed = seen.failed(job, seen.excused)
     if failed is None:
@@ -200,9 +194,7 @@ def _breaches(roles: object) -> Iterator[str]:
         return
     for key, role in roles.items():
         type_ = loading.canonical(MPI_V1, key)
-        containers = sequence(
-            mapping(mapping(mapping(role).get("template")).get("spec")).get("containers")
-        )
+        containers = sequence(loading.part(role, "spec").get("containers"))
         if not containers:
             yield f"MPIReplicaSpecs is not valid: containers definition expected in {type_ or key}"
         if type_ is None:
@@ -278,7 +270,7 @@ MPI_V1: Final = base.Framework(
     spec=base.Spec(
         options={"slotsPerWorker": 1, "mainContainer": ""},
         check=_check,
-        notices=lambda job: tuple(_notices(job)),
+        notices=_notices,
         first_breach=True,
     ),
 )

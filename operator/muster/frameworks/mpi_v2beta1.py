@@ -128,33 +128,29 @@ def _searches(job: Job, spec: Json, domain: str) -> Json:
     return {**config, "searches": [*(config.get("searches") or ()), own]}
 
 
-def _open_mpi(slots: int) -> Iterator[Json]:
-    yield base.variable("OMPI_MCA_orte_keep_fqdn_hostnames", "true")
-    yield base.variable("OMPI_MCA_orte_default_hostfile", _HOSTS)
-    yield base.variable("OMPI_MCA_plm_rsh_args", _ATTEMPTS)
-    yield base.variable("OMPI_MCA_orte_set_default_slots", slots)
-
-
-def _intel(slots: int) -> Iterator[Json]:
-    yield base.variable("I_MPI_HYDRA_HOST_FILE", _HOSTS)
-    yield base.variable("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", _ATTEMPTS)
-    yield base.variable("I_MPI_PERHOST", slots)
-
-
-def _mpich(_slots: int) -> Iterator[Json]:
-    yield base.variable("HYDRA_HOST_FILE", _HOSTS)
-    yield base.variable("HYDRA_LAUNCH_EXTRA_ARGS", _ATTEMPTS)
-
-
-_ENVIRONMENTS: Final = {"OpenMPI": _open_mpi, "Intel": _intel, "MPICH": _mpich}
+_ENVIRONMENTS: Final = {
+    "OpenMPI": (
+        ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
+        ("OMPI_MCA_orte_default_hostfile", _HOSTS),
+        ("OMPI_MCA_plm_rsh_args", _ATTEMPTS),
+        ("OMPI_MCA_orte_set_default_slots", "{slots}"),
+    ),
+    "Intel": (
+        ("I_MPI_HYDRA_HOST_FILE", _HOSTS),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", _ATTEMPTS),
+        ("I_MPI_PERHOST", "{slots}"),
+    ),
+    "MPICH": (("HYDRA_HOST_FILE", _HOSTS), ("HYDRA_LAUNCH_EXTRA_ARGS", _ATTEMPTS)),
+}
 
 
 def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     entries = [base.variable("K_MPI_JOB_ROLE", replica.role)]
     if replica.type == LAUNCHER:
-        entries += _ENVIRONMENTS[text(job.options[mpi.IMPLEMENTATION])](mpi.slots(job))
-        if not _doubles(job):
-            entries += (base.variable(name, "") for name in mpi.NO_GPU)
+        more = _ENVIRONMENTS[text(job.options[mpi.IMPLEMENTATION])]
+        more += () if _doubles(job) else tuple((name, "") for name in mpi.NO_GPU)
+        slots = mpi.slots(job)
+        entries += (base.variable(name, value.format(slots=slots)) for name, value in more)
     first: str = replica.template["spec"]["containers"][0].get("name") or ""
     return base.Environment(entries=lambda _index: entries, container=first)
 
@@ -167,11 +163,9 @@ def _batch_spec(job: Job) -> Json:
     policy = job.run_policy
     deadline = policy.active_deadline_seconds
     never = deadline is None or deadline > MAX_DEADLINE_SECONDS
-    limits = {
-        "activeDeadlineSeconds": None if never else deadline,
-        "backoffLimit": policy.backoff_limit,
-    }
-    given = {key: value for key, value in limits.items() if value is not None}
+    given = {} if never else {"activeDeadlineSeconds": deadline}
+    if policy.backoff_limit is not None:
+        given["backoffLimit"] = policy.backoff_limit
     # A successor only once the pod has ended: two launchers at a time would drive the same
     # workers.
     return {**given, "podReplacementPolicy": "Failed"}
@@ -204,8 +198,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
         return (
             base.Outcome(base.End.FAILED, leads.message or f"{shown} has failed", leads.reason),
         )
-    text_ = mpi.evicted(job, seen.pods, names.EVICTED)
-    if text_:
+    if text_ := mpi.evicted(job, seen.pods):
         return (base.Outcome(base.End.FAILED, text_, mpi.EVICTED),)
     counts = seen.counts
     workers = counts.get(WORKER, ReplicaStatus())
