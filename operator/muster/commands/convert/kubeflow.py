@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from muster.api.edge import mapping
@@ -139,13 +140,10 @@ def listed(
 def _port(source: Fields, name: str) -> int | None:
     """Take a number, whether or not it is written as a text."""
     value = source.take(name, object)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and (found := number(value)) is not None:
-        return found
-    if says(value):
+    found = None if isinstance(value, bool) else number(str(value))
+    if found is None and says(value):
         source.lose(name, "is no number")
-    return None
+    return found
 
 
 def _chief(spec: Fields, roles: Json) -> None:
@@ -167,17 +165,28 @@ def one_template(source: Fields) -> Json | None:
     workers, units = _workers(spec)
     resource = spec.take("processingResourceType", str) or _GPU
     slots = spec.take("slotsPerWorker", int)
-    found = job.template(spec, framework)
-    policy = job.restart_policy(found)
-    worker = _with_limit(found, resource, units)
-    roles = {
-        LAUNCHER: job.role(1, policy, _without_device(found)),
-        WORKER: job.role(workers, policy, worker),
-    }
+    launcher = job.template(spec, framework)
+    policy = job.restart_policy(launcher)
+    worker, limits = deepcopy(launcher), dict[str, Any]()
+    for container in job.containers_of(worker)[:1]:
+        resources = mapping(container.get("resources"))
+        limits = dict(mapping(resources.get("limits")))
+        if units is not None:
+            limits[resource] = units
+            container["resources"] = {**resources, "limits": limits}
+    for container in job.containers_of(launcher):
+        # It only waits. A device, on which its workers compute, has a domain in its name.
+        resources = mapping(container.pop("resources", None))
+        parts = {
+            part: {name: v for name, v in mapping(amounts).items() if "/" not in name}
+            for part, amounts in resources.items()
+        }
+        container.update(without_nothing({"resources": without_nothing(parts)}))
+    roles = {LAUNCHER: job.role(1, policy, launcher), WORKER: job.role(workers, policy, worker)}
     if spec.take("launcherOnMaster", bool):
         spec.lose("launcherOnMaster", *REASONS["spec.launcherOnMaster"])
     options = {
-        "slotsPerWorker": slots or units or _limit(worker, resource),
+        "slotsPerWorker": slots or units or number(str(limits.get(resource, ""))),
         "mainContainer": spec.take("mainContainer", str),
     }
     return job.assemble(framework, meta, _run_policy(spec, framework, {}), options, roles)
@@ -204,39 +213,3 @@ def _workers(spec: Fields) -> tuple[int | None, int | None]:
             spec.note(spec.at(total_field), f"is no multiple of {per_node}: the rest is left out")
         return total // per_node, per_node
     return spec.take("replicas", int), None
-
-
-def _with_limit(found: Json, resource: str, units: int | None) -> Json:
-    """Return the template with a limit for its first container."""
-    first, *others = job.containers_of(found) or [{}]
-    if units is None or not first:
-        return found
-    resources = mapping(first.get("resources"))
-    limits = {**mapping(resources.get("limits")), resource: units}
-    containers = [{**first, "resources": {**resources, "limits": limits}}, *others]
-    return {**found, "spec": {**found["spec"], "containers": containers}}
-
-
-def _without_device(found: Json) -> Json:
-    """Return the template of a launcher, which only waits: without what its workers compute on."""
-    containers = [
-        {**each, "resources": _only_plain(mapping(each.get("resources")))}
-        for each in job.containers_of(found)
-    ]
-    plain = [without_nothing(each) for each in containers]
-    return {**found, "spec": {**mapping(found.get("spec")), "containers": plain}}
-
-
-def _only_plain(resources: Any) -> Json:
-    """Return requests and limits of what each node has; a device has a domain in its name."""
-    return without_nothing(
-        {
-            part: {name: v for name, v in mapping(amounts).items() if "/" not in name}
-            for part, amounts in resources.items()
-        }
-    )
-
-
-def _limit(found: Json, resource: str) -> int | None:
-    first = next(iter(job.containers_of(found)), {})
-    return number(str(mapping(mapping(first.get("resources")).get("limits")).get(resource, "")))

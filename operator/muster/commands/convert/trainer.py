@@ -22,12 +22,8 @@ MANAGER: Final = "trainer.kubeflow.org/trainjob-controller"
 _STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 _FRAMEWORK: Final = "trainer.kubeflow.org/framework"
 _WAIT: Final = "WaitForWorkersReady"
-_AT_ONCE: Final = "AtStartup"
 _TRAINER: Final = "trainer"
 _NODE: Final = "node"
-_RUNTIME: Final = "-runtime"
-_GROUP: Final = API.partition("/")[0]
-_OWN: Final = "muster.kubeflow.org/"
 _JOBSETS: Final = "OnFailure"
 """Restart policy of a JobSet's pods of which nobody says another."""
 _ALLOWED: Final = {"Always": "OnFailure", "ExitCode": "Never"}
@@ -111,11 +107,11 @@ def read(source: Fields, runtime: Fields | None) -> Json | None:
         runtime.note("spec.mlPolicy", "of none of the kinds known here: no job is made")
         return None
     framework = job.rules_of(_KINDS[sort])
-    nodes = _Said.of(spec.open("trainer"), ml, sort)
+    nodes = _said(spec.open("trainer"), ml, sort)
     jobset = of.open("template").open("spec")
     _patch(spec, jobset)
-    made = (_by_mpi if sort == "mpi" else _alike)(jobset, framework, ml.open(sort), nodes)
-    roles, options = made
+    convert = _by_mpi if sort == "mpi" else _alike
+    roles, options = convert(jobset, framework, ml.open(sort), nodes)
     return job.assemble(framework, meta, _run_policy(spec, of), options, roles)
 
 
@@ -129,8 +125,7 @@ def reference(spec: Fields) -> tuple[str, str]:
 
 def _sort(ml: Fields, labels: Mapping[str, str]) -> str | None:
     """Return the field of mlPolicy that there is, else what the runtime's label says."""
-    named = labels.get(_FRAMEWORK, "")
-    found = next((name for name in _KINDS if name in ml.names()), named)
+    found = next((name for name in _KINDS if name in ml.names()), labels.get(_FRAMEWORK, ""))
     return found if found in _KINDS else None
 
 
@@ -169,20 +164,6 @@ class _Said:
     env: list[Any]
     resources: Json | None
 
-    @classmethod
-    def of(cls, trainer: Fields, ml: Fields, sort: str) -> _Said:
-        """Take it apart."""
-        runtimes = ml.take("numNodes", int)
-        fields = {"image": str, "command": list, "args": list}
-        return cls(
-            sort,
-            _first(trainer.take("numNodes", int), runtimes),
-            trainer.take("numProcPerNode", object if sort == "torch" else int),
-            {name: trainer.take(name, type_) for name, type_ in fields.items()},
-            trainer.take("env", list) or [],
-            trainer.take("resourcesPerNode", dict),
-        )
-
     def override(self, framework: Framework, found: Json, *, leads: bool) -> None:
         """Write it into the container of a template, which leads or is led by one that does."""
         wanted = (framework.pods.container, _NODE, "launcher")
@@ -193,6 +174,19 @@ class _Said:
             if not (self.sort == "mpi" and leads):
                 said["resources"] = self.resources
             container.update(without_nothing({**said, "env": env}))
+
+
+def _said(trainer: Fields, ml: Fields, sort: str) -> _Said:
+    runtimes = ml.take("numNodes", int)
+    fields = {"image": str, "command": list, "args": list}
+    return _Said(
+        sort,
+        _first(trainer.take("numNodes", int), runtimes),
+        trainer.take("numProcPerNode", object if sort == "torch" else int),
+        {name: trainer.take(name, type_) for name, type_ in fields.items()},
+        trainer.take("env", list) or [],
+        trainer.take("resourcesPerNode", dict),
+    )
 
 
 _Steps = dict[str, tuple[Json, int | None]]
@@ -350,25 +344,23 @@ def write(source: Fields) -> list[Json]:
         )
     meta, spec = job.metadata(source), source.open("spec")
     for name in mapping(meta.get("annotations")):
-        if name.startswith(_OWN):  # it stays, for the way back
+        if name.startswith(names.OWN_PREFIX):  # it stays, for the way back
             source.open("metadata").note(
                 f"metadata.annotations[{name}]", "Trainer does not read it"
             )
     roles = _roles(framework, spec.open(framework.spec_field))
     _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
     begins = spec.take("launcherCreationPolicy", str)
-    if begins not in (None, _AT_ONCE, _WAIT):
+    if begins not in (None, "AtStartup", _WAIT):
         spec.lose("launcherCreationPolicy", f"{begins} is not known")
-    waits = begins == _WAIT
-    trainer, replicated = _replicated(sort, roles, waits=waits)
+    trainer, replicated = _replicated(sort, roles, waits=begins == _WAIT)
     leads = spec.take("runLauncherAsWorker", bool)
     nodes = sum(role.count for role in roles if role.type != LAUNCHER) + bool(leads)
     own = _mpi(spec, leads=leads) if sort == "mpi" else {}
     processes = {"numProcPerNode": _processes(spec)} if sort == "torch" else {}
     trainer = {"numNodes": nodes, **without_nothing(processes), **trainer}
-    named = _name(source.open("metadata"), meta)
-    name = f"{named}{_RUNTIME}"
-    reference_ = {"apiGroup": _GROUP, "kind": RUNTIMES[0], "name": name}
+    name = f"{_name(source.open('metadata'), meta)}-runtime"
+    ref = {"apiGroup": API.partition("/")[0], "kind": RUNTIMES[0], "name": name}
     place = {"namespace": meta["namespace"]} if "namespace" in meta else {}
     head = {"name": name, **place, "labels": {_FRAMEWORK: sort}}
     runtime = _runtime(spec.open("runPolicy"), {sort: own}, replicated)
@@ -379,7 +371,7 @@ def write(source: Fields) -> list[Json]:
             "apiVersion": API,
             "kind": "TrainJob",
             "metadata": meta,
-            "spec": {"runtimeRef": reference_, "trainer": trainer, **train},
+            "spec": {"runtimeRef": ref, "trainer": trainer, **train},
         },
     ]
 
