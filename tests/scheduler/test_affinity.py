@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the next task may go, as the domains fill."""
+"""Where the next task may go, as domains fill and volumes are taken."""
 
 import numpy as np
 import pytest
 
-from muster.scheduler.affinity import AffinityState
-from muster.scheduler.model import AffinityTerm, Link
+from muster.scheduler.affinity import AffinityState, Stock
+from muster.scheduler.model import AffinityTerm, Link, Want
 
 DOMAIN = np.array([0, 0, 1, 2, -1])
 
@@ -57,3 +57,28 @@ def test_fond():
     assert affinity.fond(1).tolist() == [100, 100, 0, 75, 50]
     assert AffinityState({1: (make_term(Link.FOND),)}).fond(1).tolist() == [0] * 5
     assert affinity.fond(2) is None
+
+
+def marks(*nodes):
+    """Return (4,) marks of these nodes."""
+    return np.isin(np.arange(4), nodes)
+
+
+def want(claim, made=(), **options):
+    """Return a claim that may get volumes on these nodes, in that order."""
+    return Want(claim, tuple((n, marks(*at)) for n, at in options.items()), marks(*made))
+
+
+def where(stock, shape=1):
+    """Return the nodes that are open."""
+    return np.flatnonzero(stock.open(shape)).tolist()
+
+
+def test_volumes_that_are_made():
+    """A claim for which one is made may go wherever that can be, and takes none that is there."""
+    stock = Stock({1: (want("c", made=[1, 2], v=[0, 1]),), 2: (want("d", v=[0]),)})
+    assert where(stock) == [0, 1, 2]
+    stock.add(1, np.array([2]), np.array([1]))
+    assert (where(stock), where(stock, 2)) == ([1, 2], [0])
+    assert list(map(list, stock.choices(1))) == []
+    assert [np.flatnonzero(m).tolist() for m in stock.choices(2)] == [[0]]

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said to somebody who applies a job, or changes one."""
+"""What is said of a job that is applied or changed, and how many pods it may ask for."""
 
 import copy
 
 import pytest
 
-from muster.frameworks import FRAMEWORKS
+from muster.api.jobs import MAX_REPLICAS
+from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.loading import Ruling, Site, review
 from support.apiserver.memory import of_kind, tfjob
+from support.builders.job_kinds import SORTS, job_of
 from support.builders.mpijobs import mpijob
 
 TF = FRAMEWORKS["TFJob"]
@@ -21,13 +23,9 @@ def texts(ruling):
     return [str(problem) for problem in ruling.problems]
 
 
-def test_a_good_job_is_let_in_without_a_word():
-    """Nothing to refuse, nothing to warn of."""
-    assert review(TF, tfjob()) == Ruling()
-
-
-def test_a_bad_job_is_refused():
+def test_a_bad_job_is_refused_and_a_good_one_is_let_in_without_a_word():
     """By the rules that the controller has."""
+    assert review(TF, tfjob()) == Ruling()
     assert texts(review(TF, tfjob(Chief=1, Master=1))) == [TWO]
 
 
@@ -135,3 +133,52 @@ def test_two_minimums():
     assert said.endswith("Invalid value: 3 in all: runPolicy.schedulingPolicy.minAvailable is 2")
     job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] = 3
     assert review(TF, job) == Ruling()
+
+
+HUGE = 2**31 - 1
+
+
+def problems(document, **limits):
+    """Return the messages about the number of pods, without those about sizes and names."""
+    found = load(FRAMEWORKS[document["kind"]], document, Site(**limits)).problems
+    return [str(problem) for problem in found if "pods in all" in problem.detail]
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize("sort", SORTS)
+def test_job_above_the_limit_is_invalid_without_any_pod_name(sort):
+    """A list of all pod names would take minutes and many gigabytes."""
+    document = job_of(sort, HUGE)
+    job, field = load(SORTS[sort], document), SORTS[sort].spec_field
+    asked = HUGE + len(document["spec"][field]) - 1
+    (message,) = problems(document)
+    assert message == (
+        f"spec.{field}: Invalid value: {asked}: must be less than or equal to "
+        f"{MAX_REPLICAS} pods in all"
+    )
+    assert job.replicas
+    assert list(job.pod_names(job.replicas)) == []
+
+
+@pytest.mark.parametrize(("servers", "accepted"), [(4_000, True), (4_001, False)])
+def test_limit_applies_to_the_sum_of_all_roles(servers, accepted):
+    """Each role alone may stay below the limit of the job."""
+    shared = {"muster.kubeflow.org/shared-environment": "always"}
+    document = tfjob(PS=servers, Worker=MAX_REPLICAS - 4_000, annotations=shared)
+    assert (problems(document) == []) is accepted
+
+
+def test_limit_can_be_lower():
+    """The operator's flag lowers the limit; the message contains the number in force."""
+    assert problems(tfjob(Worker=3), max_replicas=3) == []
+    (message,) = problems(tfjob(Worker=4), max_replicas=3)
+    assert message.endswith("Invalid value: 4: must be less than or equal to 3 pods in all")
+
+
+def test_other_mistakes_of_a_job_above_the_limit_are_reported():
+    """The author can correct all mistakes at once."""
+    document = tfjob(Worker=HUGE, policy={"backoffLimit": -1})
+    found = load(FRAMEWORKS["TFJob"], document).problems
+    assert [p.path for p in found] == ["spec.tfReplicaSpecs", "spec.runPolicy.backoffLimit"]
+    # A mistake in one role does not hide the size of another role.
+    assert problems(tfjob(PS=-HUGE, Worker=HUGE))
