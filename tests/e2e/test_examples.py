@@ -17,7 +17,7 @@ import yaml
 from muster.api.status import JobStatus
 from muster.local import demo, history
 from muster.local.handle import Cluster
-from muster.local.history import JobSight, Life, Sight, Stay
+from muster.local.history import Story
 from support.e2e.harness import Api, Json, Operator, add_nodes, own_namespace
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -34,21 +34,15 @@ pytestmark = pytest.mark.e2e
 class Past:
     """What was seen of the jobs of one example, and where it was."""
 
-    def __init__(self, sights: list[Sight], api: Api, since: str) -> None:
-        """Sort it; `since` is the revision from which autoscalers are asked for later."""
-        self.sights = sights
+    def __init__(self, story: Story, api: Api, since: str) -> None:
+        """Begin; `since` is the revision from which autoscalers are asked for later."""
+        self.story, self.of = story, story.of
         self.api = api
         self._since = since
-        self.lives: dict[str, Life] = {life.job: life for life in history.lives(sights)}
-        self.stays = history.stays(sights)
-
-    def of(self, job: str) -> list[Stay]:
-        """Return the stays of a job's pods."""
-        return [stay for stay in self.stays if stay.job == job]
 
     def statuses(self, job: str) -> list[JobStatus]:
         """Return each status of a job that was seen."""
-        return [s.status for s in self.sights if isinstance(s, JobSight) and s.name == job]
+        return [sight.status for sight in self.story.jobs[job]]
 
     def autoscalers(self) -> list[Json]:
         """Return every version of the autoscalers."""
@@ -84,10 +78,11 @@ async def follow(api: Api, path: Path) -> Past:
             words = ("-n", api.namespace, *RESUME, RESUMED)
             await asyncio.to_thread(api.kubectl, *words)
             await until(played, played.ended)
-        await until(played, played.drained)
+        await until(played, played.story.drained)
         brief = set(of_limited_time(path))
-        await until(played, lambda: brief <= {s.name for s in played.seen if gone(s)})
-        return Past(played.seen, api, since)
+        jobs = played.story.jobs
+        await until(played, lambda: brief <= {name for name in jobs if jobs[name][-1].gone})
+        return Past(played.story, api, since)
 
 
 async def until(played: demo.Show, done: Callable[[], bool]) -> None:
@@ -100,11 +95,6 @@ def of_limited_time(path: Path) -> Iterator[str]:
     for document in yaml.safe_load_all(path.read_text()):
         if TTL in document.get("spec", {}).get("runPolicy", {}):
             yield document["metadata"]["name"]
-
-
-def gone(sight: Sight) -> bool:
-    """Say whether it is the end of a job object."""
-    return isinstance(sight, JobSight) and sight.gone
 
 
 def together_once(past: Past, job: str) -> None:
@@ -146,7 +136,7 @@ def queue_priority(past: Past) -> None:
 
 def never_fits(past: Past) -> None:
     """No pod gets a node, and the status says that none ever will."""
-    assert past.stays == ()
+    assert past.story.stays == {}
     gang = past.statuses("never-fits")[-1].gang
     assert gang is not None
     assert (gang.reason, gang.ever_possible) == ("NoNodeLargeEnough", False)

@@ -16,7 +16,7 @@ from aiohttp import web
 from muster.frameworks import FRAMEWORKS
 from muster.local import history
 from muster.local.handle import ClusterError
-from muster.local.history import Stay
+from muster.local.history import Stay, Story
 from support.apiserver.stub import answered
 from support.builders import observations
 
@@ -69,21 +69,21 @@ def test_a_stay_begins_with_the_node_and_ends_with_the_pod() -> None:
         observations.pod(7.0, "a-worker-0", "node-1", "Succeeded"),
         observations.pod(9.0, "a-worker-0", "node-1", "Succeeded", gone=True),
     ]
-    assert history.stays(seen) == (
-        Stay("a-worker-0", "a", "node-1", 0, 2.0, end=7.0, ending="Succeeded"),
-    )
+    assert Story(seen).of("a") == [
+        Stay("a-worker-0", "a", "node-1", 0, 2.0, end=7.0, ending="Succeeded")
+    ]
     seen = [
         observations.pod(1.0, "a-ps-0", "node-1", "Running"),
         observations.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
     ]
-    (stay,) = history.stays(seen)
+    (stay,) = Story(seen).of("a")
     assert (stay.end, stay.ending) == (4.0, "Deleted")
 
 
 def test_a_gang_in_part_is_not_whole() -> None:
     """One of two pods is no start."""
     seen = [observations.job(0.0, "a", pods=2), observations.pod(1.0, "a-worker-0", "node-1")]
-    (life,) = history.lives(seen)
+    (life,) = Story(seen).lives()
     assert (life.whole, life.end) == (None, None)
 
 
@@ -96,14 +96,14 @@ def test_what_has_ended_is_not_over_before_its_pods_were_seen() -> None:
         observations.pod(1.0, "a-ps-0", "node-1", "Running"),
         observations.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
     )
-    assert not history.drained([over])
-    assert not history.drained([over, on_node])
-    assert history.drained([on_node, over, ended])
-    assert not history.drained([on_node, over, ended, serves])
-    assert history.drained([on_node, over, ended, serves, away])
+    assert not Story([over]).drained()
+    assert not Story([over, on_node]).drained()
+    assert Story([on_node, over, ended]).drained()
+    assert not Story([on_node, over, ended, serves]).drained()
+    assert Story([on_node, over, ended, serves, away]).drained()
     both = observations.job(2.0, "a", "Succeeded", pods=2, ended=2)
-    assert not history.drained([on_node, both, ended])
-    assert history.drained([on_node, both, ended, serves, away])
+    assert not Story([on_node, both, ended]).drained()
+    assert Story([on_node, both, ended, serves, away]).drained()
 
 
 NOTHING: dict[str, Any] = {"kind": "List", "metadata": {"resourceVersion": "5"}, "items": []}

@@ -7,25 +7,20 @@ import re
 
 import pytest
 
-from muster.local import history, timeline
+from muster.local import timeline
+from muster.local.history import Story
 from support.builders import observations
 
 
 def drawn(seen: list | None = None) -> str:
     """Return the chart of these observations."""
-    return timeline.render(seen or observations.two_gangs(), observations.NODES)
+    return timeline.render(Story(seen or observations.two_gangs()), observations.NODES)
 
 
 def row(text: str, label: str) -> str:
     """Return the plotted part of the first line that starts with the label."""
     line = next(line for line in text.splitlines() if line.startswith(label))
     return line.split("|")[1]
-
-
-def pods(seen: list) -> list[list[str]]:
-    """Return the names of the pods in each row of the first node."""
-    rows = timeline.rows(observations.NODES[0], history.stays(seen))
-    return [[stay.pod for stay in row] for row in rows]
 
 
 def test_chart_fits_a_terminal() -> None:

@@ -13,13 +13,14 @@ import os
 import sys
 import textwrap
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import muster
 from muster.api import manifest
 from muster.api.names import JobState
+from muster.api.status import JobStatus
 from muster.kube import loops
 from muster.local import (
     binaries,
@@ -34,9 +35,9 @@ from muster.local.handle import LOOPBACK, Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from muster.local.history import Sight, Watch
+    from muster.local.history import Sight, Stay, Watch
     from muster.local.runner import Runner
 
     Say = Callable[[str], None]
@@ -73,7 +74,7 @@ def main(*, keep: bool = False) -> int:
     begun = time.monotonic()
     try:
         _show(keep=keep)
-    except (ShowError, ClusterError, binaries.BinariesError) as error:
+    except (ClusterError, binaries.BinariesError) as error:
         print(f"muster demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -111,41 +112,36 @@ def _cluster(*, keep: bool) -> Iterator[Cluster]:
     _say(f"A real API server with {NODES} simulated nodes, {GPUS} GPUs each:")
     wanted = options.Options(name=name, nodes=NODES, shapes=(_SHAPE,), tied=not keep)
     made = cluster.up(wanted, _say)
-    kept = False
     try:
         yield made
-        kept = keep
-    finally:
-        if not kept:
-            cluster.down(name)
-    if kept:
+    except BaseException:
+        cluster.down(name)
+        raise
+    if keep:
         _say(f'Kept: eval "$(muster local env --name {name})"; kubectl get tfjobs,pods')
         _say(f"To end it: muster local down --name {name}\n")
+    else:
+        cluster.down(name)
 
 
 async def _play(where: Cluster, operator: Runner, examples: Path) -> None:
     since = time.monotonic()
     async with history.Watch(where, "default", since) as watch:
         show = Show(where, watch, say=_say, check=operator.check)
-        await _apply(show, examples, (FIRST,))
+        await show.apply(examples, FIRST)
         if not await show.listen(lambda: show.waits(WAITS), _VERDICT_SECONDS):
             raise ShowError(
                 f"{WAITS} does not say within {_VERDICT_SECONDS:.0f} s why it waits; "
                 f"{show.unfinished()}"
             )
         _say(f"\n{WAITS} waits and holds nothing. Smaller jobs may have what is left:")
-        await _apply(show, examples, THEN)
+        await show.apply(examples, *THEN)
         if not await show.listen(show.ended, LIMIT_SECONDS):
             raise ShowError(f"after {LIMIT_SECONDS:.0f} s {show.unfinished()}")
-        await show.listen(show.drained, _DRAIN_SECONDS)
+        await show.listen(show.story.drained, _DRAIN_SECONDS)
         _say(f"\n$ kubectl get tfjobs\n{where.kubectl('get', 'tfjobs').strip()}\n")
     nodes = [timeline.Node(f"node-{index + 1}", GPUS) for index in range(NODES)]
-    _say(timeline.render(show.seen, nodes))
-
-
-async def _apply(show: Show, examples: Path, files: Sequence[str]) -> None:
-    for file in files:
-        await show.apply(examples / file, f"examples/{file}")
+    _say(timeline.render(show.story, nodes))
 
 
 def _shipped(folder: str) -> Path:
@@ -162,7 +158,7 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-class ShowError(Exception):
+class ShowError(ClusterError):
     """It does not end as it is meant to; the message says what is wrong."""
 
 
@@ -177,7 +173,7 @@ def jobs(text: str) -> Mapping[str, str]:
 
 
 class Show:
-    """One namespace of a cluster on which an operator runs. `seen` is every sight so far."""
+    """One namespace of a cluster on which an operator runs. `story` is what was seen so far."""
 
     def __init__(
         self,
@@ -189,22 +185,22 @@ class Show:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """`say` gets each line; `check` is called every second and may raise."""
-        self.seen: list[Sight] = []
         self.meant: dict[str, str] = {}
-        self._latest: dict[str, JobSight] = {}
         self._where = where
         self._watch = watch
         self._namespace = namespace
         self._say = say
         self._check = check
         self._narrator = Narrator()
+        self.story = self._narrator.story
 
-    async def apply(self, path: Path, shown: str = "") -> None:
-        """Apply a file as a user does; ClusterError with kubectl's message if it is refused."""
-        self._say(f"\n$ kubectl apply -f {shown or path}")
-        self.meant |= jobs(await asyncio.to_thread(path.read_text))
-        apply = ("apply", "-n", self._namespace, "-f", str(path))
-        self._say((await asyncio.to_thread(self._where.kubectl, *apply)).strip())
+    async def apply(self, folder: Path, *files: str) -> None:
+        """Apply examples as a user does; ClusterError with kubectl's message if one is refused."""
+        for path in map(folder.joinpath, files):
+            self._say(f"\n$ kubectl apply -f examples/{path.name}")
+            self.meant |= jobs(await asyncio.to_thread(path.read_text))
+            apply = ("apply", "-n", self._namespace, "-f", str(path))
+            self._say((await asyncio.to_thread(self._where.kubectl, *apply)).strip())
 
     async def listen(self, until: Callable[[], bool], seconds: float) -> bool:
         """Listen until `until` is true, asked after each sight; False if it never was.
@@ -218,96 +214,83 @@ class Show:
                 return False
             sight = await self._watch.next(min(left, _TICK_SECONDS))
             self._check()
-            if sight is not None:
-                self._record(sight)
+            for line in self._narrator.lines(sight) if sight is not None else ():
+                self._say(line)
+            if isinstance(sight, JobSight):
+                self._refuse_other_end(sight.name, sight.status)
         return True
 
-    def state(self, job: str) -> str:
-        """Return a job's state, empty while it has none."""
-        return self._latest[job].status.state if job in self._latest else ""
+    def _refuse_other_end(self, job: str, status: JobStatus) -> None:
+        meant = self.meant.get(job, status.state)
+        if status.state in history.ENDED and status.state != meant:
+            condition = status.condition(status.state)
+            why = condition.message if condition else "no reason given"
+            raise ShowError(f"{job} is {status.state}, not {meant}: {status.reason or why}")
+
+    def status(self, job: str) -> JobStatus:
+        """Return a job's last status, an empty one before the job was seen."""
+        return self.story.jobs[job][-1].status if job in self.story.jobs else JobStatus()
 
     def waits(self, job: str) -> bool:
         """Whether a job's gang waits and has said why."""
-        latest = self._latest.get(job)
-        gang = latest.status.gang if latest else None
-        return self.state(job) == JobState.QUEUED and gang is not None and bool(gang.reason)
+        status = self.status(job)
+        return status.state == JobState.QUEUED and bool(status.gang and status.gang.reason)
 
     def ended(self) -> bool:
         """Whether every job is in the state that it is meant to come to."""
-        return all(self.state(job) == state for job, state in self.meant.items())
-
-    def drained(self) -> bool:
-        """Whether no pod is on a node any more, as far as the jobs tell."""
-        return history.drained(self.seen)
+        return not self.unfinished()
 
     def unfinished(self) -> str:
         """Say which jobs are not in the state that they are meant to come to."""
         return "; ".join(
-            f"{job} is {self.state(job) or 'without a state'}, not {state}"
+            f"{job} is {self.status(job).state or 'without a state'}, not {state}"
             for job, state in self.meant.items()
-            if self.state(job) != state
+            if self.status(job).state != state
         )
-
-    def _record(self, sight: Sight) -> None:
-        self.seen.append(sight)
-        for line in self._narrator.lines(sight):
-            self._say(line)
-        if isinstance(sight, JobSight):
-            self._latest[sight.name] = sight
-            state, meant = sight.status.state, self.meant.get(sight.name)
-            if meant is not None and state in history.ENDED and state != meant:
-                condition = sight.status.condition(state)
-                why = condition.message if condition else "no reason given"
-                raise ShowError(
-                    f"{sight.name} is {state}, not {meant}: {sight.status.reason or why}"
-                )
 
 
 class Narrator:
     """Takes sights in their order, and gives the lines of what is new in them."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, JobSight] = {}
+        self.story = history.Story()
         self._shown: dict[str, tuple[str, str]] = {}
-        self._nodes: dict[str, dict[str, str]] = defaultdict(dict)
-        self._failed: dict[str, str] = {}
 
     def lines(self, sight: Sight) -> tuple[str, ...]:
         """Lines to be printed for a sight: none if it brings nothing new."""
+        before = None if isinstance(sight, JobSight) else self.story.stays.get(sight.uid)
+        self.story.add(sight)
         if isinstance(sight, JobSight):
             return tuple(self._of_job(sight))
-        return tuple(self._of_pod(sight)) if sight.job else ()
+        return tuple(self._of_pod(sight, before))
 
     def _of_job(self, job: JobSight) -> Iterable[str]:
-        if job.gone:
-            return [self._line(job.at, job.name, "deleted", "")]
-        self._jobs[job.name] = job
-        state, why = job.status.state, _explanation(job)
+        state, why = ("deleted", "") if job.gone else (job.status.state, _explanation(job))
         last_state, last_why = self._shown.get(job.name, ("", ""))
         silent = state not in {JobState.QUEUED, JobState.INVALID, JobState.BLOCKED}
-        if state in _SILENT or (state == last_state and (silent or why == last_why)):
-            return []
-        self._shown[job.name] = (state, why)
-        return [self._line(job.at, job.name, state, why)]
+        if state not in _SILENT and (state != last_state or not (silent or why == last_why)):
+            self._shown[job.name] = (state, why)
+            yield self._line(job, job.name, state, why)
 
-    def _of_pod(self, pod: PodSight) -> Iterable[str]:
-        if pod.phase == "Failed" and pod.uid not in self._failed.values():
-            self._failed[pod.name] = pod.uid
-            code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
-            yield self._line(pod.at, pod.job, "", f"{pod.name} on {pod.node} ended{code}")
-        if not pod.node or pod.gone:
+    def _of_pod(self, pod: PodSight, before: Stay | None) -> Iterable[str]:
+        stay = self.story.stays.get(pod.uid)
+        if stay is None:
             return
-        if self._failed.get(pod.name, pod.uid) != pod.uid:
-            del self._failed[pod.name]
-            yield self._line(pod.at, pod.job, "", f"{pod.name} runs again, on {pod.node}")
-        nodes, known = self._nodes[pod.job], self._jobs.get(pod.job)
-        new = pod.name not in nodes
-        nodes[pod.name] = pod.node
-        if new and known is not None and len(nodes) == known.pods:
-            yield self._line(pod.at, pod.job, "", _where(nodes.values()))
+        stays = self.story.of(pod.job)
+        if before is None:
+            earlier = [each.ending for each in stays if each.pod == pod.name][:-1]
+            nodes = {each.pod: each.node for each in stays}
+            if earlier[-1:] == ["Failed"]:
+                yield self._line(pod, pod.job, "", f"{pod.name} runs again, on {pod.node}")
+            known = self.story.jobs.get(pod.job)
+            if not earlier and known and len(nodes) == known[-1].pods:
+                yield self._line(pod, pod.job, "", _where(nodes.values()))
+        if stay.ending == "Failed" and not (before and before.ending):
+            code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+            yield self._line(pod, pod.job, "", f"{pod.name} on {pod.node} ended{code}")
 
-    def _line(self, at: float, job: str, state: str, words: str) -> str:
-        time, name = f"{at:5.1f} s ", f"{job:<{_NAME}.{_NAME - 1}}"
+    def _line(self, sight: Sight, job: str, state: str, words: str) -> str:
+        time, name = f"{sight.at:5.1f} s ", f"{job:<{_NAME}.{_NAME - 1}}"
         lines = textwrap.wrap(words, timeline.WIDTH - _INDENT, break_long_words=False) or [""]
         text = f"\n{'':{_INDENT}}".join(lines)
         return f"{time}{name}{state:<{_STATE}}{text}".rstrip()
@@ -327,7 +310,6 @@ def _explanation(job: JobSight) -> str:
         return status.reason
     if status.state == JobState.QUEUED:
         return "" if status.gang is None else status.gang.summary or status.gang.message
-    if status.state in history.ENDED or status.state == JobState.RESTARTING:
-        condition = status.condition(status.state)
-        return "" if condition is None else condition.message
-    return ""
+    told = status.state in history.ENDED or status.state == JobState.RESTARTING
+    condition = status.condition(status.state)
+    return condition.message if condition and told else ""

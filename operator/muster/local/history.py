@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was seen of jobs and pods, and what it comes to: who was where, from when to when.
 
-`Watch` brings sights in as they come; all else are functions of sights in that order. Times
-are seconds since the beginning.
+`Watch` brings sights in as they come, `Story` makes of them what they come to. Times are seconds
+since the beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -95,6 +95,68 @@ class Life:
     state: str
 
 
+class Story:
+    """What sights, added in their order, come to."""
+
+    def __init__(self, sights: Iterable[Sight] = ()) -> None:
+        self.jobs: dict[str, list[JobSight]] = {}
+        """Every sight of each job."""
+        self.stays: dict[str, Stay] = {}
+        """Every pod's time on its node, by the pod's uid, in the order of their starts."""
+        self.end = 1.0
+        """Time of the last sight; at least a second."""
+        for sight in sights:
+            self.add(sight)
+
+    def add(self, sight: Sight) -> None:
+        """Take in one more sight."""
+        self.end = max(self.end, sight.at)
+        if isinstance(sight, JobSight):
+            self.jobs.setdefault(sight.name, []).append(sight)
+            return
+        stay = self.stays.get(sight.uid)
+        if stay is None and sight.job and sight.node and not sight.gone:
+            stay = Stay(sight.name, sight.job, sight.node, sight.gpus, sight.at)
+        ending = sight.phase if sight.phase in _OVER else "Deleted" if sight.gone else ""
+        if stay is not None:
+            ends = ending and not stay.ending
+            self.stays[sight.uid] = replace(stay, end=sight.at, ending=ending) if ends else stay
+
+    def of(self, job: str) -> list[Stay]:
+        """Return the stays of a job's pods."""
+        return [stay for stay in self.stays.values() if stay.job == job]
+
+    def drained(self) -> bool:
+        """Return whether no pod is on a node, and as many have left one as each job reports.
+
+        Jobs and pods are watched apart: of a job that is over no pod may have been seen as yet.
+        What still ran when its job succeeded is counted as succeeded, and deleted.
+        """
+        ends = Counter(stay.job for stay in self.stays.values() if stay.ending)
+        told = {
+            job: sum(role.succeeded + role.failed for role in seen[-1].status.replicas.values())
+            for job, seen in self.jobs.items()
+        }
+        return ends.total() == len(self.stays) and all(ends[job] >= told[job] for job in told)
+
+    def lives(self) -> tuple[Life, ...]:
+        """Return every job's life, in the order of their first sights."""
+        return tuple(map(self._life, self.jobs))
+
+    def _life(self, job: str) -> Life:
+        seen, first = self.jobs[job], dict[str, float]()
+        for stay in self.of(job):
+            first.setdefault(stay.pod, stay.start)
+        starts, wanted = list(first.values()), seen[-1].pods
+        return Life(
+            job=job,
+            came=seen[0].at,
+            whole=starts[wanted - 1] if 0 < wanted <= len(starts) else None,
+            end=next((sight.at for sight in seen if sight.status.state in ENDED), None),
+            state=seen[-1].status.state,
+        )
+
+
 def job_sight(at: float, document: Json) -> JobSight:
     """Read a job's document."""
     specs = (value for key, value in document["spec"].items() if key.endswith("ReplicaSpecs"))
@@ -116,76 +178,6 @@ def pod_sight(at: float, document: Json) -> PodSight:
         gpus=podtemplate.requests(document["spec"]).get(GPU, 0) // 1000,
         exit_code=next((end.exit_code for end in pod.ends if end.exit_code is not None), None),
     )
-
-
-def stays(sights: Iterable[Sight]) -> tuple[Stay, ...]:
-    """Return every pod's time on its node, in the order of their starts."""
-    found: dict[str, Stay] = {}
-    for pod in sights:
-        if not isinstance(pod, PodSight) or not pod.job:
-            continue
-        known = found.get(pod.uid)
-        if known is None and pod.node and not pod.gone:
-            known = Stay(pod.name, pod.job, pod.node, pod.gpus, pod.at)
-        if known is not None:
-            found[pod.uid] = _ended(known, pod)
-    return tuple(sorted(found.values(), key=lambda stay: (stay.start, stay.job, stay.pod)))
-
-
-def drained(sights: Sequence[Sight]) -> bool:
-    """Say whether no pod is on a node any more, and as many have left one as each job tells of.
-
-    Jobs and pods are watched apart: of a job that is over no pod may have been seen as yet. What
-    still ran when its job succeeded is counted as succeeded, and deleted.
-    """
-    known = stays(sights)
-    ends = Counter(stay.job for stay in known if stay.ending)
-    latest = {sight.name: sight.status for sight in sights if isinstance(sight, JobSight)}
-    told = {
-        job: sum(role.succeeded + role.failed for role in status.replicas.values())
-        for job, status in latest.items()
-    }
-    return all(stay.ending for stay in known) and all(ends[job] >= told[job] for job in told)
-
-
-def lives(sights: Sequence[Sight]) -> tuple[Life, ...]:
-    """Return every job's life, in the order of their first sights."""
-    known = stays(sights)
-    of_job: dict[str, list[JobSight]] = defaultdict(list)
-    for sight in sights:
-        if isinstance(sight, JobSight) and not sight.gone:
-            of_job[sight.name].append(sight)
-    return tuple(
-        _life(seen, [stay for stay in known if stay.job == job]) for job, seen in of_job.items()
-    )
-
-
-def _life(seen: Sequence[JobSight], stays_of: Sequence[Stay]) -> Life:
-    last = seen[-1]
-    starts = _first_starts(stays_of)
-    ends = [sight.at for sight in seen if sight.status.state in ENDED]
-    return Life(
-        job=last.name,
-        came=seen[0].at,
-        whole=max(starts[: last.pods]) if 0 < last.pods <= len(starts) else None,
-        end=ends[0] if ends else None,
-        state=last.status.state,
-    )
-
-
-def _first_starts(stays_of: Iterable[Stay]) -> list[float]:
-    starts: dict[str, float] = {}
-    for stay in stays_of:
-        starts.setdefault(stay.pod, stay.start)
-    return sorted(starts.values())
-
-
-def _ended(stay: Stay, pod: PodSight) -> Stay:
-    if stay.ending:
-        return stay
-    if pod.phase in _OVER:
-        return replace(stay, end=pod.at, ending=pod.phase)
-    return replace(stay, end=pod.at, ending="Deleted") if pod.gone else stay
 
 
 class Watch:

@@ -14,12 +14,10 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.local import history
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from muster.local.history import Life, Sight, Stay
+    from muster.local.history import Life, Stay, Story
 
     Row = list[Stay]
     """Pods that use the same GPU one after another."""
@@ -45,13 +43,12 @@ class Node:
     gpus: int
 
 
-def render(sights: Sequence[Sight], nodes: Iterable[Node]) -> str:
+def render(story: Story, nodes: Iterable[Node]) -> str:
     """Return the chart. Pods and jobs that have not ended extend to the last observation."""
-    stays, lives = history.stays(sights), history.lives(sights)
-    jobs = dict.fromkeys([*(life.job for life in lives), *(stay.job for stay in stays)])
+    stays, lives, end = story.stays.values(), story.lives(), story.end
+    jobs = dict.fromkeys([*story.jobs, *(stay.job for stay in stays)])
     # Jobs beyond the last letter share the question mark.
     letters = dict(itertools.zip_longest(jobs, _LETTERS[: len(jobs)], fillvalue="?"))
-    end = max([1.0, *(sight.at for sight in sights)])
     marks, times = _axis(end)
     rule = f"{'':{_LABEL}}+{marks}+"
     lines = [f"{'':{_LABEL + 1}}{times}", rule]
@@ -142,30 +139,31 @@ def _life_cells(life: Life, letter: str, end: float) -> list[str]:
     cells = [" "] * _PLOT
     ended = end if life.end is None else life.end
     placed = ended if life.whole is None else life.whole
-    for column in _columns(life.came, placed, end):
-        cells[column] = "."
+    _paint(cells, ".", life.came, placed, end)
     if life.whole is not None:
-        for column in _columns(placed, ended, end):
-            cells[column] = letter
+        _paint(cells, letter, placed, ended, end)
     return cells
 
 
 def _row_cells(row: Row, letters: dict[str, str], end: float) -> list[str]:
     cells = [" "] * _PLOT
     for stay in row:
-        columns = list(_columns(stay.start, end if stay.end is None else stay.end, end))
-        for column in columns:
-            cells[column] = letters[stay.job]
-        if len(columns) > 2:
-            cells[columns[0]] = "["
-            if stay.end is not None:
-                cells[columns[-1]] = "]"
+        stop = end if stay.end is None else stay.end
+        first, last = _paint(cells, letters[stay.job], stay.start, stop, end)
+        if last > first + 1:
+            cells[first] = "["
+            cells[last] = cells[last] if stay.end is None else "]"
         if stay.ending == "Failed":
-            cells[columns[-1]] = "x"
+            cells[last] = "x"
     return cells
 
 
-def _columns(start: float, stop: float, end: float) -> Iterator[int]:
-    """Yield the columns of a period: at least one."""
+def _paint(
+    cells: list[str], letter: str, start: float, stop: float, end: float
+) -> tuple[int, int]:
+    """Fill the columns of a period, at least one; return the first and the last."""
     first = _column(start, end)
-    yield from range(first, max(first + 1, _column(stop, end)))
+    columns = range(first, max(first + 1, _column(stop, end)))
+    for column in columns:
+        cells[column] = letter
+    return first, columns[-1]
