@@ -22,6 +22,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
     return made
 
 
+def recorded(files: layout.Layout, extra: handle.Extra, *, whole: bool = False) -> None:
+    """Record a cluster with what was added to it."""
+    asked = options.Options(name="x")
+    handle.record(handle.Cluster(files.home, asked, 1, {}, extra=extra, whole=whole))
+
+
 def test_the_guard_outlives_what_it_guards(
     files: layout.Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,7 +55,7 @@ def test_down_runs_the_recorded_sweep(files: layout.Layout, tmp_path: Path) -> N
     """A cluster that was only half started is swept as well."""
     outside = tmp_path / "outside"
     outside.touch()
-    handle.record(files.extra, handle.Extra(sweep=("rm", str(outside))))
+    recorded(files, handle.Extra(sweep=("rm", str(outside))))
     assert cluster.find("x") is None
     assert cluster.down("x")
     assert not outside.exists()
@@ -59,10 +65,10 @@ def test_down_runs_the_recorded_sweep(files: layout.Layout, tmp_path: Path) -> N
 def test_down_with_a_failed_sweep_keeps_the_files(files: layout.Layout, tmp_path: Path) -> None:
     """The error has the output of the command, and the next down runs it again."""
     outside = tmp_path / "outside"
-    handle.record(files.extra, handle.Extra(sweep=("rm", str(outside))))
+    recorded(files, handle.Extra(sweep=("rm", str(outside))))
     with pytest.raises(cluster.ClusterError, match="No such file"):
         cluster.down("x")
-    assert files.extra.exists()
+    assert files.record.exists()
     outside.touch()
     assert cluster.down("x")
     assert not files.home.exists()
@@ -78,8 +84,7 @@ def test_a_found_cluster_has_what_was_added(files: layout.Layout) -> None:
         flags=("--more",),
         sweep=("sweep",),
     )
-    handle.record(files.extra, extra)
-    handle.Cluster(files, options.Options(name="x"), 1, {}, extra=extra).save()
+    recorded(files, extra, whole=True)
     found = cluster.find("x")
     assert found
     assert found.extra == extra
@@ -108,7 +113,7 @@ def test_a_component_is_started_by_its_own_command_line(
     started: list[list[str]] = []
     monkeypatch.setattr(processes, "start", lambda argv, **_: started.append(argv))
     commands = {"etcd": ["/bin/etcd"]}
-    made = handle.Cluster(files, options.Options(name="x"), 1, commands, extra=extra)
+    made = handle.Cluster(files.home, options.Options(name="x"), 1, commands, extra=extra)
     made.start(component)
     assert started[0][: len(words)] == words
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import cluster, commands, layout, options
+from muster.local import cluster, commands, handle, layout, options
 
 UNREACHABLE = """
 current-context: x
@@ -165,7 +165,7 @@ def brought_up(name: str) -> layout.Layout:
     """Leave the files of a cluster that was brought up whole."""
     files = layout.Layout(name)
     files.make()
-    cluster.Cluster(files, options.Options(name=name), 1, {}).save()
+    handle.record(handle.Cluster(files.home, options.Options(name=name), 1, {}, whole=True))
     return files
 
 

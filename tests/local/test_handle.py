@@ -95,7 +95,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> handle.Cluster:
     """Give a cluster of which there are only folders."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    made = handle.Cluster(layout.Layout("x"), options.Options(name="x"), 0, {})
+    made = handle.Cluster(layout.Layout("x").home, options.Options(name="x"), 0, {})
     made.files.make()
     return made
 

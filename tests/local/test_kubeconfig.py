@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.local import kubeconfig
+from muster.local import handle, kubeconfig
 
 TWO = """
 apiVersion: v1
@@ -76,5 +76,5 @@ def test_a_login_program_beside_the_kubeconfig_is_found(tmp_path: Path) -> None:
 )
 def test_a_file_that_names_no_cluster_says_why(text: str, reason: str, tmp_path: Path) -> None:
     """Before anything is started or written."""
-    with pytest.raises(kubeconfig.KubeconfigError, match=reason):
+    with pytest.raises(handle.CredentialsError, match=reason):
         taken(tmp_path, text)

@@ -92,9 +92,9 @@ def test_options_survive_being_recorded(tmp_path: Path) -> None:
         kubeconfig=Path("/tmp/k"),
         kwok=False,
     )
-    started = handle.Started(asked, 1, {"etcd": ["/bin/etcd"]})
-    handle.record(tmp_path / "cluster.json", started)
-    assert handle.recorded(tmp_path / "cluster.json", handle.Started) == started
+    made = handle.Cluster(tmp_path, asked, 1, {"etcd": ["/bin/etcd"]})
+    handle.record(made)
+    assert handle.recorded(made.files) == made
 
 
 def test_a_cluster_that_was_there_gets_no_nodes_but_those_asked_for() -> None:

@@ -26,10 +26,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def brought_up(nodes: int) -> handle.Cluster:
     """Leave the files of a cluster with so many real nodes."""
     users = {f"kubelet-{i}": (f"system:node:real-{i}", "system:nodes") for i in range(nodes)}
-    made = cluster.Cluster(layout.Layout("x"), options.Options(name="x"), 1, {})
+    home, extra = layout.Layout("x").home, handle.Extra(users=users)
+    made = handle.Cluster(home, options.Options(name="x"), 1, {}, extra=extra, whole=True)
     made.files.make()
-    handle.record(made.files.extra, handle.Extra(users=users))
-    made.save()
+    handle.record(made)
     return made
 
 
@@ -61,7 +61,7 @@ def test_up_passes_the_flags_and_the_number_of_nodes(
 
     def up(wanted: options.Options, count: int, _say: object) -> cluster.Cluster:
         calls.append((wanted, count))
-        return cluster.Cluster(layout.Layout(wanted.name), wanted, 1, {})
+        return cluster.Cluster(layout.Layout(wanted.name).home, wanted, 1, {})
 
     monkeypatch.setattr(real, "up", up)
     assert tool.main(["up"]) == 0

@@ -31,24 +31,22 @@ from muster.local import (
     processes,
 )
 from muster.local.handle import (
+    DOMAIN,
     LOOPBACK,
     NO_EXTRA,
     Cluster,
     ClusterError,
-    Existing,
     Extra,
     PortTakenError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable
 
-    from muster.kube.client import Kube
     from muster.local.layout import Layout
     from muster.local.options import Options
 
     Say = Callable[[str], None]
-    Install = Callable[[Options, Say, Callable[[], None], Kube], Awaitable[None]]
 
 __all__ = ["Cluster", "ClusterError", "Extra", "down", "find", "free_port", "names", "up"]
 
@@ -69,17 +67,20 @@ def up(wanted: Options, say: Say = lambda _: None, extra: Extra = NO_EXTRA) -> C
     """
     files = layout.Layout(options.parse_name(wanted.name))
     with layout.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
-        running = _load(files)
+        running = find(wanted.name)
         if running and all(running.pids().values()):
-            _refuse_another(running, wanted.kubeconfig)
+            known = {running.options.kubeconfig, running.kubeconfig}
+            known |= {Path(running.existing.file)} if running.existing else set()
+            asked = wanted.kubeconfig
+            if asked and asked.resolve() not in {path.resolve() for path in known if path}:
+                raise ClusterError(
+                    f"{files.name} is up already, as the cluster {running.server}, without "
+                    f"{asked}: `muster local down` first, or give this one a --name"
+                )
             say(f"{files.name} is up already; `muster local down` first to change it")
             return running
         _sweep(files, say)
         try:
-            from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
-
-            if wanted.kubeconfig and contents.is_kubeconfig(wanted.kubeconfig):
-                return _use(files, wanted, wanted.kubeconfig, extra, say)
             return _bring_up(files, wanted, extra, say)
         except BaseException as error:  # an interrupted start leaves nothing either
             try:
@@ -109,7 +110,8 @@ def down(name: str, say: Say = lambda _: None, *, forget: bool = False) -> bool:
 
 def find(name: str) -> Cluster | None:
     """Find the cluster of this name; None if none was brought up whole."""
-    return _load(layout.Layout(options.parse_name(name)))
+    found = handle.recorded(layout.Layout(options.parse_name(name)))
+    return found if found and found.whole else None
 
 
 def names() -> list[str]:
@@ -133,16 +135,6 @@ def free_port() -> int:
     raise ClusterError("every port of this machine is taken")
 
 
-def _refuse_another(running: Cluster, asked: Path | None) -> None:
-    there = running.existing
-    known = (running.options.kubeconfig, running.kubeconfig, Path(there.file) if there else None)
-    if asked and asked.resolve() not in {path.resolve() for path in known if path}:
-        raise ClusterError(
-            f"{running.files.name} is up already, as the cluster {running.server}, without "
-            f"{asked}: `muster local down` first, or give this one a --name"
-        )
-
-
 def _stopwatch(say: Say) -> Say:
     """Return a function that reports a part that is done, and how long the part took."""
     last = time.monotonic()
@@ -156,122 +148,95 @@ def _stopwatch(say: Say) -> Say:
     return done
 
 
-def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
+def _decide(files: Layout, asked: Options, extra: Extra) -> tuple[Cluster, str]:
+    """Return the cluster to be started, and the kubeconfig of one that is there before."""
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
+    file = asked.kubeconfig
+    if file and contents.is_kubeconfig(file):
+        if extra != NO_EXTRA:
+            raise ClusterError(
+                f"{file} exists: components can be added only to a new cluster; "
+                "name a file that does not exist"
+            )
+        there, text = contents.look(file, asked)
+        wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
+        commands = binaries.find(None, handle.wanted(wanted))
+        return Cluster(files.home, wanted, 0, commands, there), text
     commands = binaries.find(asked.kubernetes_version)
-    copy = asked.kubeconfig and asked.kubeconfig.absolute()
-    wanted = dataclasses.replace(asked, kubeconfig=copy)
+    wanted = dataclasses.replace(asked, kubeconfig=file and file.absolute())
     if wanted.native_gangs:  # each version has flags of its own for them
         version = binaries.version_of(Path(commands[handle.API_SERVER][0]).parent)
         wanted = dataclasses.replace(wanted, kubernetes_version=version)
-    done = _stopwatch(say)
-    files.make()
-    if extra != NO_EXTRA:
-        handle.record(files.extra, extra)
-    if wanted.tied:
-        _start_guard(files)
-    _prepare(files, wanted, commands)
-    made = _start_api(Cluster(files, wanted, free_port(), commands, extra=extra))
-    done("API server")
-    # Its garbage collector looks for new kinds every half minute: it is to begin with the CRDs.
-    _install(made, contents.install_crds, done, *made.first)
-    for component in made.components[len(made.first) :]:
-        made.launch(component)
-    _install(made, functools.partial(contents.install, more=extra.nodes), done)
-    made.save()
-    if copy:
-        kubeconfig.write(copy, files.kubeconfig.read_text())
-    return made
+    return Cluster(files.home, wanted, free_port(), commands, extra=extra), ""
 
 
-def _use(files: Layout, asked: Options, file: Path, extra: Extra, say: Say) -> Cluster:
-    """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
+def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
-    if extra != NO_EXTRA:
-        raise ClusterError(
-            f"{file} exists: components can be added only to a new cluster; "
-            "name a file that does not exist"
-        )
-    there, text = contents.look(file, asked)
-    wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
-    commands = binaries.find(None, handle.wanted(wanted))
+    made, text = _decide(files, asked, extra)
+    wanted, there = made.options, made.existing
     done = _stopwatch(say)
-    say(f"{file} is there: its cluster {there.server} is used")
     files.make()
-    for path in (files.kubeconfig, files.kubeconfig_of(handle.KWOK)):
-        kubeconfig.write(path, text)
-    handle.record(files.existing, there)
+    handle.record(made)
     if wanted.tied:
         _start_guard(files)
-    _prepare(files, wanted, commands)
-    made = Cluster(files, wanted, 0, commands, there)
-    for component in made.components:
-        made.launch(component)
-    for part in (contents.install, contents.install_crds):
-        _install(made, part, done)
-    made.save()
-    return made
-
-
-def _install(made: Cluster, part: Install, done: Say, *running: str) -> None:
-    """Have a part put there while these components (default: all) run."""
-    check = functools.partial(made.check, *running)
-    made.ask(functools.partial(part, made.options, done, check))
-
-
-def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> None:
     files.stages.write_text(nodes.render_stages(wanted.run_seconds, wanted.mark))
-    for name, command in commands.items():
+    for name, command in made.commands.items():
         (files.bin / name).symlink_to(command[0])
     if wanted.data:
         shutil.copytree(wanted.data, files.data)
+    if there:
+        say(f"{asked.kubeconfig} is there: its cluster {there.server} is used")
+        for path in (files.kubeconfig, files.kubeconfig_of(handle.KWOK)):
+            kubeconfig.write(path, text)
+        for component in made.components:
+            made.launch(component)
+    else:
+        made = _start_api(made)
+        done("API server")
+    # Its garbage collector looks for new kinds every half minute: it is to begin with the CRDs.
+    made.ask(functools.partial(contents.install_crds, made, done))
+    for component in made.components[len(made.first) :]:
+        made.launch(component)
+    made.ask(functools.partial(contents.install, made, done))
+    handle.record(made := dataclasses.replace(made, whole=True))
+    if wanted.kubeconfig:
+        kubeconfig.write(wanted.kubeconfig, files.kubeconfig.read_text())
+    return made
 
 
 def _start_api(made: Cluster) -> Cluster:
-    known = {**handle.USERS, **made.extra.users}
+    """Start the API server and what it needs, at a port that it gets; wait until it is ready."""
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
+    files, known = made.files, {**handle.USERS, **made.extra.users}
     tokens = {name: secrets.token_hex(16) for name in known}
     users = ((tokens[name], *user) for name, user in known.items())
     rows = (f'{token},{user},{user},"{",".join(groups)}"' for token, user, *groups in users)
-    kubeconfig.write(made.files.tokens, "\n".join(rows))
-    _certify(made)
+    kubeconfig.write(files.tokens, "\n".join(rows))
+    # That which it makes itself is of RSA: to sign with it takes far longer, at each connection.
+    service = ipaddress.ip_network(handle.SERVICES)[1]
+    names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+    hosts = (made.extra.address, str(service), "localhost", *names, f"{names[-1]}.{DOMAIN}")
+    pair = self_signed(f"{files.name}@muster", time.time(), _YEAR, hosts=hosts)
+    PairFiles(files.certificate, files.key).write(pair)
     for component in made.first[:-1]:
         made.launch(component)
+    clients = {files.kubeconfig_of(name): token for name, token in tokens.items()}
     for _ in range(_PORT_TRIES):
         made.launch(handle.API_SERVER)
+        for path, token in {files.kubeconfig: tokens[handle.MANAGER], **clients}.items():
+            server, inside = (files.name, made.server, files.certificate), path != made.access
+            kubeconfig.write(path, kubeconfig.document(*server, token, inside=inside))
         try:
-            _write_kubeconfigs(made, tokens)
-            made.wait_ready()
+            made.ask(functools.partial(contents.wait_ready, made))
         except PortTakenError:
-            made.files.log(handle.API_SERVER).unlink()
+            files.log(handle.API_SERVER).unlink()
             made = dataclasses.replace(made, port=free_port())
         else:
             return made
     raise ClusterError(f"each of {_PORT_TRIES} ports was taken before the API server had it")
-
-
-def _certify(made: Cluster) -> None:
-    """Make the certificate by which the API server is known."""
-    # That which it makes itself is of RSA: to sign with it takes far longer, at each connection.
-    service = ipaddress.ip_network(handle.SERVICES)[1]
-    names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
-    domain = f"{names[-1]}.{handle.DOMAIN}"
-    hosts = (made.extra.address, str(service), "localhost", *names, domain)
-    certificate = made.files.certificate
-    pair = self_signed(f"{made.files.name}@muster", time.time(), _YEAR, hosts=hosts)
-    PairFiles(certificate, certificate.with_suffix(".key")).write(pair)
-
-
-def _write_kubeconfigs(made: Cluster, tokens: Mapping[str, str]) -> None:
-    files, whole = made.files, {made.files.kubeconfig: tokens[handle.MANAGER]}
-    whole |= {files.kubeconfig_of(name): token for name, token in tokens.items()}
-    for path, token in whole.items():
-        inside = path != made.access
-        text = kubeconfig.document(
-            files.name, made.server, files.certificate, token, inside=inside
-        )
-        kubeconfig.write(path, text)
 
 
 def _start_guard(files: Layout) -> None:
@@ -298,22 +263,10 @@ def _guard(name: str, pid: str, birth: str) -> None:
         down(name, forget=True)
 
 
-def _load(files: Layout) -> Cluster | None:
-    """Read the cluster recorded in `files`; None if none was brought up whole."""
-    try:
-        started = handle.recorded(files.record, handle.Started)
-    except ValueError:  # of another version
-        return None
-    if started is None:
-        return None
-    there = handle.recorded(files.existing, Existing)
-    extra = handle.recorded(files.extra, Extra) or NO_EXTRA
-    return Cluster(files, started.options, started.port, started.commands, there, extra)
-
-
 def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
-    there = handle.recorded(files.existing, Existing)
+    made = handle.recorded(files)
+    there = made.existing if made else None
     if there:
         from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
@@ -324,31 +277,25 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     guard = found.pop(_GUARD, None)
     # Without grace: etcd's data goes, too.
     processes.stop(found.values(), grace=0)
-    added = handle.recorded(files.extra, Extra)
-    if added and (sweep := added.sweep):
+    if made and made.extra.sweep:
         # What added components leave outside of the folder.
-        done = subprocess.run(sweep, capture_output=True, text=True, check=False)
+        done = subprocess.run(made.extra.sweep, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ClusterError(f"{shlex.join(sweep)}:\n{done.stderr.strip()}")
+            raise ClusterError(f"{shlex.join(made.extra.sweep)}:\n{done.stderr.strip()}")
     if there and reached:
         contents.clear(there, reached, say)
-    running = _load(files)
-    copy = running.options.kubeconfig if running else None
+    copy = made.options.kubeconfig if made else None
     with contextlib.suppress(FileNotFoundError):
         if copy and copy.read_bytes() == files.kubeconfig.read_bytes():
             copy.unlink()
     if files.home.exists():
-        _remove(files, guard)
-
-
-def _remove(files: Layout, guard: processes.Identity | None) -> None:
-    # The guard goes on where this process is killed: it ends last, and its record after it.
-    for part in files.home.iterdir():
-        if part.is_dir() and part != files.pid(_GUARD).parent:
-            shutil.rmtree(part)
-    if guard and guard.pid != os.getpid():
-        processes.stop([guard], grace=0)
-    shutil.rmtree(files.home)
+        # The guard goes on where this process is killed: it ends last, and its record after it.
+        for part in files.home.iterdir():
+            if part.is_dir() and part != files.pid(_GUARD).parent:
+                shutil.rmtree(part)
+        if guard and guard.pid != os.getpid():
+            processes.stop([guard], grace=0)
+        shutil.rmtree(files.home)
 
 
 if __name__ == "__main__":  # in a session of its own, before the first component starts

@@ -28,8 +28,10 @@ from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.informer import listed
 from muster.local import kubeconfig, nodes
 from muster.local.handle import (
+    API_SERVER,
     MANAGER,
     ApiError,
+    Cluster,
     ClusterError,
     CredentialsError,
     Existing,
@@ -80,96 +82,82 @@ async def ready(kube: Kube) -> bool:
     return True
 
 
-async def install(
-    options: Options,
-    done: Callable[[str], None],
-    check: Callable[[], None],
-    kube: Kube,
-    *,
-    more: int = 0,
-) -> None:
+async def wait_ready(made: Cluster, kube: Kube) -> None:
+    """Wait until the API server calls itself ready; ClusterError if it ends or takes too long."""
+    await _wait("the API server", lambda: ready(kube), made, log=API_SERVER)
+
+
+async def install(made: Cluster, done: Say, kube: Kube) -> None:
     """Fill the API server, but for its CRDs, and wait until all of it can be used.
 
-    `done` is called with each part; `check` is called while waiting and may raise. `more` nodes
-    register themselves.
+    `done` is called with each part.
     """
+    options, space = made.options, nodes.namespace(made.options.mark)
     if not options.mark or options.count:
-        await _make_namespace(kube, options.mark)
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
+        if not await _there(kube, f"/api/v1/namespaces/{space}"):
+            await _create(kube, "/api/v1/namespaces", document, options.mark)
     now = edge.format_time(time.time())
     version = (await kube.get("/version"))["gitVersion"]
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     await asyncio.gather(*(_create(kube, "/api/v1/nodes", node) for node in wanted))
     done(f"{options.count} simulated nodes written")
-    await _wait("the nodes", lambda: _nodes_ready(kube, options, more), check)
+
+    async def nodes_ready() -> bool:
+        there = sum(map(nodes.ready, await simulated(options.mark, kube)))
+        return there >= options.count + made.extra.nodes
+
+    await _wait("the nodes", nodes_ready, made)
     if not options.mark:
-        await _wait("the default service account", lambda: _there(kube, _ACCOUNT), check)
+        await _wait("the default service account", lambda: _there(kube, _ACCOUNT), made)
     done("nodes and controllers ready")
 
 
-async def install_crds(
-    options: Options,
-    done: Callable[[str], None],
-    check: Callable[[], None],
-    kube: Kube,
-) -> None:
+async def install_crds(made: Cluster, done: Say, kube: Kube) -> None:
     """Install the CRDs and wait until they are served; the parameters are those of `install`."""
+    options = made.options
     folder = options.crds or muster.shipped("crds")
     files = sorted(folder.glob("*.yaml")) if folder else []
     crds = [doc for path in files for doc in manifest.documents(path.read_bytes())]
     kept = options.mark or options.data
-    new = [crd for crd in crds if not (kept and await _stays(kube, crd, check))]
-    await asyncio.gather(*(_create(kube, CRDS, _marked(crd, options.mark)) for crd in new))
+    new = [crd for crd in crds if not (kept and await _stays(kube, crd, made))]
+    await asyncio.gather(*(_create(kube, CRDS, crd, options.mark) for crd in new))
     for crd in crds if options.data else new:
-        await _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, kube, crd), check)
+        name = crd["metadata"]["name"]
+        await _wait(f"CRD {name}", functools.partial(_served, kube, crd["spec"]), made)
     there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
     done(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
 
 
-async def _create(kube: Kube, path: str, document: Json) -> None:
-    await kube.create(f"{path}?fieldManager={MANAGER}", document, _SUPPORT)
-
-
-async def _make_namespace(kube: Kube, mark: str) -> None:
-    name = nodes.namespace(mark)
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    if not await _there(kube, f"/api/v1/namespaces/{name}"):
-        await _create(kube, "/api/v1/namespaces", _marked(document, mark))
-
-
-def _marked(document: Json, mark: str) -> Json:
+async def _create(kube: Kube, path: str, document: Json, mark: str = "") -> None:
     meta = document["metadata"]
     labels = {**meta.get("labels", {}), **({nodes.MARK: mark} if mark else {})}
-    return {**document, "metadata": {**meta, "labels": labels}}
+    marked = {**document, "metadata": {**meta, "labels": labels}}
+    await kube.create(f"{path}?fieldManager={MANAGER}", marked, _SUPPORT)
 
 
 async def _there(kube: Kube, path: str) -> bool:
     return await client.find(kube, path) is not None
 
 
-async def _gone(kube: Kube, path: str) -> bool:
-    return not await _there(kube, path)
-
-
-async def _stays(kube: Kube, crd: Json, check: Callable[[], None]) -> bool:
-    """Say whether there is such a CRD; one that is on its way out is waited for."""
+async def _stays(kube: Kube, crd: Json, made: Cluster) -> bool:
+    """Return whether there is such a CRD; one that is on its way out is waited for."""
     path = f"{CRDS}/{crd['metadata']['name']}"
     found = await client.find(kube, path)
+
+    async def gone() -> bool:
+        return not await _there(kube, path)
+
     if found and "deletionTimestamp" in found["metadata"]:
-        await _wait(f"the end of {path}", lambda: _gone(kube, path), check)
+        await _wait(f"the end of {path}", gone, made)
         return False
     return found is not None
 
 
-async def _served(kube: Kube, crd: Json) -> bool:
-    spec = crd["spec"]
+async def _served(kube: Kube, spec: Json) -> bool:
     versions = [f"{spec['group']}/{each['name']}" for each in spec["versions"] if each["served"]]
     wanted = {(version, spec["names"]["kind"]) for version in versions}
     return wanted <= await client.served(kube, versions)
-
-
-async def _nodes_ready(kube: Kube, options: Options, more: int) -> bool:
-    there = sum(map(nodes.ready, await simulated(options.mark, kube)))
-    return there >= options.count + more
 
 
 async def simulated(mark: str, kube: Kube) -> list[Json]:
@@ -179,13 +167,15 @@ async def simulated(mark: str, kube: Kube) -> list[Json]:
 
 
 async def _wait(
-    what: str, ready: Callable[[], Awaitable[bool]], check: Callable[[], None]
+    what: str, ready: Callable[[], Awaitable[bool]], made: Cluster, *, log: str = ""
 ) -> None:
-    deadline = time.monotonic() + _SECONDS
+    """Wait while what was started runs. ClusterError, with the end of a `log`, if it does not."""
+    deadline, started = time.monotonic() + _SECONDS, made.started()
     while not await ready():
-        check()
+        made.check(*started)
         if time.monotonic() > deadline:
-            raise ClusterError(f"{what} did not become ready in {_SECONDS:.0f} s")
+            end = f":\n{made.log_tail(log)}" if log else ""
+            raise ClusterError(f"{what} did not become ready in {_SECONDS:.0f} s{end}")
         await asyncio.sleep(0.1)
 
 
@@ -225,37 +215,36 @@ def look(file: Path, wanted: Options) -> tuple[Existing, str]:
 
     Also gives the kubeconfig for that cluster alone. ClusterError if it cannot be used.
     """
-    try:
-        text = kubeconfig.only_current(file)
-        server, uid = ask(file, functools.partial(_look, file, wanted))
-    except OSError as error:
-        raise ClusterError(f"{file} cannot be read ({error.strerror}): {_OTHERWISE}") from error
-    except (kubeconfig.KubeconfigError, CredentialsError) as error:
-        raise ClusterError(f"{file} is there but cannot be used, {error}: {_OTHERWISE}") from error
-    mark = f"{wanted.name}-{secrets.token_hex(3)}"
-    return Existing(str(file.resolve()), server, uid, mark, wanted.nodes or 0), text
-
-
-async def _look(file: Path, wanted: Options, kube: Kube) -> tuple[str, str]:
-    """Return the address of the cluster and its own uid."""
     rights = _ALWAYS | (_WITH_NODES if wanted.nodes else {})
     asked = [Access(resource, "", verb) for resource, verbs in rights.items() for verb in verbs]
+
+    async def identify(kube: Kube) -> tuple[str, str, list[str]]:
+        try:
+            uid = await _identity(kube)
+            lacking = [f"{one.verb} {one.resource}" for one in await missing(kube, asked)]
+        except (client.ApiError, *BROKEN) as error:
+            refused = isinstance(error, client.ApiError) and error.code in {401, 403}
+            text = "refuses its user" if refused else "cannot be reached"
+            reason = str(error) or type(error).__name__
+            raise ClusterError(
+                f"{file}: the cluster {kube.host} {text} ({reason}); {_OTHERWISE}"
+            ) from error
+        return kube.host, uid, lacking
+
     try:
-        uid = await _identity(kube)
-        lacking = [f"{one.verb} {one.resource}" for one in await missing(kube, asked)]
-    except (client.ApiError, *BROKEN) as error:
-        refused = isinstance(error, client.ApiError) and error.code in {401, 403}
-        text = "refuses its user" if refused else "cannot be reached"
-        reason = str(error) or type(error).__name__
-        raise ClusterError(
-            f"{file}: the cluster {kube.host} {text} ({reason}); {_OTHERWISE}"
-        ) from error
+        text = kubeconfig.only_current(file)
+        server, uid, lacking = ask(file, identify)
+    except OSError as error:
+        raise ClusterError(f"{file} cannot be read ({error.strerror}): {_OTHERWISE}") from error
+    except CredentialsError as error:
+        raise ClusterError(f"{file} is there but cannot be used, {error}: {_OTHERWISE}") from error
     if lacking:
         raise ClusterError(
-            f"{file}: its user may not {', '.join(lacking)} in the cluster {kube.host}: "
+            f"{file}: its user may not {', '.join(lacking)} in the cluster {server}: "
             "name the kubeconfig of an administrator"
         )
-    return kube.host, uid
+    mark = f"{wanted.name}-{secrets.token_hex(3)}"
+    return Existing(str(file.resolve()), server, uid, mark, wanted.nodes or 0), text
 
 
 def reach(there: Existing, files: Layout, say: Say) -> Path | None:
@@ -301,56 +290,47 @@ def clear(there: Existing, reached: Path, say: Say) -> None:
 
 
 async def _clear(there: Existing, say: Say, kube: Kube) -> None:
+    mine = {"labelSelector": f"{nodes.MARK}={there.mark}"}
     if there.nodes:
-        await _clear_nodes(there, kube)
-    for crd in await listed(kube, CRDS, _marks(there)):
+        for node in await listed(kube, "/api/v1/nodes", mine):
+            await _remove(kube, "/api/v1/nodes", node)
+        await _clear_pods(kube, nodes.name(0, there.mark).removesuffix("1"))
+        for space in await listed(kube, "/api/v1/namespaces", mine):
+            await _remove(kube, "/api/v1/namespaces", space, grace=None)
+    for crd in await listed(kube, CRDS, mine):
         spec, meta = crd["spec"], crd["metadata"]
+        # Statuses do not count.
+        entries = (one for one in meta.get("managedFields", ()) if not one.get("subresource"))
+        others = sorted({one["manager"] for one in entries} - {MANAGER})
         version = next(one["name"] for one in spec["versions"] if one["served"])
         path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
-        reason = _changed(crd) or await _in_use(kube, path, spec["names"]["kind"])
-        if reason:
-            say(f"CRD {meta['name']} stays: {reason}")
+        used = ((await client.find(kube, path, limit="1")) or {}).get("items")
+        if others:
+            say(f"CRD {meta['name']} stays: {', '.join(others)} changed it since")
+        elif used:
+            of = used[0]["metadata"]
+            name = "/".join(filter(None, (of.get("namespace"), of["name"])))
+            say(f"CRD {meta['name']} stays: there is {spec['names']['kind']} {name}")
         else:
             version = meta["resourceVersion"]
             await kube.delete(f"{CRDS}/{meta['name']}", meta["uid"], _SUPPORT, version=version)
 
 
-async def _clear_nodes(there: Existing, kube: Kube) -> None:
-    for node in await listed(kube, "/api/v1/nodes", _marks(there)):
-        await _remove(kube, "/api/v1/nodes", node)
-    # No kubelet ends the pods, and a scheduler may have bound some more in the meantime.
-    prefix = nodes.name(0, there.mark).removesuffix("1")
+async def _clear_pods(kube: Kube, prefix: str) -> None:
+    """Remove the pods of nodes that are gone: no kubelet ends them.
+
+    A scheduler may have bound some more in the meantime.
+    """
     for _ in range(_ROUNDS):
         found = await listed(kube, "/api/v1/pods", {})
         pods = [pod for pod in found if pod["spec"].get("nodeName", "").startswith(prefix)]
-        if not pods:
-            break
         for pod in pods:
             space = pod["metadata"]["namespace"]
             await _remove(kube, f"/api/v1/namespaces/{space}/pods", pod)
-    for space in await listed(kube, "/api/v1/namespaces", _marks(there)):
-        await _remove(kube, "/api/v1/namespaces", space, grace=None)
+        if not pods:
+            break
 
 
 async def _remove(kube: Kube, path: str, document: Json, grace: int | None = 0) -> None:
     meta = document["metadata"]
     await kube.delete(f"{path}/{meta['name']}", meta["uid"], _SUPPORT, grace=grace)
-
-
-def _marks(there: Existing) -> dict[str, str]:
-    return {"labelSelector": f"{nodes.MARK}={there.mark}"}
-
-
-async def _in_use(kube: Kube, path: str, kind: str) -> str:
-    found = await client.find(kube, path, limit="1")
-    if not found or not found["items"]:
-        return ""
-    meta = found["items"][0]["metadata"]
-    return f"there is {kind} {'/'.join(filter(None, (meta.get('namespace'), meta['name'])))}"
-
-
-def _changed(document: Json) -> str:
-    """Who wrote to it besides; statuses do not count."""
-    entries = document["metadata"].get("managedFields", ())
-    others = {one["manager"] for one in entries if not one.get("subresource")} - {MANAGER}
-    return f"{', '.join(sorted(others))} changed it since" if others else ""

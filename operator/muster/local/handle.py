@@ -6,12 +6,11 @@ Apart from `cluster`, which brings one up by what `contents` does: that asks it.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter
@@ -19,14 +18,13 @@ from pydantic_core import to_json
 
 from muster.kube import loops
 from muster.local import layout, nodes, processes
+from muster.local.layout import Layout
 from muster.local.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from muster.kube.client import Kube
-    from muster.local.layout import Layout
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -53,8 +51,6 @@ USERS: dict[str, tuple[str, ...]] = {
 """Who asks the API server -> its name there, and its groups."""
 
 T = TypeVar("T")
-_ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
-_PODS = "10.128.0.0/9"
 _NATIVE_GANGS = "scheduling.k8s.io/v1beta1", ("GenericWorkload",)
 _NATIVE_GANGS_OF = {
     "1.36": (
@@ -65,7 +61,73 @@ _NATIVE_GANGS_OF = {
 """API and feature gates of Kubernetes' own gangs, where an earlier version has others."""
 _NODES = "system:nodes"
 _ENDPOINTS = ("endpoints", "endpointslice", "endpointslice-mirroring")
-_GUESTS = "198.19.0.0/16"  # set apart for benchmarks: no real network has it
+_CONNECTED = """
+    --kubeconfig={own}
+    --authentication-kubeconfig={own}
+    --authorization-kubeconfig={own}
+    --leader-elect=false
+    --secure-port=0
+    --profiling=false
+"""
+_FLAGS = {
+    # Relative to the cluster's folder, since a socket's path is at most 108 bytes long. The
+    # advertised URL is checked for its form only: there is no other member to read it.
+    ETCD: """
+        --data-dir=etcd
+        --listen-client-urls=unix://etcd.sock
+        --advertise-client-urls=http://127.0.0.1:2379
+        --listen-peer-urls=unix://peer.sock
+        --unsafe-no-fsync=true
+        --quota-backend-bytes=8589934592
+        --snapshot-count=100000
+        --max-request-bytes=8388608
+        --log-level=warn
+    """,
+    # The key of the certificate signs tokens just as well. Without the admission plugin a node
+    # is not born tainted, until the controller manager takes the taint away: seconds in which
+    # nothing can be placed. The limits are high enough not to be what a benchmark measures;
+    # priority and fairness stays on.
+    API_SERVER: f"""
+        --etcd-servers=unix://etcd.sock
+        --bind-address={{extra.address}}
+        --advertise-address={{extra.address}}
+        --secure-port={{port}}
+        --tls-cert-file={{files.certificate}}
+        --tls-private-key-file={{files.key}}
+        --token-auth-file={{files.tokens}}
+        --authorization-mode=Node,RBAC
+        --service-account-issuer=https://kubernetes.default.svc.{DOMAIN}
+        --service-account-key-file={{files.certificate}}
+        --service-account-signing-key-file={{files.key}}
+        --service-cluster-ip-range={SERVICES}
+        --allow-privileged=true
+        --disable-admission-plugins=TaintNodesByCondition
+        --max-requests-inflight=3000
+        --max-mutating-requests-inflight=1500
+        --profiling=false
+    """,
+    # It makes the folder of plugins, if need be below /usr.
+    CONTROLLER_MANAGER: f"""{_CONNECTED}
+        --use-service-account-credentials=true
+        --service-account-private-key-file={{files.key}}
+        --root-ca-file={{files.certificate}}
+        --flex-volume-plugin-dir={{files.home}}/volume-plugins
+        --kube-api-qps=500
+        --kube-api-burst=1000
+        --concurrent-gc-syncs=40
+    """,
+    SCHEDULER: f"""{_CONNECTED}
+        --kube-api-qps=2000
+        --kube-api-burst=4000
+    """,
+    KWOK: """
+        --kubeconfig={own}
+        --config={files.stages}
+        --node-lease-duration-seconds=40
+        --v=WARN
+    """,
+}
+"""Component -> its flags, for `str.format`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,30 +177,6 @@ class Existing:
     nodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What was started of a cluster."""
-
-    options: Options
-    port: int
-    commands: dict[str, list[str]]
-
-
-def record(path: Path, value: object) -> None:
-    """Write a record, which is there as a whole or not at all."""
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(to_json(value))
-    fresh.replace(path)
-
-
-def recorded(path: Path, kind: type[T]) -> T | None:
-    """Return what `record` wrote, None if it wrote nothing. Raises ValueError for another kind."""
-    try:
-        return TypeAdapter(kind).validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-
-
 def wanted(options: Options, extra: Extra = NO_EXTRA) -> tuple[str, ...]:
     """Components that these options ask for, in the order of their start."""
     if options.mark:
@@ -154,131 +192,31 @@ def wanted(options: Options, extra: Extra = NO_EXTRA) -> tuple[str, ...]:
 
 
 def arguments(
-    component: str, layout: Layout, options: Options, port: int, extra: Extra = NO_EXTRA
+    component: str, files: Layout, options: Options, port: int, extra: Extra = NO_EXTRA
 ) -> list[str]:
     """List the flags of one component; `port` is the API server's."""
-    if component == ETCD:
-        return _etcd()
-    if component == API_SERVER:
-        return _api_server(layout, port, options, extra)
+    known = {"files": files, "port": port, "extra": extra, "own": files.kubeconfig_of(component)}
+    flags = [flag.format(**known) for flag in _FLAGS[component].split()]
+    if component == API_SERVER and extra.address == LOOPBACK:
+        flags.append("--endpoint-reconciler-type=none")  # no pod reaches a service there
     if component == CONTROLLER_MANAGER:
-        return _controller_manager(layout, options, extra)
-    if component == SCHEDULER:
-        return _scheduler(layout, options)
-    return _kwok(layout, options)
+        # Without kwok and kubelets no process renews the leases of nodes, which are to stay Ready.
+        off = [] if options.kwok or extra.nodes else ["node-lifecycle"]
+        off += [] if options.endpoints else _ENDPOINTS
+        flags.append(f"--controllers={','.join(['*', *(f'-{name}-controller' for name in off)])}")
+    if component == KWOK:
+        ((key, value),) = nodes.kwok_mark(options.mark).items()
+        # The former range is set apart for benchmarks: no real network has it.
+        flags.append(f"--cidr={'198.19.0.0/16' if options.mark else '10.128.0.0/9'}")
+        flags.append(f"--manage-nodes-with-annotation-selector={key}={value}")
+    elif options.native_gangs and component != ETCD:
+        minor = (options.kubernetes_version or "").rpartition(".")[0]
+        api, gates = _NATIVE_GANGS_OF.get(minor, _NATIVE_GANGS)
+        flags += [f"--runtime-config={api}=true"] if component == API_SERVER else []
+        flags.append(f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}")
+    return [*flags, *(extra.flags if component == API_SERVER else ())]
 
 
-def _etcd() -> list[str]:
-    # Relative to the cluster's folder, since a socket's path is at most 108 bytes long. The
-    # advertised URL is checked for its form only: there is no other member to read it.
-    return [
-        "--data-dir=etcd",
-        "--listen-client-urls=unix://etcd.sock",
-        "--advertise-client-urls=http://127.0.0.1:2379",
-        "--listen-peer-urls=unix://peer.sock",
-        "--unsafe-no-fsync=true",
-        "--quota-backend-bytes=8589934592",
-        "--snapshot-count=100000",
-        "--max-request-bytes=8388608",
-        "--log-level=warn",
-    ]
-
-
-def _api_server(layout: Layout, port: int, options: Options, extra: Extra) -> list[str]:
-    key = layout.certificate.with_suffix(".key")
-    return [
-        "--etcd-servers=unix://etcd.sock",
-        f"--bind-address={extra.address}",
-        f"--advertise-address={extra.address}",
-        f"--secure-port={port}",
-        # Its key signs tokens just as well.
-        f"--tls-cert-file={layout.certificate}",
-        f"--tls-private-key-file={key}",
-        f"--token-auth-file={layout.tokens}",
-        "--authorization-mode=Node,RBAC",
-        f"--service-account-issuer={_ISSUER}",
-        f"--service-account-key-file={layout.certificate}",
-        f"--service-account-signing-key-file={key}",
-        f"--service-cluster-ip-range={SERVICES}",
-        # No pod reaches a service at the loopback address.
-        *(["--endpoint-reconciler-type=none"] if extra.address == LOOPBACK else []),
-        "--allow-privileged=true",
-        # A node would otherwise be born tainted, until the controller manager takes the
-        # taint away: seconds in which nothing can be placed.
-        "--disable-admission-plugins=TaintNodesByCondition",
-        # High enough not to be what a benchmark measures; priority and fairness stays on.
-        "--max-requests-inflight=3000",
-        "--max-mutating-requests-inflight=1500",
-        "--profiling=false",
-        *([f"--runtime-config={_native_gangs(options)[0]}=true"] if options.native_gangs else []),
-        *_gates(options),
-        *extra.flags,
-    ]
-
-
-def _controller_manager(layout: Layout, options: Options, extra: Extra) -> list[str]:
-    # Without kwok and kubelets no process renews the leases of nodes, which are to stay Ready.
-    off = [] if options.kwok or extra.nodes else ["-node-lifecycle-controller"]
-    if not options.endpoints:
-        off += [f"-{name}-controller" for name in _ENDPOINTS]
-    return [
-        f"--kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
-        f"--authentication-kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
-        f"--authorization-kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
-        "--use-service-account-credentials=true",
-        f"--service-account-private-key-file={layout.certificate.with_suffix('.key')}",
-        f"--root-ca-file={layout.certificate}",
-        f"--controllers={','.join(['*', *off])}",
-        # It makes this folder, if need be below /usr.
-        f"--flex-volume-plugin-dir={layout.home / 'volume-plugins'}",
-        "--leader-elect=false",
-        "--secure-port=0",
-        "--kube-api-qps=500",
-        "--kube-api-burst=1000",
-        "--concurrent-gc-syncs=40",
-        "--profiling=false",
-        *_gates(options),
-    ]
-
-
-def _scheduler(layout: Layout, options: Options) -> list[str]:
-    return [
-        f"--kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
-        f"--authentication-kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
-        f"--authorization-kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
-        "--leader-elect=false",
-        "--secure-port=0",
-        "--kube-api-qps=2000",
-        "--kube-api-burst=4000",
-        "--profiling=false",
-        *_gates(options),
-    ]
-
-
-def _gates(options: Options) -> list[str]:
-    if not options.native_gangs:
-        return []
-    return [f"--feature-gates={','.join(f'{gate}=true' for gate in _native_gangs(options)[1])}"]
-
-
-def _native_gangs(options: Options) -> tuple[str, tuple[str, ...]]:
-    minor = (options.kubernetes_version or "").rpartition(".")[0]
-    return _NATIVE_GANGS_OF.get(minor, _NATIVE_GANGS)
-
-
-def _kwok(layout: Layout, options: Options) -> list[str]:
-    (mine,) = nodes.kwok_mark(options.mark).items()
-    return [
-        f"--kubeconfig={layout.kubeconfig_of(KWOK)}",
-        f"--config={layout.stages}",
-        f"--manage-nodes-with-annotation-selector={'='.join(mine)}",
-        "--node-lease-duration-seconds=40",
-        f"--cidr={_GUESTS if options.mark else _PODS}",
-        "--v=WARN",
-    ]
-
-
-START_SECONDS = 90.0
 _TAIL = 8  # lines
 
 
@@ -304,17 +242,24 @@ class PortTakenError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A local cluster, by its files. `commands`: command line of each program, without flags.
+    """A local cluster, as it is recorded. `commands`: command line of each program, without flags.
 
-    `existing` is the cluster that was there before; then `port` means nothing.
+    `existing` is the cluster that was there before; then `port` means nothing. `whole`: it was
+    brought up and became ready.
     """
 
-    files: Layout
+    home: Path
     options: Options
     port: int
     commands: dict[str, list[str]]
     existing: Existing | None = None
     extra: Extra = NO_EXTRA
+    whole: bool = False
+
+    @property
+    def files(self) -> Layout:
+        """Its files."""
+        return Layout(self.home)
 
     @property
     def server(self) -> str:
@@ -337,7 +282,7 @@ class Cluster:
     def first(self) -> tuple[str, ...]:
         """Names of the components that start before the CRDs are there; the API server is last."""
         names = self.components
-        return names[: names.index(API_SERVER) + 1]
+        return names if self.existing else names[: names.index(API_SERVER) + 1]
 
     def env(self) -> dict[str, str]:
         """Variables that let kubectl find this cluster, and a shell find kubectl."""
@@ -408,23 +353,9 @@ class Cluster:
         flags = arguments(component, self.files, self.options, self.port, self.extra)
         return [*self.extra.inside, *self.commands[component], *flags]
 
-    def wait_ready(self) -> None:
-        """Wait until the API server calls itself ready; ClusterError if it does not in time."""
-        from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
-
-        deadline = time.monotonic() + START_SECONDS
-
-        async def wait(kube: Kube) -> None:
-            while not await contents.ready(kube):
-                self.check(*self.first)
-                if time.monotonic() > deadline:
-                    log = self.log_tail(API_SERVER)
-                    raise ClusterError(
-                        f"the API server is not ready in {START_SECONDS:.0f} s:\n{log}"
-                    )
-                await asyncio.sleep(0.05)
-
-        self.ask(wait)
+    def started(self) -> list[str]:
+        """Names of the components that were started."""
+        return [name for name in self.components if self.files.pid(name).exists()]
 
     def check(self, *names: str) -> None:
         """Raise ClusterError if one of these components (default: any) has ended."""
@@ -444,9 +375,20 @@ class Cluster:
             return "(none)"
         return "\n".join(log.splitlines()[-_TAIL:])
 
-    def save(self) -> None:
-        """Record the cluster as one that was brought up whole."""
-        record(self.files.record, Started(self.options, self.port, self.commands))
+
+def record(made: Cluster) -> None:
+    """Write the record of a cluster, which is there as a whole or not at all."""
+    fresh = made.files.record.with_suffix(".new")
+    fresh.write_bytes(to_json(made))
+    fresh.replace(made.files.record)
+
+
+def recorded(files: Layout) -> Cluster | None:
+    """Return the cluster recorded in `files`, whole or not; None if it cannot be read."""
+    try:
+        return TypeAdapter(Cluster).validate_json(files.record.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def ask(kubeconfig: Path, question: Callable[[Kube], Awaitable[T]]) -> T:

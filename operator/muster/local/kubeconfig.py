@@ -11,6 +11,7 @@ import yaml
 
 from muster.api import manifest
 from muster.api.manifest import ManifestError
+from muster.local.handle import CredentialsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from muster.api.model import Json
 
 _FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-
-
-class KubeconfigError(Exception):
-    """A file names no cluster; the message says why."""
 
 
 def document(
@@ -59,22 +56,22 @@ def only_current(path: Path) -> str:
     """Give the YAML of a kubeconfig with nothing but the context that `path` has chosen now.
 
     It stays good wherever it is written to, and whatever becomes of the choice in `path`.
-    KubeconfigError if there is no such thing in `path`, OSError if it cannot be read.
+    CredentialsError if there is no such thing in `path`, OSError if it cannot be read.
     """
     try:
         config = manifest.document(path.read_bytes())
     except ManifestError as error:
-        raise KubeconfigError("it is no YAML") from error
+        raise CredentialsError("it is no YAML") from error
     if not isinstance(config, dict):
-        raise KubeconfigError("it is no kubeconfig")
+        raise CredentialsError("it is no kubeconfig")
     name = config.get("current-context")
     if not name:
-        raise KubeconfigError("it has no current-context")
+        raise CredentialsError("it has no current-context")
     context = _named(config, "context", name)
     cluster = _absolute(_named(config, "cluster", context.get("cluster")), path.parent)
     user = _named(config, "user", context["user"]) if context.get("user") else {}
     if not cluster.get("server"):
-        raise KubeconfigError(f"its cluster {context['cluster']!r} has no server")
+        raise CredentialsError(f"its cluster {context['cluster']!r} has no server")
     return _whole(name, context, cluster, _absolute(user, path.parent))
 
 
@@ -84,7 +81,7 @@ def _named(config: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
         if isinstance(entry, dict) and entry.get("name") == name:
             found = entry.get(kind)
             return found if isinstance(found, dict) else {}
-    raise KubeconfigError(f"it has no {kind} {name!r}")
+    raise CredentialsError(f"it has no {kind} {name!r}")
 
 
 def _absolute(part: dict[str, Any], folder: Path) -> dict[str, Any]:

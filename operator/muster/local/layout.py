@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,24 +28,21 @@ def cache_root() -> Path:
 
 
 class Layout:
-    """The files of one cluster; nothing is made yet."""
+    """The files of one cluster, by its name or its folder; nothing is made yet."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str | Path) -> None:
         self.home = state_root() / name
         """All that there is of it, beside `lock`."""
-        self.lock = self.home.with_name(f"{name}.lock")
+        self.name = self.home.name
+        self.lock = self.home.with_name(f"{self.name}.lock")
         """Held by whoever starts or stops this cluster."""
         self.record = self.home / "cluster.json"
-        """What was started; it exists from the moment the cluster was ready."""
-        self.existing = self.home / "existing.json"
-        """The cluster that was there before; none for a cluster of its own."""
-        self.extra = self.home / "extra.json"
-        """What the caller adds to the cluster; none if it adds nothing."""
+        """The cluster, from its start on."""
         self.kubeconfig = self.home / "kubeconfig"
         """The administrator's."""
         self.certificate = self.home / "pki" / "apiserver.crt"
-        """The API server's; its key lies beside it."""
+        self.key = self.certificate.with_suffix(".key")
+        """The API server's."""
         self.tokens = self.home / "tokens.csv"
         """By which the API server knows its users."""
         self.data = self.home / "etcd"
@@ -88,3 +86,9 @@ def held(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Non
         yield
     finally:
         lock.release()
+
+
+def clear(folder: Path, prefix: str) -> None:
+    """Remove what processes that were killed left in `folder`, for the holder of its lock."""
+    for left in folder.glob(f"{prefix}*"):
+        shutil.rmtree(left)
