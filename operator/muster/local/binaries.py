@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import math
 import os
 import re
@@ -22,6 +21,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 import muster
 from muster.local import downloads, handle, layout, options
@@ -66,16 +67,8 @@ _GOGC = "800"
 """The compiler collects garbage less often, which takes more memory and less time."""
 _PACKAGES = 3000
 """Packages of the control plane, about; Go prints each package when its compilation starts."""
-_SHARES = (
-    (0.0, 0.0),
-    (0.17, 0.10),
-    (0.33, 0.22),
-    (0.62, 0.48),
-    (0.83, 0.74),
-    (0.94, 0.86),
-    (1.0, 1.0),
-)
-"""Share of the packages that were started -> share of the time, measured on two cores."""
+_SHARES = (0.0, 0.17, 0.33, 0.62, 0.83, 0.94, 1.0), (0.0, 0.10, 0.22, 0.48, 0.74, 0.86, 1.0)
+"""Shares of the packages that were started, and of the time, measured on two cores."""
 
 # What the output of a failed build means; the first that is found is shown.
 _CURES = (
@@ -90,8 +83,12 @@ _CURES = (
 )
 
 
-class BinariesError(Exception):
+class BinariesError(handle.ClusterError):
     """The programs cannot be had; the message says what to install."""
+
+
+class BuildError(BinariesError):
+    """The build is not possible; the message says what is missing and what to install."""
 
 
 def find(
@@ -112,40 +109,44 @@ def missing(found: Found, programs: Sequence[str] = handle.PROGRAMS) -> list[str
 
 def merge(found: Found, folder: Path) -> Found:
     """`found`, and of the rest what is in `folder`; the core only as a whole."""
-    there = {name: folder / name for name in missing(found) if _is_program(folder / name)}
-    if not all(name in there for name in _CORE):
+    there = {name: path for name, path in _programs(folder).items() if name not in found}
+    if missing(there, _CORE):
         there = {name: path for name, path in there.items() if name not in _CORE}
     return {**there, **found}
+
+
+def _programs(folder: Path) -> Found:
+    paths = {name: folder / name for name in handle.PROGRAMS}
+    return {name: at for name, at in paths.items() if at.is_file() and os.access(at, os.X_OK)}
 
 
 def _assets(version: str | None) -> Found:
     """Take the folder of KUBEBUILDER_ASSETS; what an envtest archive lacks is downloaded."""
     if not os.environ.get(ASSETS):
         return {}
-    folder = Path(os.environ[ASSETS])
-    if not _is_program(folder / _CORE[0]):
-        print(f"{ASSETS} is not used: no {_CORE[0]} in {folder}", file=sys.stderr)
+    folder, reason = Path(os.environ[ASSETS]), ""
+    there = _programs(folder)
+    if _CORE[0] in there and version not in {None, version_of(folder)}:
         return {}
-    if version not in {None, version_of(folder)}:
-        return {}
-    rest = [name for name in _CORE if not _is_program(folder / name)]
-    there = {name: folder / name for name in handle.PROGRAMS if _is_program(folder / name)}
-    if not rest:
-        return there
-    try:
-        more = downloads.fetch(rest, version_of(folder), exact=True)
-    except downloads.DownloadError as error:
-        print(f"{ASSETS} is not used: no {', '.join(rest)} in it ({error})", file=sys.stderr)
-        return {}
-    return {**there, **{name: more / name for name in rest}}
+    if _CORE[0] in there and missing(there, _CORE):
+        try:
+            rest = _programs(
+                downloads.fetch(missing(there, _CORE), version_of(folder), exact=True)
+            )
+            there |= {name: rest[name] for name in missing(there, _CORE)}
+        except downloads.DownloadError as error:
+            reason = f" ({error})"
+    if lacking := missing(there, _CORE):
+        lacks = ", ".join(lacking if reason else _CORE[:1])
+        print(f"{ASSETS} is not used: no {lacks} in {folder}{reason}", file=sys.stderr)
+    return {} if lacking else there
 
 
 def _places(version: str | None) -> Found:
     found: Found = {}
     for folder in map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep))):
-        if version and _is_program(folder / _CORE[0]) and version_of(folder) != version:
-            continue
-        found = merge(found, folder)
+        if not (version and _CORE[0] in _programs(folder) and version_of(folder) != version):
+            found = merge(found, folder)
     # A kubectl alone, as most machines have one, may be of whatever age.
     return found if _CORE[0] in found else {}
 
@@ -159,10 +160,6 @@ def version_of(folder: Path) -> str:
         return ""
     match = re.search(r"v(\d+\.\d+\.\d+\S*)", text)
     return match[1] if match else ""
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
 
 
 def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Found:
@@ -198,10 +195,6 @@ def _obtained(found: Found, version: str | None, programs: Sequence[str]) -> Fou
         ) from error
 
 
-class BuildError(Exception):
-    """The build is not possible; the message says what is missing and what to install."""
-
-
 def build_folder(version: str = options.KUBERNETES_VERSION, what: Build = CONTROL_PLANE) -> Path:
     """Where the built programs are, or will be: keyed by version, module files and flags."""
     flags = (_ldflags(version), *_GO_FLAGS, f"cgo={what.cgo}")
@@ -229,54 +222,45 @@ def build(version: str = options.KUBERNETES_VERSION, what: Build = CONTROL_PLANE
     target = build_folder(version, what)
     if target.exists():
         return target
-    go = shutil.which("go")
-    if not go:
+    if not shutil.which("go"):
         wanted = _go_wanted(what)
         raise BuildError(f"Go is missing: install {wanted} or newer from https://go.dev/dl/")
     text = f"waiting: another process builds {what.title} {version}"
     with layout.held(
         target.with_suffix(".lock"), lambda: print(text, file=sys.stderr, flush=True)
     ):
-        if not target.exists():
-            _build(go, version, what, target)
+        if target.exists():
+            return target
+        layout.clear(target.parent, f".{target.name}-")
+        with tempfile.TemporaryDirectory(
+            prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True
+        ) as work:
+            fresh = Path(work) / "programs"
+            fresh.mkdir()
+            _run_go(version, what, fresh)
+            for name, program in what.programs.items():
+                if name != program:
+                    (fresh / name).symlink_to(program)
+            fresh.rename(target)
     return target
 
 
-def _build(go: str, version: str, what: Build, target: Path) -> None:
-    for stale in target.parent.glob(f".{target.name}-*"):
-        shutil.rmtree(stale)
-    with tempfile.TemporaryDirectory(
-        prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True
-    ) as work:
-        fresh = Path(work) / "programs"
-        fresh.mkdir()
-        flags = (*_GO_FLAGS, f"-modfile={_REQUIREMENTS[version]}.mod")
-        link = f"-ldflags={_ldflags(version)}"
-        argv = [go, "build", "-v", *flags, link, "-o", f"{fresh}/", *what.packages]
-        _run_go(argv, version, what)
-        for name, program in what.programs.items():
-            if name != program:
-                (fresh / name).symlink_to(program)
-        fresh.rename(target)
-
-
-def _run_go(argv: list[str], version: str, what: Build) -> None:
+def _run_go(version: str, what: Build, into: Path) -> None:
+    flags = (*_GO_FLAGS, f"-modfile={_REQUIREMENTS[version]}.mod", f"-ldflags={_ldflags(version)}")
+    argv = ["go", "build", "-v", *flags, "-o", f"{into}/", *what.packages]
+    env = {
+        "GOGC": _GOGC,
+        **os.environ,
+        "GOWORK": "off",
+        **({} if what.cgo else {"CGO_ENABLED": "0"}),
+    }
     lines: list[str] = []
-    text = f"building {what.title} {version} (once, minutes)"
-    env = {"GOGC": _GOGC, **os.environ, "GOWORK": "off"}
-    if not what.cgo:
-        env["CGO_ENABLED"] = "0"
     start = time.monotonic()
+    text = f"building {what.title} {version} (once, minutes)"
+    pipe, none, where = subprocess.PIPE, subprocess.DEVNULL, _module(what)
     with (
         progress(text, lambda: _detail(len(lines), time.monotonic() - start, what)),
-        subprocess.Popen(
-            argv,
-            cwd=_module(what),
-            env=env,
-            text=True,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-        ) as process,
+        subprocess.Popen(argv, cwd=where, env=env, text=True, stderr=pipe, stdout=none) as process,
     ):
         assert process.stderr is not None
         lines.extend(process.stderr)
@@ -286,23 +270,13 @@ def _run_go(argv: list[str], version: str, what: Build) -> None:
 
 def _detail(packages: int, seconds: float, what: Build = CONTROL_PLANE) -> str:
     """Return the number of packages and, for the control plane, an estimate of the time left."""
-    if not packages:
-        return ""
-    text = f"{packages} packages"
-    share = _time_share(packages / _PACKAGES)
+    share = float(np.interp(packages / _PACKAGES, *_SHARES))
+    text = f"{packages} packages" if packages else ""
     # Earlier, downloads of modules are most of the time.
     if what is not CONTROL_PLANE or not 0.04 < share < 1:
         return text
     minutes = math.ceil(seconds * (1 - share) / share / 60)
     return f"{text} of about {_PACKAGES}, about {minutes} min left"
-
-
-def _time_share(packages: float) -> float:
-    """Return the share of the time that has passed when that share of the packages was started."""
-    for (x0, y0), (x1, y1) in itertools.pairwise(_SHARES):
-        if packages <= x1:
-            return y0 + (y1 - y0) * (packages - x0) / (x1 - x0)
-    return 1.0
 
 
 def explain(output: str, what: Build = CONTROL_PLANE) -> str:

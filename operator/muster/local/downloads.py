@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import shutil
 import tarfile
 import tempfile
-import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,17 +31,18 @@ _ARCHIVED = (handle.ETCD, handle.API_SERVER, handle.KUBECTL)
 _REACH_SECONDS = 4.0
 _READ_SECONDS = 30.0
 _CHUNK = 1 << 20
+_NEW = ".new-"
+_PLATFORM = f"linux-{nodes.architecture()}"
 _ALGORITHMS = {64: "sha256", 128: "sha512"}  # by hexadecimal digits
 
 
-class DownloadError(Exception):
+class DownloadError(handle.ClusterError):
     """A program cannot be downloaded, or is not what its checksum says."""
 
 
 DIGESTS = Path(__file__).with_name("digests.txt")
 """What was looked at of the files that there are to download: a digest and a name in each line."""
 ACCEPT = "MUSTER_ACCEPT_DOWNLOADS"
-_PUBLISHED = "published"
 _SECURE = ("https",)
 # Where to download from; the URLs in the first and the last, which are indexes, are followed.
 ARCHIVES = (
@@ -56,19 +58,19 @@ def digests() -> dict[str, str]:
     return {line[1]: line[0] for line in lines if line}
 
 
-def _digest(name: str, published: Callable[[], str]) -> str:
+def _digest(name: str, published: Callable[[], bytes]) -> str:
     """Return the digest that a file must have: the one kept here, else one that is published.
 
     What stands beside a file says nothing about it that whoever changes the file cannot change
     too, so that only somebody who says so goes by it.
     """
     kept = digests().get(name)
-    if kept is None and os.environ.get(ACCEPT) != _PUBLISHED:
+    if kept is None and os.environ.get(ACCEPT) != "published":
         raise DownloadError(
-            f"no digest of {name} is kept in {DIGESTS.name}; {ACCEPT}={_PUBLISHED} goes by the "
+            f"no digest of {name} is kept in {DIGESTS.name}; {ACCEPT}=published goes by the "
             "one that is published beside it"
         )
-    return kept or published()
+    return kept or str(published(), "utf-8").split()[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,12 @@ class Item:
 
 def folder(version: str) -> Path:
     """Where the downloaded programs of a version are, or will be."""
-    return layout.cache_root() / f"v{version}" / f"official-{_platform()}"
+    return layout.cache_root() / f"v{version}" / f"official-{_PLATFORM}"
 
 
 def newest(minor: str) -> Path:
     """Folder of the latest downloaded version of `minor` (`1.36`), there or not."""
-    found = layout.cache_root().glob(f"v{minor}.*/official-{_platform()}")
+    found = layout.cache_root().glob(f"v{minor}.*/official-{_PLATFORM}")
     return max(found, key=lambda path: _patch(path.parent.name), default=folder(f"{minor}.0"))
 
 
@@ -101,14 +103,19 @@ def fetch(names: Iterable[str], version: str, *, exact: bool) -> Path:
     `exact` refuses another patch release of the same minor where there is no archive of
     `version`. DownloadError if anything is not to be had; what was checked stays.
     """
-    archives = manifest.document(_read(ARCHIVES, _REACH_SECONDS))["releases"]
-    release = choose(archives, version, exact=exact)
-    target = folder(release)
-    with layout.held(target.with_suffix(".lock")):
-        target.mkdir(parents=True, exist_ok=True)
-        wanted = [name for name in names if not (target / name).exists()]
-        for item in _items(wanted, release, archives):
-            _get(item, target)
+    try:
+        archives = manifest.document(_read(ARCHIVES, _REACH_SECONDS))["releases"]
+        release = choose(archives, version, exact=exact)
+        target = folder(release)
+        with layout.held(target.with_suffix(".lock")):
+            target.mkdir(parents=True, exist_ok=True)
+            layout.clear(target, _NEW)
+            wanted = [name for name in names if not (target / name).exists()]
+            for item in list(_items(wanted, release, archives)):
+                _get(item, target)
+    except (LookupError, TypeError, ValueError, tarfile.TarError) as error:
+        # Where a page of a proxy is answered, say.
+        raise DownloadError(f"what {ARCHIVES} leads to cannot be read: {error!r}") from error
     return target
 
 
@@ -124,51 +131,44 @@ def choose(archives: dict[str, Any], version: str, *, exact: bool) -> str:
     return max(same, key=_patch)[1:]
 
 
-def _items(names: list[str], release: str, archives: dict[str, Any]) -> list[Item]:
-    items = []
+def _items(names: list[str], release: str, archives: dict[str, Any]) -> Iterator[Item]:
     members = tuple(name for name in names if name in _ARCHIVED)
     if members:
-        file = f"envtest-v{release}-{_platform()}.tar.gz"
+        file = f"envtest-v{release}-{_PLATFORM}.tar.gz"
         entry = archives[f"v{release}"].get(file)
         if not entry:
             raise DownloadError(f"there is no {file}")
-        digest = _digest(file, lambda: str(entry["hash"]))
-        items.append(Item(file, entry["selfLink"], digest, members))
+        yield Item(file, entry["selfLink"], _digest(file, entry["hash"].encode), members)
     for name in names:
         if name == handle.KWOK:
-            items.append(_kwok())
+            yield _kwok()
         elif name not in _ARCHIVED:
-            items.append(_program(name, release))
-    return items
-
-
-def _program(name: str, release: str) -> Item:
-    url = f"{RELEASES}/v{release}/bin/{_platform().replace('-', '/')}/{name}"
-    file = f"{name}-v{release}-{_platform()}"
-    return Item(name, url, _digest(file, lambda: _read(f"{url}.sha256").decode().split()[0]))
+            url = f"{RELEASES}/v{release}/bin/{_PLATFORM.replace('-', '/')}/{name}"
+            published = partial(_read, f"{url}.sha256")
+            yield Item(name, url, _digest(f"{name}-v{release}-{_PLATFORM}", published))
 
 
 def _kwok() -> Item:
-    file = f"kwok-{_platform()}"
+    file = f"kwok-{_PLATFORM}"
     found = next((a for a in json.loads(_read(KWOK))["assets"] if a["name"] == file), None)
     if found is None:
         raise DownloadError(f"{KWOK} lists no {file}")
 
-    def published() -> str:
+    def published() -> bytes:
         algorithm, _, digest = (found.get("digest") or "").partition(":")
         if algorithm != "sha256":
             raise DownloadError(f"{KWOK} lists no {file} with a checksum")
-        return str(digest)
+        return digest.encode()
 
-    kept = f"kwok-v{options.KWOK_VERSION}-{_platform()}"
-    return Item(handle.KWOK, found["browser_download_url"], _digest(kept, published))
+    digest = _digest(f"kwok-v{options.KWOK_VERSION}-{_PLATFORM}", published)
+    return Item(handle.KWOK, found["browser_download_url"], digest)
 
 
 def _get(item: Item, target: Path) -> None:
     algorithm = _ALGORITHMS.get(len(item.digest))
     if not algorithm:
         raise DownloadError(f"{item.digest!r}, given for {item.url}, is no checksum")
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=target) as work:
+    with tempfile.TemporaryDirectory(prefix=_NEW, dir=target) as work:
         file = Path(work) / "file"
         with _open(item.url) as answer, file.open("wb+") as out:
             with progress(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
@@ -179,27 +179,25 @@ def _get(item: Item, target: Path) -> None:
             raise DownloadError(
                 f"{item.url} has the checksum {digest} instead of {item.digest}; not used"
             )
-        programs = _unpack(file, item, Path(work)) if item.members else [(item.name, file)]
-        for name, path in programs:
+        found = _unpack(file, item.members) if item.members else {item.name: file}
+        if lost := set(item.members) - found.keys():
+            raise DownloadError(f"{item.url} does not hold {', '.join(sorted(lost))}")
+        for name, path in found.items():
             path.chmod(0o755)
             path.replace(target / name)
 
 
-def _unpack(archive: Path, item: Item, work: Path) -> list[tuple[str, Path]]:
-    found = []
+def _unpack(archive: Path, members: Sequence[str]) -> dict[str, Path]:
+    """Write the programs of an archive beside it."""
+    found = {}
     with tarfile.open(archive) as tar:
         for member in tar:
             name = Path(member.name).name
-            if not member.isfile() or name not in item.members:
-                continue
-            content = tar.extractfile(member)
-            assert content is not None  # a regular file has content
-            with (work / name).open("wb") as out:
-                shutil.copyfileobj(content, out)
-            found.append((name, work / name))
-    lost = set(item.members) - {name for name, _ in found}
-    if lost:
-        raise DownloadError(f"{item.url} does not hold {', '.join(sorted(lost))}")
+            content = tar.extractfile(member) if name in members and member.isfile() else None
+            if content is not None:
+                found[name] = archive.with_name(name)
+                with found[name].open("wb") as out:
+                    shutil.copyfileobj(content, out)
     return found
 
 
@@ -233,12 +231,8 @@ def _open(url: str, seconds: float = _READ_SECONDS) -> Iterator[BinaryIO]:
         _check(url)
         with _OPENER.open(url, timeout=seconds) as answer:
             yield answer
-    except (OSError, urllib.error.URLError, EOFError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise DownloadError(f"{url}: {getattr(error, 'reason', error)}") from error
-
-
-def _platform() -> str:
-    return f"linux-{nodes.architecture()}"
 
 
 def _patch(version: str) -> tuple[int, ...]:
