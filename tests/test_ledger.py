@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6768,
-    "api": 3206,
+    "api": 3191,
     "cluster": 6444,
-    "commands": 5710,
+    "commands": 6146,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3056,
+    "frameworks": 3107,
     "gang": 1571,
-    "kube": 3614,
-    "local": 3669,
-    "muster": 1151,
+    "kube": 3619,
+    "local": 3434,
+    "muster": 1150,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3271,
-    "tests": 69096,
+    "store": 3252,
+    "tests": 69984,
     "tools": 3529,
 }
 

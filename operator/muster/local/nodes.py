@@ -97,29 +97,14 @@ def document(index: int, options: Options, version: str, now: str) -> Json:
     Without kwok it is Ready from the start, at `now` (RFC 3339). In a cluster that was there
     before, pods, load balancers and the addresses of other nodes are kept off.
     """
-    taints = [*([KEEP_OFF] if options.mark else []), *options.taints]
+    called, machine, mark = name(index, options.mark), architecture(), options.mark
+    taints = [*([KEEP_OFF] if mark else []), *options.taints]
     spec: Json = {"taints": taints} if taints else {}
-    if not options.mark:
-        pods = ipaddress.IPv4Address(_FIRST_PODS + index * 256)
-        spec |= {"podCIDR": f"{pods}/24", "podCIDRs": [f"{pods}/24"]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name(index, options.mark),
-            "labels": _labels(index, options),
-            "annotations": kwok_mark(options.mark) if options.kwok else {},
-        },
-        "spec": spec,
-        "status": _status(index, options, version, now),
-    }
-
-
-def _labels(index: int, options: Options) -> dict[str, str]:
-    machine = architecture()
-    guest = {MARK: options.mark, _NO_BALANCER: ""} if options.mark else {}
-    return {
-        "kubernetes.io/hostname": name(index, options.mark),
+    if not mark:
+        pods = f"{ipaddress.IPv4Address(_FIRST_PODS + index * 256)}/24"
+        spec |= {"podCIDR": pods, "podCIDRs": [pods]}
+    labels = {
+        "kubernetes.io/hostname": called,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine,
         "beta.kubernetes.io/os": "linux",
@@ -127,46 +112,38 @@ def _labels(index: int, options: Options) -> dict[str, str]:
         "topology.kubernetes.io/region": REGION,
         "topology.kubernetes.io/zone": ZONES[index % len(ZONES)],
         **(options.labels or {}),
-        **guest,
+        **({MARK: mark, _NO_BALANCER: ""} if mark else {}),
     }
-
-
-def _status(index: int, options: Options, version: str, now: str) -> Json:
-    called = name(index, options.mark)
-    first = _FIRST_GUEST if options.mark else _FIRST_ADDRESS
     capacity = {"ephemeral-storage": "100Gi", **options.shapes[index % len(options.shapes)]}
+    address = (_FIRST_GUEST if mark else _FIRST_ADDRESS) + index
     status: Json = {
         "capacity": capacity,
         "allocatable": capacity,
         "addresses": [
-            {"type": "InternalIP", "address": str(first + index)},
+            {"type": "InternalIP", "address": str(address)},
             {"type": "Hostname", "address": called},
         ],
         "nodeInfo": {
-            "architecture": architecture(),
+            "architecture": machine,
             "operatingSystem": "linux",
             "osImage": "simulated",
             "kernelVersion": platform.release(),
             "containerRuntimeVersion": "simulated://1",
             "kubeletVersion": version,
             "kubeProxyVersion": version,
-            "machineID": called,
-            "systemUUID": called,
-            "bootID": called,
+            **dict.fromkeys(("machineID", "systemUUID", "bootID"), called),
         },
     }
     if not options.kwok:
+        times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), now)
         status["conditions"] = [
-            {
-                "type": kind,
-                "status": value,
-                "reason": reason,
-                "lastHeartbeatTime": now,
-                "lastTransitionTime": now,
-            }
+            {"type": kind, "status": value, "reason": reason, **times}
             for kind, value, reason in _CONDITIONS
         ]
-    return status
+    annotations = kwok_mark(mark) if options.kwok else {}
+    metadata = {"name": called, "labels": labels, "annotations": annotations}
+    kinds = {"apiVersion": "v1", "kind": "Node"}
+    return {**kinds, "metadata": metadata, "spec": spec, "status": status}
 
 
 def architecture() -> str:
@@ -187,13 +164,7 @@ def namespace(mark: str) -> str:
 
 
 def render_stages(run_seconds: str, mark: str = "") -> str:
-    """Render kwok's configuration, as YAML; `run_seconds`, `mark` as in `options.Options`."""
-    text = resources.files(__package__).joinpath("stages.yaml").read_text()
-    documents = [_fill(document, run_seconds, mark) for document in manifest.document(text)]
-    return "---\n".join(json.dumps(document, indent=1) + "\n" for document in documents)
-
-
-def _fill(value: Json, run_seconds: str, mark: str) -> Json:
+    """Render kwok's configuration, as JSON, which is YAML too; the parameters as in `Options`."""
     meanings = {
         "@COUNTER@": _COUNTER,
         "@ATTEMPT@": _ATTEMPT,
@@ -203,15 +174,9 @@ def _fill(value: Json, run_seconds: str, mark: str) -> Json:
         "@DEFAULT@": run_seconds,
         "@NAMESPACE@": namespace(mark),
     }
-
-    def fill(part: object) -> object:
-        if isinstance(part, dict):
-            return {key: fill(inner) for key, inner in part.items()}
-        if isinstance(part, list):
-            return [fill(inner) for inner in part]
-        if isinstance(part, str):
-            for placeholder, meaning in meanings.items():
-                part = part.replace(placeholder, meaning)
-        return part
-
-    return {key: fill(part) for key, part in value.items()}
+    source = resources.files(__package__).joinpath("stages.yaml").read_text()
+    text = "---\n".join(json.dumps(each, indent=1) + "\n" for each in manifest.document(source))
+    for placeholder, meaning in meanings.items():
+        # As it is written inside the quotes of a string.
+        text = text.replace(placeholder, json.dumps(meaning)[1:-1])
+    return text

@@ -23,14 +23,12 @@ DEFAULT_SHAPES: tuple[Mapping[str, str], ...] = (
 )
 FOREVER = "forever"
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _LABEL = re.compile(
     r"(?P<key>([a-z0-9.-]+/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?)"
     r"=(?P<value>([A-Za-z0-9]([\w.-]*[A-Za-z0-9])?)?)"
     r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?",
 )
-_VERSION = re.compile(r"v?(\d+\.\d+\.\d+(-[a-z]+\.\d+)?)")
 
 
 class OptionError(argparse.ArgumentTypeError):
@@ -78,13 +76,18 @@ class Options:
         return 0 if self.mark else DEFAULT_NODES
 
 
+def _parsed(text: str, pattern: str, wrong: str) -> str:
+    """Return the first group of what the text is as a whole; `wrong` says what it is not."""
+    match = re.fullmatch(pattern, text)
+    if not match:
+        raise OptionError(f"{text!r} is {wrong}")
+    return match[1]
+
+
 def parse_name(text: str) -> str:
     """Check a cluster's name: it is part of paths and of a certificate."""
-    if not _NAME.fullmatch(text):
-        raise OptionError(
-            f"{text!r} is no cluster name: lower-case letters, digits and '-', at most 40"
-        )
-    return text
+    wrong = "no cluster name: lower-case letters, digits and '-', at most 40"
+    return _parsed(text, r"([a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?)", wrong)
 
 
 def parse_count(text: str) -> int:
@@ -128,18 +131,12 @@ def parse_labels(texts: list[str]) -> tuple[Mapping[str, str], tuple[Mapping[str
 
 def parse_version(text: str) -> str:
     """`v1.37.1` or `1.37.1` as `1.37.1`."""
-    match = _VERSION.fullmatch(text)
-    if not match:
-        raise OptionError(
-            f"{text!r} is no Kubernetes version; write it as in {KUBERNETES_VERSION}"
-        )
-    return match[1]
+    wrong = f"no Kubernetes version; write it as in {KUBERNETES_VERSION}"
+    return _parsed(text, r"v?(\d+\.\d+\.\d+(-[a-z]+\.\d+)?)", wrong)
 
 
 def parse_run_seconds(text: str) -> str:
     """Check a number of seconds, or `forever` (also written -1)."""
     if text in {FOREVER, "-1"}:
         return FOREVER
-    if not re.fullmatch(r"\d+(\.\d+)?", text):
-        raise OptionError(f"{text!r} is no number of seconds and not {FOREVER!r}")
-    return text
+    return _parsed(text, r"(\d+(\.\d+)?)", f"no number of seconds and not {FOREVER!r}")

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TextIO
 
 _TERMINAL_SECONDS = 0.5  # a line that is written over
 _PLAIN_SECONDS = 10.0  # a line each in a log
@@ -24,13 +23,15 @@ def progress(what: str, detail: Callable[[], str]) -> Iterator[None]:
     start = time.monotonic()
     ended = threading.Event()
 
-    def line() -> str:
+    def write() -> None:
         past = int(time.monotonic() - start)
-        return f"{what}: {past // 60}:{past % 60:02} {detail()}".rstrip()
+        line = f"{what}: {past // 60}:{past % 60:02} {detail()}".rstrip()
+        out.write(f"\r\x1b[K{line}" if over else f"{line}\n")
+        out.flush()
 
     def show() -> None:
         while not ended.wait(_TERMINAL_SECONDS if over else _PLAIN_SECONDS):
-            _write(out, line(), over=over)
+            write()
 
     print(what, file=out, flush=True)
     thread = threading.Thread(target=show, daemon=True)
@@ -40,14 +41,6 @@ def progress(what: str, detail: Callable[[], str]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        _write(out, line(), over=over)
+        write()
         if over:
             print(file=out)
-
-
-def _write(out: TextIO, line: str, *, over: bool) -> None:
-    if over:
-        out.write(f"\r\x1b[K{line}")
-    else:
-        out.write(f"{line}\n")
-    out.flush()
