@@ -17,8 +17,14 @@ def flags(
 ) -> dict[str, str]:
     """Return flag -> value of a component."""
     wanted = options.Options(**asked)  # type: ignore[arg-type]
-    given = handle.arguments(component, layout.Layout("x"), wanted, 6443, extra)
+    given = made(wanted, extra).command(component)
     return dict(flag.partition("=")[::2] for flag in given)
+
+
+def made(wanted: options.Options, extra: handle.Extra = handle.NO_EXTRA) -> handle.Cluster:
+    """Return a cluster of these options."""
+    programs = {name: [name] for name in handle.SERVERS}
+    return handle.Cluster(layout.Layout("x").home, wanted, 6443, programs, extra=extra)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +66,8 @@ NODE = handle.Extra(
 def test_added_components_start_before_the_control_plane_or_as_its_users_after_it() -> None:
     """A component that is a user of the API server needs one that is ready."""
     asked = options.Options()
-    assert handle.wanted(asked) == handle.SERVERS
-    assert handle.wanted(asked, NODE) == ("network", *handle.SERVERS, "kubelet")
+    assert made(asked).components == handle.SERVERS
+    assert made(asked, NODE).components == ("network", *handle.SERVERS, "kubelet")
 
 
 def test_the_api_server_listens_at_the_added_address() -> None:

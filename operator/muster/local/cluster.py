@@ -161,8 +161,9 @@ def _decide(files: Layout, asked: Options, extra: Extra) -> tuple[Cluster, str]:
             )
         there, text = contents.look(file, asked)
         wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
-        commands = binaries.find(None, handle.wanted(wanted))
-        return Cluster(files.home, wanted, 0, commands, there), text
+        made = Cluster(files.home, wanted, 0, {}, there)
+        commands = binaries.find(None, made.components)
+        return dataclasses.replace(made, commands=commands), text
     commands = binaries.find(asked.kubernetes_version)
     wanted = dataclasses.replace(asked, kubeconfig=file and file.absolute())
     if wanted.native_gangs:  # each version has flags of its own for them
@@ -180,7 +181,10 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
     files.make()
     handle.record(made)
     if wanted.tied:
-        _start_guard(files)
+        me = processes.of(os.getpid())
+        assert me is not None
+        words = (sys.executable, "-m", __name__, files.name, str(me.pid), str(me.birth))
+        made.launch(_GUARD, words)
     files.stages.write_text(nodes.render_stages(wanted.run_seconds, wanted.mark))
     for name, command in made.commands.items():
         (files.bin / name).symlink_to(command[0])
@@ -237,17 +241,6 @@ def _start_api(made: Cluster) -> Cluster:
         else:
             return made
     raise ClusterError(f"each of {_PORT_TRIES} ports was taken before the API server had it")
-
-
-def _start_guard(files: Layout) -> None:
-    me = processes.of(os.getpid())
-    assert me is not None
-    processes.start(
-        [sys.executable, "-m", __name__, files.name, str(me.pid), str(me.birth)],
-        cwd=files.home,
-        log=files.log(_GUARD),
-        record=files.pid(_GUARD),
-    )
 
 
 def _guard(name: str, pid: str, birth: str) -> None:

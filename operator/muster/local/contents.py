@@ -65,9 +65,9 @@ async def asked(kubeconfig: Path, question: Callable[[Kube], Awaitable[T]]) -> T
     try:
         return await question(kube)
     except client.ApiError as error:
-        raise ApiError(error.code, error.message) from error
+        raise ApiError(error.message) from error
     except BROKEN as error:  # some have no message of their own
-        raise ApiError(0, str(error) or type(error).__name__) from error
+        raise ApiError(str(error) or type(error).__name__) from error
     finally:
         await kube.close()
 

@@ -22,7 +22,7 @@ from muster.local.layout import Layout
 from muster.local.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from muster.kube.client import Kube
 
@@ -177,46 +177,6 @@ class Existing:
     nodes: int
 
 
-def wanted(options: Options, extra: Extra = NO_EXTRA) -> tuple[str, ...]:
-    """Components that these options ask for, in the order of their start."""
-    if options.mark:
-        return (KWOK,) if options.kwok and options.count else ()
-    absent = set()
-    if not options.kwok:
-        absent.add(KWOK)
-    if not options.scheduler:
-        absent.add(SCHEDULER)
-    before = (name for name in extra.components if name not in extra.users)
-    after = (name for name in extra.components if name in extra.users)
-    return (*before, *(name for name in SERVERS if name not in absent), *after)
-
-
-def arguments(
-    component: str, files: Layout, options: Options, port: int, extra: Extra = NO_EXTRA
-) -> list[str]:
-    """List the flags of one component; `port` is the API server's."""
-    known = {"files": files, "port": port, "extra": extra, "own": files.kubeconfig_of(component)}
-    flags = [flag.format(**known) for flag in _FLAGS[component].split()]
-    if component == API_SERVER and extra.address == LOOPBACK:
-        flags.append("--endpoint-reconciler-type=none")  # no pod reaches a service there
-    if component == CONTROLLER_MANAGER:
-        # Without kwok and kubelets no process renews the leases of nodes, which are to stay Ready.
-        off = [] if options.kwok or extra.nodes else ["node-lifecycle"]
-        off += [] if options.endpoints else _ENDPOINTS
-        flags.append(f"--controllers={','.join(['*', *(f'-{name}-controller' for name in off)])}")
-    if component == KWOK:
-        ((key, value),) = nodes.kwok_mark(options.mark).items()
-        # The former range is set apart for benchmarks: no real network has it.
-        flags.append(f"--cidr={'198.19.0.0/16' if options.mark else '10.128.0.0/9'}")
-        flags.append(f"--manage-nodes-with-annotation-selector={key}={value}")
-    elif options.native_gangs and component != ETCD:
-        minor = (options.kubernetes_version or "").rpartition(".")[0]
-        api, gates = _NATIVE_GANGS_OF.get(minor, _NATIVE_GANGS)
-        flags += [f"--runtime-config={api}=true"] if component == API_SERVER else []
-        flags.append(f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}")
-    return [*flags, *(extra.flags if component == API_SERVER else ())]
-
-
 _TAIL = 8  # lines
 
 
@@ -225,11 +185,7 @@ class ClusterError(Exception):
 
 
 class ApiError(ClusterError):
-    """The API server refused (`status` is HTTP's), or did not answer (`status` is 0)."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+    """The API server refused, or did not answer."""
 
 
 class CredentialsError(ClusterError):
@@ -276,7 +232,13 @@ class Cluster:
     @property
     def components(self) -> tuple[str, ...]:
         """Names of its components, in the order of their start."""
-        return wanted(self.options, self.extra)
+        options, (added, users) = self.options, (self.extra.components, self.extra.users)
+        if options.mark:
+            return (KWOK,) if options.kwok and options.count else ()
+        there = {KWOK: options.kwok, SCHEDULER: options.scheduler}
+        own = (name for name in SERVERS if there.get(name, True))
+        before, after = ([n for n in added if (n in users) is late] for late in (False, True))
+        return (*before, *own, *after)
 
     @property
     def first(self) -> tuple[str, ...]:
@@ -294,15 +256,9 @@ class Cluster:
 
         ClusterError, with its message, if it fails.
         """
+        argv, env = [KUBECTL, *args], {**os.environ, **self.env()}
         try:
-            done = subprocess.run(
-                [KUBECTL, *args],
-                env={**os.environ, **self.env()},
-                input=text,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = subprocess.run(argv, env=env, input=text, capture_output=True, text=True)  # noqa: PLW1510
         except FileNotFoundError:
             raise ClusterError("kubectl is missing: install it, in a folder of PATH") from None
         if done.returncode:
@@ -320,11 +276,8 @@ class Cluster:
 
     def pids(self) -> dict[str, int | None]:
         """Process of each component; None where it does not run."""
-        records = {name: processes.read(self.files.pid(name)) for name in self.components}
-        return {
-            name: one.pid if one and processes.alive(one) else None
-            for name, one in records.items()
-        }
+        found = ((name, processes.read(self.files.pid(name))) for name in self.components)
+        return {name: one.pid if one and processes.alive(one) else None for name, one in found}
 
     def start(self, component: str) -> None:
         """Start a component that does not run. It may need a moment to be of use."""
@@ -338,20 +291,43 @@ class Cluster:
         if one:
             processes.stop([one], grace=grace)
 
-    def launch(self, component: str) -> None:
-        """Start a component for the holder of the cluster's lock."""
+    def launch(self, component: str, argv: Sequence[str] = (), cwd: Path | None = None) -> None:
+        """Start a component, or what `argv` is, for the holder of the cluster's lock."""
         processes.start(
-            self._command(component),
-            cwd=self.files.home,
+            argv or self.command(component),
+            cwd=cwd or self.home,
             log=self.files.log(component),
             record=self.files.pid(component),
         )
 
-    def _command(self, component: str) -> list[str]:
-        if component in self.extra.components:
-            return [*self.extra.components[component]]
-        flags = arguments(component, self.files, self.options, self.port, self.extra)
-        return [*self.extra.inside, *self.commands[component], *flags]
+    def command(self, component: str) -> list[str]:
+        """Return the command line of a component."""
+        files, options, extra = self.files, self.options, self.extra
+        if component in extra.components:
+            return [*extra.components[component]]
+        own = files.kubeconfig_of(component)
+        known = {"files": files, "port": self.port, "extra": extra, "own": own}
+        flags = [flag.format(**known) for flag in _FLAGS[component].split()]
+        if component == API_SERVER and extra.address == LOOPBACK:
+            flags.append("--endpoint-reconciler-type=none")  # no pod reaches a service there
+        if component == CONTROLLER_MANAGER:
+            # Without kwok and kubelets no process renews the leases of nodes, which stay Ready.
+            off = [] if options.kwok or extra.nodes else ["node-lifecycle"]
+            off += [] if options.endpoints else _ENDPOINTS
+            listed = ",".join(["*", *(f"-{name}-controller" for name in off)])
+            flags.append(f"--controllers={listed}")
+        if component == KWOK:
+            ((key, value),) = nodes.kwok_mark(options.mark).items()
+            # The former range is set apart for benchmarks: no real network has it.
+            flags.append(f"--cidr={'198.19.0.0/16' if options.mark else '10.128.0.0/9'}")
+            flags.append(f"--manage-nodes-with-annotation-selector={key}={value}")
+        elif options.native_gangs and component != ETCD:
+            minor = (options.kubernetes_version or "").rpartition(".")[0]
+            api, gates = _NATIVE_GANGS_OF.get(minor, _NATIVE_GANGS)
+            flags += [f"--runtime-config={api}=true"] if component == API_SERVER else []
+            flags.append(f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}")
+        flags += extra.flags if component == API_SERVER else ()
+        return [*extra.inside, *self.commands[component], *flags]
 
     def started(self) -> list[str]:
         """Names of the components that were started."""
@@ -369,11 +345,9 @@ class Cluster:
 
     def log_tail(self, component: str) -> str:
         """End of a component's log."""
-        try:
-            log = self.files.log(component).read_text(errors="replace")
-        except FileNotFoundError:
-            return "(none)"
-        return "\n".join(log.splitlines()[-_TAIL:])
+        log = self.files.log(component)
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else ["(none)"]
+        return "\n".join(lines[-_TAIL:])
 
 
 def record(made: Cluster) -> None:

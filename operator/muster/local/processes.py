@@ -97,14 +97,12 @@ def start(argv: Sequence[str], *, cwd: Path, log: Path, record: Path) -> None:
 
 def send(identity: Identity, number: signal.Signals) -> bool:
     """Signal that very process; False if it is gone."""
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(identity.pid)
-        if not alive(identity):
-            return False
-        process.send_signal(number)  # only if the pid is still that of the process made above
-    except psutil.NoSuchProcess:
-        return False
-    return True
+        if alive(identity):
+            process.send_signal(number)  # only if the pid is still that of the process made above
+            return True
+    return False
 
 
 def stop(identities: Iterable[Identity], *, grace: float) -> None:

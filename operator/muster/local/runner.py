@@ -96,12 +96,8 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
         *flags,
     ]
     with layout.held(where.files.lock):
-        processes.start(
-            argv,
-            cwd=Path(__file__).parents[2],  # where Python finds the package, installed or not
-            log=where.files.log(NAME),
-            record=where.files.pid(NAME),
-        )
+        # Where Python finds the package, installed or not.
+        where.launch(NAME, argv, Path(__file__).parents[2])
     return made
 
 
