@@ -161,6 +161,22 @@ def test_without_a_cluster_it_is_said_that_there_is_none(
     assert list(state.rglob("*")) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/proc/x", "No such file or directory: '/proc/x'"), ("relative", "no home directory")],
+)
+def test_a_folder_that_cannot_be_used_is_said(
+    path: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The specification of these variables has relative paths ignored."""
+    monkeypatch.setenv("XDG_STATE_HOME", path)
+    monkeypatch.setattr(os.path, "expanduser", lambda text: text)
+    assert run("up") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("muster local: ")
+    assert words in said
+
+
 def brought_up(name: str) -> layout.Layout:
     """Leave the files of a cluster that was brought up whole."""
     files = layout.Layout(name)

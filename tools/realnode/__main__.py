@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from muster.local import binaries, cluster, commands, layout, options, processes
+from muster.local import cluster, commands, layout, options, processes
 from realnode import images, real
 
 
@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         code: int = args.run(args)
-    except (cluster.ClusterError, binaries.BinariesError, images.ImageError) as error:
+    except (cluster.ClusterError, images.ImageError, OSError) as error:
         print(f"realnode: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

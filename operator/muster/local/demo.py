@@ -23,7 +23,6 @@ from muster.api.names import JobState
 from muster.api.status import JobStatus
 from muster.kube import loops
 from muster.local import (
-    binaries,
     cluster,
     history,
     options,
@@ -74,7 +73,7 @@ def main(*, keep: bool = False) -> int:
     begun = time.monotonic()
     try:
         _show(keep=keep)
-    except (ClusterError, binaries.BinariesError) as error:
+    except (ClusterError, OSError) as error:
         print(f"muster demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

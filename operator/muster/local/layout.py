@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 
 def state_root() -> Path:
     """Folder of all local clusters of this user: `$XDG_STATE_HOME/muster/local`."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "muster" / "local"
+    return _base("XDG_STATE_HOME", ".local/state") / "local"
 
 
 def cache_root() -> Path:
     """Folder of downloaded and built programs: `$XDG_CACHE_HOME/muster/controlplane`."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "muster" / "controlplane"
+    return _base("XDG_CACHE_HOME", ".cache") / "controlplane"
+
+
+def _base(variable: str, default: str) -> Path:
+    """Read a variable of the XDG specification, by which relative paths are ignored."""
+    named = Path(os.environ.get(variable, ""))
+    try:
+        return (named if named.is_absolute() else Path.home() / default) / "muster"
+    except RuntimeError as error:
+        raise OSError(f"this user has no home directory: set HOME or {variable}") from error
 
 
 class Layout:
