@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3107,
     "gang": 1571,
     "kube": 3619,
-    "local": 3395,
+    "local": 3384,
     "muster": 1150,
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3252,
-    "tests": 69988,
+    "tests": 70004,
     "tools": 3529,
 }
 

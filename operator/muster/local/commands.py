@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import shlex
@@ -45,21 +46,17 @@ def add_to(subparsers: Subparsers) -> None:
     text = "a real API server on this machine, with simulated nodes"
     parser = subparsers.add_parser("local", help=text, description=text)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    add_up(_action(actions, "up", "bring up a cluster", _up))
-    add_down(_action(actions, "down", "end a cluster and remove its files", down))
-    for name, text, run in (
-        ("status", "what runs", _status),
-        ("env", 'print exports for the shell: eval "$(muster local env)"', _env),
+    for name, text, run, add in (
+        ("up", "bring up a cluster", _up, add_up),
+        ("down", "end a cluster and remove its files", down, add_down),
+        ("status", "what runs", _status, add_name),
+        ("env", 'print exports for the shell: eval "$(muster local env)"', _env, add_name),
+        ("logs", "print the output of a component", _logs, _add_logs),
+        ("binaries", "get the programs; print component -> command line", _binaries, _add_version),
     ):
-        action = _action(actions, name, text, run)
-        add_name(action)
-    logs = _action(actions, "logs", "print the output of a component", _logs)
-    add_name(logs)
-    logs.add_argument("component", metavar="COMPONENT", help="one that `status` lists")
-    found = _action(
-        actions, "binaries", "get the programs; print component -> command line", _binaries
-    )
-    _add_version(found)
+        action = actions.add_parser(name, help=text, description=text)
+        action.set_defaults(run=_reported(run))
+        add(action)
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
@@ -104,8 +101,11 @@ def add_up(parser: argparse.ArgumentParser) -> None:
         "lacks of CRDs and the nodes asked for; else the new cluster's kubeconfig "
         "is written here too",
     )
-    add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
-    add("--no-scheduler", action="store_true", help="without kube-scheduler")
+    for part, text in (
+        ("kwok", "nodes are only written down, pods do not run"),
+        ("scheduler", "without kube-scheduler"),
+    ):
+        add(f"--no-{part}", dest=part, action="store_false", help=text)
     add(
         "--native-gangs",
         action="store_true",
@@ -113,6 +113,7 @@ def add_up(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--default-run-seconds",
+        dest="run_seconds",
         metavar="SECONDS",
         default=options.DEFAULT_RUN_SECONDS,
         type=options.parse_run_seconds,
@@ -141,6 +142,11 @@ def add_name(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    add_name(parser)
+    parser.add_argument("component", metavar="COMPONENT", help="one that `status` lists")
+
+
 def _add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubernetes-version",
@@ -150,22 +156,11 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _action(
-    actions: Subparsers,
-    name: str,
-    text: str,
-    run: Callable[[argparse.Namespace], int],
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=text, description=text)
-    parser.set_defaults(run=_reported(run))
-    return parser
-
-
 def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     def reported(args: argparse.Namespace) -> int:
         try:
             return run(args)
-        except (cluster.ClusterError, binaries.BinariesError) as error:
+        except (cluster.ClusterError, OSError) as error:
             print(f"muster local: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -182,20 +177,11 @@ def _up(args: argparse.Namespace) -> int:
 
 def wanted(args: argparse.Namespace) -> options.Options:
     """Return the cluster that the flags of up ask for."""
+    known = {field.name for field in dataclasses.fields(options.Options)}
+    given = {name: value for name, value in vars(args).items() if name in known}
     labels, taints = options.parse_labels(args.node_label)
-    return options.Options(
-        shapes=tuple(args.node) or options.DEFAULT_SHAPES,
-        name=args.name,
-        nodes=args.nodes,
-        labels=labels,
-        taints=taints,
-        kubeconfig=args.kubeconfig,
-        kwok=not args.no_kwok,
-        scheduler=not args.no_scheduler,
-        kubernetes_version=args.kubernetes_version,
-        run_seconds=args.default_run_seconds,
-        native_gangs=args.native_gangs,
-    )
+    shapes = tuple(args.node) or options.DEFAULT_SHAPES
+    return options.Options(**given, shapes=shapes, labels=labels, taints=taints)
 
 
 def show_use(args: argparse.Namespace, made: cluster.Cluster) -> None:
@@ -232,22 +218,19 @@ def _status(args: argparse.Namespace) -> int:
     pids = found.pids()
     for name, pid in pids.items():
         print(f"{name:24}  {f'running, pid {pid}' if pid else 'stopped'}")
-    print(f"{'nodes':24}  {_nodes(found)}")
+    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
+    try:
+        there = found.ask(functools.partial(contents.simulated, found.options.mark))
+        ready = f"{sum(map(nodes.ready, there))} of {len(there)} ready"
+    except cluster.ClusterError as error:
+        ready = f"unknown: {error}"
+    print(f"{'nodes':24}  {ready}")
     print(f"{'server':24}  {found.server}")
     if found.existing:
         print(f"{'was there before, as in':24}  {found.existing.file}")
     print(f"{'kubeconfig':24}  {found.kubeconfig}")
     return 0 if all(pids.values()) else 1
-
-
-def _nodes(found: cluster.Cluster) -> str:
-    from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
-
-    try:
-        there = found.ask(functools.partial(contents.simulated, found.options.mark))
-    except cluster.ClusterError as error:
-        return f"unknown: {error}"
-    return f"{sum(map(nodes.ready, there))} of {len(there)} ready"
 
 
 def _missing(name: str) -> str:
