@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from muster.local import demo, timeline
-from muster.local.demo import Narrator
 from muster.local.history import Sight
 from support.builders import observations
 
@@ -44,8 +43,16 @@ def jobs_of(file: str) -> dict[str, str]:
 
 def told(*seen: Sight) -> list[str]:
     """All lines, with single blanks."""
-    narrator = Narrator()
-    return [" ".join(line.split()) for sight in seen for line in narrator.lines(sight)]
+    return [" ".join(line.split()) for line in said(*seen)]
+
+
+def said(*seen: Sight) -> list[str]:
+    """All lines, as they are said of these sights."""
+    lines: list[str] = []
+    show = demo.Show(None, None, say=lines.append)
+    for sight in seen:
+        show.take(sight)
+    return lines
 
 
 def test_two_gangs() -> None:
@@ -98,7 +105,7 @@ def test_a_foreign_pod_is_no_part_of_the_story() -> None:
 def test_long_sentences_are_folded_under_themselves() -> None:
     """A terminal has a hundred columns."""
     words = " ".join(["insufficient"] * 8)
-    (line,) = Narrator().lines(observations.job(1.0, "a", "Queued", why=words))
+    (line,) = said(observations.job(1.0, "a", "Queued", why=words))
     first, second = line.splitlines()
     assert len(first) <= timeline.WIDTH
     assert second.index("insufficient") == first.index("insufficient")

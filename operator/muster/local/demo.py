@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`muster demo`: real TFJobs as gangs on a local cluster, shown as they happen, then drawn.
 
-The operator serves its page meanwhile. `Show` applies files and listens until all jobs have ended;
-`Narrator` makes lines of what it sees.
+The operator serves its page meanwhile. `Show` applies files and listens until all jobs have ended.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from muster.local.handle import LOOPBACK, Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from muster.local.history import Sight, Stay, Watch
     from muster.local.runner import Runner
@@ -185,13 +184,10 @@ class Show:
     ) -> None:
         """`say` gets each line; `check` is called every second and may raise."""
         self.meant: dict[str, str] = {}
-        self._where = where
-        self._watch = watch
-        self._namespace = namespace
-        self._say = say
-        self._check = check
-        self._narrator = Narrator()
-        self.story = self._narrator.story
+        self.story = history.Story()
+        self._where, self._watch, self._namespace = where, watch, namespace
+        self._say, self._check = say, check
+        self._shown: dict[str, tuple[str, str]] = {}
 
     async def apply(self, folder: Path, *files: str) -> None:
         """Apply examples as a user does; ClusterError with kubectl's message if one is refused."""
@@ -213,18 +209,9 @@ class Show:
                 return False
             sight = await self._watch.next(min(left, _TICK_SECONDS))
             self._check()
-            for line in self._narrator.lines(sight) if sight is not None else ():
-                self._say(line)
-            if isinstance(sight, JobSight):
-                self._refuse_other_end(sight.name, sight.status)
+            if sight is not None:
+                self.take(sight)
         return True
-
-    def _refuse_other_end(self, job: str, status: JobStatus) -> None:
-        meant = self.meant.get(job, status.state)
-        if status.state in history.ENDED and status.state != meant:
-            condition = status.condition(status.state)
-            why = condition.message if condition else "no reason given"
-            raise ShowError(f"{job} is {status.state}, not {meant}: {status.reason or why}")
 
     def status(self, job: str) -> JobStatus:
         """Return a job's last status, an empty one before the job was seen."""
@@ -247,68 +234,65 @@ class Show:
             if self.status(job).state != state
         )
 
+    def take(self, sight: Sight) -> None:
+        """Add a sight to the story, and say what is new in it.
 
-class Narrator:
-    """Takes sights in their order, and gives the lines of what is new in them."""
-
-    def __init__(self) -> None:
-        self.story = history.Story()
-        self._shown: dict[str, tuple[str, str]] = {}
-
-    def lines(self, sight: Sight) -> tuple[str, ...]:
-        """Lines to be printed for a sight: none if it brings nothing new."""
-        before = None if isinstance(sight, JobSight) else self.story.stays.get(sight.uid)
+        ShowError for a job that has ended otherwise than it was meant to.
+        """
+        if isinstance(sight, PodSight):
+            before = self.story.stays.get(sight.uid)
+            self.story.add(sight)
+            self._of_pod(sight, before)
+            return
         self.story.add(sight)
-        if isinstance(sight, JobSight):
-            return tuple(self._of_job(sight))
-        return tuple(self._of_pod(sight, before))
-
-    def _of_job(self, job: JobSight) -> Iterable[str]:
-        state, why = ("deleted", "") if job.gone else (job.status.state, _explanation(job))
-        last_state, last_why = self._shown.get(job.name, ("", ""))
+        status, (state, why) = sight.status, _told(sight)
+        last_state, last_why = self._shown.get(sight.name, ("", ""))
         silent = state not in {JobState.QUEUED, JobState.INVALID, JobState.BLOCKED}
         if state not in _SILENT and (state != last_state or not (silent or why == last_why)):
-            self._shown[job.name] = (state, why)
-            yield self._line(job, job.name, state, why)
+            self._shown[sight.name] = (state, why)
+            self._tell(sight, sight.name, state, why)
+        meant = self.meant.get(sight.name, status.state)
+        if status.state in history.ENDED and status.state != meant:
+            condition = status.condition(status.state)
+            reason = status.reason or (condition.message if condition else "no reason given")
+            raise ShowError(f"{sight.name} is {status.state}, not {meant}: {reason}")
 
-    def _of_pod(self, pod: PodSight, before: Stay | None) -> Iterable[str]:
+    def _of_pod(self, pod: PodSight, before: Stay | None) -> None:
         stay = self.story.stays.get(pod.uid)
         if stay is None:
             return
-        stays = self.story.of(pod.job)
         if before is None:
+            stays = self.story.of(pod.job)
             earlier = [each.ending for each in stays if each.pod == pod.name][:-1]
-            nodes = {each.pod: each.node for each in stays}
             if earlier[-1:] == ["Failed"]:
-                yield self._line(pod, pod.job, "", f"{pod.name} runs again, on {pod.node}")
+                self._tell(pod, pod.job, "", f"{pod.name} runs again, on {pod.node}")
+            nodes = {each.pod: each.node for each in stays}
             known = self.story.jobs.get(pod.job)
             if not earlier and known and len(nodes) == known[-1].pods:
-                yield self._line(pod, pod.job, "", _where(nodes.values()))
+                counts = sorted(Counter(nodes.values()).items())
+                who = f"all {len(nodes)} pods" if len(nodes) > 1 else "its pod is"
+                places = ", ".join(f"{count} on {node}" for node, count in counts)
+                self._tell(pod, pod.job, "", f"{who} placed: {places}")
         if stay.ending == "Failed" and not (before and before.ending):
             code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
-            yield self._line(pod, pod.job, "", f"{pod.name} on {pod.node} ended{code}")
+            self._tell(pod, pod.job, "", f"{pod.name} on {pod.node} ended{code}")
 
-    def _line(self, sight: Sight, job: str, state: str, words: str) -> str:
+    def _tell(self, sight: Sight, job: str, state: str, words: str) -> None:
         time, name = f"{sight.at:5.1f} s ", f"{job:<{_NAME}.{_NAME - 1}}"
         lines = textwrap.wrap(words, timeline.WIDTH - _INDENT, break_long_words=False) or [""]
         text = f"\n{'':{_INDENT}}".join(lines)
-        return f"{time}{name}{state:<{_STATE}}{text}".rstrip()
+        self._say(f"{time}{name}{state:<{_STATE}}{text}".rstrip())
 
 
-def _where(nodes: Iterable[str]) -> str:
-    counts = Counter(nodes)
-    places = ", ".join(f"{count} on {node}" for node, count in sorted(counts.items()))
-    total = counts.total()
-    return f"all {total} pods placed: {places}" if total > 1 else f"its pod is placed: {places}"
-
-
-def _explanation(job: JobSight) -> str:
-    """Return what the status says about its state: the gang's sentence while it waits."""
-    status = job.status
-    if status.state in {JobState.INVALID, JobState.BLOCKED}:
-        return status.reason
-    if status.state == JobState.QUEUED:
-        return "" if status.gang is None else status.gang.summary or status.gang.message
-    told = status.state in history.ENDED or status.state == JobState.RESTARTING
-    condition = status.condition(status.state)
-    return condition.message if condition and told else ""
+def _told(job: JobSight) -> tuple[str, str]:
+    """Return a job's state and what its status says of it: the gang's sentence while it waits."""
+    status, state = job.status, job.status.state
+    if job.gone:
+        return "deleted", ""
+    if state in {JobState.INVALID, JobState.BLOCKED}:
+        return state, status.reason
+    if state == JobState.QUEUED:
+        return state, "" if status.gang is None else status.gang.summary or status.gang.message
+    told = state in history.ENDED or state == JobState.RESTARTING
+    condition = status.condition(state)
+    return state, condition.message if condition and told else ""

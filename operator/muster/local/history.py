@@ -88,7 +88,6 @@ class Stay:
 class Life:
     """One job from its first sight on: `whole` when all pods that it wants had a node."""
 
-    job: str
     came: float
     whole: float | None
     end: float | None
@@ -139,17 +138,13 @@ class Story:
         }
         return ends.total() == len(self.stays) and all(ends[job] >= told[job] for job in told)
 
-    def lives(self) -> tuple[Life, ...]:
-        """Return every job's life, in the order of their first sights."""
-        return tuple(map(self._life, self.jobs))
-
-    def _life(self, job: str) -> Life:
+    def life(self, job: str) -> Life:
+        """Return what became of a job that was seen."""
         seen, first = self.jobs[job], dict[str, float]()
         for stay in self.of(job):
             first.setdefault(stay.pod, stay.start)
         starts, wanted = list(first.values()), seen[-1].pods
         return Life(
-            job=job,
             came=seen[0].at,
             whole=starts[wanted - 1] if 0 < wanted <= len(starts) else None,
             end=next((sight.at for sight in seen if sight.status.state in ENDED), None),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from muster.local.history import Life, Stay, Story
 
@@ -45,16 +45,16 @@ class Node:
 
 def render(story: Story, nodes: Iterable[Node]) -> str:
     """Return the chart. Pods and jobs that have not ended extend to the last observation."""
-    stays, lives, end = story.stays.values(), story.lives(), story.end
+    stays, end = story.stays.values(), story.end
     jobs = dict.fromkeys([*story.jobs, *(stay.job for stay in stays)])
     # Jobs beyond the last letter share the question mark.
     letters = dict(itertools.zip_longest(jobs, _LETTERS[: len(jobs)], fillvalue="?"))
     marks, times = _axis(end)
     rule = f"{'':{_LABEL}}+{marks}+"
     lines = [f"{'':{_LABEL + 1}}{times}", rule]
-    for life in lives:
-        cells = _life_cells(life, letters[life.job], end)
-        lines.append(_line(f"{letters[life.job]} {life.job}", cells, note(life)))
+    for job in story.jobs:
+        cells, note = _life(story.life(job), letters[job], end)
+        lines.append(_line(f"{letters[job]} {job}", cells, note))
     lines.append(rule)
     for node in nodes:
         for number, row in enumerate(rows(node, stays)):
@@ -65,42 +65,26 @@ def render(story: Story, nodes: Iterable[Node]) -> str:
     return "\n".join(line.rstrip() for line in [*lines, rule, _LEGEND]) + "\n"
 
 
-def note(life: Life) -> str:
-    """Return how long a job waited and ran."""
-    if life.whole is None:
-        return f"waits, {life.state or 'not seen'}" if life.end is None else life.state
-    waited = f"waited {life.whole - life.came:.1f} s"
-    return waited if life.end is None else f"{waited}, ran {life.end - life.whole:.1f} s"
-
-
 def rows(node: Node, stays: Iterable[Stay]) -> list[Row]:
-    """Return the rows of a node: one for each GPU, then those for pods without a GPU."""
+    """Return the rows of a node: one for each GPU, then those for pods without a GPU.
+
+    A pod has adjacent free GPUs, or else those that become available first: the end of a pod may
+    be observed after the start of the pod that follows.
+    """
     gpus: list[Row] = [[] for _ in range(node.gpus)]
     others: list[Row] = []
     for stay in stays:
         if stay.node == node.name:
-            chosen = _gpus_for(stay, gpus) if stay.gpus else _other_for(stay, others)
-            for row in chosen:
+            places = [gpus[at : at + stay.gpus] for at in range(len(gpus) - stay.gpus + 1)]
+            places = places if stay.gpus else [[row] for row in others]
+            free = (rows for rows in places if all(_used_until(r) <= stay.start for r in rows))
+            chosen = next(free, None)
+            if chosen is None and not stay.gpus:
+                others.append([])
+                chosen = others[-1:]
+            for row in chosen or sorted(gpus, key=_used_until)[: stay.gpus]:
                 row.append(stay)
     return gpus + others
-
-
-def _gpus_for(stay: Stay, gpus: Sequence[Row]) -> Sequence[Row]:
-    """Return adjacent free GPUs, or else those that become available first.
-
-    The end of a pod may be observed after the start of the pod that follows.
-    """
-    starts = range(len(gpus) - stay.gpus + 1)
-    runs = (gpus[first : first + stay.gpus] for first in starts)
-    free = (run for run in runs if all(_used_until(row) <= stay.start for row in run))
-    return next(free, None) or sorted(gpus, key=_used_until)[: stay.gpus]
-
-
-def _other_for(stay: Stay, others: list[Row]) -> Sequence[Row]:
-    free = [row for row in others if _used_until(row) <= stay.start]
-    if not free:
-        others.append([])
-    return (free or others[-1:])[:1]
 
 
 def _used_until(row: Row) -> float:
@@ -109,16 +93,11 @@ def _used_until(row: Row) -> float:
     return math.inf if row[-1].end is None else row[-1].end
 
 
-def ticks(end: float) -> range:
-    """Return the labeled seconds of the time axis."""
-    step = next((step for step in _STEPS if end / step <= _MAX_TICKS), _STEPS[-1])
-    return range(0, math.floor(end) + 1, step)
-
-
 def _axis(end: float) -> tuple[str, str]:
     """Return the marks of the ticks, and their labels."""
+    step = next((step for step in _STEPS if end / step <= _MAX_TICKS), _STEPS[-1])
     marks, labels = ["-"] * _PLOT, [" "] * (_PLOT + 8)
-    for tick in ticks(end):
+    for tick in range(0, math.floor(end) + 1, step):
         column, text = _column(tick, end), f"{tick} s"
         labels[column : column + len(text)] = text
         if tick:
@@ -135,14 +114,18 @@ def _line(label: str, cells: Iterable[str], remark: str = "") -> str:
     return f"{short:{_LABEL}}|{''.join(cells)}| {remark}"
 
 
-def _life_cells(life: Life, letter: str, end: float) -> list[str]:
+def _life(life: Life, letter: str, end: float) -> tuple[list[str], str]:
+    """Return the row of a job, and how long the job waited and ran."""
     cells = [" "] * _PLOT
     ended = end if life.end is None else life.end
     placed = ended if life.whole is None else life.whole
     _paint(cells, ".", life.came, placed, end)
-    if life.whole is not None:
-        _paint(cells, letter, placed, ended, end)
-    return cells
+    if life.whole is None:
+        waits = f"waits, {life.state or 'not seen'}"
+        return cells, waits if life.end is None else life.state
+    _paint(cells, letter, placed, ended, end)
+    ran = "" if life.end is None else f", ran {ended - placed:.1f} s"
+    return cells, f"waited {placed - life.came:.1f} s{ran}"
 
 
 def _row_cells(row: Row, letters: dict[str, str], end: float) -> list[str]:
