@@ -62,26 +62,17 @@ _NATIVE_GANGS_OF = {
 _NODES = "system:nodes"
 _ENDPOINTS = ("endpoints", "endpointslice", "endpointslice-mirroring")
 _CONNECTED = """
-    --kubeconfig={own}
-    --authentication-kubeconfig={own}
-    --authorization-kubeconfig={own}
-    --leader-elect=false
-    --secure-port=0
-    --profiling=false
+    --kubeconfig={own} --authentication-kubeconfig={own} --authorization-kubeconfig={own}
+    --leader-elect=false --secure-port=0 --profiling=false
 """
 _FLAGS = {
     # Relative to the cluster's folder, since a socket's path is at most 108 bytes long. The
     # advertised URL is checked for its form only: there is no other member to read it.
     ETCD: """
-        --data-dir=etcd
-        --listen-client-urls=unix://etcd.sock
+        --data-dir=etcd --unsafe-no-fsync=true --log-level=warn
+        --listen-client-urls=unix://etcd.sock --listen-peer-urls=unix://peer.sock
         --advertise-client-urls=http://127.0.0.1:2379
-        --listen-peer-urls=unix://peer.sock
-        --unsafe-no-fsync=true
-        --quota-backend-bytes=8589934592
-        --snapshot-count=100000
-        --max-request-bytes=8388608
-        --log-level=warn
+        --quota-backend-bytes=8589934592 --snapshot-count=100000 --max-request-bytes=8388608
     """,
     # The key of the certificate signs tokens just as well. Without the admission plugin a node
     # is not born tainted, until the controller manager takes the taint away: seconds in which
@@ -89,43 +80,26 @@ _FLAGS = {
     # priority and fairness stays on.
     API_SERVER: f"""
         --etcd-servers=unix://etcd.sock
-        --bind-address={{extra.address}}
-        --advertise-address={{extra.address}}
-        --secure-port={{port}}
-        --tls-cert-file={{files.certificate}}
-        --tls-private-key-file={{files.key}}
-        --token-auth-file={{files.tokens}}
-        --authorization-mode=Node,RBAC
+        --bind-address={{extra.address}} --advertise-address={{extra.address}}
+        --secure-port={{port}} --profiling=false
+        --tls-cert-file={{files.certificate}} --tls-private-key-file={{files.key}}
+        --token-auth-file={{files.tokens}} --authorization-mode=Node,RBAC
         --service-account-issuer=https://kubernetes.default.svc.{DOMAIN}
         --service-account-key-file={{files.certificate}}
         --service-account-signing-key-file={{files.key}}
-        --service-cluster-ip-range={SERVICES}
-        --allow-privileged=true
+        --service-cluster-ip-range={SERVICES} --allow-privileged=true
         --disable-admission-plugins=TaintNodesByCondition
-        --max-requests-inflight=3000
-        --max-mutating-requests-inflight=1500
-        --profiling=false
+        --max-requests-inflight=3000 --max-mutating-requests-inflight=1500
     """,
     # It makes the folder of plugins, if need be below /usr.
     CONTROLLER_MANAGER: f"""{_CONNECTED}
-        --use-service-account-credentials=true
+        --use-service-account-credentials=true --root-ca-file={{files.certificate}}
         --service-account-private-key-file={{files.key}}
-        --root-ca-file={{files.certificate}}
         --flex-volume-plugin-dir={{files.home}}/volume-plugins
-        --kube-api-qps=500
-        --kube-api-burst=1000
-        --concurrent-gc-syncs=40
+        --kube-api-qps=500 --kube-api-burst=1000 --concurrent-gc-syncs=40
     """,
-    SCHEDULER: f"""{_CONNECTED}
-        --kube-api-qps=2000
-        --kube-api-burst=4000
-    """,
-    KWOK: """
-        --kubeconfig={own}
-        --config={files.stages}
-        --node-lease-duration-seconds=40
-        --v=WARN
-    """,
+    SCHEDULER: f"{_CONNECTED} --kube-api-qps=2000 --kube-api-burst=4000",
+    KWOK: "--kubeconfig={own} --config={files.stages} --node-lease-duration-seconds=40 --v=WARN",
 }
 """Component -> its flags, for `str.format`."""
 
