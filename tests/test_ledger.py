@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3107,
     "gang": 1571,
     "kube": 3619,
-    "local": 3384,
-    "muster": 1150,
+    "local": 3320,
+    "muster": 1153,
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3252,
-    "tests": 70004,
+    "tests": 70021,
     "tools": 3529,
 }
 

@@ -77,6 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has ended, as `head` does. Python would report the rest of the output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except OSError as error:  # a full disk, or a folder that cannot be used
+        print(f"muster {words[0]}: {error}", file=sys.stderr)
+        code = 1
     return code
 
 

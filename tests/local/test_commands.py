@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from muster import cli
 from muster.local import cluster, commands, handle, layout, options
 
 UNREACHABLE = """
@@ -162,19 +163,28 @@ def test_without_a_cluster_it_is_said_that_there_is_none(
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
-    [("/proc/x", "No such file or directory: '/proc/x'"), ("relative", "no home directory")],
+    ("action", "path", "words"),
+    [
+        ("up", "/proc/x", "No such file or directory: '/proc/x'"),
+        # The specification has relative paths ignored.
+        ("env", "relative", "this user has no home directory: set HOME or XDG_STATE_HOME"),
+    ],
 )
 def test_a_folder_that_cannot_be_used_is_said(
-    path: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    action: str,
+    path: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The specification of these variables has relative paths ignored."""
+    """In one line, and `env` prints what makes the shell's `eval` fail."""
     monkeypatch.setenv("XDG_STATE_HOME", path)
     monkeypatch.setattr(os.path, "expanduser", lambda text: text)
-    assert run("up") == 1
-    said = capsys.readouterr().err
-    assert said.startswith("muster local: ")
-    assert words in said
+    assert cli.main(["local", action]) == 1
+    out, err = capsys.readouterr()
+    assert (out == "false\n") is (action == "env")
+    assert err.startswith("muster local: ")
+    assert words in err
 
 
 def brought_up(name: str) -> layout.Layout:

@@ -160,7 +160,7 @@ def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
     def reported(args: argparse.Namespace) -> int:
         try:
             return run(args)
-        except (cluster.ClusterError, OSError) as error:
+        except cluster.ClusterError as error:
             print(f"muster local: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -243,7 +243,7 @@ def _missing(name: str) -> str:
 def _env(args: argparse.Namespace) -> int:
     try:
         meant = found(args)
-    except cluster.ClusterError:
+    except (cluster.ClusterError, OSError):
         print(EVAL_FAILS)
         raise
     print(f"export KUBECONFIG={shlex.quote(str(meant.kubeconfig))}")

@@ -72,7 +72,7 @@ def main(*, keep: bool = False) -> int:
     begun = time.monotonic()
     try:
         _show(keep=keep)
-    except (ClusterError, OSError) as error:
+    except ClusterError as error:
         print(f"muster demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
