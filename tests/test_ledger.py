@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6768,
-    "api": 3191,
+    "api": 3206,
     "cluster": 6444,
-    "commands": 6146,
+    "commands": 5710,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3107,
+    "frameworks": 3056,
     "gang": 1571,
-    "kube": 3619,
-    "local": 3320,
-    "muster": 1153,
+    "kube": 3614,
+    "local": 3321,
+    "muster": 1154,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3252,
-    "tests": 70021,
+    "store": 3271,
+    "tests": 69123,
     "tools": 3529,
 }
 

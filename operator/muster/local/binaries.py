@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import math
 import os
 import re
@@ -21,8 +22,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 import muster
 from muster.local import downloads, handle, layout, options
@@ -270,7 +269,9 @@ def _run_go(version: str, what: Build, into: Path) -> None:
 
 def _detail(packages: int, seconds: float, what: Build = CONTROL_PLANE) -> str:
     """Return the number of packages and, for the control plane, an estimate of the time left."""
-    share = float(np.interp(packages / _PACKAGES, *_SHARES))
+    at, pairs = packages / _PACKAGES, itertools.pairwise(zip(*_SHARES, strict=True))
+    ways = (y + (v - y) * (at - x) / (u - x) for (x, y), (u, v) in pairs if at <= u)
+    share = next(ways, 1.0)
     text = f"{packages} packages" if packages else ""
     # Earlier, downloads of modules are most of the time.
     if what is not CONTROL_PLANE or not 0.04 < share < 1:
