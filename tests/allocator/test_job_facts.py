@@ -14,7 +14,7 @@ from muster.allocator.tracker import Assumed, Leaving, Retry, Wake
 from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
-from muster.cluster import gangs, queues
+from muster.cluster import gangs
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Topology
@@ -406,13 +406,6 @@ class TestCharges:
         job = make_job(replicas=[workers()], status=status("Running"))
         placed = {W0: "n1", W1: "n1"}
         assert self.charged(worker(0), job=job, placed=placed) == ({2}, {"team/few/pods": 1000})
-
-
-def test_a_queue():
-    """Weight at least 1, amounts in the units of the scheduler."""
-    document = {"metadata": {"name": "q"}, "spec": {"weight": 0, "capability": {"cpu": "2"}}}
-    queue = queues.parse_queue(document)
-    assert (queue.name, queue.weight, queue.capability) == ("q", 1, {"cpu": 2000})
 
 
 class TestPodsOfBatchJobs:

@@ -94,7 +94,10 @@ def test_whose_gangs_a_queue_lets_in(spec, labels, lets_in):
 
 
 def test_what_a_queue_says_of_itself():
-    """Its state, whom it lets in, and what may be evicted of it; all is open to all by default."""
+    """Its state, whom it lets in, what may be evicted; all is open to all by default.
+
+    The least weight is 1, the shortest time is a second, and what is not said is not limited.
+    """
     assert queue(
         state="Draining",
         minRuntimeSeconds=600,
@@ -107,7 +110,13 @@ def test_what_a_queue_says_of_itself():
         priority_classes=frozenset({"batch", "low"}),
         reclaimable=False,
     )
-    assert queue() == QueueInput("default")
+    limits = {"maxSeconds": -1, "resources": {"cpu": "2"}}
+    spec = {"weight": 0, "capability": {"cpu": "2"}, "namespaceSelector": {}}
+    found = queue(reservationLimits=limits, **spec)
+    assert (found.weight, found.capability) == (1, {"cpu": 2000})
+    assert (found.namespaces, found.reservable) == ((), {"cpu": 2000})
+    assert found.reservation_seconds == 1
+    assert queue() == make_queue() == QueueInput("default")
 
 
 @pytest.mark.parametrize("odd", [None, "long", -5, [], {}, 2**80])
@@ -195,12 +204,3 @@ def test_what_is_kept_for_one_namespace(limits, spent, kept, text):
     assert bool(found["else/small"].placements) is not kept
     assert text in large.message
     assert large.reason == "NotEnoughResources"
-
-
-def test_a_queue_as_its_object_says_it():
-    """The shortest time is a second; what is not said is not limited."""
-    limits = {"maxSeconds": -1, "resources": {"cpu": "2"}}
-    found = queue(weight=2, namespaceSelector={}, reservationLimits=limits)
-    assert (found.namespaces, found.reservable) == ((), {"cpu": 2000})
-    assert found.reservation_seconds == 1
-    assert queue() == make_queue() == QueueInput("default")

@@ -25,13 +25,9 @@ def stand(*queues):
     }
 
 
-def test_queues_side_by_side_make_no_tree():
-    """Nothing is said of them."""
-    assert settle([queue("a"), queue("b", cpu=3)]) == {}
-
-
 def test_a_tree():
-    """As the objects say."""
+    """As the objects say; nothing is said of queues side by side."""
+    assert settle([queue("a"), queue("b", cpu=3)]) == {}
     assert stand(queue("a"), queue("b", A), queue("c", B, guarantee=3)) == {
         "a": ("", 0, ""),
         "b": ("a", 0, ""),

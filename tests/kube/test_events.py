@@ -47,16 +47,11 @@ def test_event_that_is_to_be_recorded_once_is_recorded_once(told, said):
     assert found == said
 
 
-def test_all_else_is_said_each_time():
-    """A restart is a restart."""
+def test_more_than_the_backlog_is_dropped_and_counted():
+    """Nothing waits for an event; a restart is a restart and is recorded each time."""
     recorder = EventRecorder(None)
     assert [recorder.emit(JOB, "Warning", "Restarting", "again") for _ in range(2)] == [True] * 2
-
-
-def test_more_than_the_backlog_is_dropped_and_counted():
-    """Nothing waits for an event."""
-    recorder = EventRecorder(None)
-    for index in range(BACKLOG + 3):
+    for index in range(BACKLOG + 2):
         recorder.emit(JOB, "Normal", "Reason", str(index))
     assert recorder.dropped == 3
 
@@ -157,17 +152,16 @@ AGAIN = ("Restarting", "again", False)
 
 
 def test_what_happens_again_is_counted_in_the_event_that_is_there():
-    """Whether the first one is written by then or not."""
-    server = Server()
-    assert written(server, AGAIN, AGAIN, None, AGAIN) == [("Restarting", "again", 3)]
-    assert {e["source"]["component"] for e in server.held.values()} == {"tfjob-controller"}
+    """Whether the first one is written by then or not, and by a process that follows.
 
-
-def test_a_process_that_follows_counts_on():
-    """What happens again is one more; what is told once is not told again."""
+    What is told once is not told again.
+    """
     server, once = Server(), ("Failed", "why", True)
     written(server, AGAIN, AGAIN, once)
     assert written(server, AGAIN, once) == [("Failed", "why", 1), ("Restarting", "again", 3)]
+    server = Server()
+    assert written(server, AGAIN, AGAIN, None, AGAIN) == [("Restarting", "again", 3)]
+    assert {e["source"]["component"] for e in server.held.values()} == {"tfjob-controller"}
 
 
 async def test_an_event_that_the_server_has_dropped_begins_anew():

@@ -93,14 +93,19 @@ def test_the_process_says_what_it_is():
 
 
 def test_what_becomes_of_jobs_is_told_from_the_first_of_a_namespace():
-    """With 0 until then: of a series that begins with 1 nobody sees that it rose."""
+    """With 0 until then: of a series that begins with 1 nobody sees that it rose.
+
+    A stream of namespaces with jobs leaves no series.
+    """
     metrics = Metrics()
-    framework = FRAMEWORKS["TFJob"]
+    framework, before = FRAMEWORKS["TFJob"], set(shown(metrics))
     metrics.became(frameworks.load(framework, tfjob()), framework, "Created")
     found = {name: count for name, count in shown(metrics).items() if "framework=" in name}
     told = {name.partition("{")[0]: count for name, count in found.items() if "_total" in name}
     words = {"created": 1, "deleted": 0, "failed": 0, "restarted": 0, "successful": 0}
     assert told == {f"training_operator_jobs_{word}_total": n for word, n in words.items()}
+    metrics.forget("team")
+    assert set(shown(metrics)) == before
 
 
 def test_jobs_have_no_series_of_their_own():
@@ -246,7 +251,7 @@ async def test_what_strangers_pack_stays_packed():
 
 
 async def test_probes_say_what_is_wrong():
-    """Each its own."""
+    """Each its own; a warning stands in a line of its own and leaves the process ready."""
     front = beating()
     async with served(front=front) as ask:
         assert await ask("health", "/readyz") == await ask("health", "/healthz") == (200, "ok\n")
@@ -255,11 +260,7 @@ async def test_probes_say_what_is_wrong():
         assert (await ask("health", "/healthz"))[0] == 200
         front.beat(Health("cycles fail", "a cycle hangs"))
         assert await ask("health", "/healthz") == (503, "a cycle hangs\n")
-
-
-async def test_ready_process_reports_warnings():
-    """A warning stands in a line of its own and leaves the process ready."""
-    async with served(front=beating("", "", "fields are dropped")) as ask:
+        front.beat(Health("", "", "fields are dropped"))
         assert await ask("health", "/readyz") == (200, "ok\nfields are dropped\n")
         assert await ask("health", "/healthz") == (200, "ok\n")
 
@@ -279,15 +280,3 @@ async def test_metrics_for_those_who_may_read_them():
         assert (await ask("health", "/readyz"))[0] == 200
         with pytest.raises(aiohttp.ClientError):
             await ask("metrics", "/metrics", "http", **good)
-
-
-def test_series_of_a_deleted_namespace_are_removed():
-    """A stream of namespaces with jobs leaves no series."""
-    metrics = Metrics()
-    before = set(shown(metrics))
-    framework = FRAMEWORKS["TFJob"]
-    job = frameworks.load(framework, tfjob())
-    metrics.became(job, framework, "Created")
-    assert set(shown(metrics)) > before
-    metrics.forget(job.namespace)
-    assert set(shown(metrics)) == before

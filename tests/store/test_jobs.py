@@ -291,8 +291,8 @@ class Crowd:
         return sorted(job.name for job in jobs)
 
 
-def test_youngest_job_beyond_the_limit_of_its_namespace_is_too_large():
-    """The managed fields are not counted, and other namespaces are not concerned."""
+def test_youngest_job_beyond_the_limit_of_its_namespace_or_of_all_is_too_large():
+    """The managed fields are not counted, and the limit of all counts in each namespace."""
     crowd = Crowd()
     for name, minute in (("c", 3), ("a", 1)):
         crowd.show(name, minute)
@@ -304,10 +304,6 @@ def test_youngest_job_beyond_the_limit_of_its_namespace_is_too_large():
     (problem,) = crowd.jobs.get("TFJob/team/c").problems
     assert "--max-job-bytes-per-namespace" in str(problem)
     assert len(json.dumps(crowd.jobs.find("TFJob/team/c"))) < 500
-
-
-def test_youngest_job_beyond_the_limit_of_all_is_too_large():
-    """Whichever namespace it is in."""
     crowd = Crowd()
     for minute, name in enumerate("abcde"):
         crowd.show(name, minute, namespace=f"team-{minute}")
