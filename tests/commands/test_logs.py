@@ -11,7 +11,7 @@ from muster.commands import live
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError
 from muster.commands.logs import Asked, logs
-from muster.commands.tables import line_of
+from muster.commands.output import line_of
 from muster.kube.client import ApiError, Kube
 from support.apiserver.memory import tfjob
 from support.rehearsal import virtual_cluster

@@ -8,7 +8,7 @@ import json
 import pytest
 import yaml
 
-from muster.commands import output, report, tables
+from muster.commands import output, report
 from muster.commands.accounting import Row, State
 from muster.commands.output import Verbatim
 
@@ -36,8 +36,8 @@ def test_lines_and_tabs_stay():
 
 def test_structured_output_keeps_every_character():
     """JSON and YAML escape what is not printed as it is."""
-    for form, read in ((tables.JSON, json.loads), (tables.YAML, yaml.safe_load)):
-        text = tables.data({"queue": EVIL, "é": "é"}, form)
+    for form, read in ((output.JSON, json.loads), (output.YAML, yaml.safe_load)):
+        text = output.data({"queue": EVIL, "é": "é"}, form)
         assert output.plain_lines(text) == text
         assert read(text) == {"queue": EVIL, "é": "é"}
 
@@ -45,7 +45,13 @@ def test_structured_output_keeps_every_character():
 @pytest.mark.parametrize("queue", ["=1+1", "+1", "-1", "@SUM(A1)"])
 def test_csv_cell_that_looks_like_a_formula_is_quoted(queue):
     """A spreadsheet shows the name in place of evaluating it."""
-    rows = [Row("TFJob", "team", "mnist", queue, dict.fromkeys(State, 1.0))]
+    rows = [Row({"queue": queue}, dict.fromkeys(State, 1.0), 9.0)]
     head, cells = csv.reader(io.StringIO(report._csv(rows)))
     assert dict(zip(head, cells, strict=True))["queue"] == f"'{queue}"
     assert set(cells[-len(State) - 1 : -1]) == {"1"}
+
+
+def test_control_characters_of_a_cell_are_not_printed():
+    """A cell cannot move the cursor of the terminal or add a line."""
+    columns = [output.Column("NAME", str), output.Column("MORE", str.upper, wide=True)]
+    assert output.table(columns, ["\x1b[2Jgone\nnext"]) == "NAME\n [2Jgone next\n"

@@ -11,7 +11,7 @@ from muster.api import names
 from muster.cluster import storage
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
-from muster.commands import simulate
+from muster.commands import snapshot
 from muster.commands.live import RefusedError
 from support.apiserver.memory import tfjob
 from support.builders.scheduler import make_gang
@@ -23,7 +23,7 @@ SEEDS = Path(__file__).parents[1] / "seeds"
 def offered(*documents, there=(), namespace=""):
     """Return the gangs of these documents."""
     view, _ = seen(gangs=list(there))
-    view, keys = simulate.with_offers(view, documents, namespace)
+    view, keys = snapshot.with_offers(view, documents, namespace)
     gangs = {gang.key: gang for gang in view.gangs}
     return [gangs[key] for key in keys], view
 
@@ -93,7 +93,7 @@ def simulated(*documents, stored=(), **more):
     view, _ = seen(gangs=[], **more)
     for field in ("claims", "classes"):
         view = replace(view, **{field: tuple(s for f, s in stored if f == field)})
-    view, (key,) = simulate.with_offers(view, documents, "team")
+    view, (key,) = snapshot.with_offers(view, documents, "team")
     (verdict,) = (d.verdict for d in view.decide() if d.gang == key)
     return verdict
 

@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 import muster
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
-from muster.commands import live, questions, tables
+from muster.commands import live, questions
 from muster.commands.live import connected
-from muster.commands.output import NO, YES, Answer
+from muster.commands.output import JSON, NO, YES, Answer, data
 from muster.commands.published import HOME
 from muster.commands.questions import FAILURES
 from muster.kube import client
@@ -123,12 +123,12 @@ async def _gathered(
 
 
 def _text(found: object) -> str:
-    return tables.data(harmless(found), tables.JSON)
+    return data(harmless(found), JSON)
 
 
 def _versions(server: Json) -> str:
     known = {"muster": muster.version(), "python": platform.python_version()}
-    return tables.data({**known, "machine": platform.machine(), "server": server}, tables.JSON)
+    return data({**known, "machine": platform.machine(), "server": server}, JSON)
 
 
 def _operator(found: Sequence[Json], flags: Collection[str]) -> str:
@@ -141,7 +141,7 @@ def _operator(found: Sequence[Json], flags: Collection[str]) -> str:
         ]
         known = [arg for arg in given if text(arg).lstrip("-").partition("=")[0] in flags]
         told.append({"flags": known, "deployment": harmless(document)})
-    return tables.data(told, tables.JSON)
+    return data(told, JSON)
 
 
 def _write(file: str, parts: Mapping[str, str]) -> None:

@@ -21,9 +21,8 @@ from muster.cluster.nodes import NodeView, parse_node
 from muster.commands import checks, live
 from muster.commands.checks import Deployment, Facts, Lease, Severity, Webhook
 from muster.commands.live import connected
-from muster.commands.output import Answer, plain
+from muster.commands.output import JSON, Answer, data, plain
 from muster.commands.published import HOME
-from muster.commands.tables import JSON, data
 from muster.gang import Permission
 from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account

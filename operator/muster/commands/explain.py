@@ -13,14 +13,13 @@ from muster.api.kueue import is_dispatched
 from muster.api.model import GroupView, Job, Json, PodView
 from muster.api.reasons import GangPhase
 from muster.api.status import FirstFailure, JobStatus, Verdict
-from muster.commands import jobreport, live, published, questions, tables
+from muster.commands import jobreport, live, published, questions
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing, time_text
 from muster.commands.live import RefusedError, connected
-from muster.commands.output import NO, YES, Answer, plain
+from muster.commands.output import NO, TEXT, WIDE, YES, Answer, data, plain
 from muster.commands.questions import LIVE, Asked
 from muster.commands.snapshot import empty_store
-from muster.commands.tables import TEXT, WIDE
 from muster.frameworks import FRAMEWORKS
 from muster.gang import podgroup
 from muster.kube import resources
@@ -221,7 +220,7 @@ async def _absent(kube: Kube, namespace: str, what: Reference) -> str:
 def _listing(standings: Sequence[Standing], output: str) -> Answer:
     code = YES if all(each.healthy for each in standings) else NO
     if output not in (TEXT, WIDE):
-        return Answer(tables.data(list(map(document, standings)), output), code)
+        return Answer(data(list(map(document, standings)), output), code)
     return Answer(jobreport.table(standings, output), code)
 
 

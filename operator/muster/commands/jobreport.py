@@ -11,8 +11,8 @@ from muster.api import edge, kueue, names
 from muster.api.model import Job
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
-from muster.commands import tables
-from muster.commands.tables import WIDE, Column
+from muster.commands import output
+from muster.commands.output import WIDE, Column
 
 HEALTHY: Final = (GangPhase.PLACED, names.JobState.RUNNING, names.JobState.SUCCEEDED)
 """States for which the exit code is 0."""
@@ -110,9 +110,9 @@ def time_text(seconds: float | None) -> str:
     return "" if seconds is None else edge.format_time(seconds)
 
 
-def table(standings: Sequence[Standing], output: str) -> str:
+def table(standings: Sequence[Standing], style: str) -> str:
     """Return one line for each job and gang."""
-    text = tables.table(COLUMNS, standings, wide=output == WIDE)
+    text = output.table(COLUMNS, standings, wide=style == WIDE)
     return text if standings else "no gangs\n"
 
 

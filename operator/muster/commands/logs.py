@@ -11,10 +11,10 @@ from typing import Final
 
 from muster.api import kueue, names
 from muster.api.model import Job, PodView
-from muster.commands import live, tables
+from muster.commands import live
 from muster.commands.arguments import Reference
 from muster.commands.live import RefusedError, named
-from muster.commands.output import Verbatim
+from muster.commands.output import Verbatim, coloured, line_of
 from muster.frameworks import of
 from muster.frameworks.base import container_name
 from muster.kube.client import BROKEN, ApiError, Kube
@@ -106,9 +106,9 @@ class _Reader:
         rank = self.ranks[pod.place]
         prefix = f"{rank:<{max(map(len, self.ranks.values()))}} |"
         if self.asked.terminal:
-            line = tables.line_of(line, colours=self.asked.colour)
+            line = line_of(line, colours=self.asked.colour)
         if self.asked.colour:
-            prefix = tables.coloured(prefix, list(self.ranks).index(pod.place))
+            prefix = coloured(prefix, list(self.ranks).index(pod.place))
         return Verbatim(f"{prefix} {line}\n")
 
 

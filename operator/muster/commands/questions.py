@@ -20,14 +20,12 @@ from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.queues import FLAT, shape_document
 from muster.cluster.queuetree import Settled
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import jobreport, live, published, render, tables, top
+from muster.commands import jobreport, live, published, render, top
 from muster.commands.arguments import Reference
 from muster.commands.jobreport import Standing
 from muster.commands.live import RefusedError, connected
-from muster.commands.output import NO, YES, Answer, json_text, plain
-from muster.commands.simulate import with_offers
-from muster.commands.snapshot import observe
-from muster.commands.tables import JSON, TEXT, WIDE, YAML
+from muster.commands.output import JSON, NO, TEXT, WIDE, YAML, YES, Answer, data, json_text, plain
+from muster.commands.snapshot import observe, with_offers
 from muster.kube import client
 from muster.kube.auth import ConfigurationError
 from muster.kube.client import BROKEN, ApiError
@@ -70,7 +68,7 @@ class Asked:
     everywhere: bool = False
     """Where all gangs stand, of all namespaces."""
     output: str = TEXT
-    """One of `tables.FORMATS`."""
+    """One of `output.FORMATS`."""
     what_if: bool = False
     """Compute a decision instead of reporting the operator's."""
 
@@ -222,7 +220,7 @@ class Computed:
             written = {d["gang"]: d for d in json.loads(recording.decisions_text(shown))}
             runs = {"verdict": {"state": str(GangPhase.RUNNING)}}
             told = [written.get(key, {"gang": key, **runs}) for key in keys]
-            return Answer(tables.data(told, output), code)
+            return Answer(data(told, output), code)
         unknown = view.open_questions(shown)
         foretold = self.seen.forecast(unknown) if unknown else {}
         if listed or output == WIDE:

@@ -19,12 +19,11 @@ from muster import frameworks
 from muster.api import edge, kueue, names, owner, podtemplate, quantity
 from muster.api.edge import mapping, parse_time, sequence, text
 from muster.api.model import Job, Json
-from muster.commands import accounting, live, published, tables
+from muster.commands import accounting, live, output, published
 from muster.commands.accounting import History, Life, Place, Row, Run, State
 from muster.commands.arguments import Reference
 from muster.commands.live import connected
-from muster.commands.output import Answer, plain
-from muster.commands.tables import Column
+from muster.commands.output import Answer, Column, plain
 from muster.gang import standing
 from muster.kube import resources
 from muster.kube.client import ApiError, Kube
@@ -63,7 +62,7 @@ async def report(
     else:
         total = (replace(row, names={NAMES[0]: "all"}) for row in accounting.summed(rows, ()))
         none = "" if rows else f"no job asked for {what}\n"
-        table = tables.table(_columns(one_each), [*one_each, *total])
+        table = output.table(_columns(one_each), [*one_each, *total])
         told = f"{what}-seconds of the last {since / 3600:g} h\n{none or table}"
     return Answer(told, complaint="; ".join(filter(None, (unknown, *unread))))
 
@@ -118,7 +117,7 @@ def _json(rows: Sequence[Row], resource: str, since: float, until: float) -> str
         **{f"{name}s": listed(names) for name, names in BY.items()},
         "total": next(iter(listed(())), {}),
     }
-    return tables.data(made, tables.JSON)
+    return output.data(made, output.JSON)
 
 
 def _amounts(row: Row) -> Json:

@@ -1,23 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an allocator would see that began to work now: the cluster as it is, read once."""
+"""What an allocator would see that began to work now: the cluster as it is, read once.
+
+Jobs that are not submitted yet may be added, as the gangs that they would be.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from muster import frameworks, gang
 from muster.allocator import tracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.usage import Usage
-from muster.api import names
+from muster.api import edge, names
+from muster.api.edge import mapping, text
+from muster.api.jobs import MAX_REPLICAS
+from muster.api.model import Job, Json, Unreadable
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.queues import QueueInput
 from muster.cluster.recording import Recording
+from muster.commands import render
+from muster.commands.live import RefusedError
 from muster.kube.client import ApiError, Kube
-from muster.scheduler.model import Snapshot
+from muster.scheduler.model import Snapshot, namespace_of
 from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import NOBODY, Callbacks, Store
@@ -81,3 +91,142 @@ def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[
                 found = tracker.step(tracker.begin(facts), facts, now).input
                 if found is not None:
                     yield found
+
+
+def with_offers(
+    recording: Recording, documents: Iterable[Json], namespace: str
+) -> tuple[Recording, Sequence[str]]:
+    """Return the recording with the gangs of these documents, the youngest of all, and their keys.
+
+    Jobs of all kinds, batch Jobs, pods and PodGroups count, other documents do not; a gang that
+    was there under the same key is replaced. Raises RefusedError.
+    """
+    rules, pods = recording.rules, dict[str, tuple[Json, Json]]()
+    callbacks = Callbacks(unreadable=_refuse)
+    store = empty_store(tuple(sorted(rules.scheduler_names)), callbacks)
+    store.priorities = dict(rules.priorities)
+    # Nobody is asked here what the cluster serves: files have PodGroups in our own dialect.
+    store.groups.use(gang.EMBEDDED.apis[0])
+    for node in recording.nodes:
+        store.columns.node_changed(None, node)
+    for view in recording.quota_views():
+        store.quotas.quota_changed(None, view)
+    for limits in recording.ranges:
+        store.quotas.limits_changed(None, limits)
+    for runtime in recording.runtimes or ():
+        store.quotas.runtime_changed(None, runtime)
+    if recording.runtimes is not None:
+        store.quotas.know_runtimes()
+    for number, document in enumerate(documents):
+        for stored in _stored(render.named(document, number), namespace, recording.now):
+            if stored["kind"] == "Pod":
+                place, written = stored["metadata"], stored
+                # As the server would take it: with its namespace's defaults.
+                admission = store.quotas.admission(place["namespace"])
+                stored = admission.admitted(written)  # noqa: PLW2901
+                pods[f"{place['namespace']}/{place['name']}"] = written, stored
+            store.put(stored)
+    # Held for 0 s: what was never there has lost no member whose room could be kept.
+    there = inputs(store, rules, 0.0, recording.now)
+    found = [_charged(gang, store, pods) for gang in there]
+    keys = [gang.key for gang in found]
+    _check(store.jobs, keys)
+    kept = [gang for gang in recording.gangs if gang.key not in keys]
+    return replace(recording, gangs=(*kept, *found)), keys
+
+
+def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]]) -> GangInput:
+    """Return a gang of pods that nobody has created yet with what quotas and limits say of them.
+
+    `pods`: documents by place, as they are written and as they would be stored. Those of a job are
+    charged already.
+    """
+    members = [pods[f"{pod.namespace}/{pod.name}"] for pod, _ in store.foreign.members(gang.key)]
+    if not members:
+        return gang
+    admission = store.quotas.admission(namespace_of(gang.key))
+    reasons = (admission.obstacle(w["metadata"]["name"], w, whole) for w, whole in members)
+    refusal = gang.refusal or next(filter(None, reasons), None)
+    roles = []
+    for role in gang.roles:
+        most: dict[str, int] = {}
+        # The most of each quota: pods that the scheduler takes for equal may differ here.
+        for charge in (admission.charge(members[index][1]) for index in role.waiting):
+            most |= {key: max(amount, most.get(key, 0)) for key, amount in charge.items()}
+        roles.append(replace(role, charge=most, absent=frozenset(role.waiting)))
+    return replace(gang, roles=tuple(roles), refusal=refusal)
+
+
+def _refuse(about: Json, why: Unreadable) -> None:
+    raise RefusedError(f"{about['kind']}/{about['metadata']['name']}: {why.reason}")
+
+
+def _check(jobs: Iterable[Job], keys: Sequence[str]) -> None:
+    for job in jobs:
+        if job.key not in keys:
+            raise RefusedError(f"{job.key}: none of its pods is to be placed by this scheduler")
+    if not keys:
+        kinds = ", ".join((*frameworks.FRAMEWORKS, "Job", "Pod"))
+        raise RefusedError(f"no pod for this scheduler in it; kinds are {kinds}")
+
+
+def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
+    """Yield the objects that come of a document, as the API server would store them."""
+    kind = text(document.get("kind"))
+    if kind in frameworks.FRAMEWORKS:
+        served = render.as_served(frameworks.FRAMEWORKS[kind], document, namespace)
+        for problem in render.problems(frameworks.FRAMEWORKS[kind], served):
+            raise RefusedError(f"{kind}/{served['metadata'].get('name')}: {problem}")
+        yield _with_identity(served, "", now)
+    elif kind in ("Pod", "PodGroup"):
+        yield _with_identity(document, namespace, now)
+    elif kind == "Job":
+        yield from _pods(_with_identity(document, namespace, now))
+
+
+def _with_identity(written: Json, namespace: str, now: float) -> Json:
+    document = edge.without_nulls(written)
+    metadata = mapping(document.get("metadata"))
+    name = text(metadata.get("name")) or "unnamed"
+    where = namespace or text(metadata.get("namespace")) or "default"
+    given = {
+        "name": name,
+        "namespace": where,
+        # A pod has none before it is there: until then its ephemeral volumes have no claims.
+        "uid": "" if document.get("kind") == "Pod" else f"{document.get('kind')}/{where}/{name}",
+        "resourceVersion": "1",
+        "generation": 1,
+        "creationTimestamp": edge.format_time(now),
+    }
+    return {**document, "metadata": {**metadata, **given}}
+
+
+def _pods(job: Json) -> Iterator[Json]:
+    """Yield the pods with which a batch Job begins."""
+    spec, metadata = mapping(job.get("spec")), job["metadata"]
+    at_once = edge.integer(spec.get("parallelism"))
+    count = 1 if at_once is None else at_once
+    completions = edge.integer(spec.get("completions"))
+    template = mapping(spec.get("template"))
+    if (total := count if completions is None else min(count, completions)) > MAX_REPLICAS:
+        detail = f"Invalid value: {total}: simulate takes at most {MAX_REPLICAS} pods of a Job"
+        raise RefusedError(f"Job/{metadata['name']}: spec.parallelism: {detail}")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+    owner |= {"name": metadata["name"], "uid": metadata["uid"]}
+    for index in range(total):
+        own: Mapping[str, Any] = {
+            **mapping(template.get("metadata")),
+            "name": f"{metadata['name']}-{index}",
+            "namespace": metadata["namespace"],
+            "uid": "",
+            "resourceVersion": "1",
+            "creationTimestamp": metadata["creationTimestamp"],
+            "ownerReferences": [owner],
+        }
+        labels = {**mapping(own.get("labels")), names.BATCH_JOB_NAME: metadata["name"]}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**own, "labels": labels},
+            "spec": dict(mapping(template.get("spec"))),
+        }
