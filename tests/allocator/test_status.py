@@ -116,10 +116,11 @@ def test_the_last_shape_that_could_be_had_outlives_the_process():
 
 
 def test_what_was_used_is_written():
-    """And once it is, it is not again."""
+    """And once it is, it is not again; a capability above the maximum is reported."""
     server = Server()
-    server.show("a")
-    written(server)
+    server.show("a", capability={"memory": "16Pi"})
+    problem = "capability[memory]: 16Pi is above the maximum of 8Pi, which applies"
+    assert written(server)["a"]["problem"] == problem
     usage = {"a": {"seconds": 60, "at": "2026-01-01T00:00:00Z"}}
     assert written(server, usage) == {"a": {"usage": usage["a"]}}
     assert written(server, usage) == {}
@@ -155,11 +156,3 @@ async def test_no_group_waits_for_the_write_of_another(monkeypatch):
 def test_refused_status_is_written_again_later(code, seconds):
     """Thousands of groups whose status no role lets the operator write cost few requests."""
     assert status.pause_after(ApiError(code, "", "no", None)) == seconds
-
-
-def test_saturated_capability_is_reported_in_queue_status():
-    """The status of a queue names a capability that is above the maximum."""
-    server = Server()
-    server.show("a", capability={"memory": "16Pi"})
-    problem = "capability[memory]: 16Pi is above the maximum of 8Pi, which applies"
-    assert written(server)["a"]["problem"] == problem

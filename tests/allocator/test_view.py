@@ -52,21 +52,15 @@ def test_a_node_that_is_promised_alone_is_held_since_now():
 
 
 def test_a_node_without_devices_shows_its_cpus():
-    """So that a cluster of these is a picture, too; one device is in the head: the most common."""
+    """One device of a node is drawn, the most common: no network adapters and no huge pages."""
     gangs = [make_gang(key="TFJob/team/a", roles=[make_role(held=[(0, "n1")], cpu=3)])]
-    _, seen = sample_clusters.saw([make_node(name="n1"), make_node(name="n2", gpu=2)], gangs, ())
+    devices = make_node(name="n2", gpu=2, **{"a.com/nic": 900, "hugepages-2Mi": "4Gi"})
+    _, seen = sample_clusters.saw([make_node(name="n1"), devices], gangs, ())
     made = view.make(seen, (), {})
     assert made["nodes"]["n1"] == {
         "device": "cpu", "size": 8.0, "held": [["TFJob/team/a", "worker", "0", 3.0, 0]],
     }  # fmt: skip
     assert made["nodes"]["n2"]["device"] == "nvidia.com/gpu"
-
-
-def test_what_comes_beside_gpus_is_not_drawn():
-    """Network adapters, and huge pages, whatever they are called."""
-    node = make_node(name="n1", gpu=2, **{"a.com/nic": 900, "hugepages-2Mi": "4Gi"})
-    _, seen = sample_clusters.saw([node], [make_gang(key="TFJob/team/a")], ())
-    assert view.make(seen, (), {})["nodes"]["n1"]["device"] == "nvidia.com/gpu"
 
 
 def test_a_gang_that_waits_says_why_for_how_long_and_behind_whom(shown):

@@ -97,20 +97,15 @@ def test_document(name):
 
 
 def test_document_of_a_plain_job():
-    """A job that sets nothing still has its queue and its minimum, and no empty fields."""
+    """A job that sets nothing still has its queue and its minimum, and no empty fields.
+
+    Its queue is that of --default-queue. Backend none makes no group.
+    """
     document = gang.EMBEDDED.group(make_job(), FACTS)
     assert document["spec"] == {"minMember": 2, "queue": "default"}
     assert document["metadata"] == BARE
-
-
-def test_default_queue_is_the_operators():
-    """Groups without a queue of their own go to the queue of --default-queue."""
     facts = gang.GangFacts(operator_name="tfjob-controller", default_queue="shared")
     assert gang.VOLCANO.group(make_job(), facts)["spec"]["queue"] == "shared"
-
-
-def test_no_group_without_gangs():
-    """Backend none makes no group."""
     assert gang.NONE.group(full_job(), FACTS) is None
 
 
@@ -200,14 +195,9 @@ LINKS = {
 
 @pytest.mark.parametrize("name", LINKS)
 def test_link(name):
-    """Each backend's mark on a pod, and its scheduler for templates that name none."""
+    """Each backend's mark on a pod, and its scheduler only for templates that name none."""
     job = make_job()
     assert gang.BACKENDS[name].link(job, job.replicas[0]) == LINKS[name]
-
-
-@pytest.mark.parametrize("name", LINKS)
-def test_scheduler_name_of_a_template_stays(name):
-    """A template that names a scheduler keeps it under every backend; the mark is made anyway."""
     job = make_job(replicas=[make_replica(template=make_template(scheduler="mine"))])
     link = gang.BACKENDS[name].link(job, job.replicas[0])
     assert "schedulerName" not in link.spec
@@ -215,7 +205,10 @@ def test_scheduler_name_of_a_template_stays(name):
 
 
 def test_each_template_is_filled_by_itself():
-    """One template with a scheduler does not keep the other from getting the backend's."""
+    """One template with a scheduler does not keep the other from getting the backend's.
+
+    A native gang needs one scheduler: with mixed names it would be refused whole.
+    """
     job = make_job(
         replicas=[
             make_replica(type="PS", template=make_template(scheduler="mine")),
@@ -226,15 +219,6 @@ def test_each_template_is_filled_by_itself():
     assert "schedulerName" not in parameter_server.spec
     assert worker.spec == {"schedulerName": "volcano"}
 
-
-def test_native_gang_needs_one_scheduler():
-    """Templates with mixed scheduler names get no schedulingGroup: it would be refused whole."""
-    job = make_job(
-        replicas=[
-            make_replica(type="PS", template=make_template(scheduler="mine")),
-            make_replica(),
-        ]
-    )
     assert gang.KUBERNETES.link(job, job.replicas[1]) == gang.Link()
 
 

@@ -6,7 +6,7 @@ import pytest
 from muster.controller.model import Context, Create
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting
-from support.apiserver.memory import World, copied, of_kind
+from support.apiserver.memory import World, of_kind
 
 OWN_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
 
@@ -117,9 +117,7 @@ def test_overwritten_variables_are_named_once():
     """
     document = of_kind("PyTorchJob", Master=1, Worker=2)
     for replica in document["spec"]["pytorchReplicaSpecs"].values():
-        template = copied(replica["template"])
-        template["spec"]["containers"][0]["env"] = MINE
-        replica["template"] = template
+        replica["template"]["spec"]["containers"][0]["env"] = MINE
     world = World(document).settle().settle()
     listed = [name for name, _ in environment(world, "mnist-worker-1")]
     assert max(map(listed.index, ("MASTER_ADDR", "MASTER_PORT"))) < listed.index("URL")
@@ -154,13 +152,14 @@ class TestPyTorch:
         ]
 
     def test_without_a_master(self):
-        """Workers alone know only how many they are."""
+        """Workers alone know only how many they are, and wait for no master."""
         world = World(of_kind("PyTorchJob", Worker=2)).settle()
         assert environment(world, "mnist-worker-1") == [
             ("PYTHONUNBUFFERED", "1"),
             ("PET_NPROC_PER_NODE", "auto"),
             ("PET_NNODES", "2"),
         ]
+        assert "initContainers" not in world.pod("mnist-worker-0")["spec"]
 
     @pytest.mark.parametrize(
         ("processes", "size"), [("auto", "3"), ("cpu", "3"), ("gpu", "3"), ("4", "12")]
@@ -230,21 +229,13 @@ class TestPyTorch:
         """After the user's own init containers; the master waits for nobody."""
         document = of_kind("PyTorchJob", Master=1, Worker=1)
         template = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-        own = {"name": "own", "image": "i"}
-        document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = {
-            "spec": {**template["spec"], "initContainers": [own]}
-        }
+        template["spec"]["initContainers"] = [own := {"name": "own", "image": "i"}]
         world = World(document, context=Context(waiting=Waiting("busybox:1", 5))).settle()
         first, second = world.pod("mnist-worker-0")["spec"]["initContainers"]
         assert first == own
         assert (second["name"], second["image"]) == ("init-pytorch", "busybox:1")
         assert "$look mnist-master-0" in second["command"][-1]
         assert "initContainers" not in world.pod("mnist-master-0")["spec"]
-
-    def test_workers_alone_wait_for_nobody(self):
-        """There is no master whose name could resolve."""
-        world = World(of_kind("PyTorchJob", Worker=1)).settle()
-        assert "initContainers" not in world.pod("mnist-worker-0")["spec"]
 
 
 INLINE = {"muster.kubeflow.org/shared-environment": "inline"}
@@ -312,26 +303,12 @@ class TestPaddle:
     """Collective without a master, parameter servers with one."""
 
     @pytest.mark.parametrize(
-        ("pod", "meets"),
+        ("masters", "pod", "rest"),
         [
-            ("worker-0", [("POD_IP_DUMMY", OWN_IP), ("PADDLE_MASTER", "$(POD_IP_DUMMY):7")]),
-            ("worker-1", [("PADDLE_MASTER", "mnist-worker-0:7")]),
-        ],
-    )
-    def test_workers_of_a_collective_job(self, pod, meets):
-        """The first is the meeting point and knows itself by its address, others by its name."""
-        world = World(of_kind("PaddleJob", Worker=listening("PaddleJob", 7, 2))).settle()
-        assert environment(world, f"mnist-{pod}") == [
-            ("PYTHONUNBUFFERED", "1"),
-            ("PADDLE_JOB_ID", "mnist"),
-            ("PADDLE_NNODES", "2"),
-            *meets,
-        ]
-
-    @pytest.mark.parametrize(
-        ("pod", "rest"),
-        [
+            (0, "worker-0", [("POD_IP_DUMMY", OWN_IP), ("PADDLE_MASTER", "$(POD_IP_DUMMY):7")]),
+            (0, "worker-1", [("PADDLE_MASTER", "mnist-worker-0:7")]),
             (
+                2,
                 "master-0",
                 [
                     ("POD_IP_DUMMY", OWN_IP),
@@ -339,18 +316,20 @@ class TestPaddle:
                     ("PADDLE_SERVER_NUM", "1"),
                 ],
             ),
-            ("master-1", [("PADDLE_MASTER", "mnist-master-0:7"), ("PADDLE_SERVER_NUM", "1")]),
-            ("worker-0", [("PADDLE_MASTER", "mnist-master-0:7"), ("PADDLE_TRAINER_NUM", "1")]),
+            (2, "master-1", [("PADDLE_MASTER", "mnist-master-0:7"), ("PADDLE_SERVER_NUM", "1")]),
+            (2, "worker-0", [("PADDLE_MASTER", "mnist-master-0:7"), ("PADDLE_TRAINER_NUM", "1")]),
         ],
     )
-    def test_servers_and_trainers(self, pod, rest):
-        """The first master is the meeting point; each pod is one server or one trainer."""
-        roles = {"Master": listening("PaddleJob", 7, 2), "Worker": 1}
+    def test_first_master_or_worker_is_the_meeting_point(self, masters, pod, rest):
+        """It knows itself by its address; beside masters each pod is one server or trainer."""
+        roles = {"Worker": listening("PaddleJob", 7, 2)}
+        if masters:
+            roles["Master"] = listening("PaddleJob", 7, masters)
         world = World(of_kind("PaddleJob", **roles)).settle()
         assert environment(world, f"mnist-{pod}") == [
             ("PYTHONUNBUFFERED", "1"),
             ("PADDLE_JOB_ID", "mnist"),
-            ("PADDLE_NNODES", "3"),
+            ("PADDLE_NNODES", f"{2 + masters}"),
             *rest,
         ]
 
