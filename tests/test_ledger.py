@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3271,
-    "tests": 69207,
+    "tests": 69199,
     "tools": 3529,
 }
 

@@ -11,20 +11,12 @@ from muster.api.backoff import Backoff, after_refusal
 
 
 def test_they_double_up_to_the_last() -> None:
-    """The first failure is followed by the first pause."""
+    """The first failure is followed by the first pause, and no failure by none."""
     backoff = Backoff(0.1, 1.0)
     assert [backoff.pause(n) for n in range(1, 7)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     assert list(itertools.islice(backoff, 3)) == [0.1, 0.2, 0.4]
-
-
-@pytest.mark.parametrize("attempt", [0, -1])
-def test_without_a_failure_there_is_no_pause(attempt: int) -> None:
-    """So that one failure may be free."""
-    assert Backoff(0.1, 1.0).pause(attempt) == 0.0
-
-
-def test_a_year_of_failures_is_no_failure_of_its_own() -> None:
-    """The power is larger than any float."""
+    assert backoff.pause(0) == backoff.pause(-1) == 0.0
+    # The power is larger than any float.
     assert Backoff(0.5, 300.0).pause(10_000_000) == 300.0
 
 

@@ -56,12 +56,20 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
         # Most machines have a kubectl, of whatever age.
         ("", {"one": ("kubectl",)}, {"kubectl": "built"}, ""),
         # An API server here and a scheduler there would be of two versions.
-        ("", {"one": ("kube-apiserver", "etcd"), "two": CORE},
-         {**dict.fromkeys(CORE, "two"), "etcd": "one", "kwok": "built"}, ""),
-        ("assets", {"assets": ENVTEST}, {"etcd": "built"},
-         "KUBEBUILDER_ASSETS is not used: no kube-controller-manager"),
+        (
+            "",
+            {"one": ("kube-apiserver", "etcd"), "two": CORE},
+            {**dict.fromkeys(CORE, "two"), "etcd": "one", "kwok": "built"},
+            "",
+        ),
+        (
+            "assets",
+            {"assets": ENVTEST},
+            {"etcd": "built"},
+            "KUBEBUILDER_ASSETS is not used: no kube-controller-manager",
+        ),
     ],
-)  # fmt: skip
+)
 def test_programs_are_found_in_assets_then_on_path_then_in_cache(
     fill: Fill,
     tmp_path: Path,

@@ -51,14 +51,10 @@ TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master
 
 
 def test_a_job_that_the_rules_forbid_is_refused_in_their_words():
-    """And one that they do not forbid is let in."""
+    """One that they do not forbid is let in. What was wrong before a change is a warning."""
     assert said(review(tfjob()))["allowed"]
     refused = said(review(BAD))
     assert (refused["allowed"], refused["status"]) == (False, {"message": TWO, "code": 422})
-
-
-def test_what_was_wrong_before_does_not_forbid_a_change():
-    """It is a warning then."""
     found = said(review(BAD, operation="UPDATE", oldObject=BAD))
     assert (found["allowed"], found["warnings"]) == (True, [TWO])
 
