@@ -113,7 +113,8 @@ async def _gathered(
             await add("versions.json", kube.get("/version"), _versions)
             await add("jobs.json", live.jobs(kube, ""), lambda jobs: _text([d for _, d in jobs]))
             await add("queues.json", live.queues(kube), _text)
-            deployments = live.served(kube, DEPLOYMENTS, HOME)
+            home = settings.policy_namespace or HOME
+            deployments = live.served(kube, DEPLOYMENTS, home)
             await add("operator.json", deployments, lambda found: _operator(found, flags))
         snapshot = questions.snapshot(settings, questions.LIVE)
         await add("snapshot.json", snapshot, lambda answer: answer.text)
