@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3206,
     "cluster": 6444,
-    "commands": 5687,
+    "commands": 5677,
     "controller": 4619,
     "dashboard": 624,
     "frameworks": 3056,

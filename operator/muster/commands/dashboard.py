@@ -10,7 +10,6 @@ from typing import Final
 
 from muster.allocator.view import Seen
 from muster.api import edge
-from muster.cluster.gangs import GangRules
 from muster.commands import published, snapshot
 from muster.commands.live import connected
 from muster.commands.questions import FAILURES, FROM_OUTSIDE, LIVE, recorded
@@ -114,8 +113,6 @@ class _Eye:
             self._chosen, self._settings, _ = await published.read(self._kube, self._given)
         except FAILURES as error:
             log.warning("Could not read the policy, the last one is used: %s", error)
-        chosen, rules = self._chosen, GangRules.of(self._settings, self._store.classes)
-        hold = self._settings.member_hold
-        _, _, saw = snapshot.look(self._store, rules, hold, chosen, time.time())
-        self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, chosen))
+        _, _, saw = snapshot.look(self._store, self._settings, self._chosen, time.time())
+        self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, self._chosen))
         self.source.past.saw(saw)

@@ -16,7 +16,7 @@ from muster.api import edge, names, quantity
 from muster.api.reasons import GangPhase, QueuePhase
 from muster.api.status import Verdict as Reported
 from muster.cluster import queuetree, recording
-from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.gangs import GangInput
 from muster.cluster.queues import FLAT, shape_document
 from muster.cluster.queuetree import Settled
 from muster.cluster.recording import Recording, UnreadableError
@@ -181,8 +181,7 @@ async def _observed(settings: Settings, asked: Asked) -> _Observed:
         return _Observed(recorded(asked.cluster)[0], asked.namespace or "default")
     async with connected(settings) as kube:
         chosen, settings, unknown = await published.read(kube, settings)
-        rules, now = GangRules.of(settings, {}), await published.now(kube)
-        store, seen = await observe(kube, rules, settings.member_hold, chosen, now)
+        store, seen = await observe(kube, settings, chosen, await published.now(kube))
         return _Observed(seen, asked.namespace or kube.namespace, store, unknown)
 
 
@@ -367,11 +366,14 @@ def _queue(recording: Recording, key: str) -> Iterator[str]:
     """Yield the terms of the queue of a gang and of all above it, as far as they set any."""
     snapshot = recording.snapshot()
     gang = next(gang for gang in snapshot.gangs if gang.key == key)
-    lineage = list(snapshot.lineage(gang.queue))
-    settled = _in_a_tree(queuetree.settle(recording.queues))
-    shares = proportion.shares(snapshot, ()) if settled else {}
-    for queue in lineage:
-        if queue.parent != queue.name and (terms := ", ".join(_terms(queue, settled, shares))):
+    settled = queuetree.settle(recording.queues)
+    parents = {each.shape.parent for each in settled.values()}
+    # Those that say anything of their place, and those that others name.
+    tree = {n: each for n, each in settled.items() if each != Settled(FLAT) or n in parents}
+    shares = proportion.shares(snapshot, ()) if tree else {}
+    for queue in snapshot.lineage(gang.queue):
+        place = _place(tree[queue.name], shares[queue.name]) if queue.name in tree else ()
+        if queue.parent != queue.name and (terms := ", ".join((*place, *_terms(queue)))):
             yield f"  queue {queue.name}: {terms}"
     until = snapshot.spared_until(gang)
     if gang.ready and until > snapshot.now:
@@ -380,18 +382,7 @@ def _queue(recording: Recording, key: str) -> Iterator[str]:
         yield f"  not evicted {why}"
 
 
-def _in_a_tree(settled: Mapping[str, Settled]) -> Mapping[str, Settled]:
-    """Return those that say anything of their place, and those that others name."""
-    parents = {each.shape.parent for each in settled.values()}
-    plain = Settled(FLAT)
-    return {name: each for name, each in settled.items() if each != plain or name in parents}
-
-
-def _terms(
-    queue: Queue, settled: Mapping[str, Settled], shares: Mapping[str, Share]
-) -> Iterator[str]:
-    if queue.name in settled:
-        yield from _place(settled[queue.name], shares[queue.name])
+def _terms(queue: Queue) -> Iterator[str]:
     if queue.usage and queue.fairshare:
         yield f"has used {queue.usage / 3600:.1f} h of the cluster of late"
     if queue.state is not QueuePhase.OPEN:
@@ -407,8 +398,7 @@ def _terms(
 def _place(settled: Settled, share: Share) -> Iterator[str]:
     """Yield where a queue stands in the tree, and what it has there."""
     document = shape_document(settled.shape)
-    parent = document.pop("parent", "")
-    yield f"part of {parent}" if parent else "part of the cluster"
+    yield f"part of {document.pop('parent', '') or 'the cluster'}"
     yield f"holds {_amounts(share.allocated)}"
     yield f"is due {_amounts(share.deserved)}"
     for name, amounts in document.items():

@@ -18,7 +18,7 @@ from muster.allocator.usage import Usage
 from muster.api import edge, names
 from muster.api.edge import mapping, text
 from muster.api.jobs import MAX_REPLICAS
-from muster.api.model import Job, Json, Unreadable
+from muster.api.model import Json, Unreadable
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
@@ -29,11 +29,10 @@ from muster.commands.live import RefusedError
 from muster.kube.client import ApiError, Kube
 from muster.scheduler.model import Snapshot, namespace_of
 from muster.scheduler.policy import Policy
+from muster.settings import Settings
 from muster.store.informers import Informers
 from muster.store.store import NOBODY, Callbacks, Store
 
-Look = tuple[Sequence[GangInput], Sequence[QueueInput], Snapshot]
-"""What goes into a snapshot, and it."""
 log = logging.getLogger(__name__)
 
 
@@ -46,19 +45,18 @@ def empty_store(
 
 
 async def observe(
-    kube: Kube, rules: GangRules, hold: float, chosen: Policy, now: float
+    kube: Kube, settings: Settings, chosen: Policy, now: float
 ) -> tuple[Store, Recording]:
     """Read the cluster; return what is known of it, and what a cycle would see.
 
-    `hold`: seconds for which the room of missing members is kept. Raises ApiError and connection
-    errors.
+    Raises ApiError and connection errors.
     """
-    store = empty_store(tuple(sorted(rules.scheduler_names)))
+    store = empty_store(tuple(sorted(settings.scheduler_names)))
     informers = Informers(kube, store)
     await informers.read()
     await read_optional(informers)
-    found, queues, snapshot = look(store, rules, hold, chosen, now)
-    rules = rules.knowing(store.classes)
+    found, queues, snapshot = look(store, settings, chosen, now)
+    rules = GangRules.of(settings, store.classes)
     return store, recording.take(store.columns, found, queues, rules, snapshot, chosen)
 
 
@@ -71,10 +69,12 @@ async def read_optional(informers: Informers) -> None:
             log.warning("%s is not looked at: %s", permission.purpose, error.message)
 
 
-def look(store: Store, rules: GangRules, hold: float, chosen: Policy, now: float) -> Look:
+def look(
+    store: Store, settings: Settings, chosen: Policy, now: float
+) -> tuple[Sequence[GangInput], Sequence[QueueInput], Snapshot]:
     """Return what a cycle sees of what is known."""
-    rules = rules.knowing(store.classes)
-    found = list(inputs(store, rules, hold, now))
+    rules = GangRules.of(settings, store.classes)
+    found = list(inputs(store, rules, settings.member_hold, now))
     queues = Usage().counted(rules.queues(store.queues), now, chosen.half_life)
     # Nobody knows what was moved before, so that all may be.
     moves = () if chosen.moves else None
@@ -82,7 +82,10 @@ def look(store: Store, rules: GangRules, hold: float, chosen: Policy, now: float
 
 
 def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
-    """Yield all gangs of which something is to be placed, or has been."""
+    """Yield all gangs of which something is to be placed, or has been.
+
+    `hold`: seconds for which the room of missing members is kept.
+    """
     for members in (JobMembers(store), PodGroupMembers(store)):
         members.begin(GangSettings(rules, hold))
         for key in sorted(members.gangs()):
@@ -101,10 +104,34 @@ def with_offers(
     Jobs of all kinds, batch Jobs, pods and PodGroups count, other documents do not; a gang that
     was there under the same key is replaced. Raises RefusedError.
     """
-    rules, pods = recording.rules, dict[str, tuple[Json, Json]]()
-    callbacks = Callbacks(unreadable=_refuse)
-    store = empty_store(tuple(sorted(rules.scheduler_names)), callbacks)
-    store.priorities = dict(rules.priorities)
+    store, pods = _known(recording), dict[str, tuple[Json, Json]]()
+    for number, document in enumerate(documents):
+        for stored in _stored(render.named(document, number), namespace, recording.now):
+            space, whole = stored["metadata"]["namespace"], stored
+            if stored["kind"] == "Pod":
+                # As the server would take it: with its namespace's defaults.
+                whole = store.quotas.admission(space).admitted(stored)
+                pods[f"{space}/{stored['metadata']['name']}"] = stored, whole
+            store.put(whole)
+    # Held for 0 s: what was never there has lost no member whose room could be kept.
+    there = inputs(store, recording.rules, 0.0, recording.now)
+    found = [_charged(gang, store, pods) for gang in there]
+    keys = [gang.key for gang in found]
+    for job in store.jobs:
+        if job.key not in keys:
+            raise RefusedError(f"{job.key}: none of its pods is to be placed by this scheduler")
+    if not keys:
+        kinds = ", ".join((*frameworks.FRAMEWORKS, "Job", "Pod"))
+        raise RefusedError(f"no pod for this scheduler in it; kinds are {kinds}")
+    kept = [gang for gang in recording.gangs if gang.key not in keys]
+    return replace(recording, gangs=(*kept, *found)), keys
+
+
+def _known(recording: Recording) -> Store:
+    """Return a store that knows of a recording what decides on pods before they are there."""
+    names = tuple(sorted(recording.rules.scheduler_names))
+    store = empty_store(names, Callbacks(unreadable=_refuse))
+    store.priorities = dict(recording.rules.priorities)
     # Nobody is asked here what the cluster serves: files have PodGroups in our own dialect.
     store.groups.use(gang.EMBEDDED.apis[0])
     for node in recording.nodes:
@@ -117,22 +144,7 @@ def with_offers(
         store.quotas.runtime_changed(None, runtime)
     if recording.runtimes is not None:
         store.quotas.know_runtimes()
-    for number, document in enumerate(documents):
-        for stored in _stored(render.named(document, number), namespace, recording.now):
-            if stored["kind"] == "Pod":
-                place, written = stored["metadata"], stored
-                # As the server would take it: with its namespace's defaults.
-                admission = store.quotas.admission(place["namespace"])
-                stored = admission.admitted(written)  # noqa: PLW2901
-                pods[f"{place['namespace']}/{place['name']}"] = written, stored
-            store.put(stored)
-    # Held for 0 s: what was never there has lost no member whose room could be kept.
-    there = inputs(store, rules, 0.0, recording.now)
-    found = [_charged(gang, store, pods) for gang in there]
-    keys = [gang.key for gang in found]
-    _check(store.jobs, keys)
-    kept = [gang for gang in recording.gangs if gang.key not in keys]
-    return replace(recording, gangs=(*kept, *found)), keys
+    return store
 
 
 def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]]) -> GangInput:
@@ -159,15 +171,6 @@ def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]
 
 def _refuse(about: Json, why: Unreadable) -> None:
     raise RefusedError(f"{about['kind']}/{about['metadata']['name']}: {why.reason}")
-
-
-def _check(jobs: Iterable[Job], keys: Sequence[str]) -> None:
-    for job in jobs:
-        if job.key not in keys:
-            raise RefusedError(f"{job.key}: none of its pods is to be placed by this scheduler")
-    if not keys:
-        kinds = ", ".join((*frameworks.FRAMEWORKS, "Job", "Pod"))
-        raise RefusedError(f"no pod for this scheduler in it; kinds are {kinds}")
 
 
 def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
