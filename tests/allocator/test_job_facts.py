@@ -388,24 +388,19 @@ class TestTimes:
         assert see(worker(0, created=9.0)).started is None
 
 
-class TestCharges:
-    """What the pods of a gang take of its namespace's quotas."""
+def test_pods_are_charged_to_the_quotas_of_their_namespace():
+    """A quota counts pods that exist itself, but not yet those that may be created."""
 
-    CHARGES = {"worker": {"team/few/pods": 1000}}  # noqa: RUF012 -- read only
-
-    def charged(self, *pods, **fields):
-        """Return whose pods are absent, and what is coming."""
-        step = look(*pods, charges=self.CHARGES, **fields)
-        assert step.input.roles[0].charge == self.CHARGES["worker"]
+    def charged(*pods, **fields):
+        step = look(*pods, charges={"worker": {"team/few/pods": 1000}}, **fields)
+        assert step.input.roles[0].charge == {"team/few/pods": 1000}
         return step.input.roles[0].absent, dict(step.input.pending)
 
-    def test_pods_that_exist(self):
-        """The quota counts them itself, but not yet those that may be created."""
-        assert self.charged(worker(0), worker(1, node="n1")) == ({2}, {})
-        assert self.charged(unbound={W0, W1}) == ({2}, {"team/few/pods": 2000})
-        job = make_job(replicas=[workers()], status=status("Running"))
-        placed = {W0: "n1", W1: "n1"}
-        assert self.charged(worker(0), job=job, placed=placed) == ({2}, {"team/few/pods": 1000})
+    assert charged(worker(0), worker(1, node="n1")) == ({2}, {})
+    assert charged(unbound={W0, W1}) == ({2}, {"team/few/pods": 2000})
+    job = make_job(replicas=[workers()], status=status("Running"))
+    placed = {W0: "n1", W1: "n1"}
+    assert charged(worker(0), job=job, placed=placed) == ({2}, {"team/few/pods": 1000})
 
 
 class TestPodsOfBatchJobs:

@@ -387,29 +387,26 @@ class TestServices:
         assert not any(role.charge for role in gang_.roles)
 
 
-class TestHold:
-    """For how long the room of missing members is kept."""
-
-    @pytest.mark.parametrize("expired", ["keep", "restart"])
-    @pytest.mark.parametrize("state", ["Running", "Degraded"])
-    def test_operator_that_restarts_meanwhile_holds_for_the_whole_time(self, state, expired):
-        """The gang ran before: what the flag says holds, and not the timeout of its start."""
-        story = JobStory(
-            expired=expired, policy={"schedulingPolicy": {"scheduleTimeoutSeconds": int(HOLD / 2)}}
-        )
-        story.document["status"] = {"gang": {"state": state, "minMember": 3}}
-        story.put(story.document)
-        for name, node in ALL[1:]:
-            story.pod(name, node=node)
-        story.look()
-        story.follow(START + HOLD - 1)
-        gang = story.look()
-        assert (gang.hold_until, gang.admitted) == (story.now + HOLD, True)
-        assert list(gang.roles[0].waiting) == [0]
-        story.look(HOLD - 1)
-        assert not story.memory.released
-        story.look(1)
-        assert story.memory.released is (expired == "restart")
+@pytest.mark.parametrize("expired", ["keep", "restart"])
+@pytest.mark.parametrize("state", ["Running", "Degraded"])
+def test_operator_that_restarts_meanwhile_holds_for_the_whole_time(state, expired):
+    """The gang ran before: what the flag says holds, and not the timeout of its start."""
+    story = JobStory(
+        expired=expired, policy={"schedulingPolicy": {"scheduleTimeoutSeconds": int(HOLD / 2)}}
+    )
+    story.document["status"] = {"gang": {"state": state, "minMember": 3}}
+    story.put(story.document)
+    for name, node in ALL[1:]:
+        story.pod(name, node=node)
+    story.look()
+    story.follow(START + HOLD - 1)
+    gang = story.look()
+    assert (gang.hold_until, gang.admitted) == (story.now + HOLD, True)
+    assert list(gang.roles[0].waiting) == [0]
+    story.look(HOLD - 1)
+    assert not story.memory.released
+    story.look(1)
+    assert story.memory.released is (expired == "restart")
 
 
 def test_pods_of_an_operator_before_count(story):

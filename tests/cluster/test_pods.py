@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def test_node():
-    """A node is its name, labels, state and amounts."""
+    """A node is its name, labels, state and amounts; a new one is not ready and has nothing."""
     doc = make_node(labels={"zone": "a"}, cpu="1500m", memory="1Gi", gpu=4, pods=10,
                     taints=[{"key": "a", "effect": "NoExecute"},
                             {"key": "b", "effect": "PreferNoSchedule"}])  # fmt: skip
@@ -27,10 +27,6 @@ def test_node():
         ("pods", 10_000),
     )
     assert (node.ready, node.unschedulable, node.pressure) == (True, False, (False, False, False))
-
-
-def test_bare_node():
-    """A node that has just registered is not ready and has nothing."""
     node = nodes.parse_node({"metadata": {"name": "n1"}})
     assert (node.ready, node.usable, node.allocatable, node.labels) == (False, False, (), {})
 
@@ -87,7 +83,10 @@ def test_tolerations_that_compare():
 
 
 def test_a_pod_that_is_being_resized():
-    """It takes the larger of what is asked for, held and granted, of each resource."""
+    """It takes the larger of what is asked for, held and granted, of each resource.
+
+    A pod that asks for more than its node has takes what it was granted before.
+    """
     pod = make_pod(cpu=2, memory="1Gi")
     pod["spec"]["initContainers"] = [{"name": "log", "restartPolicy": "Always"}]
     pod["status"] |= {
@@ -105,10 +104,6 @@ def test_a_pod_that_is_being_resized():
     assert dict(pods.parse_use(pod).requests) == {"cpu": 8000, "memory": 2 * 2**30}
     pod["status"]["allocatedResources"] = {"cpu": "1"}
     assert dict(pods.parse_use(pod).requests) == {"cpu": 4000, "memory": 2 * 2**30}
-
-
-def test_infeasible_resize_takes_nothing():
-    """A pod that asks for more than its node has takes what it was granted before."""
     pod = make_pod(cpu=80, memory="1Gi")
     pod["status"] |= {
         "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}],
@@ -245,18 +240,14 @@ def test_labels_are_no_part_of_the_shape():
 
 
 def test_equal_templates_have_equal_shapes():
-    """Names and images do not matter, so equal roles share their columns."""
+    """Names and images do not matter. A quantity that is none is named."""
+    with pytest.raises(ValueError, match="lots"):
+        pods.shape_of(make_template(cpu="lots"))
     one, other = make_template(cpu=1), make_template(cpu="1000m")
     other["spec"]["containers"][0] |= {"name": "x", "image": "y"}
     assert pods.shape_of(one) == pods.shape_of(other)
     assert hash(pods.shape_of(one)) == hash(pods.shape_of(other))
     assert pods.shape_of(make_template(cpu=2)) != pods.shape_of(one)
-
-
-def test_bad_quantity():
-    """A quantity that is none is named."""
-    with pytest.raises(ValueError, match="lots"):
-        pods.shape_of(make_template(cpu="lots"))
 
 
 def test_volumes_that_each_pod_has_for_itself():

@@ -41,34 +41,25 @@ def test_first_search_of_a_gang_is_cut_off_at_the_first_limit() -> None:
 
 
 def test_search_that_was_cut_off_may_cost_twice_as_much() -> None:
-    """Each further cycle doubles the limit, up to the budget of the cycle."""
+    """Each cycle doubles the limit, up to the budget of the cycle, after which it is final."""
     for count, limit in ((1, 2 * FIRST), (2, 4 * FIRST), (9, CYCLE)):
         budget = Budget(["a"], Deferred({"TFJob/a/one": count}))
         assert spend(budget, "TFJob/a/one", 2 * CYCLE) == limit
-
-
-def test_search_that_spent_the_whole_budget_ends() -> None:
-    """Nothing is left to double: the verdict is final."""
-    budget = Budget(["a"], Deferred({"TFJob/a/one": 9}))
-    spend(budget, "TFJob/a/one", 2 * CYCLE)
     assert not budget.cut
 
 
 @pytest.mark.parametrize("spaces", [1, 2, 10, 50])
 def test_namespaces_share_the_budget(spaces: int) -> None:
-    """Each namespace gets its equal share at least, and all together at most twice the budget."""
+    """Each namespace gets its equal share at least, and all together at most twice the budget.
+
+    The same holds for the evaluation of new shapes.
+    """
     names = [f"n{i}" for i in range(spaces)]
     budget = Budget(names, Deferred())
     spent = [sum(spend(budget, f"TFJob/{n}/{i}") for i in range(20)) for n in names]
     assert min(spent) >= CYCLE // spaces
     assert sum(spent) <= 2 * CYCLE + spaces * FIRST // 8
-
-
-@pytest.mark.parametrize("spaces", [1, 2, 10, 50])
-def test_namespaces_share_the_evaluation_of_new_shapes(spaces: int) -> None:
-    """As with searches, each gets its equal share, and all at most twice the limit."""
-    names, each = [f"n{i}" for i in range(spaces)], EVALUATIONS // 400
-    budget, spent = Budget(names, Deferred()), []
+    budget, spent, each = Budget(names, Deferred()), [], EVALUATIONS // 400
     for name in names:
         evaluated = [budget.may_evaluate(f"TFJob/{name}/{i}", each) for i in range(500)]
         spent.append(each * sum(evaluated))
@@ -76,12 +67,17 @@ def test_namespaces_share_the_evaluation_of_new_shapes(spaces: int) -> None:
     assert sum(spent) <= 2 * EVALUATIONS + spaces * each
 
 
-def test_gang_that_searches_alone_evaluates_without_limit() -> None:
-    """The search of the gang ends in this cycle, so its nodes have to be known."""
+def test_gang_that_searches_alone_evaluates_without_limit_and_is_not_charged() -> None:
+    """Its search has a whole budget and ends; the gang is still tried on the free nodes once."""
     budget = Budget(["a"], Deferred({"TFJob/a/one": 1}, alone="TFJob/a/one"))
     assert budget.may_evaluate("TFJob/a/two", EVALUATIONS // 2)
     assert not budget.may_evaluate("TFJob/a/three", 1)
     assert budget.may_evaluate("TFJob/a/one", CYCLE)
+    assert spend(budget, "TFJob/a/one", 2 * CYCLE) == CYCLE
+    assert budget.spent("a") == 0
+    assert not budget.cut
+    assert budget.exhausted()
+    assert not budget.defers()
 
 
 def test_gangs_that_wait_longest_for_their_search_get_half_of_the_share() -> None:
@@ -89,22 +85,6 @@ def test_gangs_that_wait_longest_for_their_search_get_half_of_the_share() -> Non
     budget = Budget(["a"], Deferred({"TFJob/a/late": 2}))
     assert sum(spend(budget, f"TFJob/a/{i}") for i in range(20)) == CYCLE // 2
     assert spend(budget, "TFJob/a/late") == 4 * FIRST
-
-
-def test_gang_that_searches_alone_is_not_charged_to_its_namespace() -> None:
-    """The search has a whole budget of its own, and ends with a verdict."""
-    budget = Budget(["a", "b"], Deferred({"TFJob/a/one": 1}, alone="TFJob/a/one"))
-    assert spend(budget, "TFJob/a/one", 2 * CYCLE) == CYCLE
-    assert budget.spent("a") == 0
-    assert not budget.cut
-
-
-def test_search_that_ended_does_not_defer_the_gang() -> None:
-    """A gang that spent a whole budget on victims is still tried on the free nodes once."""
-    budget = Budget(["a"], Deferred({"TFJob/a/one": 1}, alone="TFJob/a/one"))
-    spend(budget, "TFJob/a/one", 2 * CYCLE)
-    assert budget.exhausted()
-    assert not budget.defers()
 
 
 def test_uncharged_search_is_limited_and_charged_to_no_gang() -> None:
