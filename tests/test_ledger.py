@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 5677,
     "controller": 4619,
     "dashboard": 624,
-    "frameworks": 3056,
+    "frameworks": 3034,
     "gang": 1571,
     "kube": 3614,
     "local": 3321,

@@ -491,6 +491,12 @@ def unsupported(path: str, value: object, supported: Iterable[str]) -> Problem:
     return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
 
 
+def negative(path: str, value: int | None) -> Iterator[Problem]:
+    """Yield the problem of a number below zero."""
+    if value is not None and value < 0:
+        yield Problem(path, f"Invalid value: {value}: must be greater than or equal to 0")
+
+
 def has_pods(framework: Framework, replica: Replica | None) -> Iterator[Problem]:
     """Yield the breach of the rule that the role that decides about the job has pods."""
     if replica is not None and replica.replicas == 0:

@@ -25,7 +25,7 @@ from muster.api.model import (
     SchedulingPolicy,
 )
 from muster.frameworks import misspelt, sizes
-from muster.frameworks.base import Framework, beyond, unsupported
+from muster.frameworks.base import Framework, beyond, negative, unsupported
 
 MAX_PROBLEMS: Final = 1000
 """Problems of a job that are listed. A document of 3 MB may have a million."""
@@ -426,20 +426,29 @@ def _value_problems(framework: Framework, job: Job) -> Iterator[Problem]:
     """Yield values outside their sets and numbers below zero."""
     policy = job.run_policy
     if policy.managed_by is not None and policy.managed_by not in framework.managers:
-        yield unsupported(
-            "spec.runPolicy.managedBy", policy.managed_by, sorted(framework.managers)
-        )
+        yield unsupported(_MANAGED_BY, policy.managed_by, sorted(framework.managers))
     if policy.clean_pod_policy not in set(names.CleanPodPolicy):
         path = "spec.runPolicy.cleanPodPolicy"
         yield unsupported(path, policy.clean_pod_policy, sorted(names.CleanPodPolicy))
     for replica in job.replicas:
-        if replica.restart_policy not in framework.roles.policies:
-            path = f"spec.{framework.spec_field}[{replica.type}].restartPolicy"
-            yield unsupported(path, replica.restart_policy, framework.roles.policies)
+        path = f"spec.{framework.spec_field}[{replica.type}]"
+        yield from negative(f"{path}.replicas", replica.replicas)
+        if replica.restart_policy not in (known := framework.roles.policies):
+            yield unsupported(f"{path}.restartPolicy", replica.restart_policy, known)
     yield from _annotations(framework, job)
-    yield from _negatives(framework, job)
+    for name, value in (
+        ("ttlSecondsAfterFinished", policy.ttl_seconds_after_finished),
+        ("activeDeadlineSeconds", policy.active_deadline_seconds),
+        ("backoffLimit", policy.backoff_limit),
+        ("schedulingPolicy.minAvailable", policy.scheduling.min_available),
+    ):
+        yield from negative(f"spec.runPolicy.{name}", value)
     for name, amount in (policy.scheduling.min_resources or {}).items():
-        yield from _quantity(f"spec.runPolicy.schedulingPolicy.minResources[{name}]", name, amount)
+        try:
+            quantity.units(name, amount)
+        except ValueError as error:
+            detail = f'Invalid value: "{amount}": {error}'
+            yield Problem(f"spec.runPolicy.schedulingPolicy.minResources[{name}]", detail)
 
 
 def _annotations(framework: Framework, job: Job) -> Iterator[Problem]:
@@ -503,28 +512,6 @@ def _least_problems(job: Job) -> Iterator[str]:
     total, whole = sum(asked.values()), job.run_policy.scheduling.min_available
     if asked and whole != total:
         yield f"Invalid value: {total} in all: runPolicy.schedulingPolicy.minAvailable is {whole}"
-
-
-def _negatives(framework: Framework, job: Job) -> Iterator[Problem]:
-    policy = job.run_policy
-    numbers = {
-        **{f"{framework.spec_field}[{r.type}].replicas": r.replicas for r in job.replicas},
-        "runPolicy.ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
-        "runPolicy.activeDeadlineSeconds": policy.active_deadline_seconds,
-        "runPolicy.backoffLimit": policy.backoff_limit,
-        "runPolicy.schedulingPolicy.minAvailable": policy.scheduling.min_available,
-    }
-    for path, number in numbers.items():
-        if number is not None and number < 0:
-            detail = f"Invalid value: {number}: must be greater than or equal to 0"
-            yield Problem(f"spec.{path}", detail)
-
-
-def _quantity(path: str, name: str, amount: str) -> Iterator[Problem]:
-    try:
-        quantity.units(name, amount)
-    except ValueError as error:
-        yield Problem(path, f'Invalid value: "{amount}": {error}')
 
 
 _MANAGED_BY = "spec.runPolicy.managedBy"

@@ -147,10 +147,7 @@ def of_span(job: Job) -> Iterator[Problem]:
         yield Problem(path, "Invalid value: must be of type object")
     policy = elastic(job) or {}
     for field in ("minReplicas", "maxReplicas", "maxRestarts"):
-        value = integer(policy.get(field))
-        if value is not None and value < 0:
-            detail = f"Invalid value: {value}: must be greater than or equal to 0"
-            yield Problem(f"{path}.{field}", detail)
+        yield from base.negative(f"{path}.{field}", integer(policy.get(field)))
     least, most = span(job, policy)
     if least > most:
         detail = f"Invalid value: {least}: must be less than or equal to maxReplicas, {most}"

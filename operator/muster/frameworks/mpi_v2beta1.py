@@ -252,9 +252,7 @@ def _of_role(role: Mapping[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _of_options(job: Job) -> Iterator[Problem]:
-    if mpi.slots(job) < 0:
-        detail = f"Invalid value: {mpi.slots(job)}: must be greater than or equal to 0"
-        yield Problem("spec.slotsPerWorker", detail)
+    yield from base.negative("spec.slotsPerWorker", mpi.slots(job))
     if not job.options["sshAuthMountPath"]:
         detail = "Required value: must have a mount path for SSH credentials"
         yield Problem("spec.sshAuthMountPath", detail)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from muster.api import jobs, names
 from muster.api.edge import integer, mapping, sequence, text
@@ -49,10 +49,7 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     first = 0 if replica.type == MASTER else 1
 
     def entries(index: int) -> Sequence[Json]:
-        ranks = (
-            base.variable("RANK", first + index),
-            base.variable("PET_NODE_RANK", first + index),
-        )
+        ranks = (base.variable(name, first + index) for name in ("RANK", "PET_NODE_RANK"))
         return (*before, *ranks, *after)
 
     return base.Environment(entries=entries)
@@ -60,10 +57,8 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
 
 def _meeting(job: Job) -> Iterator[Json]:
     """Yield where the master listens, for programs of their own and for torchrun."""
-    port, address = (
-        master_worker.port_of(PYTORCH, job, MASTER),
-        master_worker.first_of(job, MASTER),
-    )
+    port = master_worker.port_of(PYTORCH, job, MASTER)
+    address = master_worker.first_of(job, MASTER)
     for name, value in (("MASTER_PORT", port), ("MASTER_ADDR", address)):
         yield base.variable(name, value)
         yield base.variable(f"PET_{name}", value)
@@ -80,16 +75,11 @@ def _members(job: Job) -> Iterator[Json]:
     yield base.variable("PET_RDZV_ENDPOINT", f"{host}:{port}")
     yield base.variable("PET_RDZV_BACKEND", text(policy.get("rdzvBackend")) or "c10d")
     yield base.variable("PET_NNODES", f"{least}:{most}")
-    yield from _if_set(policy)
-
-
-def _if_set(policy: Mapping[str, Any]) -> Iterator[Json]:
-    named = (
+    for name, field in (
         ("PET_MAX_RESTARTS", "maxRestarts"),
         ("PET_NPROC_PER_NODE", "nProcPerNode"),
         ("PET_RDZV_ID", "rdzvId"),
-    )
-    for name, field in named:
+    ):
         if policy.get(field) is not None:
             yield base.variable(name, policy[field])
     settings = [mapping(item) for item in sequence(policy.get("rdzvConf"))]
