@@ -21,6 +21,11 @@ _DIGITS: Final = re.compile(r"[0-9]{1,9}")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 Reasons = Mapping[str, tuple[str, str]]
 """Path without its brackets -> why what is there is lost, and what to do instead."""
+ALWAYS_LOST: Final = {
+    "": ("no field of a v1 job says this", ""),
+    "metadata": ("only the API server and other controllers write this", ""),
+}
+"""The reasons of every source of v1 jobs."""
 
 
 @dataclass(frozen=True, slots=True)

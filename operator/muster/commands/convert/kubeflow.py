@@ -10,7 +10,7 @@ from typing import Any, Final
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, number, says, without_nothing
+from muster.commands.convert.fields import ALWAYS_LOST, Fields, number, says, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework, loading
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -22,8 +22,7 @@ FLAT: Final = (
 _GPU: Final = "nvidia.com/gpu"
 _ID: Final = "an id that the old operator gave the job"
 REASONS: Final = {
-    "": ("no field of a v1 job says this", ""),
-    "metadata": ("only the API server and other controllers write this", ""),
+    **ALWAYS_LOST,
     "spec.mpiDistribution": (
         "an MPIJob of v1 sets variables for Open MPI and Intel MPI alike",
         "for MPICH, write a v2beta1 MPIJob with mpiImplementation: MPICH",

@@ -12,7 +12,7 @@ from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, number, without_nothing
+from muster.commands.convert.fields import ALWAYS_LOST, Fields, number, without_nothing
 from muster.frameworks import Framework
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -25,7 +25,7 @@ _WAIT: Final = "WaitForWorkersReady"
 _TRAINER: Final = "trainer"
 _NODE: Final = "node"
 _JOBSETS: Final = "OnFailure"
-"""Restart policy of a JobSet's pods of which nobody says another."""
+"""Default restart policy of a JobSet's pods."""
 _ALLOWED: Final = {"Always": "OnFailure", "ExitCode": "Never"}
 """Restart policy of a role -> what a pod of a batch Job may have that is nearest."""
 _KEYS: Final = {
@@ -44,8 +44,7 @@ _INITIALIZER: Final = (
     "give the templates an init container that fetches it, or run a Job before",
 )
 REASONS: Final = {
-    "": ("no field of a v1 job says this", ""),
-    "metadata": ("only the API server and other controllers write this", ""),
+    **ALWAYS_LOST,
     "spec.initializer": _INITIALIZER,
     "spec.template.spec.network": ("the job's services are made by its own rules", ""),
     "spec.template.spec.failurePolicy": (
@@ -66,9 +65,10 @@ REASONS: Final = {
     "spec.runtimePatches": ("only pods are patched, by the name of a part of the runtime", ""),
     "spec.podTemplateOverrides": ("only pods are patched, by a part of the runtime", ""),
 }
+_CLEANS: Final = ("a JobSet deletes what still runs and keeps the rest", "")
 REASONS_BACK: Final = {
     "": ("no field of a TrainJob or its runtime says this", ""),
-    "spec.runPolicy.cleanPodPolicy": ("a JobSet deletes what still runs and keeps the rest", ""),
+    "spec.runPolicy.cleanPodPolicy": _CLEANS,
     "spec.runPolicy.managedBy": ("names an operator of v1 jobs", ""),
     "spec.runPolicy.schedulingPolicy": (
         "a TrainJob is a gang of all its pods, if at all",
@@ -78,7 +78,7 @@ REASONS_BACK: Final = {
     "spec.nprocPerNode": ("Trainer takes a number, or counts the GPUs or cores of a node", ""),
     "spec.mainContainer": ("workers are entered by SSH, so by their only sshd", ""),
     "spec.mpiImplementation": ("Trainer writes host lists for OpenMPI alone", ""),
-    "spec.cleanPodPolicy": ("a JobSet deletes what still runs and keeps the rest", ""),
+    "spec.cleanPodPolicy": _CLEANS,
 }
 
 
@@ -136,16 +136,15 @@ def _run_policy(spec: Fields, of: Fields) -> Json:
         spec.lose("managedBy", f"{manager} is in charge of TrainJobs alone")
     gang = of.open("podGroupPolicy").open("coscheduling")
     scheduling = {"scheduleTimeoutSeconds": gang.take("scheduleTimeoutSeconds", int)}
-    return without_nothing(
-        {
-            "ttlSecondsAfterFinished": jobset.take("ttlSecondsAfterFinished", int),
-            "activeDeadlineSeconds": spec.take("activeDeadlineSeconds", int),
-            "backoffLimit": jobset.open("failurePolicy").take("maxRestarts", int),
-            "suspend": spec.take("suspend", bool) or None,
-            "managedBy": manager if manager == names.MANAGED_BY_MULTIKUEUE else None,
-            "schedulingPolicy": without_nothing(scheduling),
-        }
-    )
+    policy = {
+        "ttlSecondsAfterFinished": jobset.take("ttlSecondsAfterFinished", int),
+        "activeDeadlineSeconds": spec.take("activeDeadlineSeconds", int),
+        "backoffLimit": jobset.open("failurePolicy").take("maxRestarts", int),
+        "suspend": spec.take("suspend", bool) or None,
+        "managedBy": manager if manager == names.MANAGED_BY_MULTIKUEUE else None,
+        "schedulingPolicy": without_nothing(scheduling),
+    }
+    return without_nothing(policy)
 
 
 def _first(*values: Any) -> Any:
@@ -236,14 +235,13 @@ def _alike(
 
 def _elastic(policy: Fields) -> Json:
     source = policy.open("elasticPolicy")
-    return without_nothing(
-        {
-            "minReplicas": source.take("minNodes", int),
-            "maxReplicas": source.take("maxNodes", int),
-            "maxRestarts": source.take("maxRestarts", int),
-            "metrics": source.take("metrics", list),
-        }
-    )
+    found = {
+        "minReplicas": source.take("minNodes", int),
+        "maxReplicas": source.take("maxNodes", int),
+        "maxRestarts": source.take("maxRestarts", int),
+        "metrics": source.take("metrics", list),
+    }
+    return without_nothing(found)
 
 
 def _by_mpi(
@@ -412,13 +410,12 @@ def _train(policy: Fields, framework: Framework) -> Json:
     if seconds is not None and seconds < 1:
         policy.lose("activeDeadlineSeconds", "a TrainJob has at least one second")
         seconds = None
-    return without_nothing(
-        {
-            "suspend": policy.take("suspend", bool) or None,
-            "activeDeadlineSeconds": seconds,
-            "managedBy": manager if manager == names.MANAGED_BY_MULTIKUEUE else None,
-        }
-    )
+    said = {
+        "suspend": policy.take("suspend", bool) or None,
+        "activeDeadlineSeconds": seconds,
+        "managedBy": manager if manager == names.MANAGED_BY_MULTIKUEUE else None,
+    }
+    return without_nothing(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,10 +481,9 @@ def _replicated(sort: str, roles: Sequence[_Role], *, waits: bool) -> tuple[Json
     if not roles:
         return {}, []
     leads, *others = roles
-    pod = leads.template
-    said: Json = {}
-    for container in job.containers_of(pod)[:1]:
-        node = next((c for c in job.containers_of(pod) if c.get("name") == _NODE), container)
+    containers, said = job.containers_of(leads.template), dict[str, Any]()
+    for container in containers[:1]:
+        node = next((c for c in containers if c.get("name") == _NODE), container)
         # What is longer than a TrainJob may say stays in the runtime.
         fields = [n for n in _LISTS if len(sequence(node.get(n))) <= MOST_ITEMS]
         said = {"image": node.get("image"), **{name: node.pop(name, None) for name in fields}}
@@ -516,7 +512,6 @@ def _name(written: Fields, meta: Json) -> str:
 
 
 def _processes(spec: Fields) -> int | None:
-    """Return the number of processes on each node, None for what Trainer does by default."""
     written = spec.take("nprocPerNode", str)
     count = number(written or "")
     if count is None and written not in (None, "", "auto"):
@@ -525,15 +520,13 @@ def _processes(spec: Fields) -> int | None:
 
 
 def _mpi(spec: Fields, *, leads: bool | None) -> Json:
-    """Return the part of mlPolicy that is MPI's own."""
     spec.take("mpiVersion", str)  # a runtime of Trainer supports SSH only
     implementation = spec.take("mpiImplementation", str)
     if implementation not in (None, "OpenMPI"):
         spec.lose("mpiImplementation", *REASONS_BACK["spec.mpiImplementation"])
-    return without_nothing(
-        {
-            "numProcPerNode": spec.take("slotsPerWorker", int),
-            "runLauncherAsNode": leads,
-            "sshAuthMountPath": spec.take("sshAuthMountPath", str),
-        }
-    )
+    own = {
+        "numProcPerNode": spec.take("slotsPerWorker", int),
+        "runLauncherAsNode": leads,
+        "sshAuthMountPath": spec.take("sshAuthMountPath", str),
+    }
+    return without_nothing(own)

@@ -13,7 +13,7 @@ from muster.api import names
 from muster.api.edge import sequence
 from muster.api.model import Json
 from muster.commands.convert import job
-from muster.commands.convert.fields import Fields, number, says, without_nothing
+from muster.commands.convert.fields import ALWAYS_LOST, Fields, number, says, without_nothing
 from muster.frameworks import FRAMEWORKS, Framework, loading
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -26,8 +26,7 @@ _DEPENDS: Final = (
     "let the program wait for its peers; an MPIJob has launcherCreationPolicy",
 )
 REASONS: Final = {
-    "": ("no field of a v1 job says this", ""),
-    "metadata": ("only the API server and other controllers write this", ""),
+    **ALWAYS_LOST,
     "spec.plugins": ("the kind itself does what this plugin does, or nothing does", ""),
     "spec.plugins.env": (
         f"VC_TASK_INDEX is not set; the label {names.REPLICA_INDEX} has the number",
@@ -138,17 +137,11 @@ def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
     return None
 
 
-_GANG: Final = "gang"
-_POD: Final = "pod"
-_BY_ROLE: Final = "role"
+_GANG, _POD, _BY_ROLE = "gang", "pod", "role"
 _EFFECTS: Final[Mapping[tuple[str, str], str]] = {
-    ("PodFailed", "RestartJob"): _GANG,
-    ("PodEvicted", "RestartJob"): _GANG,
-    ("*", "RestartJob"): _GANG,
-    ("PodFailed", "RestartPod"): _POD,
-    ("PodEvicted", "RestartPod"): _POD,
-    ("PodFailed", "AbortJob"): _BY_ROLE,
-    ("PodFailed", "TerminateJob"): _BY_ROLE,
+    **{(event, "RestartJob"): _GANG for event in ("PodFailed", "PodEvicted", "*")},
+    **{(event, "RestartPod"): _POD for event in ("PodFailed", "PodEvicted")},
+    **{("PodFailed", action): _BY_ROLE for action in ("AbortJob", "TerminateJob")},
 }
 """(event, action) -> what a v1 job does the same by; the others have nothing like it."""
 _ENDS: Final = frozenset({"Master", "Chief", LAUNCHER})
@@ -201,12 +194,12 @@ def _taken_over(task: Fields, found: Json, mounts: Sequence[tuple[Json, Json]]) 
     if spec.get("schedulerName") == names.VOLCANO_SCHEDULER:
         del spec["schedulerName"]
         task.note(f"{path}.schedulerName", *REASONS["spec.schedulerName"])
-    if mounts:
-        spec["volumes"] = [*sequence(spec.get("volumes")), *(volume for volume, _ in mounts)]
-    for index, container in enumerate(job.containers_of(found)):
-        if mounts:
-            own = sequence(container.get("volumeMounts"))
-            container["volumeMounts"] = [*own, *(mount for _, mount in mounts)]
+    containers = job.containers_of(found)
+    for volume, mount in mounts:
+        spec["volumes"] = [*sequence(spec.get("volumes")), volume]
+        for container in containers:
+            container["volumeMounts"] = [*sequence(container.get("volumeMounts")), mount]
+    for index, container in enumerate(containers):
         where = f"{path}.containers[{index}]"
         for left in sorted(set(_OF_PLUGINS.findall(json.dumps(container)))):
             task.note(where, f"uses {left}, which Volcano's plugins leave there", _hint(left))
@@ -254,20 +247,17 @@ def _run_policy(spec: Fields) -> Json:
     scheduler = spec.take("schedulerName", str)
     if scheduler:
         spec.lose("schedulerName", *REASONS["spec.schedulerName"])
-    scheduling = without_nothing(
-        {
-            "minAvailable": spec.take("minAvailable", int),
-            "queue": spec.take("queue", str),
-            "priorityClass": spec.take("priorityClassName", str),
-        }
-    )
-    return without_nothing(
-        {
-            "backoffLimit": spec.take("maxRetry", int),
-            "ttlSecondsAfterFinished": spec.take("ttlSecondsAfterFinished", int),
-            "schedulingPolicy": scheduling,
-        }
-    )
+    scheduling = {
+        "minAvailable": spec.take("minAvailable", int),
+        "queue": spec.take("queue", str),
+        "priorityClass": spec.take("priorityClassName", str),
+    }
+    policy = {
+        "backoffLimit": spec.take("maxRetry", int),
+        "ttlSecondsAfterFinished": spec.take("ttlSecondsAfterFinished", int),
+        "schedulingPolicy": without_nothing(scheduling),
+    }
+    return without_nothing(policy)
 
 
 def _tasks(
