@@ -234,6 +234,15 @@ def test_what_volcano_says_of_a_gang_is_said_in_our_words():
     ]
 
 
+def test_failed_container_of_volcano_restarts_without_a_policy():
+    """The kubelet restarts it, and the default of a TFJob is to fail."""
+    (volcano,) = story("Volcano with parameter servers")
+    for task in volcano["spec"]["tasks"]:
+        task["template"]["spec"].pop("restartPolicy", None)
+    roles = the_job(convert([volcano]))[0]["spec"]["tfReplicaSpecs"].values()
+    assert {role.get("restartPolicy") for role in roles} == {"OnFailure"}
+
+
 @pytest.mark.parametrize("own", [{"name": "pytorchjob-port"}, {"hostPort": 80}, {"name": "a"}])
 def test_port_that_a_template_declares_is_declared_once(own):
     """The API server rejects a container with a port or a name twice."""

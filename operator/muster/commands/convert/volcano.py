@@ -279,10 +279,11 @@ def _tasks(
         _taken_over(task, found, mounts)
         if plan.framework.pods.container:
             job.listen(plan.framework, found, plan.port)
-        policy = job.restart_policy(found)
-        if (general | own) & {_GANG, _POD}:
+        # Of a pod without a policy the kubelet restarts failed containers.
+        written, policy = job.restart_policy(found), names.RestartPolicy.ON_FAILURE.value
+        if written and not (general | own) & {_GANG, _POD}:
             # What becomes of a failed pod goes before what its kubelet does.
-            policy = names.RestartPolicy.ON_FAILURE.value
+            policy = written
         roles[type_] = job.role(task.take("replicas", int), policy, found)
         workers = [other for other in tasks if plan.roles.get(other) == WORKER]
         if type_ == LAUNCHER and _waits(task, workers):
