@@ -264,8 +264,23 @@ def test_gpus_that_an_mpijob_counts_are_its_workers():
     assert document["spec"]["slotsPerWorker"] == 8
 
 
+def test_workers_of_an_old_mpijob_sleep_and_go_with_its_end():
+    """The template's command is the launcher's, which has six more tries."""
+    document, framework = the_job(convert(story("an MPIJob that counts replicas")))
+    assert document["spec"]["runPolicy"] == {"cleanPodPolicy": "Running", "backoffLimit": 6}
+    assert [role.restart_policy for role in load(framework, document).replicas] == [
+        "OnFailure", "Always",
+    ]  # fmt: skip
+    document, _ = the_job(convert(story("an MPIJob that counts GPUs")))
+    launcher, worker = document["spec"]["mpiReplicaSpecs"].values()
+    assert launcher["template"]["spec"]["containers"][0]["command"] == ["mpirun", "python", "b.py"]
+    assert "command" not in worker["template"]["spec"]["containers"][0]
+
+
 def test_an_old_default_is_written_out():
     """What v1 would do otherwise than the version that the job was written for."""
+    (oldest,) = convert(story("the first TFJobs")).documents
+    assert oldest["spec"]["runPolicy"] == {"cleanPodPolicy": "Running"}
     document, _ = the_job(convert(story("a TFJob of the time before")))
     assert document["spec"]["runPolicy"] == {
         "cleanPodPolicy": "Running",

@@ -36,7 +36,9 @@ class Source:
 
 
 _V1ALPHA1: Final = f"{names.GROUP}/v1alpha1"
-_LISTED_TF: Final = Source(kubeflow.listed(_TFJOB, ("tfReplicaType",), "tfPort"))
+_LISTED_TF: Final = Source(
+    kubeflow.listed(_TFJOB, ("tfReplicaType",), "tfPort", cleanPodPolicy="Running")
+)
 _LISTED_TORCH: Final = Source(
     kubeflow.listed(_PYTORCH, ("replicaType", "pytorchReplicaType"), "masterPort")
 )

@@ -108,9 +108,12 @@ def _roles(framework: Framework, map_: Fields, was: str) -> Iterator[tuple[str, 
 
 
 def listed(
-    framework: Framework, kind_fields: tuple[str, ...], port_field: str
+    framework: Framework, kind_fields: tuple[str, ...], port_field: str, **policy: str
 ) -> Callable[[Fields], Json | None]:
-    """Return what reads jobs of v1alpha1, whose roles are a list; a field of each says which."""
+    """Return what reads jobs of v1alpha1, whose roles are a list; a field of each says which.
+
+    `policy`: defaults of that version.
+    """
 
     def read(source: Fields) -> Json | None:
         meta, spec = job.metadata(source), source.open("spec")
@@ -131,7 +134,7 @@ def listed(
             replicas = each.take("replicas", int)
             roles[type_] = job.role(replicas, job.restart_policy(found), found)
         _chief(spec, roles)
-        return job.assemble(framework, meta, {}, {}, roles)
+        return job.assemble(framework, meta, policy, {}, roles)
 
     return read
 
@@ -165,9 +168,12 @@ def one_template(source: Fields) -> Json | None:
     resource = spec.take("processingResourceType", str) or _GPU
     slots = spec.take("slotsPerWorker", int)
     launcher = job.template(spec, framework)
-    policy = job.restart_policy(launcher)
+    written = job.restart_policy(launcher)
     worker, limits = deepcopy(launcher), dict[str, Any]()
     for container in job.containers_of(worker)[:1]:
+        # Workers slept. Without a command they do so again.
+        for name in ("command", "args"):
+            container.pop(name, None)
         resources = mapping(container.get("resources"))
         limits = dict(mapping(resources.get("limits")))
         if units is not None:
@@ -181,14 +187,20 @@ def one_template(source: Fields) -> Json | None:
             for part, amounts in resources.items()
         }
         container.update(without_nothing({"resources": without_nothing(parts)}))
-    roles = {LAUNCHER: job.role(1, policy, launcher), WORKER: job.role(workers, policy, worker)}
+    # The launcher was the pod of a batch Job, and the workers were those of a StatefulSet that was
+    # scaled to 0 in the end.
+    roles = {
+        LAUNCHER: job.role(1, "Never" if written == "Never" else "OnFailure", launcher),
+        WORKER: job.role(workers, "Always", worker),
+    }
+    defaults = {"cleanPodPolicy": "Running", "backoffLimit": 6}
     if spec.take("launcherOnMaster", bool):
         spec.lose("launcherOnMaster", *REASONS["spec.launcherOnMaster"])
     options = {
         "slotsPerWorker": slots or units or number(str(limits.get(resource, ""))),
         "mainContainer": spec.take("mainContainer", str),
     }
-    return job.assemble(framework, meta, _run_policy(spec, framework, {}), options, roles)
+    return job.assemble(framework, meta, _run_policy(spec, framework, defaults), options, roles)
 
 
 def _workers(spec: Fields) -> tuple[int | None, int | None]:
