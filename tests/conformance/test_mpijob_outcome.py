@@ -435,7 +435,10 @@ def test_a_launcher_that_another_gang_scheduler_was_to_place_is_made_anew_on_res
 
 
 def test_a_resumed_launcher_still_waits_for_its_workers():
-    """For those that are wanted, not for those that happen to be there."""
+    """For those that are wanted, not for those that happen to be there.
+
+    One that waits makes no launcher while it is suspended.
+    """
     policy = {"launcherCreationPolicy": "WaitForWorkersReady"}
     made = world("v2beta1", **policy)
     made.start().settle()
@@ -445,11 +448,6 @@ def test_a_resumed_launcher_still_waits_for_its_workers():
     assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is True
     made.start().settle()
     assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is False
-
-
-def test_one_that_waits_makes_no_launcher_while_it_is_suspended():
-    """It would be there before its workers."""
-    policy = {"launcherCreationPolicy": "WaitForWorkersReady"}
     assert world("v2beta1", policy={"suspend": True}, **policy).names("Job") == []
 
 

@@ -69,7 +69,8 @@ def test_two_gangs() -> None:
 
 
 def test_a_reason_is_told_again_only_if_it_changes() -> None:
-    """Seen twice, told once."""
+    """Seen twice, told once; a pod without a job is no part of the story."""
+    assert told(observations.pod(1.0, "-x-0", "node-1")) == []
     lines = told(
         observations.job(1.0, "a", "Queued", why="0/2 placed: no room"),
         observations.job(2.0, "a", "Queued", why="0/2 placed: no room"),
@@ -95,11 +96,6 @@ def test_a_pod_that_fails_and_comes_back() -> None:
         "2.2 s a Restarting a is restarting",
         "3.0 s a a-worker-0 runs again, on node-1",
     ]
-
-
-def test_a_foreign_pod_is_no_part_of_the_story() -> None:
-    """Pods without a job are there too."""
-    assert told(observations.pod(1.0, "-x-0", "node-1")) == []
 
 
 def test_long_sentences_are_folded_under_themselves() -> None:

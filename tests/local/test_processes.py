@@ -54,11 +54,15 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 
 def test_a_process_is_recorded(started: Started) -> None:
-    """The record is there as soon as start is done, and is of the living process."""
+    """The record is there as soon as start is done, and is of the living process.
+
+    The process does not hold its cluster's lock for life.
+    """
     one = started.start("a", SLEEP)
     assert one is not None
-    assert processes.alive(one)
     assert processes.of(one.pid) == one
+    with layout.held(started.lock):
+        assert processes.alive(one)
 
 
 def test_a_process_runs_in_its_folder_and_writes_to_its_log(started: Started) -> None:
@@ -80,15 +84,6 @@ def test_a_process_that_cannot_be_recorded_does_not_run(started: Started) -> Non
     (child,) = set(psutil.Process().children()) - set(before)
     child.wait(10)
     assert started.log("a").read_text() == ""
-
-
-def test_the_lock_is_free_once_the_record_is_written(started: Started) -> None:
-    """A component does not hold its cluster's lock for life."""
-    started.start("a", SLEEP)
-    waited = []
-    with layout.held(started.lock, lambda: waited.append(True)):
-        pass
-    assert processes.alive(processes.read(started.record("a")))
 
 
 def test_a_program_that_is_not_there_leaves_its_reason_in_the_log(started: Started) -> None:
