@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 624,
     "frameworks": 3034,
     "gang": 1571,
-    "kube": 3614,
+    "kube": 3639,
     "local": 3321,
     "muster": 1142,
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3271,
-    "tests": 69147,
+    "tests": 69150,
     "tools": 3529,
 }
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from muster.kube import client, flowcontrol
+from muster.kube import client, flowcontrol, informer
 from muster.kube.client import OPENED, ApiError, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from support.apiserver.stub import Serve, served
@@ -304,3 +304,24 @@ async def test_what_no_role_allows_is_noted() -> None:
                 await kube.get(TEAM)
             texts.pop(0)
         assert noted == [1]
+
+
+async def test_pages_of_large_objects_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or hundreds of pods of a megabyte would exhaust the memory of the operator."""
+    monkeypatch.setattr(client, "MAX_PAGE_BYTES", 20_000)
+    limits = []
+
+    async def serve(request: web.Request) -> web.Response:
+        first, limit = int(request.query.get("continue", 0)), int(request.query["limit"])
+        limits.append(limit)
+        last = min(first + limit, 60)
+        more = str(last) if last < 60 else ""
+        items = [{"metadata": {"name": f"{n:01000}"}} for n in range(first, last)]
+        return web.json_response(
+            {"kind": "PodList", "metadata": {"continue": more}, "items": items}
+        )
+
+    async with connected(serve) as kube:
+        found = await informer.listed(kube, TEAM, {})
+    assert [int(item["metadata"]["name"]) for item in found] == list(range(60))
+    assert limits == [500, 62, 7, 14, 28, 3, 6, 12, 24]

@@ -72,12 +72,9 @@ def test_what_the_parser_cannot_read_is_taken_at_its_worst(changes, caplog):
     def parse(document):
         raise ZeroDivisionError(document["metadata"]["name"] + "\n")
 
-    def note(before, after):
-        changes.append((before, after))
-
     kept = Collection(
         parse,
-        note,
+        lambda before, after: changes.append((before, after)),
         cautious=lambda _document, why: why.reason,
         kind=("v1", "Pod"),
         told=lambda about, why: told.append((about["kind"], why.reason)),

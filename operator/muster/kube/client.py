@@ -64,6 +64,8 @@ SILENCE = 85.0
 LONGEST_LINE = 2**16
 MOST_READ = 8 * 2**20
 """Bytes of an answer that is passed on to who looks at the page."""
+MAX_PAGE_BYTES = 32 * 2**20
+"""Length of a page of a list: parsed, it may take ten times as much memory."""
 MAX_DEPTH: Final = 100
 """Levels of objects and lists, of which the parser takes 200: a list adds some to an object."""
 TOO_DEEP: Final = "recursion limit"
@@ -144,6 +146,10 @@ NOT_WRITTEN: Final = (ApiError, FencedError, UnwantedError, *BROKEN)
 
 class GarbledError(aiohttp.ClientPayloadError):
     """What came is no answer of an API server: a proxy's page, say, or half a document."""
+
+
+class LargePageError(Exception):
+    """A page of a list is longer than MAX_PAGE_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +259,11 @@ class Kube:
                 self.host + path, params=params, headers=sent, allow_redirects=False
             ) as response,
         ):
-            content = bytearray()
-            async for chunk in response.content.iter_any():
-                content += chunk
-                if len(content) > MOST_READ:
-                    raise GarbledError(f"longer than {MOST_READ} bytes")
+            content = await _bounded(response, MOST_READ)
+            if content is None:
+                raise GarbledError(f"longer than {MOST_READ} bytes")
             if response.status >= 300:
-                raise _error(response, bytes(content))
+                raise _error(response, content)
             return content.decode(errors="replace")
 
     async def clock(self) -> float | None:
@@ -461,6 +465,9 @@ class Kube:
     async def _exchange(self, request: _Request) -> Json:
         headers, method, path, body = {}, request.method, request.path, None
         timeout = self.session.timeout
+        # A single object is as long as it is.
+        pages = (request.params or {}).get("limit", "1") != "1"
+        most = MAX_PAGE_BYTES if pages else math.inf
         if request.document is not None:
             # Here, after the queue and before each try: what waited may have outlived the lease.
             if not path.startswith(LEASE_PREFIX):
@@ -477,7 +484,7 @@ class Kube:
                 params=request.params,
                 timeout=timeout,
             ) as response:
-                content = await response.read()
+                content = await _bounded(response, most)
         except BROKEN:
             self._broken = True
             self.requests[method, UNANSWERED] += 1
@@ -491,6 +498,8 @@ class Kube:
             self._broken = False
             self._warm = time.monotonic() + WARMING
             self.recovered()
+        if content is None:
+            raise LargePageError
         if response.status >= 400:
             raise self._noted(_error(response, content))
         return _answer(path, content)
@@ -646,6 +655,16 @@ async def _text(request: AbstractAsyncContextManager[aiohttp.ClientResponse]) ->
     async with request as response:
         await _check(response)
         return (await response.read()).decode(errors="replace")
+
+
+async def _bounded(response: aiohttp.ClientResponse, most: float) -> bytes | None:
+    """Return what was answered; None if it is longer than `most`, without reading the rest."""
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > most:
+            return None
+    return bytes(content)
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:

@@ -15,13 +15,14 @@ import aiohttp
 
 from muster.api.backoff import Backoff
 from muster.api.model import Json
-from muster.kube.client import OPENED, ApiError, GarbledError, Kube
+from muster.kube.client import OPENED, ApiError, GarbledError, Kube, LargePageError
 from muster.kube.collection import Collection, Key
 from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
-PAGE = "500"
-"""Objects that are read at once: while they are, they take several times what is kept of them."""
+PAGE, SMALLER = 500, 8
+"""Objects that are read at once: while they are, they take several times what is kept of them. Of
+large ones that many times fewer."""
 BACKOFF = Backoff(0.2, 5.0)
 STUMBLES = 100
 """Causes that are logged, each once."""
@@ -31,11 +32,16 @@ EXPIRED = 410
 
 async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
     """Yield a collection page by page, all of one version. Raises ApiError, connection errors."""
-    asked = {**params, "limit": PAGE}
+    asked, limit = dict(params), PAGE
     while True:
         # Without a version: the server answers with the newest state, so that one that is
         # earlier than what a watch has shown was restored, and is not merely behind.
-        page = await kube.get(path, **asked)
+        try:
+            page = await kube.get(path, **asked, limit=str(limit))
+        except LargePageError:
+            limit = max(limit // SMALLER, 1)
+            continue
+        limit = min(2 * limit, PAGE)
         yield page
         token = page["metadata"].get("continue")
         if not token:

@@ -529,11 +529,11 @@ class Answer:
 
     def __init__(self, status, document, content=None):
         """Begin."""
-        self.status, self._body, self.content = status, json.dumps(document).encode(), content
+        self.status, self._document, self.content = status, document, content or self
 
-    async def read(self):
-        """Return the body."""
-        return self._body
+    async def iter_any(self):
+        """Yield the body."""
+        yield json.dumps(self._document).encode()
 
 
 class Session:
