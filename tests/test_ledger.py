@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1142,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3271,
+    "store": 3285,
     "tests": 69150,
     "tools": 3529,
 }
