@@ -57,7 +57,10 @@ class TestShows:
         assert {key: len(pods) for key, pods in granted.items()} == expected
 
     def test_gangs_share_the_budget_as_if_an_oversized_first_gang_were_not_there(self):
-        """Its pods, hidden or shown, are not charged."""
+        """Its pods, hidden or shown, are not charged; only the first may exceed the budget.
+
+        A gang that shows all is passed: the next one has its turn.
+        """
         wishes = [("a", ["a0", "a1", "a2"]), *self.HIDDEN[1:]]
         assert set(shows(wishes, {}, 2, "a")) == {"a", "b"}
         assert shows([("a", []), *self.HIDDEN[1:]], {"a": 3}, 2, "a") == {"b": {"b0", "b1"}}
@@ -65,11 +68,5 @@ class TestShows:
             "a": {"a2"},
             "c": {"c0"},
         }
-
-    def test_oversized_gang_that_is_not_first_is_hidden(self):
-        """Only one gang of the cluster may exceed the budget."""
         assert shows([("b", ["b0", "b1", "b2"]), ("c", ["c0"])], {}, 2, "a") == {}
-
-    def test_a_gang_that_shows_all_is_passed(self):
-        """The next one has its turn."""
         assert shows([("a", []), *self.HIDDEN[2:]], {"a": 2}, 3, "a") == {"c": {"c0"}}

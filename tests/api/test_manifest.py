@@ -101,14 +101,6 @@ def test_depth_is_bounded(about):
             manifest.document(about.format(nested(depth)))
 
 
-def test_depth_of_aliases_counts():
-    """An alias within an anchored value adds the depth of what it refers to."""
-    rows = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 65))]
-    assert manifest.document("\n".join(rows[:60]))
-    with pytest.raises(ManifestError, match="nested deeper"):
-        manifest.document("\n".join(rows))
-
-
 @pytest.mark.parametrize("row", ["[{}]", '{{"a": [{}]}}'])
 def test_size_is_bounded(row):
     """In YAML and in JSON."""
@@ -119,8 +111,12 @@ def test_size_is_bounded(row):
         manifest.document(row.format(f"{most},1"))
 
 
-def test_size_of_aliases_counts():
-    """A few lines whose aliases stand for 9^12 values are refused at once."""
+def test_aliases_count_as_what_they_refer_to():
+    """In depth and in size: a few lines that stand for 9^12 values are refused at once."""
+    rows = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 65))]
+    assert manifest.document("\n".join(rows[:60]))
+    with pytest.raises(ManifestError, match="nested deeper"):
+        manifest.document("\n".join(rows))
     rows = ["a0: &a0 [x]"]
     rows += [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 13)]
     with pytest.raises(ManifestError, match="more than 100,000 values"):

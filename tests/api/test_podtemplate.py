@@ -18,9 +18,10 @@ def container(
 
 
 def test_containers_add_up() -> None:
-    """Everything that runs side by side is needed at once."""
+    """Everything that runs side by side is needed at once; zero and absent are the same."""
     spec = {"containers": [container({"cpu": "500m"}), container({"cpu": 1, "memory": "1Gi"})]}
     assert podtemplate.requests(spec) == {"cpu": 1500, "memory": 2**30}
+    assert podtemplate.requests({"containers": [container({"cpu": "0"}), {"name": "x"}]}) == {}
 
 
 def test_a_limit_stands_in_per_resource() -> None:
@@ -65,11 +66,6 @@ def test_resources_of_the_pod_replace_the_sum() -> None:
     }
     expected = {"cpu": 3000, "nvidia.com/gpu": 1000, "memory": 2**30}
     assert podtemplate.requests(spec) == expected
-
-
-def test_a_pod_that_asks_for_nothing_is_empty() -> None:
-    """Zero and absent are the same: best effort."""
-    assert podtemplate.requests({"containers": [container({"cpu": "0"}), {"name": "x"}]}) == {}
 
 
 def test_a_wrong_quantity_is_named() -> None:

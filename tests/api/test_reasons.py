@@ -12,15 +12,11 @@ from muster.api.reasons import Reason
 
 
 def test_load_can_end_some_waits_and_not_others() -> None:
-    """A missing queue stays missing whatever else finishes."""
+    """A missing queue stays missing whatever else finishes; no reason is false and empty."""
     assert Reason.NOT_ENOUGH_RESOURCES.ever_possible
     assert not Reason.QUEUE_NOT_FOUND.ever_possible
-
-
-def test_nothing_in_the_way_is_no_reason() -> None:
-    """It is false and empty, so that a status leaves it out."""
-    assert not Reason.NONE
     assert Reason.NONE.ever_possible
+    assert not Reason.NONE
 
 
 def test_every_reason_is_spelt_in_one_place() -> None:

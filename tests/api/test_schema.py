@@ -69,13 +69,12 @@ def test_a_mistake_is_told_with_its_place(part: dict[str, Any], mistake: str) ->
     assert mistakes({"tfReplicaSpecs": {}, **part}) == [mistake]
 
 
-def test_a_missing_map_is_told() -> None:
-    """The map of replica specs is the one field that must be there."""
-    assert mistakes({}) == ["spec.tfReplicaSpecs: Required value: must be required"]
-
-
 def test_all_mistakes_are_told_at_once() -> None:
-    """In the order in which they stand, so that one round of mending is enough."""
+    """In the order in which they stand, so that one round of mending is enough.
+
+    The map of replica specs is the one field that must be there.
+    """
+    assert mistakes({}) == ["spec.tfReplicaSpecs: Required value: must be required"]
     found = mistakes(
         {"runPolicy": {"backoffLimit": "3"}, "tfReplicaSpecs": {"PS": {"replicas": -1}}}
     )
@@ -104,13 +103,10 @@ def test_bounds_are_those_of_the_api_server() -> None:
     assert [problem.path[-13:] for problem in found][1:] == ["overhead[cpu]", "AuthMountPath"]
 
 
-def test_nulls_are_absent() -> None:
-    """A field set to null says as much as one left out."""
-    assert not mistakes({"tfReplicaSpecs": {}, "runPolicy": None})
-
-
-@pytest.mark.parametrize("queue", ["", "default", "team-a.gold", "0"])
-def test_name_of_a_queue_is_accepted(queue: str) -> None:
-    """Every name that the API server accepts for a Queue, and the empty one of old files."""
-    policy = {"schedulingPolicy": {"queue": queue}}
+@pytest.mark.parametrize(
+    "policy",
+    [None, *({"schedulingPolicy": {"queue": q}} for q in ("", "default", "team-a.gold", "0"))],
+)
+def test_no_policy_and_every_name_of_a_queue_are_accepted(policy: dict[str, Any] | None) -> None:
+    """Null is absent; so is an empty name of a Queue, as in old files."""
     assert not mistakes({"tfReplicaSpecs": {}, "runPolicy": policy})

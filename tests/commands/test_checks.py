@@ -117,13 +117,21 @@ CASES = [
 
 
 def test_a_healthy_installation_has_no_findings():
-    """Nor has one without an object of the default queue, which is implied, or a running guest."""
+    """Nor has one without an object of the default queue, which is implied, or a running guest.
+
+    One outside of the cluster has no Deployment, and holds the lease. Where the scheduler runs
+    alone in kube-batch's place, nobody else places those pods.
+    """
     assert checks.findings(HEALTHY) == []
     assert checks.exit_code([]) == 0
     assert checks.findings(replace(HEALTHY, queues={}, deployments=(OPERATOR, OTHER))) == []
     for gang in ("none", "scheduler-plugins", "kube-batch", "kubernetes"):
         other = replace(HEALTHY, settings=replace(SETTINGS, gang=gang), jobs=(QUEUED,))
         assert "queues" not in {found.check for found in checks.findings(other)}
+    assert checks.findings(replace(HEALTHY, operator=None, deployments=())) == []
+    served = frozenset({(EMBEDDED, "PodGroup")})
+    facts = replace(HEALTHY, **KUBE_BATCH, deployments=(OPERATOR, ALONE), served=served)
+    assert checks.findings(facts) == []
 
 
 @pytest.mark.parametrize(("check", "broken", "words"), CASES)
@@ -156,11 +164,6 @@ def test_what_was_not_read_is_told_and_nothing_concluded(check, broken):
     assert unknown.cure == "have a role grant you: list x"
 
 
-def test_an_operator_outside_of_the_cluster_is_one():
-    """It has no Deployment, and holds the lease."""
-    assert checks.findings(replace(HEALTHY, operator=None, deployments=())) == []
-
-
 def test_the_worst_comes_first():
     """Then what nobody knows; errors decide the code."""
     broken = {"crds": {"x": checks.ABSENT}, "webhook": None, "unread": {"queues": "no"}}
@@ -169,10 +172,3 @@ def test_the_worst_comes_first():
     assert checks.exit_code(found) == 2
     assert checks.exit_code(found[1:]) == 1
     assert checks.exit_code(found[2:]) == 0
-
-
-def test_the_scheduler_alone_in_kube_batchs_place_is_well():
-    """Nobody else places those pods."""
-    served = frozenset({(EMBEDDED, "PodGroup")})
-    facts = replace(HEALTHY, **KUBE_BATCH, deployments=(OPERATOR, ALONE), served=served)
-    assert checks.findings(facts) == []

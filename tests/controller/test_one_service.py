@@ -161,18 +161,13 @@ def test_nothing_is_written_of_it_after_it_was_made():
     assert services(world, before) == []
 
 
-def change(world, notes):
-    """Change the job's annotations."""
-    world.job["metadata"]["annotations"] = dict(notes)
-
-
 @pytest.mark.parametrize(("first", "then"), [({}, ASKED), (ASKED, {})])
 def test_a_job_keeps_the_names_that_its_pods_know(first, then):
     """Also for those that are made later; once none is left, it gets what it asks by then."""
     world = World(tfjob(annotations=first, Worker=2)).settle()
     pods, had = copy.deepcopy(world.of("Pod")), world.names("Service")
     before = len(world.writes)
-    change(world, then)
+    world.job["metadata"]["annotations"] = dict(then)
     world.settle()
     assert services(world, before) == []
     world.lose("mnist-worker-0").settle()

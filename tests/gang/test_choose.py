@@ -38,15 +38,11 @@ def test_embedded_pods_name_the_first_of_its_schedulers():
 
 
 def test_kube_batch_object():
-    """--kube-batch-object says which objects may hold kube-batch's group."""
+    """--kube-batch-object says which objects may hold kube-batch's group; others are refused."""
     groups, budget = ["PodGroup", "PodGroup"], ["PodDisruptionBudget"]
     for object_, kinds in {"auto": [*groups, *budget], "podgroup": groups, "pdb": budget}.items():
         backend = gang.choose("kube-batch", kube_batch_object=object_)
         assert [api.kind for api in backend.apis] == kinds
-
-
-def test_unknown_kube_batch_object():
-    """Another value is refused with the right ones."""
     with pytest.raises(ValueError, match='"pod" is none of auto, podgroup, pdb'):
         gang.choose("volcano", kube_batch_object="pod")
 

@@ -95,11 +95,18 @@ def elector(kube, name="one", timings=QUICK):
     return LeaderElector(kube, "system", "muster", name, timings)
 
 
-async def taken(timings, after):
-    """Return the seconds until a standby leads, once the leader has done `after`."""
-    kube, loop = Leases(), asyncio.get_running_loop()
+async def leading(timings=QUICK, kube=None):
+    """Return an API server and the elector of a process that leads there."""
+    kube = kube or Leases()
     leader = elector(kube, timings=timings)
     await leader.acquire()
+    return kube, leader
+
+
+async def taken(timings, after):
+    """Return the seconds until a standby leads, once the leader has done `after`."""
+    loop = asyncio.get_running_loop()
+    kube, leader = await leading(timings)
     standby = asyncio.create_task(elector(kube, "two", timings).acquire())
     await asyncio.sleep(0.05)
     began = loop.time()
@@ -123,9 +130,7 @@ def test_a_standby_takes_what_is_given_back_at_once(monkeypatch, after, least, m
 
 async def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
     """Another may lead by then."""
-    kube = Leases()
-    leader = elector(kube)
-    await leader.acquire()
+    kube, leader = await leading()
     version = kube.version
     woken = clock.since_boot() + 60.0
     monkeypatch.setattr(clock, "since_boot", lambda: woken)
@@ -135,9 +140,7 @@ async def test_a_leader_whose_machine_slept_does_not_renew(monkeypatch):
 
 async def test_leader_that_finds_another_holder_stops_at_once():
     """The clocks of a virtual machine that is paused stand still, but others take over."""
-    kube = Leases()
-    leader = elector(kube, timings=Timings(60.0, 40.0, 0.01))
-    await leader.acquire()
+    kube, leader = await leading(Timings(60.0, 40.0, 0.01))
     kube.lease["spec"]["holderIdentity"], kube.lease["metadata"]["resourceVersion"] = "two", "9"
     await asyncio.wait_for(leader.hold(), 5.0)
     assert kube.lease_until == 0.0
@@ -145,9 +148,7 @@ async def test_leader_that_finds_another_holder_stops_at_once():
 
 async def test_an_answer_of_somebody_else_ends_no_leader():
     """A proxy's own JSON is no Lease; the next look finds it again."""
-    kube = Leases()
-    leader = elector(kube)
-    await leader.acquire()
+    kube, leader = await leading()
     kube.garbled = 3
     holding = asyncio.create_task(leader.hold())
     await asyncio.sleep(1.0)
@@ -173,9 +174,7 @@ async def test_a_request_without_an_answer_costs_neither_the_leader_nor_a_standb
 
 async def test_a_renewal_that_was_under_way_does_not_keep_the_lease_from_being_given_back():
     """Nobody waits for the answer of a process that ends, but the server carries it out."""
-    kube = Leases()
-    leader = elector(kube)
-    await leader.acquire()
+    kube, leader = await leading()
     kube.overtaken = 2
     await leader.release()
     assert kube.lease["spec"]["holderIdentity"] == ""
@@ -345,9 +344,7 @@ class Troubled(Leases):
 )
 async def test_the_lease_is_given_back_though_the_server_stumbles(trouble):
     """A standby would wait for all of its duration."""
-    kube = Troubled()
-    leader = elector(kube, timings=Timings(15.0, 10.0, 0.1))
-    await leader.acquire()
+    kube, leader = await leading(Timings(15.0, 10.0, 0.1), Troubled())
     kube.refusals.append(trouble)
     await asyncio.wait_for(leader.release(), 5.0)
     assert kube.lease["spec"]["holderIdentity"] == ""
@@ -382,9 +379,7 @@ async def test_who_never_tried_to_lead_ends_without_asking(caplog):
 
 async def test_reference_of_the_lease_has_its_uid():
     """`kubectl describe` finds events by the uid."""
-    kube = Leases()
-    leader = elector(kube, timings=SHIPPED)
-    await leader.acquire()
+    kube, leader = await leading(SHIPPED)
     kube.lease["metadata"]["uid"] = "lease-uid"
     assert await leader._attempt()
     assert leader.reference == {

@@ -82,13 +82,9 @@ def test_a_bearer_is_known_for_a_minute():
 
 
 def test_others_are_turned_away():
-    """Who is nobody, and who has no role."""
+    """Who is nobody, and who has no role; where nobody can say, the next request asks anew."""
     assert judged(Server(), "Bearer bad") == [HTTPStatus.UNAUTHORIZED]
     assert judged(Server(allowed=False), "Bearer good") == [HTTPStatus.FORBIDDEN]
-
-
-def test_where_nobody_can_say_nobody_is_let_in():
-    """And it is asked again at the next request."""
     server = Server(broken=True)
     guard = guard_of(server)
     assert asyncio.run(guard.find("Bearer good")) is HTTPStatus.SERVICE_UNAVAILABLE

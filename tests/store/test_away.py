@@ -133,35 +133,28 @@ EVICTED_AT = DOWN + EVICTION_SECONDS + 3 * EVICTION_SECONDS_PER_POD
 """When Kubernetes has evicted the pods of a node with three pods that was fenced at DOWN."""
 
 
-def fenced_node(now):
-    """Return nodes of which one has three pods and is fenced, with a clock that reads `now`."""
-    nodes = AwayNodes(AFTER, clock=lambda: now[0])
-    nodes.node_changed(None, OTHER, lambda _name: ())
-    nodes.node_changed(None, node("Unknown", taints=[OUT]), lambda _name: ("a", "b", "c"))
-    return nodes
-
-
 def test_replacement_waits_until_kubernetes_has_evicted_the_pods_of_the_node():
-    """Kubernetes deletes pods by name, replacements as well; after the timeout it is off."""
-    nodes, late = fenced_node([DOWN]), EVICTED_AT + EVICTION_TIMEOUT_SECONDS
+    """Kubernetes deletes pods by name, replacements as well; after the timeout it is off.
+
+    It evicts all of them again after each change of such a taint.
+    """
+    now, late = [DOWN], EVICTED_AT + EVICTION_TIMEOUT_SECONDS
+    nodes, out = AwayNodes(AFTER, clock=lambda: now[0]), node("Unknown", taints=[OUT])
+
+    def three(_name):
+        return ("a", "b", "c")
+
+    nodes.node_changed(None, OTHER, lambda _name: ())
+    nodes.node_changed(None, out, three)
     assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, EVICTED_AT)
     assert state(nodes, EVICTED_AT, job=JOB, deleting=True) == (True, True, NEVER)
     assert state(nodes, EVICTED_AT, job=JOB) == (True, False, late)
     assert state(nodes, late, job=JOB) == (True, True, NEVER)
-
-
-def test_another_taint_makes_replacements_wait_again():
-    """Kubernetes evicts all pods of a node again after each change of such a taint."""
-    now = [DOWN]
-    nodes = fenced_node(now)
-    out = node("Unknown", taints=[OUT])
     now[0] = DOWN + 4
-    nodes.node_changed(out, out, lambda _name: ("a", "b", "c"))
+    nodes.node_changed(out, out, three)
     assert state(nodes, now[0], job=JOB, deleting=True)[2] == EVICTED_AT
     unreachable = OUT | {"key": "node.kubernetes.io/unreachable"}
-    nodes.node_changed(
-        out, node("Unknown", taints=[OUT, unreachable]), lambda _name: ("a", "b", "c")
-    )
+    nodes.node_changed(out, node("Unknown", taints=[OUT, unreachable]), three)
     assert state(nodes, now[0], job=JOB, deleting=True) == (True, False, EVICTED_AT + 4)
 
 

@@ -94,7 +94,10 @@ def test_the_schedulers_roles_are_enough_and_no_more():
 
 
 def test_namespaces_are_asked_one_by_one():
-    """What a job needs is asked for each; what the cluster has once, once."""
+    """What a job needs is asked for each; what the cluster has once, once.
+
+    A single operator does without a Lease.
+    """
     asked = needed("embedded", ["one", "two"], ("three", "muster"))
     spaces = [a.namespace for a in asked if (a.resource, a.verb) == ("pods", "create")]
     assert spaces == ["one", "two"]
@@ -103,10 +106,6 @@ def test_namespaces_are_asked_one_by_one():
     leases = {(a.verb, a.name) for a in asked if a.resource == LEASES and a.namespace == "three"}
     assert leases == {("create", ""), ("get", "muster"), ("update", "muster")}
     assert len(asked) == len(set(asked))
-
-
-def test_no_lease_is_asked_for_without_election():
-    """A single operator does without."""
     assert not [a for a in needed() if a.resource.startswith("leases")]
 
 
