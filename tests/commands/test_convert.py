@@ -271,6 +271,15 @@ def test_workers_of_an_old_mpijob_sleep_and_go_with_its_end():
     assert [role.restart_policy for role in load(framework, document).replicas] == [
         "OnFailure", "Always",
     ]  # fmt: skip
+    (given_,) = story("an MPIJob with roles")
+    given_["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["args"] = [
+        "x"
+    ]
+    document, framework = the_job(convert([given_]))
+    assert document["spec"]["runPolicy"] == {"backoffLimit": 6, "cleanPodPolicy": "Running"}
+    launcher, worker = load(framework, document).replicas
+    assert (launcher.restart_policy, worker.restart_policy) == ("OnFailure", "Always")
+    assert "args" not in worker.template["spec"]["containers"][0]
     document, _ = the_job(convert(story("an MPIJob that counts GPUs")))
     launcher, worker = document["spec"]["mpiReplicaSpecs"].values()
     assert launcher["template"]["spec"]["containers"][0]["command"] == ["mpirun", "python", "b.py"]

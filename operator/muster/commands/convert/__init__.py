@@ -20,7 +20,6 @@ from muster.commands.convert.fields import Fields, Loss, Reasons
 from muster.commands.convert.job import rules_of
 from muster.frameworks import FRAMEWORKS
 
-_MPI: Final = FRAMEWORKS["MPIJob"]
 _BY_SSH: Final = rules_of("MPIJob")
 _TFJOB: Final = FRAMEWORKS["TFJob"]
 _PYTORCH: Final = FRAMEWORKS["PyTorchJob"]
@@ -59,7 +58,7 @@ SOURCES: Final[Mapping[tuple[str, str], Source]] = {
         kubeflow.mapped(_XGBOOST, was="xgboostjob")
     ),
     (_BY_SSH.api_version, "MPIJob"): Source(kubeflow.mapped(_BY_SSH)),
-    (f"{names.GROUP}/v1alpha2", "MPIJob"): Source(kubeflow.mapped(_MPI)),
+    (f"{names.GROUP}/v1alpha2", "MPIJob"): Source(kubeflow.launcher_and_workers),
     (_V1ALPHA1, "MPIJob"): Source(kubeflow.one_template),
     VOLCANO: Source(volcano.read, volcano.REASONS),
 }

@@ -49,15 +49,13 @@ REASONS: Final = {
 }
 
 
-def mapped(
-    framework: Framework, version: str = "v1", was: str = ""
-) -> Callable[[Fields], Json | None]:
+def mapped(framework: Framework, version: str = "v1", was: str = "") -> Callable[[Fields], Json]:
     """Return what reads jobs of a version with a map of roles.
 
     `was` is what that version called the framework's container.
     """
 
-    def read(source: Fields) -> Json | None:
+    def read(source: Fields) -> Json:
         meta, spec = job.metadata(source), source.open("spec")
         policy = _run_policy(spec, framework, framework.api.defaults.get(version, {}))
         known = job.fields_of(framework)
@@ -160,7 +158,30 @@ def _chief(spec: Fields, roles: Json) -> None:
             policy.lose(name, *REASONS["spec.terminationPolicy"])
 
 
-def one_template(source: Fields) -> Json | None:
+_LIMIT_BEFORE_V1: Final = {"backoffLimit": 6}
+
+
+def _before_v1(roles: Mapping[str, Json]) -> None:
+    """Write out how the pods of an MPIJob ran: of a batch Job one, the others of a StatefulSet."""
+    for type_, role in roles.items():
+        never = role.get("restartPolicy") == "Never"
+        role["restartPolicy"] = "Always" if type_ == WORKER else "Never" if never else "OnFailure"
+        # Workers slept, whatever their command. Without one they do so again.
+        for container in job.containers_of(role.get("template", {}))[: type_ == WORKER]:
+            for name in ("command", "args"):
+                container.pop(name, None)
+
+
+def launcher_and_workers(source: Fields) -> Json:
+    """Read an MPIJob of v1alpha2."""
+    found = mapped(FRAMEWORKS["MPIJob"])(source)
+    spec = found["spec"]
+    spec["runPolicy"] = {**_LIMIT_BEFORE_V1, **spec.get("runPolicy", {})}
+    _before_v1(spec["mpiReplicaSpecs"])
+    return found
+
+
+def one_template(source: Fields) -> Json:
     """Read an MPIJob of v1alpha1: one template, for the launcher and all workers."""
     framework: Final = FRAMEWORKS["MPIJob"]
     meta, spec = job.metadata(source), source.open("spec")
@@ -171,9 +192,6 @@ def one_template(source: Fields) -> Json | None:
     written = job.restart_policy(launcher)
     worker, limits = deepcopy(launcher), dict[str, Any]()
     for container in job.containers_of(worker)[:1]:
-        # Workers slept. Without a command they do so again.
-        for name in ("command", "args"):
-            container.pop(name, None)
         resources = mapping(container.get("resources"))
         limits = dict(mapping(resources.get("limits")))
         if units is not None:
@@ -187,13 +205,10 @@ def one_template(source: Fields) -> Json | None:
             for part, amounts in resources.items()
         }
         container.update(without_nothing({"resources": without_nothing(parts)}))
-    # The launcher was the pod of a batch Job, and the workers were those of a StatefulSet that was
-    # scaled to 0 in the end.
-    roles = {
-        LAUNCHER: job.role(1, "Never" if written == "Never" else "OnFailure", launcher),
-        WORKER: job.role(workers, "Always", worker),
-    }
-    defaults = {"cleanPodPolicy": "Running", "backoffLimit": 6}
+    roles = {LAUNCHER: job.role(1, written, launcher), WORKER: job.role(workers, "", worker)}
+    _before_v1(roles)
+    # In the end the StatefulSet was scaled to 0.
+    defaults = {"cleanPodPolicy": "Running", **_LIMIT_BEFORE_V1}
     if spec.take("launcherOnMaster", bool):
         spec.lose("launcherOnMaster", *REASONS["spec.launcherOnMaster"])
     options = {
