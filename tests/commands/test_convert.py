@@ -221,6 +221,7 @@ def test_what_volcano_says_of_a_gang_is_said_in_our_words():
     """Minimum, queue, class and the restart of all together; the plugin's port is the job's."""
     document, framework = the_job(convert(story("Volcano with its plugin for PyTorch")))
     assert document["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "Running",
         "backoffLimit": 4,
         "ttlSecondsAfterFinished": 60,
         "schedulingPolicy": {"minAvailable": 3, "queue": "research", "priorityClass": "high"},
@@ -232,6 +233,24 @@ def test_what_volcano_says_of_a_gang_is_said_in_our_words():
     assert master["containers"][0]["ports"] == [
         {"name": "pytorchjob-port", "containerPort": 23457}
     ]
+
+
+@pytest.mark.parametrize(("written", "limit"), [(4, 4), (0, 3), (None, 3)])
+def test_restarts_of_volcano_are_limited(written, limit):
+    """As the default of Volcano, which also stands for 0; without RestartJob nothing restarts."""
+    (volcano,) = story("Volcano with its plugin for PyTorch")
+    volcano["spec"] |= {"maxRetry": written, "minAvailable": 0}
+    policy = the_job(convert([volcano]))[0]["spec"]["runPolicy"]
+    assert policy["backoffLimit"] == limit
+    assert "minAvailable" not in policy["schedulingPolicy"]
+    (others,) = convert(story("Volcano with parameter servers")).documents
+    assert others["spec"]["runPolicy"] == {"cleanPodPolicy": "Running"}
+
+
+def test_workers_of_a_trainjob_go_with_its_launcher():
+    """They run sshd, which does not end; a JobSet deletes them."""
+    document, framework = the_job(convert(story("a TrainJob with MPI")))
+    assert load(framework, document).run_policy.clean_pod_policy == "Running"
 
 
 def test_failed_container_of_volcano_restarts_without_a_policy():
@@ -352,7 +371,7 @@ def jobs_of_v1(draw):
         type_: {"replicas": n, "restartPolicy": policy, "template": {"spec": deepcopy(spec)}}
         for type_, n in number.items()
     }
-    run_policy = draw(POLICY)
+    run_policy = ({"cleanPodPolicy": "Running"} if kind == "MPIJob" else {}) | draw(POLICY)
     own = {"mpiImplementation": "OpenMPI"}
     if "Worker" in number and draw(st.booleans()):
         own["launcherCreationPolicy"] = "WaitForWorkersReady"

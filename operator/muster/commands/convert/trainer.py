@@ -65,6 +65,7 @@ REASONS: Final = {
     "spec.runtimePatches": ("only pods are patched, by the name of a part of the runtime", ""),
     "spec.podTemplateOverrides": ("only pods are patched, by a part of the runtime", ""),
 }
+_CLEANED: Final = names.CleanPodPolicy.RUNNING.value
 _CLEANS: Final = ("a JobSet deletes what still runs and keeps the rest", "")
 REASONS_BACK: Final = {
     "": ("no field of a TrainJob or its runtime says this", ""),
@@ -112,7 +113,10 @@ def read(source: Fields, runtime: Fields | None) -> Json | None:
     _patch(spec, jobset)
     convert = _by_mpi if sort == "mpi" else _alike
     roles, options = convert(jobset, framework, ml.open(sort), nodes)
-    return job.assemble(framework, meta, _run_policy(spec, of), options, roles)
+    # Where the workers do not end by themselves, the end of the JobSet deletes them.
+    policy = {"cleanPodPolicy": _CLEANED} if sort == "mpi" else {}
+    policy |= _run_policy(spec, of)
+    return job.assemble(framework, meta, policy, options, roles)
 
 
 def reference(spec: Fields) -> tuple[str, str]:
@@ -403,6 +407,8 @@ def _runtime(policy: Fields, ml: Json, replicated: list[Json]) -> Json:
 
 def _train(policy: Fields, framework: Framework) -> Json:
     """Return what of a run policy is said of the TrainJob itself."""
+    if policy.peek("cleanPodPolicy") == _CLEANED:
+        policy.drop("cleanPodPolicy")
     manager = policy.take("managedBy", str)
     if manager not in (None, framework.managers[0], names.MANAGED_BY_MULTIKUEUE):
         policy.lose("managedBy", *REASONS_BACK["spec.runPolicy.managedBy"])

@@ -108,7 +108,7 @@ def read(source: Fields) -> Json | None:
         if by_name.setdefault(name, task) is not task:
             task.lose_all(f"another task is called {name!r}, too")
     roles, more = _tasks(plan, spec, by_name, options)
-    policy = _run_policy(spec)
+    policy = _run_policy(spec, restarts=bool(more))
     least = policy.get("schedulingPolicy", {}).get("minAvailable")
     meta = job.annotated(meta, (*more, *_leasts(plan, by_name, roles, least)))
     return job.assemble(plan.framework, meta, policy, options, roles)
@@ -243,17 +243,20 @@ def _plugins(plugins: Fields, plan: _Plan) -> Json:
     return {"sshAuthMountPath": path}
 
 
-def _run_policy(spec: Fields) -> Json:
+def _run_policy(spec: Fields, *, restarts: bool) -> Json:
     scheduler = spec.take("schedulerName", str)
     if scheduler:
         spec.lose("schedulerName", *REASONS["spec.schedulerName"])
+    # 0 stands for the default, and RestartJob has three tries.
+    retries = spec.take("maxRetry", int) or (3 if restarts else None)
     scheduling = {
-        "minAvailable": spec.take("minAvailable", int),
+        "minAvailable": spec.take("minAvailable", int) or None,
         "queue": spec.take("queue", str),
         "priorityClass": spec.take("priorityClassName", str),
     }
     policy = {
-        "backoffLimit": spec.take("maxRetry", int),
+        "cleanPodPolicy": names.CleanPodPolicy.RUNNING.value,
+        "backoffLimit": retries,
         "ttlSecondsAfterFinished": spec.take("ttlSecondsAfterFinished", int),
         "schedulingPolicy": without_nothing(scheduling),
     }
