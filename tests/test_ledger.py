@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3206,
     "cluster": 6444,
-    "commands": 5702,
+    "commands": 5717,
     "controller": 4619,
     "dashboard": 624,
     "frameworks": 3034,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3285,
-    "tests": 69122,
+    "tests": 69146,
     "tools": 3529,
 }
 

@@ -247,6 +247,22 @@ def test_restarts_of_volcano_are_limited(written, limit):
     assert others["spec"]["runPolicy"] == {"cleanPodPolicy": "Running"}
 
 
+@pytest.mark.parametrize(
+    ("runtime", "own", "slots"), [(1, None, 4), (None, None, 4), (2, None, 2), (1, 1, None)]
+)
+def test_slots_of_a_trainjob_are_its_gpus_by_default(runtime, own, slots):
+    """Trainer takes 1 in a runtime for the default, and in a TrainJob for 1."""
+    documents = story("a TrainJob with MPI")
+    documents[0]["spec"]["mlPolicy"]["mpi"]["numProcPerNode"] = runtime
+    documents[1]["spec"]["trainer"] |= {
+        "numProcPerNode": own, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}},
+    }  # fmt: skip
+    document, _ = the_job(convert(documents))
+    assert document["spec"].get("slotsPerWorker") == slots
+    _, train = convert([document], to_trainjob=True).documents
+    assert train["spec"]["trainer"]["numProcPerNode"] == (slots or 1)
+
+
 def test_workers_of_a_trainjob_go_with_its_launcher():
     """They run sshd, which does not end; a JobSet deletes them."""
     document, framework = the_job(convert(story("a TrainJob with MPI")))
@@ -303,6 +319,14 @@ def test_workers_of_an_old_mpijob_sleep_and_go_with_its_end():
     launcher, worker = document["spec"]["mpiReplicaSpecs"].values()
     assert launcher["template"]["spec"]["containers"][0]["command"] == ["mpirun", "python", "b.py"]
     assert "command" not in worker["template"]["spec"]["containers"][0]
+
+
+def test_both_versions_of_the_xgboost_operator_are_known():
+    """They are alike."""
+    (document,) = story("the XGBoost operator's own group")
+    found = [convert([{**document, "apiVersion": f"xgboostjob.kubeflow.org/{v}"}]).documents
+             for v in ("v1", "v1alpha1")]  # fmt: skip
+    assert found[0] == found[1] != ()
 
 
 def test_an_old_default_is_written_out():

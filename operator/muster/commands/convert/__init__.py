@@ -23,7 +23,6 @@ from muster.frameworks import FRAMEWORKS
 _BY_SSH: Final = rules_of("MPIJob")
 _TFJOB: Final = FRAMEWORKS["TFJob"]
 _PYTORCH: Final = FRAMEWORKS["PyTorchJob"]
-_XGBOOST: Final = FRAMEWORKS["XGBoostJob"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,12 @@ SOURCES: Final[Mapping[tuple[str, str], Source]] = {
     (_V1ALPHA1, "TFJob"): _LISTED_TF,
     ("tensorflow.org/v1alpha1", "TfJob"): _LISTED_TF,
     (_V1ALPHA1, "PyTorchJob"): _LISTED_TORCH,
-    ("xgboostjob.kubeflow.org/v1alpha1", "XGBoostJob"): Source(
-        kubeflow.mapped(_XGBOOST, was="xgboostjob")
-    ),
+    **{
+        (f"xgboostjob.kubeflow.org/{version}", "XGBoostJob"): Source(
+            kubeflow.mapped(FRAMEWORKS["XGBoostJob"], was="xgboostjob")
+        )
+        for version in ("v1", "v1alpha1")
+    },
     (_BY_SSH.api_version, "MPIJob"): Source(kubeflow.mapped(_BY_SSH)),
     (f"{names.GROUP}/v1alpha2", "MPIJob"): Source(kubeflow.launcher_and_workers),
     (_V1ALPHA1, "MPIJob"): Source(kubeflow.one_template),
