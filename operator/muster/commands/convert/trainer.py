@@ -264,14 +264,26 @@ def _by_mpi(
     if success.take("targetReplicatedJobs", list) not in (None, ["launcher"]):
         success.lose("targetReplicatedJobs", "the launcher's end is that of the job")
     success.drop("operator")  # of one
-    slots = policy.take("numProcPerNode", int)
+    slots = policy.take("numProcPerNode", int) or 1
+    # Trainer takes 1 in a runtime for the number of GPUs.
+    slots = _first(said.processes, slots if slots > 1 else _gpus(node) or _gpus(launcher))
     return roles, {
-        "slotsPerWorker": _first(said.processes, slots),
+        "slotsPerWorker": slots if slots > 1 else None,
         "runLauncherAsWorker": leads or None,
         "sshAuthMountPath": policy.take("sshAuthMountPath", str),
         "launcherCreationPolicy": _WAIT if any(waits) else None,
         "mpiImplementation": policy.take("mpiImplementation", str) or "OpenMPI",
     }
+
+
+def _gpus(found: Json) -> int:
+    containers = [c for c in job.containers_of(found) if c.get("name") == _NODE]
+    resources = [mapping(container.get("resources")) for container in containers]
+    amounts = (mapping(each.get(part)) for each in resources for part in ("requests", "limits"))
+    counts = (
+        number(str(n)) for each in amounts for name, n in each.items() if "gpu" in name.lower()
+    )
+    return next(filter(None, counts), 0)
 
 
 def _waits(replicated: Fields) -> bool:
@@ -359,8 +371,10 @@ def write(source: Fields) -> list[Json]:
     leads = spec.take("runLauncherAsWorker", bool)
     nodes = sum(role.count for role in roles if role.type != LAUNCHER) + bool(leads)
     own = _mpi(spec, leads=leads) if sort == "mpi" else {}
-    processes = {"numProcPerNode": _processes(spec)} if sort == "torch" else {}
-    trainer = {"numNodes": nodes, **without_nothing(processes), **trainer}
+    processes = _processes(spec) if sort == "torch" else None
+    if sort == "mpi":
+        processes = spec.take("slotsPerWorker", int) or 1
+    trainer = {"numNodes": nodes, **without_nothing({"numProcPerNode": processes}), **trainer}
     name = f"{_name(source.open('metadata'), meta)}-runtime"
     ref = {"apiGroup": API.partition("/")[0], "kind": RUNTIMES[0], "name": name}
     place = {"namespace": meta["namespace"]} if "namespace" in meta else {}
@@ -531,7 +545,6 @@ def _mpi(spec: Fields, *, leads: bool | None) -> Json:
     if implementation not in (None, "OpenMPI"):
         spec.lose("mpiImplementation", *REASONS_BACK["spec.mpiImplementation"])
     own = {
-        "numProcPerNode": spec.take("slotsPerWorker", int),
         "runLauncherAsNode": leads,
         "sshAuthMountPath": spec.take("sshAuthMountPath", str),
     }
