@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3285,
-    "tests": 69146,
+    "tests": 69110,
     "tools": 3529,
 }
 

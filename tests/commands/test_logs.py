@@ -94,13 +94,9 @@ def test_one_rank(rank):
 
 
 def test_a_rank_that_there_is_not():
-    """Which there are."""
+    """Which there are; a job that is invalid for its number of pods has none, and says why."""
     with pytest.raises(RefusedError, match="has no rank 2; they are worker-0 to worker-1"):
         shown(Asked(ranks=["2"]))
-
-
-def test_logs_of_a_job_above_the_limit_of_replicas_are_refused_with_the_reason():
-    """A job that is invalid for its number of pods has no ranks."""
     roles = {"Worker": {**WORKER, "replicas": 2**31 - 1}}
     status = {"state": "Invalid", "reason": "spec.tfReplicaSpecs: Invalid value"}
     with pytest.raises(RefusedError, match=r"has no pods: spec.tfReplicaSpecs: Invalid value"):

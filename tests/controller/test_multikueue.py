@@ -74,13 +74,21 @@ def waiting(document):
 
 
 def test_waiting_copy_explains_itself_in_its_newest_condition():
-    """The manager cluster receives conditions only, so the newest one carries the verdict."""
+    """The manager cluster receives conditions only, so the newest one carries the verdict.
+
+    The API server accepts messages up to 32,768 characters. Jobs of this cluster keep upstream's
+    messages: other readers have status.gang.
+    """
+    assert conditions(waiting(tfjob())) == {"Created": "TFJob mnist is created."}
     world = waiting(copy_of(tfjob()))
     assert conditions(world) == {
         "Created": "TFJob mnist is created. Waiting: 1 of 2 workers fits",
     }
     world.give(verdict=replace(WAITS, message="no worker fits")).settle()
     assert conditions(world)["Created"] == "TFJob mnist is created. Waiting: no worker fits"
+    world.give(verdict=replace(WAITS, message="x" * 40_000)).settle()
+    assert len(conditions(world)["Created"]) < 32_768
+    assert conditions(world)["Created"].endswith("x...")
 
 
 def test_resumed_copy_explains_itself_in_its_newest_condition():
@@ -104,19 +112,6 @@ def test_copy_that_runs_explains_nothing():
     assert conditions(world) == {"Created": "TFJob mnist is created."}
     world.start().settle()
     assert conditions(world)["Created"] == "TFJob mnist is created."
-
-
-def test_waiting_job_of_this_cluster_keeps_upstreams_messages():
-    """Other readers have status.gang."""
-    assert conditions(waiting(tfjob())) == {"Created": "TFJob mnist is created."}
-
-
-def test_long_verdict_of_copy_is_cut():
-    """The API server accepts messages of conditions up to 32,768 characters."""
-    world = waiting(copy_of(tfjob()))
-    world.give(verdict=replace(WAITS, message="x" * 40_000)).settle()
-    assert len(conditions(world)["Created"]) < 32_768
-    assert conditions(world)["Created"].endswith("x...")
 
 
 def failed(document):

@@ -51,7 +51,11 @@ def test_misspelt_annotation_suggests_the_nearest(name, near):
 
 
 def test_annotation_without_a_near_one_lists_all():
-    """The reader finds the one that was meant."""
+    """The reader finds the one that was meant; one of a template counts on the job alone."""
+    assert ignored(of_template={RESTART: "gang"}) == (
+        f"annotation {RESTART} in the template of Worker is ignored: "
+        "write it in metadata.annotations of the job"
+    )
     told = ignored({"muster.kubeflow.org/qqq": "x"})
     assert told is not None
     assert all(name.removeprefix(names.OWN_PREFIX) in told for name in names.JOB_ANNOTATIONS)
@@ -71,14 +75,6 @@ def test_misspelt_value_names_the_accepted_ones(value, told):
     found = ignored({RESTART: value})
     assert found == told or (found or "").startswith(f"{told}")
     assert "\x1b" not in (found or "")
-
-
-def test_annotation_of_the_job_on_a_template_is_named():
-    """It has an effect on the job alone."""
-    assert ignored(of_template={RESTART: "gang"}) == (
-        f"annotation {RESTART} in the template of Worker is ignored: "
-        "write it in metadata.annotations of the job"
-    )
 
 
 def test_known_annotations_are_not_named():

@@ -228,19 +228,12 @@ async def followed(
             await task
 
 
-async def test_kind_that_is_served_later_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kopf has asked what is served by then, and does not ask again by itself."""
+async def test_kind_is_followed_while_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kopf has asked by then, and does not ask again by itself; it begins anew without it."""
     server = Server()
     async with followed(server, monkeypatch) as shown:
         await server.hears.wait()
         server.told = True
-        await shown.wait()
-
-
-async def test_kind_that_is_served_no_longer_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kopf begins anew with the kinds that are left."""
-    server = Server(told=True)
-    async with followed(server, monkeypatch) as shown:
         await shown.wait()
         server.hears.clear()
         server.told = False

@@ -29,16 +29,12 @@ def test_amount(resource, value, text):
 
 
 def test_sentence_is_sorted_by_count_then_name():
-    """The most frequent reason comes first; pod slots are called pods."""
+    """The most frequent reason comes first, of none there are none; pod slots are called pods."""
     found = Obstacles({"cpu": 2, "pods": 3}, {"node(s) were unschedulable": 2})
     assert found.sentence(7) == (
         "0/7 nodes are available, 3 too many pods, 2 insufficient cpu, "
         "2 node(s) were unschedulable"
     )
-
-
-def test_sentence_without_nodes():
-    """An empty cluster has no reasons."""
     assert Obstacles({}, {}).sentence(0) == "0/0 nodes are available"
 
 

@@ -85,8 +85,10 @@ def test_what_is_deserved_by_hand():
     assert cpus(queue(1, 9, 0, deserved=6), queue(2, 9, 0, deserved=6)) == [4.5, 4.5]
 
 
-def test_what_may_be_borrowed():
-    """So much more than one's own part, however much is free."""
+def test_what_may_be_borrowed_and_what_is_not_lent():
+    """So much more than one's own part; what is not lent is due to who asks for nothing."""
+    assert cpus(queue(2, 0, 0, lending=1), queue(1, 9, 0)) == [5, 4]
+    assert cpus(queue(2, 0, 0, lending=9), queue(1, 9, 0)) == [0, 9]
     assert cpus(queue(2, 9, 0, borrowing=1), queue(1, 0, 0)) == [7, 0]
     assert cpus(queue(2, 9, 0, borrowing=0), queue(1, 0, 0)) == [6, 0]
     assert cpus(queue(2, 9, 0, deserved=2, borrowing=1), queue(1, 0, 0)) == [3, 0]
@@ -99,12 +101,6 @@ def test_a_division_without_gangs_of_its_own_is_its_parts():
     assert cpus(*parts, replace(queue(1, 0, 1, parent="a"), name="a"), divisions=whole)[0] == 3
     own = replace(queue(1, 0, 0, parent="a"), name="a")
     assert cpus(*parts, own, divisions=whole)[0] == 4.5
-
-
-def test_what_is_not_lent():
-    """It is due to a queue that asks for nothing."""
-    assert cpus(queue(2, 0, 0, lending=1), queue(1, 9, 0)) == [5, 4]
-    assert cpus(queue(2, 0, 0, lending=9), queue(1, 9, 0)) == [0, 9]
 
 
 def test_parts_of_a_part():
