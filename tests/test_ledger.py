@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1142,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3285,
-    "tests": 69110,
+    "store": 3294,
+    "tests": 69120,
     "tools": 3529,
 }
 

@@ -396,6 +396,16 @@ def test_pods_with_equal_labels_share_long_keys():
     assert all(entry.use.labels is entry.view.labels for entry in entries)
 
 
+def test_objects_with_40000_labels_are_kept_small():
+    """A user of one namespace could else fill the memory of the operator with a few hundred."""
+    document = make_pod(labels={f"label-{number:05}": "" for number in range(40_000)})
+    entry = parse.parse(document, gang.EMBEDDED, (), ("",))
+    others = parse.child("Service", document), parse.group("v1", "PodGroup", document)
+    kept = (entry.view, entry.use, *others)
+    assert {len(each.labels) for each in kept} == {parse.MAX_LABELS}
+    assert entry.use.labels is entry.view.labels
+
+
 def test_failed_pod_has_ended_by_now_whatever_the_clock_of_its_node_says():
     """Its successor would wait for that time."""
     status = {"phase": "Failed", "startTime": "2030-01-01T00:00:00Z"}

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from muster.api import edge, names, owner, tolerations
@@ -43,6 +44,8 @@ MAX_REJECTION_CHARS = 512
 WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
+MAX_LABELS = 1024
+"""Labels that are kept of an object: 40,000 fit in one, and take seven times their bytes here."""
 SHARED_KEY_CHARS = 64
 """Length from which the JSON parser no longer shares equal strings of many documents."""
 
@@ -66,8 +69,13 @@ def _identity(metadata: Json) -> dict[str, Any]:
         "uid": metadata["uid"],
         "owner": owner.controller(metadata),
         "deleting": "deletionTimestamp" in metadata,
-        "labels": metadata.get("labels") or {},
+        "labels": _labels(metadata),
     }
+
+
+def _labels(metadata: Json) -> Mapping[str, str]:
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    return labels if len(labels) <= MAX_LABELS else dict(islice(labels.items(), MAX_LABELS))
 
 
 def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> PodView:
@@ -381,10 +389,11 @@ def parse(
     `namespaces`, among which the empty one stands for all.
     """
     metadata = document["metadata"]
-    if any(len(key) >= SHARED_KEY_CHARS for key in metadata.get("labels") or ()):
+    labels = _labels(metadata)
+    if any(len(key) >= SHARED_KEY_CHARS for key in labels):
         # The pods of a job have equal keys: up to 256 of 317 characters.
-        labels = {_shared_key(key): value for key, value in metadata["labels"].items()}
-        document = {**document, "metadata": {**metadata, "labels": labels}}
+        labels = {_shared_key(key): value for key, value in labels.items()}
+    document = {**document, "metadata": {**metadata, "labels": labels}}
     if not backend.embedded:
         return PodEntry(pod(document, now=now()), None)
     ask = podgroups.parse_ask(document, backend.scheduler_names, kinds)
