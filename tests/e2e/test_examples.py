@@ -65,8 +65,7 @@ async def follow(api: Api, path: Path) -> Past:
     That kubectl applies them as they are is told of those that the demo shows.
     """
     since = api.revision("HorizontalPodAutoscaler")
-    watch = history.Watch(api.cluster, api.namespace, time.monotonic())
-    async with watch:
+    async with history.watched(api.cluster, api.namespace, time.monotonic()) as watch:
         played = demo.Show(api.cluster, watch, namespace=api.namespace)
         text = await asyncio.to_thread(path.read_text)
         played.meant |= demo.jobs(text)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,9 +142,9 @@ class Kinds:
         return response
 
 
-def watch(config: Path) -> history.Watch:
+def watch(config: Path) -> AbstractAsyncContextManager[history.Watch]:
     """Return a watch of the server that a kubeconfig leads to."""
-    return history.Watch(SimpleNamespace(access=config, server="https://here"), "default", 0.0)
+    return history.watched(SimpleNamespace(access=config, server="https://here"), "default", 0.0)
 
 
 async def test_what_comes_after_the_beginning_is_seen_from_its_beginning(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def _cluster(*, keep: bool) -> Iterator[Cluster]:
 
 async def _play(where: Cluster, operator: Runner, examples: Path) -> None:
     since = time.monotonic()
-    async with history.Watch(where, "default", since) as watch:
+    async with history.watched(where, "default", since) as watch:
         show = Show(where, watch, say=_say, check=operator.check)
         await show.apply(examples, FIRST)
         if not await show.listen(lambda: show.waits(WAITS), _VERDICT_SECONDS):

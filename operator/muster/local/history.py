@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was seen of jobs and pods, and what it comes to: who was where, from when to when.
 
-`Watch` brings sights in as they come, `Story` makes of them what they come to. Times are seconds
+`watched` brings sights in as they come, `Story` makes of them what they come to. Times are seconds
 since the beginning.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from muster import frameworks
 from muster.api import names, podtemplate, status
 from muster.api.status import JobStatus
 from muster.kube.auth import connect
-from muster.kube.client import BROKEN, ApiError, Kube
+from muster.kube.client import BROKEN, ApiError
 from muster.kube.collection import Collection
 from muster.kube.informer import Informer
 from muster.kube.resources import PODS, Resource
@@ -26,7 +26,7 @@ from muster.local.handle import Cluster, ClusterError
 from muster.store import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from muster.api.model import Json
 
@@ -175,63 +175,60 @@ def pod_sight(at: float, document: Json) -> PodSight:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Watch:
-    """Sights from the moment of entry on; their times are seconds since `since` (monotonic)."""
+    """What is seen of jobs and pods as it comes."""
 
-    def __init__(self, where: Cluster, namespace: str, since: float) -> None:
-        self._where, self._namespace, self._since = where, namespace, since
-        self._sights: asyncio.Queue[Sight] = asyncio.Queue()
-        self._informers: list[Informer] = []
-
-    async def __aenter__(self) -> Self:
-        """Connect, read all and follow it from there on; ClusterError if it cannot be read."""
-        async with AsyncExitStack() as stack:
-            kube = await connect(str(self._where.access), attempts=1)
-            stack.push_async_callback(kube.close)
-            for row in frameworks.FRAMEWORKS.values():
-                jobs = Resource(names.GROUP, row.version, row.plural)
-                self._informers.append(self._informer(kube, jobs, job_sight))
-            self._informers.append(self._informer(kube, PODS, pod_sight))
-            try:
-                # Before it returns: what is applied then may be over soon.
-                await asyncio.gather(*(informer.read() for informer in self._informers))
-            except (ApiError, *BROKEN) as error:
-                raise ClusterError(f"{self._where.server} cannot be read: {error}") from error
-            following = [asyncio.create_task(each.run()) for each in self._informers]
-            stack.push_async_callback(_end, following)
-            self._stack = stack.pop_all()
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """End the watches."""
-        await self._stack.aclose()
-
-    def _informer(self, kube: Kube, resource: Resource, read: Read) -> Informer:
-        seen = Collection(lambda doc: read(self._now(), doc), self._changed, (self._namespace,))
-        return Informer(kube, resource, seen, namespace=self._namespace)
-
-    def _changed(self, before: Sight | None, after: Sight | None) -> None:
-        if after is not None:
-            self._sights.put_nowait(after)
-        elif before is not None:
-            self._sights.put_nowait(replace(before, at=self._now(), gone=True))
+    sights: asyncio.Queue[Sight]
+    informers: Sequence[Informer]
 
     async def next(self, seconds: float) -> Sight | None:
         """Wait for a sight, None if none comes in time; ClusterError if a watch broke off."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._sights.get()
+                return await self.sights.get()
         except TimeoutError:
-            problem = next((each.problem for each in self._informers if each.problem), "")
+            problem = next((each.problem for each in self.informers if each.problem), "")
             if problem:
                 raise ClusterError(f"the watch broke off: {problem}") from None
             return None
 
-    def _now(self) -> float:
-        return time.monotonic() - self._since
 
+@asynccontextmanager
+async def watched(where: Cluster, namespace: str, since: float) -> AsyncIterator[Watch]:
+    """Give what is seen from now on; its times are seconds since `since` (monotonic).
 
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    ClusterError if the cluster cannot be read.
+    """
+    kube, sights = await connect(str(where.access), attempts=1), asyncio.Queue[Sight]()
+
+    def now() -> float:
+        return time.monotonic() - since
+
+    def changed(before: Sight | None, after: Sight | None) -> None:
+        if after is not None:
+            sights.put_nowait(after)
+        elif before is not None:
+            sights.put_nowait(replace(before, at=now(), gone=True))
+
+    def informer(resource: Resource, read: Read) -> Informer:
+        seen = Collection(lambda doc: read(now(), doc), changed, (namespace,))
+        return Informer(kube, resource, seen, namespace=namespace)
+
+    rows = frameworks.FRAMEWORKS.values()
+    jobs = (Resource(names.GROUP, row.version, row.plural) for row in rows)
+    informers = [*(informer(each, job_sight) for each in jobs), informer(PODS, pod_sight)]
+    following: list[asyncio.Task[None]] = []
+    try:
+        try:
+            # Before it returns: what is applied then may be over soon.
+            await asyncio.gather(*(each.read() for each in informers))
+        except (ApiError, *BROKEN) as error:
+            raise ClusterError(f"{where.server} cannot be read: {error}") from error
+        following += (asyncio.create_task(each.run()) for each in informers)
+        yield Watch(sights, informers)
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+        await kube.close()
