@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3056,
     "gang": 1571,
     "kube": 3614,
-    "local": 3318,
+    "local": 3324,
     "muster": 1154,
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3271,
-    "tests": 69125,
+    "tests": 69135,
     "tools": 3529,
 }
 

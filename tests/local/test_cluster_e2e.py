@@ -506,6 +506,8 @@ def test_a_cluster_that_is_up_is_not_taken_for_another(running: Cluster, theirs:
     """Nor another kubeconfig's cluster for it."""
     with pytest.raises(handle.ClusterError, match=r"shared is up already.* a --name"):
         cluster.up(options.Options(name="shared", kubeconfig=theirs))
+    with pytest.raises(handle.ClusterError, match="local down --name shared"):
+        cluster.up(options.Options(name="shared"), fresh=True)
     assert all(running.pids().values())
 
 

@@ -30,9 +30,8 @@ class Operator:
 def clusters(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Collect the clusters that are up."""
     there: set[str] = set()
-    monkeypatch.setattr(cluster, "up", lambda wanted, _say: there.add(wanted.name))
+    monkeypatch.setattr(cluster, "up", lambda wanted, _, **__: there.add(wanted.name))
     monkeypatch.setattr(cluster, "down", there.remove)
-    monkeypatch.setattr(cluster, "find", lambda _name: None)
     monkeypatch.setattr(runner, "start", lambda *_: Operator())
     return there
 

@@ -251,6 +251,15 @@ def test_a_version_asked_for_that_is_not_there_is_refused_with_what_is(site: Sit
         site.fetch("1.36.7")
 
 
+@pytest.mark.parametrize("page", ["/index.yaml", "/kwok"])
+@pytest.mark.parametrize("text", ["<html>sign in</html>", "{", "assets: 1"])
+def test_page_of_a_proxy_is_refused(site: Site, page: str, text: str) -> None:
+    """What cannot be downloaded can be built."""
+    site.pages[page] = text.encode()
+    with pytest.raises(downloads.DownloadError, match="cannot be read"):
+        site.fetch()
+
+
 def test_that_nothing_can_be_reached_is_known_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

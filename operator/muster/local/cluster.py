@@ -57,18 +57,26 @@ _YEAR = 365 * 24 * 3600.0
 _GUARD = "guard"
 
 
-def up(wanted: Options, say: Say = lambda _: None, extra: Extra = NO_EXTRA) -> Cluster:
+def up(
+    wanted: Options,
+    say: Say = lambda _: None,
+    extra: Extra = NO_EXTRA,
+    *,
+    fresh: bool = False,
+) -> Cluster:
     """Bring up a cluster, with what is added to it, and wait until it and its nodes are ready.
 
     If `wanted.kubeconfig` is there, its cluster is used: nothing of a control plane is started.
-    One that is up already is answered as it is. The remains of one that was not brought up
-    whole, or has lost a component, are removed first. `say` gets a line for each part that is
-    done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
+    One that is up already is answered as it is, unless it is to be `fresh`. The remains of one
+    that was not brought up whole, or has lost a component, are removed first. `say` gets a line
+    for each part that is done. ClusterError if there can be none; nothing is left then.
     """
     files = layout.Layout(options.parse_name(wanted.name))
     with layout.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
         running = find(wanted.name)
         if running and all(running.pids().values()):
+            if fresh:
+                raise ClusterError(f"there is a kept one: muster local down --name {files.name}")
             known = {running.options.kubeconfig, running.kubeconfig}
             known |= {Path(running.existing.file)} if running.existing else set()
             asked = wanted.kubeconfig

@@ -105,11 +105,9 @@ def _cluster(*, keep: bool) -> Iterator[Cluster]:
     It is tied to this process, and has a name of its own, unless it is kept.
     """
     name = NAME if keep else f"{NAME}-{os.getpid()}"
-    if keep and cluster.find(name):
-        raise ShowError(f"there is a kept one: muster local down --name {name}")
     _say(f"A real API server with {NODES} simulated nodes, {GPUS} GPUs each:")
     wanted = options.Options(name=name, nodes=NODES, shapes=(_SHAPE,), tied=not keep)
-    made = cluster.up(wanted, _say)
+    made = cluster.up(wanted, _say, fresh=True)
     try:
         yield made
     except BaseException:
