@@ -14,6 +14,7 @@ import itertools
 import logging
 import math
 import operator
+import re
 import secrets
 import time
 from collections import Counter, deque
@@ -179,11 +180,6 @@ class _Stream:
     replaced: bool = False
     """Whether a newer stream has its place."""
 
-    @property
-    def owner(self) -> tuple[str, str]:
-        """The viewer: a user with a token that several persons share has one per address."""
-        return self.username, self.address
-
 
 class Dashboard:
     """Answers for the page."""
@@ -232,8 +228,7 @@ class Dashboard:
                 "reads": self._source.read is not None,
             }
             body = await asyncio.to_thread(group.text, about)
-        headers = {**HEADERS, "Content-Encoding": "gzip"}
-        return web.Response(body=body, content_type="application/json", headers=headers)
+        return _packed(body)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send differences for as long as the page is open."""
@@ -267,22 +262,22 @@ class Dashboard:
 
         Raises HTTPServiceUnavailable if no user has clearly more streams than this one.
         """
-        stream = _Stream(username, address)
-        own = [each for each in self._streams if each.owner == stream.owner]
+        stream, old = _Stream(username, address), None
+        # A user with a token that several persons share has streams of each address.
+        own = [s for s in self._streams if (s.username, s.address) == (username, address)]
         if len(own) >= MOST_OF_VIEWER:
-            self._replace(own[0])
+            old = own[0]
         elif len(self._streams) >= MOST:
             counts = Counter(each.username or each.address for each in self._streams)
             ((user, most),) = counts.most_common(1)
             if most <= counts[username or address] + 1:
                 raise web.HTTPServiceUnavailable(text="too many pages are open\n")
-            self._replace(next(s for s in self._streams if user == (s.username or s.address)))
+            old = next(s for s in self._streams if user == (s.username or s.address))
+        if old is not None:
+            self._streams.remove(old)
+            old.replaced = True
         self._streams.append(stream)
         return stream
-
-    def _replace(self, stream: _Stream) -> None:
-        self._streams.remove(stream)
-        stream.replaced = True
 
     def _known(self, request: web.Request) -> int:
         """Return the number up to which who asks knows all; -1: he knows nothing of this."""
@@ -304,7 +299,11 @@ class Dashboard:
                 await _send(response, b"event: replaced\ndata: {}\n\n")
                 return
             found = group.since(at)
-            if found is None or not await self._still(request, group):
+            try:  # who asks may see what he could, and there is something to be seen
+                same = found is not None and await self._group(request) is group
+            except web.HTTPException:
+                same = False
+            if found is None or not same:
                 await _send(response, b"event: again\ndata: {}\n\n")
                 return
             for patch in found:
@@ -318,13 +317,6 @@ class Dashboard:
             if not found:
                 await _send(response, b": nothing new\n\n")
             said = time.monotonic()
-
-    async def _still(self, request: web.Request, group: _Group) -> bool:
-        """Say whether who asks may see what he could, and there is something to be seen."""
-        try:
-            return await self._group(request) is group
-        except web.HTTPException:
-            return False
 
     async def _detail(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
@@ -368,9 +360,7 @@ class Dashboard:
     async def _told(self, make: Callable[[], object]) -> web.Response:
         """Return what is made in a thread, one at a time: a gang may have thousands of pods."""
         async with self._telling:
-            body = await asyncio.to_thread(lambda: gzip.compress(to_json(make()), 1))
-        headers = {**HEADERS, "Content-Encoding": "gzip"}
-        return web.Response(body=body, content_type="application/json", headers=headers)
+            return _packed(await asyncio.to_thread(lambda: gzip.compress(to_json(make()), 1)))
 
     async def _log(self, request: web.Request) -> web.Response:
         """Tell the end of the log of a job's pod."""
@@ -447,7 +437,7 @@ class Dashboard:
 
         Raises HTTPException.
         """
-        if self._bearers is None and _host(request) not in LOOPBACK:
+        if self._bearers is None and re.sub(r":\d+$", "", request.host) not in LOOPBACK:
             # Else any page of the web that its author calls by another name could read this one.
             raise web.HTTPForbidden(text="call this page localhost\n")
         if request.headers.get("Sec-Fetch-Site", "none") not in OURS:
@@ -584,9 +574,9 @@ def _viewers(kube: Kube) -> Bearers[Viewer]:
     return Bearers(kube, PATH, admit)
 
 
-def _host(request: web.Request) -> str:
-    host, colon, port = request.host.rpartition(":")
-    return host if colon and port.isdecimal() else request.host
+def _packed(body: bytes) -> web.Response:
+    headers = {**HEADERS, "Content-Encoding": "gzip"}
+    return web.Response(body=body, content_type="application/json", headers=headers)
 
 
 def _refusal(status: HTTPStatus) -> web.HTTPException:
