@@ -230,7 +230,8 @@ def build(version: str = options.KUBERNETES_VERSION, what: Build = CONTROL_PLANE
     ):
         if target.exists():
             return target
-        layout.clear(target.parent, f".{target.name}-")
+        for stale in target.parent.glob(f".{target.name}-*"):
+            shutil.rmtree(stale)
         with tempfile.TemporaryDirectory(
             prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True
         ) as work:

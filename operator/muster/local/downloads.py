@@ -109,7 +109,8 @@ def fetch(names: Iterable[str], version: str, *, exact: bool) -> Path:
         target = folder(release)
         with layout.held(target.with_suffix(".lock")):
             target.mkdir(parents=True, exist_ok=True)
-            layout.clear(target, _NEW)
+            for stale in target.glob(f"{_NEW}*"):
+                shutil.rmtree(stale)
             wanted = [name for name in names if not (target / name).exists()]
             for item in list(_items(wanted, release, archives)):
                 _get(item, target)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,9 +92,3 @@ def held(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[Non
         yield
     finally:
         lock.release()
-
-
-def clear(folder: Path, prefix: str) -> None:
-    """Remove what processes that were killed left in `folder`, for the holder of its lock."""
-    for left in folder.glob(f"{prefix}*"):
-        shutil.rmtree(left)

@@ -55,27 +55,24 @@ class Runner:
 
     def wait_ready(self) -> None:
         """Wait until it calls itself ready; ClusterError if it ends or takes too long."""
-        deadline = time.monotonic() + READY_SECONDS
-        while (answer := loops.run(self._readiness())) != "ok":
-            self.check()
-            if time.monotonic() > deadline:
-                reason = answer or "it does not answer"
-                raise ClusterError(
-                    f"the operator is not ready in {READY_SECONDS:.0f} s ({reason}):\n"
-                    f"{self.log_tail()}"
-                )
-            time.sleep(0.05)
+        loops.run(self._wait_ready())
 
-    async def _readiness(self) -> str:
-        try:
-            async with asyncio.timeout(_PROBE_SECONDS):
-                answer = await fetch(f"http://{LOOPBACK}:{self.health}/readyz")
-                # Warnings follow in further lines.
-                return answer.partition("\n")[0]
-        except ApiError as error:
-            return error.message.strip()
-        except BROKEN:
-            return ""
+    async def _wait_ready(self) -> None:
+        deadline, answer = time.monotonic() + READY_SECONDS, ""
+        while time.monotonic() <= deadline:
+            try:
+                async with asyncio.timeout(_PROBE_SECONDS):
+                    answer = await fetch(f"http://{LOOPBACK}:{self.health}/readyz")
+                if answer.partition("\n")[0] == "ok":  # warnings follow in further lines
+                    return
+            except ApiError as error:
+                answer = error.message.strip()
+            except BROKEN:
+                answer = "it does not answer"
+            self.check()
+            await asyncio.sleep(0.05)
+        seconds = f"{READY_SECONDS:.0f} s ({answer})"
+        raise ClusterError(f"the operator is not ready in {seconds}:\n{self.log_tail()}")
 
 
 def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
