@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3271,
-    "tests": 69135,
+    "tests": 69144,
     "tools": 3529,
 }
 

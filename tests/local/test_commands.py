@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shlex
 import subprocess
@@ -210,6 +211,14 @@ def test_the_only_cluster_is_meant_without_its_name(capsys: pytest.CaptureFixtur
     assert run("down") == 0
     assert capsys.readouterr().err == "muster is down\n"
     assert cluster.names() == []
+
+
+def test_logs_are_printed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that is not UTF-8 cannot show every character."""
+    brought_up("x").log("etcd").write_bytes(b"\xe2\x80\xa6\xff")
+    monkeypatch.setattr(sys, "stdout", out := io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert run("logs", "etcd") == 0
+    assert out.buffer.getvalue() == b"\xe2\x80\xa6\xff"
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,7 @@ def _logs(args: argparse.Namespace) -> int:
     if args.component not in there:
         others = " ".join(there) or "none"
         raise cluster.ClusterError(f"{name} has no {args.component}; there are: {others}")
-    sys.stdout.write(path.read_text(errors="replace"))
+    sys.stdout.buffer.write(path.read_bytes())  # a terminal may have another encoding
     return 0
 
 
