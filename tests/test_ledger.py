@@ -25,7 +25,7 @@ LEDGER = {
     "frameworks": 3056,
     "gang": 1571,
     "kube": 3614,
-    "local": 3316,
+    "local": 3308,
     "muster": 1154,
     "runtime": 2319,
     "scheduler": 11040,

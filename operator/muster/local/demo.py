@@ -7,7 +7,6 @@ The operator serves its page meanwhile. `Show` applies files and listens until a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 import textwrap
@@ -33,7 +32,7 @@ from muster.local.handle import LOOPBACK, Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from muster.local.history import Sight, Stay, Watch
     from muster.local.runner import Runner
@@ -84,32 +83,26 @@ def main(*, keep: bool = False) -> int:
 
 
 def _show(*, keep: bool) -> None:
-    examples, manifests = _shipped("examples"), _shipped("manifests") / "overlays" / "embedded"
-    with _cluster(keep=keep) as where:
-        page = f"{LOOPBACK}:{cluster.free_port()}"
-        flags = (f"--dashboard-bind-address={page}", "--dashboard-auth=none")
-        operator = runner.start(where, manifests, flags)
-        try:
-            operator.wait_ready()
-            _say("Muster is ready: an operator with the rights that it ships, and no more.")
-            _say(f"Watch on a page: http://{page}/")
-            loops.run(_play(where, operator, examples))
-        except ShowError as error:
-            raise ShowError(f"{error}\nThe operator's log:\n{operator.log_tail()}") from error
-
-
-@contextlib.contextmanager
-def _cluster(*, keep: bool) -> Iterator[Cluster]:
-    """Bring up a cluster and take it down; one that is to be kept goes down only on errors.
+    """Bring up a cluster, play, and take it down; one that is to be kept goes down on errors.
 
     It is tied to this process, and has a name of its own, unless it is kept.
     """
+    examples, manifests = _shipped("examples"), _shipped("manifests") / "overlays" / "embedded"
     name = NAME if keep else f"{NAME}-{os.getpid()}"
     _say(f"A real API server with {NODES} simulated nodes, {GPUS} GPUs each:")
     wanted = options.Options(name=name, nodes=NODES, shapes=(_SHAPE,), tied=not keep)
     made = cluster.up(wanted, _say, fresh=True)
     try:
-        yield made
+        page = f"{LOOPBACK}:{cluster.free_port()}"
+        flags = (f"--dashboard-bind-address={page}", "--dashboard-auth=none")
+        operator = runner.start(made, manifests, flags)
+        operator.wait_ready()
+        _say("Muster is ready: an operator with the rights that it ships, and no more.")
+        _say(f"Watch on a page: http://{page}/")
+        try:
+            loops.run(_play(made, operator, examples))
+        except ShowError as error:
+            raise ShowError(f"{error}\nThe operator's log:\n{operator.log_tail()}") from error
     except BaseException:
         cluster.down(name)
         raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from muster.api import manifest
+from muster.api.edge import mapping, sequence
 from muster.api.manifest import ManifestError
 from muster.local.handle import CredentialsError
 
@@ -76,11 +77,9 @@ def only_current(path: Path) -> str:
 
 
 def _named(config: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
-    entries = config.get(f"{kind}s")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("name") == name:
-            found = entry.get(kind)
-            return found if isinstance(found, dict) else {}
+    for entry in map(mapping, sequence(config.get(f"{kind}s"))):
+        if entry.get("name") == name:
+            return dict(mapping(entry.get(kind)))
     raise CredentialsError(f"it has no {kind} {name!r}")
 
 
