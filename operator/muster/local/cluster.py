@@ -67,7 +67,7 @@ def up(
     """Bring up a cluster, with what is added to it, and wait until it and its nodes are ready.
 
     If `wanted.kubeconfig` is there, its cluster is used: nothing of a control plane is started.
-    One that is up already is answered as it is, unless it is to be `fresh`. The remains of one
+    A cluster that is up is returned as it is, or refused for `fresh`. The remains of a cluster
     that was not brought up whole, or has lost a component, are removed first. `say` gets a line
     for each part that is done. ClusterError if there can be none; nothing is left then.
     """
@@ -157,7 +157,7 @@ def _stopwatch(say: Say) -> Say:
 
 
 def _decide(files: Layout, asked: Options, extra: Extra) -> tuple[Cluster, str]:
-    """Return the cluster to be started, and the kubeconfig of one that is there before."""
+    """Return the cluster to start, and the kubeconfig of an existing cluster or an empty text."""
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
     file = asked.kubeconfig
@@ -219,7 +219,7 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
 
 
 def _start_api(made: Cluster) -> Cluster:
-    """Start the API server and what it needs, at a port that it gets; wait until it is ready."""
+    """Start etcd and the API server at a free port; wait until the API server is ready."""
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
     files, known = made.files, {**handle.USERS, **made.extra.users}

@@ -141,7 +141,7 @@ async def _there(kube: Kube, path: str) -> bool:
 
 
 async def _stays(kube: Kube, crd: Json, made: Cluster) -> bool:
-    """Return whether there is such a CRD; one that is on its way out is waited for."""
+    """Return whether the CRD exists. Waits for the end of a CRD that is being deleted."""
     path = f"{CRDS}/{crd['metadata']['name']}"
     found = await client.find(kube, path)
 
@@ -169,7 +169,7 @@ async def simulated(mark: str, kube: Kube) -> list[Json]:
 async def _wait(
     what: str, ready: Callable[[], Awaitable[bool]], made: Cluster, *, log: str = ""
 ) -> None:
-    """Wait while what was started runs. ClusterError, with the end of a `log`, if it does not."""
+    """Wait until `ready`. ClusterError, which quotes `log`, if a component ends or time is up."""
     deadline, started = time.monotonic() + _SECONDS, made.started()
     while not await ready():
         made.check(*started)

@@ -83,9 +83,9 @@ def main(*, keep: bool = False) -> int:
 
 
 def _show(*, keep: bool) -> None:
-    """Bring up a cluster, play, and take it down; one that is to be kept goes down on errors.
+    """Bring up a cluster, play, and delete the cluster; a kept cluster is deleted on errors.
 
-    It is tied to this process, and has a name of its own, unless it is kept.
+    A cluster that is not kept has its own name and ends with this process.
     """
     examples, manifests = _shipped("examples"), _shipped("manifests") / "overlays" / "embedded"
     name = NAME if keep else f"{NAME}-{os.getpid()}"
@@ -226,7 +226,7 @@ class Show:
         )
 
     def take(self, sight: Sight) -> None:
-        """Add a sight to the story, and say what is new in it.
+        """Add a sight to the story, and print its news.
 
         ShowError for a job that has ended otherwise than it was meant to.
         """
@@ -276,7 +276,7 @@ class Show:
 
 
 def _told(job: JobSight) -> tuple[str, str]:
-    """Return a job's state and what its status says of it: the gang's sentence while it waits."""
+    """Return the state of a job and its reason: the verdict of the gang while the job waits."""
     status, state = job.status, job.status.state
     if job.gone:
         return "deleted", ""

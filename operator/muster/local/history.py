@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was seen of jobs and pods, and what it comes to: who was where, from when to when.
 
-`watched` brings sights in as they come, `Story` makes of them what they come to. Times are seconds
+`watched` observes a cluster; `Story` records the observations in their order. Times are seconds
 since the beginning.
 """
 
@@ -95,7 +95,7 @@ class Life:
 
 
 class Story:
-    """What sights, added in their order, come to."""
+    """The jobs, and the stays of pods on nodes, of all sights that were added in their order."""
 
     def __init__(self, sights: Iterable[Sight] = ()) -> None:
         self.jobs: dict[str, list[JobSight]] = {}

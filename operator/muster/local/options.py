@@ -77,7 +77,7 @@ class Options:
 
 
 def _parsed(text: str, pattern: str, wrong: str) -> str:
-    """Return the first group of what the text is as a whole; `wrong` says what it is not."""
+    """Return the first group of a full match. OptionError names the text and its mistake."""
     match = re.fullmatch(pattern, text)
     if not match:
         raise OptionError(f"{text!r} is {wrong}")
