@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3206,
     "cluster": 6444,
-    "commands": 5717,
+    "commands": 5714,
     "controller": 4619,
     "dashboard": 614,
     "frameworks": 3034,

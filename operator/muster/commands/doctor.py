@@ -326,19 +326,16 @@ def _deployment(document: Json) -> Deployment:
 
 
 def _waits(pod: Json) -> Iterator[str]:
+    """Yield why a pod does not start."""
     status = mapping(pod.get("status"))
-    for each in map(mapping, sequence(status.get("containerStatuses"))):
-        waiting = mapping(mapping(each.get("state")).get("waiting"))
-        if waiting:
-            yield _short(text(waiting.get("reason")), text(waiting.get("message")))
-    for each in map(mapping, sequence(status.get("conditions"))):
-        if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            yield _short(text(each.get("reason")), text(each.get("message")))
-
-
-def _short(reason: str, message: str) -> str:
-    told = f"{reason}: {message}" if message else reason
-    return checks.shortened(" ".join(told.split()))
+    containers = map(mapping, sequence(status.get("containerStatuses")))
+    states = [mapping(mapping(each.get("state")).get("waiting")) for each in containers]
+    conditions = map(mapping, sequence(status.get("conditions")))
+    unplaced = {"type": "PodScheduled", "status": "False"}
+    states += (each for each in conditions if each.items() >= unplaced.items())
+    for each in filter(None, states):
+        told = f"{text(each.get('reason'))}: {text(each.get('message'))}".removesuffix(": ")
+        yield checks.shortened(" ".join(told.split()))
 
 
 def _is_of(holder: str, pod: Json) -> bool:
