@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3294,
-    "tests": 69141,
+    "tests": 69150,
     "tools": 3529,
 }
 

@@ -49,6 +49,15 @@ def test_every_example_becomes_a_gang_of_its_pods(capsys, example, backend):
     assert bool(found["PodGroup"] + found["PodDisruptionBudget"]) == (backend != "none")
 
 
+def test_jobs_of_one_generate_name_have_names_of_their_own(capsys, tmp_path):
+    """As on the API server, so that the objects of each can be told apart."""
+    job = tfjob(Worker=1)
+    job["metadata"] = {"generateName": "mnist-"}
+    found = rendered(capsys, "-f", written(tmp_path, job, job))
+    pods = [each["metadata"]["name"] for each in found if each["kind"] == "Pod"]
+    assert pods == ["mnist-00000-worker-0", "mnist-00001-worker-0"]
+
+
 def test_examples_have_no_name_twice():
     """The whole folder is applied at once, and pods are named by their jobs."""
     found = [d for path in EXAMPLES for d in manifest.documents(path.read_bytes())]

@@ -54,27 +54,27 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
     wrong: list[str] = []
     ignored: list[str] = []
     site = settings.site
-    for file in files:
-        for document in documents(file):
-            framework = frameworks.FRAMEWORKS.get(text(document.get("kind")))
-            if framework is None:
-                continue
-            whole = as_served(framework, document, namespace)
-            name = f"{file}: {framework.kind} {text(mapping(whole.get('metadata')).get('name'))}"
-            found = tuple(problems(framework, whole, site))
-            wrong += (f"{name}: {problem}" for problem in found)
-            notices = load(framework, whole, site).notices
-            ignored += (f"{name}: {each.message}" for each in notices if each.type == "Warning")
-            if not found:
-                # The settings that shape what a job becomes, as far as they need no cluster.
-                context = Context(
-                    cluster_domain=settings.cluster_domain,
-                    waiting=settings.waiting(),
-                    placement=settings.placement,
-                    default_queue=settings.default_queue,
-                    scheduler_names=settings.scheduler_names,
-                )
-                made += objects(framework, whole, settings.backend, context, site)
+    # The settings that shape what a job becomes, as far as they need no cluster.
+    context = Context(
+        cluster_domain=settings.cluster_domain,
+        waiting=settings.waiting(),
+        placement=settings.placement,
+        default_queue=settings.default_queue,
+        scheduler_names=settings.scheduler_names,
+    )
+    every = ((file, document) for file in files for document in documents(file))
+    for number, (file, document) in enumerate(every):
+        framework = frameworks.FRAMEWORKS.get(text(document.get("kind")))
+        if framework is None:
+            continue
+        whole = as_served(framework, named(document, number), namespace)
+        name = f"{file}: {framework.kind} {text(mapping(whole.get('metadata')).get('name'))}"
+        found = tuple(problems(framework, whole, site))
+        wrong += (f"{name}: {problem}" for problem in found)
+        notices = load(framework, whole, site).notices
+        ignored += (f"{name}: {each.message}" for each in notices if each.type == "Warning")
+        if not found:
+            made += objects(framework, whole, settings.backend, context, site)
     if not made and not wrong:
         raise UnreadableError(
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
