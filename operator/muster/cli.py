@@ -46,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in COMMANDS:
         return _run(words[0], words[1:])
     if words[:1] == [COMPLETE]:
-        completion = importlib.import_module("muster.commands.completion")
-        print(completion.answer(_parser(), words[1:]), end="")
+        print(arguments.completions(_parser(), words[1:]), end="")
         return 0
     try:
         args = arguments.parse(_parser(), words, flags.width)
@@ -407,9 +406,9 @@ TABLE: Final = (
     Command("crds", "write the CustomResourceDefinitions", "api.crds", _crds,
             (_switch("--check", help="write nothing; fail if a file differs"),
              _flag("--folder", type=Path, default=Path("crds"), help="where (crds)"))),
-    Command("completion", "print what completes commands in a shell", "commands.completion",
-            lambda completion, args: Answer(completion.SHELLS[args.shell]),
-            (_flag("shell", choices=("bash", "zsh", "fish")),)),
+    Command("completion", "print what completes commands in a shell", "commands.arguments",
+            lambda _, args: Answer(arguments.SHELLS[args.shell]),
+            (_flag("shell", choices=tuple(arguments.SHELLS)),)),
     Command("demo", "show a gang waiting and starting on this machine", "local.demo",
             lambda demo, args: demo.main(keep=args.keep),
             (_switch("--keep", help="leave the cluster up at the end"),)),

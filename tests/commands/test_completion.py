@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from muster import cli
-from muster.commands.completion import SHELLS
+from muster.commands.arguments import SHELLS
 
 
 def completed(capsys, *words):

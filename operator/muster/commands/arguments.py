@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of all commands: one grammar for names and flags."""
+"""Arguments of all commands: one grammar for names and flags, and what may come next.
+
+`muster __complete WORDS` prints that as programs made with Cobra do, so that kubectl, which knows
+that convention, completes `kubectl muster` too.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,9 +74,8 @@ def parse(
     `width`: the number of words that a flag of `muster run` takes with its value, 0 for any other
     word. Raises SystemExit.
     """
-    root, left = parser, list(words)
-    while left and left[0] in (choices := _subcommands(parser)):
-        parser = choices[left.pop(0)]
+    root = parser
+    parser, left = _command(root, words)
     known, own, rest = parser._option_string_actions, list[str](), list[str]()  # noqa: SLF001
     while left:
         word = left.pop(0)
@@ -99,6 +102,88 @@ def parse(
     return args
 
 
+def _command(
+    parser: argparse.ArgumentParser, words: Sequence[str]
+) -> tuple[argparse.ArgumentParser, list[str]]:
+    """Return the parser of the command that the words begin with, and the words after it."""
+    left = list(words)
+    while left and left[0] in (choices := _subcommands(parser)):
+        parser = choices[left.pop(0)]
+    return parser, left
+
+
 def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
     found = (a.choices for a in parser._actions if isinstance(a, Subparsers))  # noqa: SLF001
     return next(found, {})
+
+
+NO_FILES, FILES = 4, 0
+"""Directives of Cobra's: whether the shell may complete names of files."""
+SHELLS: Final[Mapping[str, str]] = {
+    "bash": """\
+_muster() {
+    local IFS=$'\\n'
+    COMPREPLY=($(compgen -W "$(muster __complete "${COMP_WORDS[@]:1:COMP_CWORD}" \\
+        | sed -e '$d' -e 's/\\t.*//')" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _muster muster
+""",
+    "zsh": """\
+#compdef muster
+_muster() {
+    local -a found
+    found=("${(@f)$(muster __complete "${(@)words[2,CURRENT]}" \\
+        | sed -e '$d' -e 's/:/\\\\:/g' -e 's/\\t/:/')}")
+    [[ -n "$found" ]] && _describe muster found || _files
+}
+compdef _muster muster
+""",
+    "fish": """\
+function __muster
+    set -l words (commandline -opc) (commandline -ct)
+    muster __complete $words[2..-1] | sed '$d'
+end
+complete -c muster -a '(__muster)'
+""",
+}
+
+
+def completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """Return what may stand in place of the last word, one in a line, then the directive."""
+    *before, begun = words or [""]
+    found = [each for each in _next(parser, before, begun) if each[0].startswith(begun)]
+    lines = [f"{word}\t{text}" if text else word for word, text in found]
+    return "".join(f"{line}\n" for line in [*lines, f":{NO_FILES if found else FILES}"])
+
+
+def _next(
+    parser: argparse.ArgumentParser, before: Sequence[str], begun: str
+) -> Iterator[tuple[str, str]]:
+    """Yield words and what they mean."""
+    parser, left = _command(parser, before)
+    pending: argparse.Action | None = None
+    options = parser._option_string_actions  # noqa: SLF001 -- argparse shows it nowhere else
+    places = [each for each in parser._actions if not each.option_strings]  # noqa: SLF001
+    for word in left:
+        if pending is not None:
+            pending = None
+        elif word.startswith("-"):
+            option = options.get(word)
+            pending = option if option is not None and option.nargs != 0 else None
+        elif places and isinstance(places.pop(0), Subparsers):
+            return
+    if pending is not None:
+        yield from ((str(choice), "") for choice in pending.choices or ())
+    elif begun.startswith("-"):
+        yield from ((word, action.help or "") for word, action in options.items())
+    elif places:
+        yield from _choices(places[0])
+
+
+def _choices(action: argparse.Action) -> Iterator[tuple[str, str]]:
+    if isinstance(action, Subparsers):
+        texts = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
+        # What has no text is not for people.
+        yield from ((word, texts[word]) for word in action.choices if texts.get(word))
+    else:
+        yield from ((str(choice), "") for choice in action.choices or ())
