@@ -35,8 +35,8 @@ SILENT: Final = 80.0
 """Seconds after which it counts as broken: half-open connections show nothing."""
 FAILURES: Final = 3
 """Lives of Kopf in a row that failed at once, after which jobs count as not followed."""
-PAGE: Final = 100
-"""Jobs that are read at once: each may be of a megabyte."""
+PAGE: Final = 20
+"""Jobs that are read at once: each may be of a megabyte, and takes ten when it is parsed."""
 DISCOVERY_SECONDS: Final = 5.0
 """How often the server is asked which kinds it serves: a CRD may come or go at any time."""
 ANSWER_SECONDS: Final = 60.0
