@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6768,
     "api": 3206,
-    "cluster": 6444,
+    "cluster": 6466,
     "commands": 5705,
     "controller": 4619,
     "dashboard": 614,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3294,
-    "tests": 69150,
+    "tests": 69160,
     "tools": 3529,
 }
 

@@ -82,7 +82,7 @@ def floored(amounts: Mapping[str, str]) -> dict[str, str]:
 def in_bytes(resource: str) -> bool:
     """Say whether amounts of the resource are bytes (otherwise they are thousandths)."""
     name = resource.removeprefix("requests.").removeprefix("limits.")
-    return name in _BYTES or name.startswith("hugepages-")
+    return name in _BYTES or name.startswith("hugepages-") or name.endswith("/requests.storage")
 
 
 def units(resource: str, quantity: str | float) -> int:

@@ -21,6 +21,9 @@ from muster.scheduler.model import Quota, Refusal
 POD: Final = 1000
 _COUNTS: Final = ("pods", "count/pods")
 _SERVICES: Final = ("services", "count/services")
+_CLAIMS: Final = ("persistentvolumeclaims", "count/persistentvolumeclaims")
+_OF_CLASS: Final = "storageclass.storage.k8s.io/"
+"""Ends what stands before a resource of claims, after the name of their class and a dot."""
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "hugepages-")
 _NAMED: Final = {
     "cpu": ("requests", "cpu"),
@@ -127,10 +130,12 @@ class Admission:
         # they are put in the place of the requests and summed again.
         asked, allowed = podtemplate.requests(spec), podtemplate.requests(_limits(spec))
         taken: dict[str, int] = {}
+        # Without its claims, which a controller creates only once the pod exists, it never runs.
+        claims = _claims_of(spec)
         for quota in self._counting(spec):
             for resource in quota.hard:
                 amount = _taken(resource, asked, allowed)
-                if amount:
+                if amount := amount + sum(_taken_by_claim(resource, claim) for claim in claims):
                     taken[quota.dimension(resource)] = amount
         return taken
 
@@ -349,6 +354,23 @@ def _taken(resource: str, asked: Mapping[str, int], allowed: Mapping[str, int]) 
     if resource.startswith("requests."):
         return asked.get(resource.removeprefix("requests."), 0)
     return asked.get(resource, 0) if resource.startswith(_PLAIN) else 0
+
+
+def _claims_of(spec: Json) -> Sequence[Json]:
+    """Return the specs of the claims that are created for a pod with ephemeral volumes."""
+    volumes = (volume.get("ephemeral") or {} for volume in spec.get("volumes") or ())
+    templates = (
+        each["volumeClaimTemplate"] for each in volumes if each.get("volumeClaimTemplate")
+    )
+    return [template.get("spec") or {} for template in templates]
+
+
+def _taken_by_claim(resource: str, claim: Json) -> int:
+    kind = resource.removeprefix(f"{claim.get('storageClassName')}.{_OF_CLASS}")
+    if kind in _CLAIMS:
+        return POD
+    size = ((claim.get("resources") or {}).get("requests") or {}).get("storage", 0)
+    return quantity.units(resource, size) if kind == "requests.storage" else 0
 
 
 def _names(spec: Json, part: str, resource: str) -> bool:
