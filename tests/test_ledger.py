@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6768,
-    "api": 3206,
-    "cluster": 6466,
+    "api": 3207,
+    "cluster": 6571,
     "commands": 5705,
     "controller": 4619,
     "dashboard": 614,
     "frameworks": 3034,
-    "gang": 1571,
-    "kube": 3639,
+    "gang": 1578,
+    "kube": 3640,
     "local": 3308,
     "muster": 1141,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3294,
-    "tests": 69160,
+    "store": 3295,
+    "tests": 69209,
     "tools": 3529,
 }
 

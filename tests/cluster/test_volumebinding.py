@@ -438,6 +438,32 @@ def test_node_fits_a_volume_of_its_own_that_can_be_made_there(volumes, stored, f
     assert [columns.fits(f"n{i}", shape) for i in range(2)] == fits
 
 
+@pytest.mark.parametrize("ephemeral", [False, True])
+def test_volumes_are_made_where_storage_is_left(ephemeral):
+    """Nodes whose capacity of the class is too small get no pod; without any capacity all do."""
+    asked = {"resources": {"requests": {"storage": "5Gi"}}}
+    fields = scratch(**asked) if ephemeral else mount("data")
+    role = make_role(replicas=1, template=make_template(cpu=1, **fields))
+    small, large = (capacity(zone, size) for zone, size in (("a", "4Gi"), ("b", "9Gi")))
+    wants = wanting(storageClassName="later")
+    columns = make_columns(nodes=NODES, stored=[wants, storage_class(), small, large])
+    assert nodes_of(place(columns, role)) == {"worker-0": "n1"}
+    assert [columns.fits(name, role.shape) for name in ("n0", "n1")] == [False, True]
+    columns.volumes.changed(large, capacity("b", "4Gi"))
+    assert not place(columns, role).placements
+    assert columns.volumes.capacities == (small, capacity("b", "4Gi"))
+    for zone in "ab":
+        columns.volumes.changed(capacity(zone, "4Gi"), None)
+    assert nodes_of(place(columns, role)) == {"worker-0": "n0"}
+
+
+def capacity(zone, size):
+    """Return how much storage is left in a zone."""
+    document = {"metadata": {"name": zone, "namespace": "storage"}, "storageClassName": "later"}
+    on = {"matchLabels": {"zone": zone}}
+    return storage.parse_capacity({**document, "capacity": size, "nodeTopology": on})
+
+
 def test_without_the_permission_no_pod_is_given_a_volume_of_its_own():
     """It would wait for the word on its node for ever."""
     columns = make_columns(nodes=NODES)

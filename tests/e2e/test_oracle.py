@@ -315,6 +315,24 @@ def volumes(draw, asked):
             for i, name in enumerate(dict.fromkeys(names))
         ]
 
+    asked["capacities"] = [_capacity(draw, i) for i in range(draw.choice((0, 0, 3)))]
+    tracked = {
+        "storageCapacity": any(c["storageClassName"] == "later" for c in asked["capacities"])
+    }
+    asked["drivers"] = [{"metadata": {"name": "later.example.com"}, "spec": tracked}]
+
+
+def _capacity(draw, index):
+    """Return how much storage is left for one of the classes on some nodes."""
+    made = {"metadata": {"name": f"left-{index}", "namespace": "storage"}}
+    made |= {"storageClassName": "later", "capacity": draw.choice(("1Gi", "2Gi", "0"))}
+    if draw.random() < 0.2:
+        made["maximumVolumeSize"] = "3Gi"
+    if draw.random() < 0.9:
+        on = {"zone": draw.choice("abc")} if draw.random() < 0.8 else {}
+        made["nodeTopology"] = {"matchLabels": on}
+    return made
+
 
 def _waits(claim):
     """Say whether the claim has to wait for its first consumer."""
@@ -325,7 +343,7 @@ def _class(draw, name):
     makes = name != "static" or draw.random() < 0.2
     made = {
         "metadata": {"name": name},
-        "provisioner": "example.com/disk" if makes else "kubernetes.io/no-provisioner",
+        "provisioner": f"{name}.example.com" if makes else "kubernetes.io/no-provisioner",
         "volumeBindingMode": "Immediate" if name == "now" else "WaitForFirstConsumer",
     }
     if draw.random() < 0.6:
@@ -376,7 +394,8 @@ def _free_volume(draw, index):
     values = {"zone": "abc", "rack": "rstu"}.get(label) or [f"n{i}" for i in range(6)]
     named = {"key": label, "operator": "In", "values": draw.sample(values, draw.randint(1, 3))}
     spec = {
-        "capacity": {"storage": f"{draw.randint(1, 4)}Gi"},
+        # Of volumes that suit equally well kube-scheduler takes any.
+        "capacity": {"storage": f"{draw.randint(1, 4) * 1024 + index}Mi"},
         "accessModes": draw.choice((["ReadWriteMany"], ["ReadWriteMany", "ReadWriteOncePod"])),
         "storageClassName": draw.choice(("static", "static", "later")),
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [named]}]}},
@@ -384,7 +403,7 @@ def _free_volume(draw, index):
     if draw.random() < 0.1:
         spec["volumeMode"] = "Block"
     if draw.random() < 0.2:
-        spec["claimRef"] = {"namespace": "team", "name": draw.choice(("c0", "c1", "x"))}
+        spec["claimRef"] = {"namespace": "team", "name": f"c{index}"}
         if draw.random() < 0.3:
             spec["claimRef"]["uid"] = draw.choice(("c0", "before"))
     metadata = {"name": f"free-{index}", "labels": draw.choice(({}, {"tier": "gold"}))}

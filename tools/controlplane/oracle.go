@@ -51,6 +51,8 @@ type question struct {
 	Claims     []*corev1.PersistentVolumeClaim `json:"claims"`
 	Classes    []*storagev1.StorageClass       `json:"classes"`
 	Limits     []*storagev1.CSINode            `json:"limits"`
+	Drivers    []*storagev1.CSIDriver          `json:"drivers"`
+	Capacities []*storagev1.CSIStorageCapacity `json:"capacities"`
 }
 
 // verdict is one entry of the output's lines: a node, and what is against it.
@@ -193,6 +195,8 @@ func (j *judge) show(q *question) {
 	fill(core.Nodes().Informer(), q.Nodes)
 	fill(storage.StorageClasses().Informer(), q.Classes)
 	fill(storage.CSINodes().Informer(), q.Limits)
+	fill(storage.CSIDrivers().Informer(), q.Drivers)
+	fill(storage.CSIStorageCapacities().Informer(), q.Capacities)
 }
 
 func fill[T any](informer cache.SharedIndexInformer, objects []T) {

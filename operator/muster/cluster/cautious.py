@@ -14,7 +14,7 @@ from muster.cluster.pods import PodUse, departure
 from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
-from muster.cluster.storage import AttachView, ClaimView, ClassView, VolumeView
+from muster.cluster.storage import AttachView, CapacityView, ClaimView, ClassView, VolumeView
 
 
 def node(document: Json, _why: Unreadable) -> NodeView:
@@ -87,6 +87,13 @@ def storage_class(document: Json, why: Unreadable) -> ClassView:
 def attach(document: Json, _why: Unreadable) -> AttachView:
     """Return the limits of a node that takes no further volume."""
     return AttachView(document["metadata"]["name"], (), unreadable=True)
+
+
+def capacity(document: Json, _why: Unreadable) -> CapacityView:
+    """Return a capacity that is nowhere."""
+    metadata, of = document["metadata"], document.get("storageClassName")
+    key = metadata.get("namespace", ""), metadata["name"]
+    return CapacityView(key, of if isinstance(of, str) else "", (), 0)
 
 
 def queue(document: Json, why: Unreadable) -> QueueInput:

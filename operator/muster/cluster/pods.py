@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.api import edge, names, podtemplate
+from muster.api import edge, names, podtemplate, quantity
 from muster.api.model import Json
 from muster.cluster import selectors
 from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
@@ -94,6 +94,8 @@ class Scratch:
     """None: the cluster's default."""
     made: bool = True
     """One that is there already would not do."""
+    size: int = 0
+    """In bytes, at least."""
 
     def key(self, namespace: str, pod: str) -> tuple[str, str]:
         """Return (namespace, name) of the claim that is made for the pod."""
@@ -366,7 +368,9 @@ def _scratch(spec: Json) -> tuple[Scratch, ...]:
 def _asked(name: str, spec: Json) -> Scratch:
     of = spec.get("storageClassName")
     given = bool(spec.get("volumeName")) or spec.get("selector") is not None or of == ""
-    return Scratch(name, of, made=not given)
+    asked = (spec.get("resources") or {}).get("requests") or {}
+    size = quantity.units("storage", asked.get("storage", 0))
+    return Scratch(name, of, made=not given, size=size)
 
 
 def _unsupported(spec: Json, terms: Iterable[PodAffinityTerm]) -> str:

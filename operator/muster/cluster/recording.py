@@ -26,7 +26,14 @@ from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView, Scope
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
-from muster.cluster.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
+from muster.cluster.storage import (
+    AttachView,
+    CapacityView,
+    ClaimView,
+    ClassView,
+    Stored,
+    VolumeView,
+)
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Deferred, PastMove, Quota, Snapshot
@@ -60,6 +67,7 @@ class Recording:
     classes: tuple[ClassView, ...] = ()
     limits: tuple[AttachView, ...] = ()
     """Of the volumes that can be attached to nodes."""
+    capacities: tuple[CapacityView, ...] = ()
     served: tuple[tuple[str, str, str], ...] = ()
     """(namespace, claim, volume) of claims of which a pod has come to its node; an empty name:
     one is made."""
@@ -94,7 +102,7 @@ class Recording:
         for name, labels in self.spaces.items():
             columns.space_changed(name, labels)
         stored: tuple[Stored, ...] = (*self.claims, *self.volumes, *self.classes)
-        for view in (*stored, *self.limits):
+        for view in (*stored, *self.limits, *self.capacities):
             columns.volumes.changed(None, view)
         for node in self.nodes:
             columns.node_changed(None, node)
@@ -146,6 +154,7 @@ def take(
         volumes=tuple(volumes.volumes.values()),
         classes=tuple(volumes.classes.values()),
         limits=tuple(volumes.limits.views.values()),
+        capacities=volumes.capacities,
         served=tuple((*key, volume) for key, volume in volumes.chosen.items()),
         unserved=volumes.unserved,
         quotas=book.dimensions(),
@@ -175,6 +184,7 @@ def _in_order(recording: Recording) -> Recording:
         volumes=_by(recording.volumes, "name"),
         classes=_by(recording.classes, "name"),
         limits=_by(recording.limits, "node"),
+        capacities=_by(recording.capacities, "key"),
         served=tuple(sorted(recording.served)),
         runtimes=recording.runtimes and _by(recording.runtimes, "name"),
     )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -151,6 +151,25 @@ class AttachView:
     unreadable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CapacityView:
+    """A CSIStorageCapacity: how large a volume of a class can be made on some nodes."""
+
+    key: tuple[str, str]
+    """(namespace, name)"""
+    storage_class: str
+    nodes: tuple[Term, ...] | None
+    most: int
+    """In bytes."""
+
+    @property
+    def label(self) -> tuple[str, str] | None:
+        """A label that each of the nodes has; None: not known."""
+        required = (e for term in self.nodes or () for e in term.labels if e.operator == "In")
+        named = next((e for e in required if len(e.values) == 1), None)
+        return None if named is None else (named.key, next(iter(named.values)))
+
+
 def parse_claim(doc: Json) -> ClaimView:
     """Return what is needed of a claim."""
     metadata, spec = doc["metadata"], doc.get("spec") or {}
@@ -250,7 +269,19 @@ def parse_attach(doc: Json) -> AttachView:
     return AttachView(doc["metadata"]["name"], most, topology)
 
 
-Stored = ClaimView | VolumeView | ClassView | AttachView
+def parse_capacity(doc: Json) -> CapacityView:
+    """Return what is needed of a CSIStorageCapacity."""
+    metadata, topology = doc["metadata"], doc.get("nodeTopology")
+    most = doc.get("maximumVolumeSize") or doc.get("capacity") or 0
+    return CapacityView(
+        (metadata.get("namespace", ""), metadata["name"]),
+        doc.get("storageClassName") or "",
+        () if topology is None else None if not (on := selector(topology)) else (Term(on),),
+        quantity.units("storage", most),
+    )
+
+
+Stored = ClaimView | VolumeView | ClassView | AttachView | CapacityView
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +308,7 @@ class Reach:
         self._known: dict[Terms, BoolArray] = {}
         self._zones: dict[tuple[str, tuple[str, ...]], BoolArray] = {}
         self._places: dict[str, dict[str, list[int]]] = {}
+        self._measured: dict[str, tuple[int, IntArray]] = {}
 
     def of(self, terms: Terms) -> BoolArray:
         """Return (N,) where one of the terms holds; everywhere without terms."""
@@ -287,6 +319,14 @@ class Reach:
                     marks[i] |= holds(term, self._nodes[i])
             self._known[terms] = marks
         return self._known[terms]
+
+    def measured(self, key: str, version: int, measure: Callable[[NodeView], int]) -> IntArray:
+        """Return (N,) an amount of each node, measured once for each version of a key."""
+        known = self._measured.get(key)
+        if known is None or known[0] != version:
+            amounts = np.array([measure(node) for node in self._nodes], np.int64)
+            known = self._measured[key] = version, amounts
+        return known[1]
 
     def named(self, names: Collection[str]) -> BoolArray:
         """Return (N,) the nodes with these names."""

@@ -18,6 +18,7 @@ from muster.cluster.nodes import NodeView, holds
 from muster.cluster.pods import PodKey, PodShape, PodUse, Scratch, Term
 from muster.cluster.storage import (
     AttachView,
+    CapacityView,
     ClaimView,
     ClassView,
     Consumer,
@@ -159,6 +160,7 @@ MAX_WAITING: Final = 16
 them may get are compared with all nodes."""
 ELSEWHERE: Final = "node(s) didn't match PersistentVolume's node affinity"
 UNKNOWN_LIMITS: Final = "node(s) whose CSINode could not be read"
+NO_SPACE: Final = "node(s) did not have enough free storage"
 OTHER_ZONE: Final = "node(s) had no available volume zone"
 IN_USE: Final = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
@@ -194,6 +196,12 @@ class Volumes:
     _claimants: dict[Key, list[int]] = field(default_factory=dict)
     """Claim -> the shapes that were surveyed and mount it."""
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
+    _capacities: dict[str, dict[tuple[str, str] | None, dict[Key, CapacityView]]] = field(
+        default_factory=dict
+    )
+    """Class -> label that the nodes must have, if one is known -> what is left on them."""
+    _measured: int = 0
+    """Grows with every change of a capacity."""
 
     def changed(self, before: Stored | None, after: Stored | None) -> None:
         """Take in that one of them came (before None), changed, or went (after None)."""
@@ -224,6 +232,24 @@ class Volumes:
                 )
             elif isinstance(view, AttachView):
                 self.limits.put(view, there=there)
+            elif isinstance(view, CapacityView):
+                self._put_capacity(view, there=there)
+
+    def _put_capacity(self, view: CapacityView, *, there: bool) -> None:
+        self._measured += 1
+        by_label = self._capacities.setdefault(view.storage_class, {})
+        capacities = by_label.setdefault(view.label, {})
+        _put(capacities, view.key, view, there=there)
+        if not capacities:
+            del by_label[view.label]
+        if not by_label:
+            del self._capacities[view.storage_class]
+
+    @property
+    def capacities(self) -> tuple[CapacityView, ...]:
+        """Where storage is left for new volumes."""
+        tables = (table for of in self._capacities.values() for table in of.values())
+        return tuple(view for table in tables for view in table.values())
 
     def put(self, use: PodUse, sign: int) -> None:
         """Note that a pod came to its node (sign 1), or went (-1)."""
@@ -388,11 +414,26 @@ class Volumes:
         if kept:
             return reach.of(())
         made = reach.of(self._made(claim))
-        if kept is None or domain is None:
+        if kept is None:
+            return made & self._spacious(claim.storage_class, claim.size, reach)
+        if domain is None:
             return made
         # All users of a claim reach one volume, so any of them tells where it is.
         here = self._home(key, reach.index)
         return made & (domain == domain[reach.index[here]]) if here else made
+
+    def _spacious(self, of: str, size: int, reach: Reach) -> BoolArray:
+        """Return (N,) where storage is left for a volume of the class, as far as anybody says."""
+        by_label = self._capacities.get(of)
+        if by_label is None or not size:
+            return reach.of(None)
+
+        def left(node: NodeView) -> int:
+            tables = (by_label.get(label, {}) for label in (None, *node.labels.items()))
+            found = (view for table in tables for view in table.values())
+            return max((view.most for view in found if _suits(view.nodes, node)), default=0)
+
+        return reach.measured(of, self._measured, left) >= size
 
     def _labels(self, claim: ClaimView) -> tuple[str, ...]:
         of = self.classes.get(claim.storage_class)
@@ -523,7 +564,7 @@ class Volumes:
             if free and _suits(volume.affinity, node):
                 taken.add(volume.name)
                 return True
-        return not kept and _suits(self._made(claim), node)
+        return not kept and bool(self._room(key, claim, None, Reach([node]))[0])
 
     def consumers(self, views: Mapping[str, NodeView]) -> Iterator[Consumer]:
         """Yield the claims of which a pod has come to its node, and are to get their volume."""
@@ -593,10 +634,13 @@ class Volumes:
         chosen_for = [claim for claim in claims if not claim.bound and claim.node]
         for node in {claim.node for claim in chosen_for}:
             yield NOT_SERVED, ~reach.named({node})
-        classes = [self._class_of(own) for own in shape.scratch]
+        own = [(of, each.size) for each in shape.scratch if (of := self._class_of(each))]
         topologies = {self._made(claim) for claim in chosen_for}
-        for terms in topologies | {of.topologies for of in classes if of is not None}:
+        for terms in topologies | {of.topologies for of, _ in own}:
             yield NOT_SERVED, ~reach.of(terms)
+        asked = {(claim.storage_class, claim.size) for claim in chosen_for}
+        for name, size in asked | {(of.name, size) for of, size in own}:
+            yield NO_SPACE, ~self._spacious(name, size, reach)
         for zone in {zone for volume in bound for zone in volume.zones}:
             yield OTHER_ZONE, ~reach.in_zone(*zone)
 

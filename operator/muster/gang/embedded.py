@@ -57,6 +57,13 @@ EMBEDDED = base.GangBackend(
             everywhere=True,
             purpose="how many volumes each node takes",
         ),
+        names.STORAGE_CAPACITY: Permission(
+            "storage.k8s.io",
+            "csistoragecapacities",
+            READ,
+            everywhere=True,
+            purpose="where storage for new volumes is left",
+        ),
         names.RUNTIME_CLASS: Permission(
             "node.k8s.io",
             "runtimeclasses",
