@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6768,
     "api": 3207,
-    "cluster": 6571,
+    "cluster": 6568,
     "commands": 5705,
     "controller": 4619,
     "dashboard": 614,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3295,
-    "tests": 69209,
+    "tests": 69223,
     "tools": 3529,
 }
 

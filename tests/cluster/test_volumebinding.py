@@ -339,6 +339,20 @@ def test_claims_of_one_pod_are_served_the_smallest_first():
     assert got == {"small": "v5", "a-large": "v8"}
 
 
+def test_claims_of_a_pod_on_a_node_get_the_volumes_with_which_they_were_placed():
+    """The order is that of the placement: smallest first, equal ones as the pod mounts them."""
+    gold = {"selector": {"matchLabels": {"tier": "gold"}}}
+    volumes = local("gold", "n1", labels={"tier": "gold"}), local("plain", "n1", size="20Gi")
+    for size, few, order in (("1Gi", "b", "ab"), ("2Gi", "a", "ab"), ("2Gi", "b", "ba")):
+        (most,) = {*"ab"} - {few}
+        columns = shelf(wanting(few, size=size, **gold), wanting(most, size="2Gi"), *volumes)
+        role = make_role(replicas=1, template=make_template(cpu=1, **mount(*order)))
+        assert nodes_of(place(columns, role)) == {"worker-0": "n1"}
+        columns.assume("team", "w", "n1", role.shape)
+        served = {c.claim.name: c.volume.name for c in columns.consumers()}
+        assert served == {few: "gold", most: "plain"}
+
+
 def test_a_volume_that_is_there_is_preferred_to_making_one():
     """Where there is none, one is made."""
     maker = storage_class("static")

@@ -350,8 +350,8 @@ def _claims(spec: Json, namespace: str) -> tuple[tuple[str, str], ...]:
     volumes = spec.get("volumes")
     if not volumes:
         return ()
-    named = {v["persistentVolumeClaim"].get("claimName") for v in volumes if CLAIM in v}
-    return tuple((namespace, name) for name in sorted(filter(None, named)))
+    named = dict.fromkeys(v[CLAIM].get("claimName") for v in volumes if CLAIM in v)
+    return tuple((namespace, name) for name in named if name)
 
 
 def _scratch(spec: Json) -> tuple[Scratch, ...]:

@@ -271,7 +271,7 @@ class Volumes:
 
     def refusal(self, shape: PodShape) -> Refusal | None:
         """Return why pods of the shape cannot be placed anywhere at present."""
-        if (count := len(self._waiting(shape))) > MAX_WAITING:
+        if (count := len(self._waiting(shape.claims))) > MAX_WAITING:
             sentence = f"{count} claims without a volume; at most {MAX_WAITING} are supported"
             return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
         for key in shape.claims:
@@ -376,7 +376,7 @@ class Volumes:
 
         A claim of which a pod has come to its node gets what was chosen for that one.
         """
-        waiting, found, taken = self._waiting(shape), [], set(self.chosen.values())
+        waiting, found, taken = self._waiting(shape.claims), [], set(self.chosen.values())
         # The refusal says why no node is evaluated for so many.
         for key, claim in waiting if len(waiting) <= MAX_WAITING else ():
             kept, options = self.chosen.get(key), self._reach_of(key, claim, reach)
@@ -392,7 +392,7 @@ class Volumes:
 
     def price(self, shape: PodShape) -> int:
         """Return how many conditions of volumes are compared with all nodes for the shape."""
-        waiting = self._waiting(shape)
+        waiting = self._waiting(shape.claims)
         free = (len(self._by_use.get(claim.storage_class, ())) for _, claim in waiting)
         options = sum(free) if len(waiting) <= MAX_WAITING else 0
         return len(shape.claims) + len(shape.scratch) + options
@@ -456,37 +456,32 @@ class Volumes:
             if key not in self.users or claim is None or claim.bound or gone:
                 del self.chosen[key]
         taken = set(self.chosen.values())
-        for key in self.users:
-            claim, node = self.claims.get(key), views.get(self._home(key, views))
-            # A claim with a selected node is the provisioner's: what it makes cannot be chosen
-            # here any more.
-            if claim is None or node is None or key in self.chosen or claim.node:
-                continue
+        for key, claim in self._waiting(self.users):
+            node = views.get(self._home(key, views))
             # A successor of the same name waits until the old pod's claim has been collected.
-            if not self._owned(key, claim):
+            if node is None or key in self.chosen or not self._owned(key, claim):
                 continue
-            if self._waits(claim):
-                free = (v for v in self._choice(claim) if v.name not in taken)
-                found = next((v for v in free if _suits(v.affinity, node)), None)
-                if found is not None:
-                    self.chosen[key] = found.name
-                    taken.add(found.name)
-                # Only where none is there already, as kube-scheduler has it: a volume is made
-                # last.
-                elif _suits(self._made(claim), node):
-                    self.chosen[key] = ""
+            free = (v for v in self._choice(claim) if v.name not in taken)
+            found = next((v for v in free if _suits(v.affinity, node)), None)
+            if found is not None:
+                self.chosen[key] = found.name
+                taken.add(found.name)
+            # Only where none is there already, as kube-scheduler has it: a volume is made last.
+            elif _suits(self._made(claim), node):
+                self.chosen[key] = ""
 
     def _waits(self, claim: ClaimView) -> bool:
         """Say whether the claim gets its volume when its first consumer has a node."""
         known = self.classes.get(claim.storage_class)
         return not (claim.bound or claim.volume) and known is not None and known.waits
 
-    def _waiting(self, shape: PodShape) -> list[tuple[Key, ClaimView]]:
-        claims = [(key, self.claims[key]) for key in shape.claims if key in self.claims]
+    def _waiting(self, keys: Iterable[Key]) -> list[tuple[Key, ClaimView]]:
+        claims = [(key, self.claims[key]) for key in keys if key in self.claims]
+        # A claim with a selected node is the provisioner's: what it makes cannot be chosen here.
         waiting = [pair for pair in claims if self._waits(pair[1]) and not pair[1].node]
-        # The smallest claim first, as kube-scheduler's binder: so each takes the smallest volume
-        # that will do, and large ones are left for large claims.
-        return sorted(waiting, key=lambda pair: (pair[1].size, pair[0]))
+        # The smallest claim first, then as the pod mounts them, as kube-scheduler's binder: so
+        # each takes the smallest volume that will do, and large ones are left for large claims.
+        return sorted(waiting, key=lambda pair: pair[1].size)
 
     def _choice(self, claim: ClaimView) -> tuple[VolumeView, ...]:
         """Return the volumes that the claim may get: its own, or the smallest first."""
@@ -554,7 +549,9 @@ class Volumes:
             return False
         # Not by columns as in a cycle: of thousands of volumes the first that suits is enough.
         taken = set(self.chosen.values())
-        return all(self._serve(key, claim, node, taken) for key, claim in self._waiting(shape))
+        return all(
+            self._serve(key, claim, node, taken) for key, claim in self._waiting(shape.claims)
+        )
 
     def _serve(self, key: Key, claim: ClaimView, node: NodeView, taken: set[str]) -> bool:
         """Return whether the claim's volume can be had on the node; add it to those `taken`."""
