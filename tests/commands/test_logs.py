@@ -2,6 +2,7 @@
 """`muster logs`: whose lines are printed, under which names, until when."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -40,7 +41,7 @@ class Logged(Kube):
         if isinstance(found, Exception):
             raise found
         for line in found:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01 if line else math.inf)
             yield line
 
 
@@ -146,6 +147,19 @@ def test_what_comes_is_followed_until_the_job_is_over():
     said, asked = shown(Asked(follow=True), pods=pods, meanwhile=meanwhile)
     assert said == "worker-1 | c\nworker-1 | c\n"
     assert [params["follow"] for _, params in asked] == ["true", "true"]
+
+
+def test_pod_that_outlives_its_job_is_not_followed():
+    """A parameter server runs on without a cleanPodPolicy; what has ended is read whole."""
+
+    async def meanwhile(server):
+        await asyncio.sleep(5)
+        server.change(("tfjobs", "team", "mnist"), {"status": OVER})
+
+    printed = {"mnist-worker-0": ["a", ""], "mnist-worker-1": ["c"] * 2000}
+    pods = [pod("mnist-worker-0"), pod("mnist-worker-1", "Succeeded")]
+    said, _ = shown(Asked(follow=True), printed=printed, pods=pods, meanwhile=meanwhile)
+    assert (said.count(" a\n"), said.count(" c\n")) == (1, 2000)
 
 
 def test_a_job_that_goes_while_it_is_followed():

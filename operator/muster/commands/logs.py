@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +25,8 @@ from muster.store import parse
 
 TAIL: Final = 20
 """Lines of each rank, where there are several and nobody says how many."""
+LAST: Final = 3.0
+"""Seconds that pods have to end with their job, where it leaves them."""
 AHEAD: Final = 1000
 """Lines that are kept for a reader who is slower than the job."""
 BEGUN: Final = ("Running", "Succeeded", "Failed")
@@ -181,9 +183,13 @@ class _Follower:
         async for job in live.follow(self.reader.kube, self.reader.job):
             if job.status.finished:
                 break
-        # What the pods have come to is seen by now, or never.
+        kept = job.run_policy.clean_pod_policy == names.CleanPodPolicy.NONE
+        await asyncio.sleep(LAST if kept else 0)
+        # What the pods have come to is seen by now, or never. Those that are kept may run on.
         await informer.read()
-        await asyncio.gather(*self.reading.values())
+        pods: Iterable[PodView] = informer.collection.objects.values() if kept else ()
+        run_on = {pod.uid for pod in pods if not pod.terminal}
+        await asyncio.gather(*(t for (uid, _), t in self.reading.items() if uid not in run_on))
         await self.said.put(None)
 
 
