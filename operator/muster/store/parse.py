@@ -46,6 +46,8 @@ WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 MAX_LABELS = 1024
 """Labels that are kept of an object: 40,000 fit in one, and take seven times their bytes here."""
+_PLACE_LABELS = (names.OPERATOR_NAME, names.JOB_NAME, names.REPLICA_TYPE, names.REPLICA_INDEX)
+"""Labels by which a pod has its place in its job."""
 SHARED_KEY_CHARS = 64
 """Length from which the JSON parser no longer shares equal strings of many documents."""
 
@@ -75,7 +77,10 @@ def _identity(metadata: Json) -> dict[str, Any]:
 
 def _labels(metadata: Json) -> Mapping[str, str]:
     labels: Mapping[str, str] = metadata.get("labels") or {}
-    return labels if len(labels) <= MAX_LABELS else dict(islice(labels.items(), MAX_LABELS))
+    if len(labels) <= MAX_LABELS:
+        return labels
+    few = dict(islice(labels.items(), MAX_LABELS - len(_PLACE_LABELS)))
+    return few | {key: labels[key] for key in _PLACE_LABELS if key in labels}
 
 
 def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> PodView:
