@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1141,
     "runtime": 2319,
     "scheduler": 11040,
-    "store": 3300,
-    "tests": 69240,
+    "store": 3304,
+    "tests": 69242,
     "tools": 3529,
 }
 

@@ -54,12 +54,14 @@ def wordy(**fields):
 
 
 def test_what_nobody_reads_is_not_kept():
-    """Who wrote which field, and what kubectl remembers of the last time."""
+    """Who wrote which field, what kubectl remembers of the last time, and a flood of labels."""
     job = wordy()
+    job["metadata"]["labels"] = {f"label-{number}": "" for number in range(40_000)}
     found = kept(job)
     assert found["spec"] == job["spec"]
     assert found["metadata"]["annotations"] == {"own": "yes"}
     assert "managedFields" not in found["metadata"]
+    assert len(found["metadata"]["labels"]) <= 1024
 
 
 def test_a_job_that_is_over_is_kept_small():

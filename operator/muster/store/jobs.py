@@ -27,6 +27,7 @@ from muster.frameworks import DEFAULT_SITE, Site, load
 from muster.frameworks.base import Framework
 from muster.gang import standing
 from muster.kube.collection import EVERYWHERE, Collection
+from muster.store import parse
 
 
 @dataclass(slots=True)
@@ -129,6 +130,8 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
 def _without_history(metadata: Json) -> Json:
     """Return what is read of the metadata: who wrote what, and what it was before, nobody does."""
     kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    if "labels" in kept:
+        kept["labels"] = parse.few_labels(metadata)
     notes = kept.get("annotations")
     if isinstance(notes, dict) and names.LAST_APPLIED in notes:
         kept["annotations"] = {k: note for k, note in notes.items() if k != names.LAST_APPLIED}

@@ -71,11 +71,12 @@ def _identity(metadata: Json) -> dict[str, Any]:
         "uid": metadata["uid"],
         "owner": owner.controller(metadata),
         "deleting": "deletionTimestamp" in metadata,
-        "labels": _labels(metadata),
+        "labels": few_labels(metadata),
     }
 
 
-def _labels(metadata: Json) -> Mapping[str, str]:
+def few_labels(metadata: Json) -> Mapping[str, str]:
+    """Return the labels that are kept of an object."""
     labels: Mapping[str, str] = metadata.get("labels") or {}
     if len(labels) <= MAX_LABELS:
         return labels
@@ -394,7 +395,7 @@ def parse(
     `namespaces`, among which the empty one stands for all.
     """
     metadata = document["metadata"]
-    labels = _labels(metadata)
+    labels = few_labels(metadata)
     if any(len(key) >= SHARED_KEY_CHARS for key in labels):
         # The pods of a job have equal keys: up to 256 of 317 characters.
         labels = {_shared_key(key): value for key, value in labels.items()}
