@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3207,
     "cluster": 6568,
-    "commands": 5711,
+    "commands": 5713,
     "controller": 4619,
     "dashboard": 614,
     "frameworks": 3034,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69242,
+    "tests": 69244,
     "tools": 3529,
 }
 

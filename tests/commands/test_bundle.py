@@ -75,7 +75,9 @@ def test_no_secret_is_in_it(tmp_path_factory, places):
     pod = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
     for put in places:
         put(pod, document["metadata"])
+    refused = f'Pod "mnist-worker-0" is invalid: args[0]: Invalid value: "{SECRET}"'
     document["status"] = {"firstFailure": {"pod": "mnist-worker-0", "message": SECRET}}
+    document["status"] |= {"reason": refused, "gang": {"summary": f"0/2 placed: {refused}"}}
     file = tmp_path_factory.mktemp("bundle") / "b.tar.gz"
     file.touch(0o644)
     code, parts = written(file, {"kind": "Node", **make_node()}, document)

@@ -39,9 +39,9 @@ TOLD: Final = frozenset({
     "eta", "image", "restartPolicy", "cleanPodPolicy", "schedulerName", "priorityClassName",
     "queue", "parent", "state", "phase", "type", "status", "reason", "operator", "effect",
     "topologyKey", "podGroup", "scheduler", "replicaType", "pod", "node", "container",
-    "managedBy", "summary",
+    "managedBy",
 })  # fmt: skip
-"""Fields whose texts are shown."""
+"""Fields whose texts are shown if they are one word: sentences may quote what a job contains."""
 FREE: Final = frozenset({
     "annotations", "labels", "matchLabels", "nodeSelector", "volumeAttributes", "options", "data",
 })  # fmt: skip
@@ -80,8 +80,10 @@ def harmless(value: object, key: str = "", above: str = "") -> Any:
         return {name: harmless(each, name, key) for name, each in value.items()}
     if isinstance(value, list):
         return [harmless(each, key, above) for each in value]
+    if not isinstance(value, str) or not value:
+        return value
     shown = (key in TOLD or above in AMOUNTS) and above not in FREE
-    return HIDDEN if isinstance(value, str) and value and not shown else value
+    return value if shown and value.split() == [value] else HIDDEN
 
 
 async def _gathered(
