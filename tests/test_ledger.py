@@ -17,12 +17,12 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6768,
-    "api": 3207,
+    "api": 3206,
     "cluster": 6568,
-    "commands": 5713,
+    "commands": 5701,
     "controller": 4619,
     "dashboard": 614,
-    "frameworks": 3034,
+    "frameworks": 3023,
     "gang": 1578,
     "kube": 3640,
     "local": 3308,

@@ -7,6 +7,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import gt, lt
 from typing import Any, Final
 
 from muster.api import quantity
@@ -110,12 +111,10 @@ def _doubled(schema: Json, items: Iterable[Any], path: str) -> Iterator[Problem]
 def _scalar(schema: Json, value: Any, path: str) -> Iterator[Problem]:
     if value not in schema.get("enum", (value,)):
         yield Problem(path, unsupported(value, schema["enum"]))
-    if value < schema.get("minimum", value):
-        detail = f"must be greater than or equal to {schema['minimum']}"
-        yield Problem(path, invalid(value, detail))
-    if value > schema.get("maximum", value):
-        detail = f"must be less than or equal to {schema['maximum']}"
-        yield Problem(path, invalid(value, detail))
+    for bound, beyond, than in (("minimum", lt, "greater"), ("maximum", gt, "less")):
+        if beyond(value, schema.get(bound, value)):
+            detail = f"must be {than} than or equal to {schema[bound]}"
+            yield Problem(path, invalid(value, detail))
     bits = _BITS.get(schema.get("format", ""))
     if bits and not -(2**bits) <= value < 2**bits:
         yield Problem(path, invalid(value, f"must be of type {schema['format']}"))

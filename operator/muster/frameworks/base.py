@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 from muster.api import manifest, names
@@ -78,16 +79,11 @@ def as_framework(added: Json, listening: Json, waiting: Waiting) -> Json:
 
 @lru_cache(maxsize=4096)
 def _from_template(template: str, image: str, tries: int, address: str) -> tuple[Json, ...]:
-    text = template
-    values = (
-        ("MasterAddr", address),
-        ("InitContainerImage", image),
-        ("MaxTries", tries),
-    )
-    for placeholder, value in values:
-        text = text.replace(f"{{{{.{placeholder}}}}}", str(value))
+    values = {"MasterAddr": address, "InitContainerImage": image, "MaxTries": str(tries)}
+    for placeholder, value in values.items():
+        template = template.replace(f"{{{{.{placeholder}}}}}", value)
     try:
-        made = manifest.document(text)
+        made = manifest.document(template)
     except ManifestError as error:
         raise ValueError(f"the template of the init container is no YAML: {error}") from error
     named = isinstance(made, list) and all(
@@ -235,7 +231,7 @@ class Environment:
         if self.container is None:
             return frozenset(range(len(containers)))
         found = (i for i, each in enumerate(containers) if each.get("name") == self.container)
-        return frozenset(list(found)[:1])
+        return frozenset(islice(found, 1))
 
 
 NO_ENVIRONMENT = Environment(entries=lambda _index: ())
@@ -453,13 +449,9 @@ class Framework:
 
 
 def _service(framework: Framework) -> Companion:
-
     def content(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
-        spec = {
-            "selector": labels(job, framework),
-            "publishNotReadyAddresses": framework.pods.early(job),
-        }
-        return {"spec": spec}
+        early = framework.pods.early(job)
+        return {"spec": {"selector": labels(job, framework), "publishNotReadyAddresses": early}}
 
     return Companion(
         "v1",
@@ -474,10 +466,7 @@ def _service(framework: Framework) -> Companion:
 
 def labels(job: Job, framework: Framework) -> dict[str, str]:
     """Return the labels by which everything of the job is found."""
-    return {
-        names.OPERATOR_NAME: framework.operator.name,
-        names.JOB_NAME: names.flat(job.name),
-    }
+    return {names.OPERATOR_NAME: framework.operator.name, names.JOB_NAME: names.flat(job.name)}
 
 
 def beyond(job: Job, domain: str) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from muster.api import names
 from muster.api.edge import mapping, text
 from muster.api.model import Json
 from muster.commands.convert import kubeflow, trainer, volcano
-from muster.commands.convert.fields import Fields, Loss, Reasons
+from muster.commands.convert.fields import Fields, Loss
 from muster.commands.convert.job import rules_of
 from muster.frameworks import FRAMEWORKS
 
@@ -25,44 +25,32 @@ _TFJOB: Final = FRAMEWORKS["TFJob"]
 _PYTORCH: Final = FRAMEWORKS["PyTorchJob"]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """How jobs of one version of one kind are read."""
-
-    read: Callable[[Fields], Json | None]
-    reasons: Reasons = field(default_factory=lambda: kubeflow.REASONS)
-
-
 _V1ALPHA1: Final = f"{names.GROUP}/v1alpha1"
-_LISTED_TF: Final = Source(
-    kubeflow.listed(_TFJOB, ("tfReplicaType",), "tfPort", cleanPodPolicy="Running")
-)
-_LISTED_TORCH: Final = Source(
-    kubeflow.listed(_PYTORCH, ("replicaType", "pytorchReplicaType"), "masterPort")
-)
-_OLD: Final = ("v1beta2", "v1beta1", "v1alpha2")
+_LISTED_TF: Final = kubeflow.listed(_TFJOB, ("tfReplicaType",), "tfPort", cleanPodPolicy="Running")
 VOLCANO: Final = ("batch.volcano.sh/v1alpha1", "Job")
 TRAINJOB: Final = (trainer.API, "TrainJob")
-SOURCES: Final[Mapping[tuple[str, str], Source]] = {
-    **{(row.api_version, kind): Source(kubeflow.mapped(row)) for kind, row in FRAMEWORKS.items()},
+SOURCES: Final[Mapping[tuple[str, str], Callable[[Fields], Json | None]]] = {
+    **{(row.api_version, kind): kubeflow.mapped(row) for kind, row in FRAMEWORKS.items()},
     **{
-        (f"{names.GROUP}/{version}", row.kind): Source(kubeflow.mapped(row, version))
+        (f"{names.GROUP}/{version}", row.kind): kubeflow.mapped(row, version)
         for row in (_TFJOB, _PYTORCH)
-        for version in _OLD
+        for version in ("v1beta2", "v1beta1", "v1alpha2")
     },
     (_V1ALPHA1, "TFJob"): _LISTED_TF,
     ("tensorflow.org/v1alpha1", "TfJob"): _LISTED_TF,
-    (_V1ALPHA1, "PyTorchJob"): _LISTED_TORCH,
+    (_V1ALPHA1, "PyTorchJob"): kubeflow.listed(
+        _PYTORCH, ("replicaType", "pytorchReplicaType"), "masterPort"
+    ),
     **{
-        (f"xgboostjob.kubeflow.org/{version}", "XGBoostJob"): Source(
-            kubeflow.mapped(FRAMEWORKS["XGBoostJob"], was="xgboostjob")
+        (f"xgboostjob.kubeflow.org/{version}", "XGBoostJob"): kubeflow.mapped(
+            FRAMEWORKS["XGBoostJob"], was="xgboostjob"
         )
         for version in ("v1", "v1alpha1")
     },
-    (_BY_SSH.api_version, "MPIJob"): Source(kubeflow.mapped(_BY_SSH)),
-    (f"{names.GROUP}/v1alpha2", "MPIJob"): Source(kubeflow.launcher_and_workers),
-    (_V1ALPHA1, "MPIJob"): Source(kubeflow.one_template),
-    VOLCANO: Source(volcano.read, volcano.REASONS),
+    (_BY_SSH.api_version, "MPIJob"): kubeflow.mapped(_BY_SSH),
+    (f"{names.GROUP}/v1alpha2", "MPIJob"): kubeflow.launcher_and_workers,
+    (_V1ALPHA1, "MPIJob"): kubeflow.one_template,
+    VOLCANO: volcano.read,
 }
 """(apiVersion, kind) -> how it is read; a TrainJob is read with its runtime beside it."""
 
@@ -100,8 +88,8 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
                 used.append(runtime)
                 losses += beside.lost(called[id(runtime)], trainer.REASONS)
         elif key in SOURCES:
-            found = SOURCES[key].read(fields)
-            losses += fields.lost(name, SOURCES[key].reasons)
+            found = SOURCES[key](fields)
+            losses += fields.lost(name, volcano.REASONS if key == VOLCANO else kubeflow.REASONS)
         elif _unknown(key):
             losses.append(_loss_of(document, name))
         else:
