@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69244,
-    "tools": 3529,
+    "tests": 69253,
+    "tools": 3530,
 }
 
 

@@ -95,7 +95,8 @@ _MORE: Final[dict[str, dict[str, Json]]] = {
     "V1ContainerPort": {"protocol": {"default": "TCP"}},
     "V1ContainerRestartRuleOnExitCodes": {"values": _SET},
     "V1LocalObjectReference": {"name": {"default": ""}},
-    "V1ObjectMeta": {"finalizers": _SET},
+    # Go writes null for a time that is not set, and server-side apply drops no null.
+    "V1ObjectMeta": {"finalizers": _SET, "creationTimestamp": {"nullable": True}},
     "V1LabelSelectorRequirement": {"operator": {"enum": _LABELLED}},
     "V1NodeSelectorRequirement": {"operator": {"enum": [*_LABELLED, "Gt", "Lt"]}},
     "V1PreferredSchedulingTerm": {"weight": {"minimum": 1, "maximum": 100}},

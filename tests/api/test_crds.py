@@ -443,7 +443,10 @@ def test_a_list_has_its_keys(template: dict[str, Any], path: str, keys: list[str
         ),
         ("spec.containers[].env[].valueFrom.resourceFieldRef.divisor", crdgen.QUANTITY),
         ("metadata.labels{}", {"type": "string"}),
-        ("metadata.creationTimestamp", {"type": "string", "format": "date-time"}),
+        (
+            "metadata.creationTimestamp",
+            {"type": "string", "format": "date-time", "nullable": True},
+        ),
     ],
 )
 def test_a_field_has_its_type(template: dict[str, Any], path: str, schema: dict[str, Any]) -> None:

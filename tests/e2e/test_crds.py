@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from muster.frameworks import FRAMEWORKS, load
 from muster.local.handle import Cluster
 from support.e2e import kinds
 from support.e2e.harness import Api, Operators, Refused, changed_crd, own_namespace
@@ -96,6 +97,11 @@ def test_what_people_paste_is_accepted(api: Api, tmp_path: Path) -> None:
     pasted = tmp_path / "job.yaml"
     pasted.write_text(json.dumps(job("pasted", tfReplicaSpecs=replicas)))
     assert "created" in api.kubectl("apply", "-n", api.namespace, "-f", str(pasted))
+    # Server-side apply drops no nulls. Go writes this one.
+    del replica["template"]["spec"]["containers"][0]["resources"]
+    stored = api.apply(job("applied", tfReplicaSpecs={"worker": replica}))
+    api.apply(job("applied", tfReplicaSpecs={"worker": {**replica, "replicas": 3}}))
+    assert load(FRAMEWORKS["TFJob"], stored).problems == ()
 
 
 def lists(schema: Json, definitions: Json, path: str = "") -> Iterator[tuple[str, Any]]:
