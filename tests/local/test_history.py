@@ -84,8 +84,7 @@ def test_a_stay_begins_with_the_node_and_ends_with_the_pod() -> None:
 def test_a_gang_in_part_is_not_whole() -> None:
     """One of two pods is no start."""
     seen = [observations.job(0.0, "a", pods=2), observations.pod(1.0, "a-worker-0", "node-1")]
-    life = Story(seen).life("a")
-    assert (life.whole, life.end) == (None, None)
+    assert Story(seen).whole("a") is None
 
 
 def test_what_has_ended_is_not_over_before_its_pods_were_seen() -> None:

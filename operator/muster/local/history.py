@@ -84,16 +84,6 @@ class Stay:
     ending: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
-    """One job from its first sight on: `whole` when all pods that it wants had a node."""
-
-    came: float
-    whole: float | None
-    end: float | None
-    state: str
-
-
 class Story:
     """The jobs, and the stays of pods on nodes, of all sights that were added in their order."""
 
@@ -138,18 +128,13 @@ class Story:
         }
         return ends.total() == len(self.stays) and all(ends[job] >= told[job] for job in told)
 
-    def life(self, job: str) -> Life:
-        """Return what became of a job that was seen."""
-        seen, first = self.jobs[job], dict[str, float]()
+    def whole(self, job: str) -> float | None:
+        """Return when all pods that a job wants had a node; None before."""
+        first: dict[str, float] = {}
         for stay in self.of(job):
             first.setdefault(stay.pod, stay.start)
-        starts, wanted = list(first.values()), seen[-1].pods
-        return Life(
-            came=seen[0].at,
-            whole=starts[wanted - 1] if 0 < wanted <= len(starts) else None,
-            end=next((sight.at for sight in seen if sight.status.state in ENDED), None),
-            state=seen[-1].status.state,
-        )
+        starts, wanted = list(first.values()), self.jobs[job][-1].pods
+        return starts[wanted - 1] if 0 < wanted <= len(starts) else None
 
 
 def job_sight(at: float, document: Json) -> JobSight:

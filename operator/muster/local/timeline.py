@@ -14,10 +14,12 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from muster.local import history
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from muster.local.history import Life, Stay, Story
+    from muster.local.history import Stay, Story
 
     Row = list[Stay]
     """Pods that use the same GPU one after another."""
@@ -53,7 +55,7 @@ def render(story: Story, nodes: Iterable[Node]) -> str:
     rule = f"{'':{_LABEL}}+{marks}+"
     lines = [f"{'':{_LABEL + 1}}{times}", rule]
     for job in story.jobs:
-        cells, note = _life(story.life(job), letters[job], end)
+        cells, note = _life(story, job, letters[job])
         lines.append(_line(f"{letters[job]} {job}", cells, note))
     lines.append(rule)
     for node in nodes:
@@ -114,18 +116,20 @@ def _line(label: str, cells: Iterable[str], remark: str = "") -> str:
     return f"{short:{_LABEL}}|{''.join(cells)}| {remark}"
 
 
-def _life(life: Life, letter: str, end: float) -> tuple[list[str], str]:
+def _life(story: Story, job: str, letter: str) -> tuple[list[str], str]:
     """Return the row of a job, and how long the job waited and ran."""
-    cells = [" "] * _PLOT
-    ended = end if life.end is None else life.end
-    placed = ended if life.whole is None else life.whole
-    _paint(cells, ".", life.came, placed, end)
-    if life.whole is None:
-        waits = f"waits, {life.state or 'not seen'}"
-        return cells, waits if life.end is None else life.state
+    cells, seen, end = [" "] * _PLOT, story.jobs[job], story.end
+    over = next((sight.at for sight in seen if sight.status.state in history.ENDED), None)
+    ended = end if over is None else over
+    whole = story.whole(job)
+    placed = ended if whole is None else whole
+    _paint(cells, ".", seen[0].at, placed, end)
+    if whole is None:
+        state = seen[-1].status.state
+        return cells, state if over is not None else f"waits, {state or 'not seen'}"
     _paint(cells, letter, placed, ended, end)
-    ran = "" if life.end is None else f", ran {ended - placed:.1f} s"
-    return cells, f"waited {placed - life.came:.1f} s{ran}"
+    ran = "" if over is None else f", ran {ended - placed:.1f} s"
+    return cells, f"waited {placed - seen[0].at:.1f} s{ran}"
 
 
 def _row_cells(row: Row, letters: dict[str, str], end: float) -> list[str]:
