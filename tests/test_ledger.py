@@ -25,7 +25,7 @@ LEDGER = {
     "frameworks": 3034,
     "gang": 1571,
     "kube": 3639,
-    "local": 3297,
+    "local": 3288,
     "muster": 1142,
     "runtime": 2319,
     "scheduler": 11040,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Standard input is a pipe from the starter: a line once the record is written, or its end.
-_BECOME = 'cd "$1" && read -r go && shift && exec "$@" </dev/null'
+_BECOME = 'read -r go && exec "$@" </dev/null'
 _REMAINS = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _GLANCE = 0.2
 """Seconds after which a process that is waited for is looked at again: what is left of one that
@@ -72,27 +73,17 @@ def start(argv: Sequence[str], *, cwd: Path, log: Path, record: Path) -> None:
     """Start `argv` in a session of its own, with its identity in `record`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     record.unlink(missing_ok=True)
-    writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    go, starter = os.pipe()
-    try:
-        pid = os.posix_spawn(
-            "/bin/sh",
-            ["sh", "-c", _BECOME, "sh", str(cwd), *argv],
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, go, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(log), writing, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
+    become, pipe = ("sh", "-c", _BECOME, "sh", *argv), subprocess.PIPE
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            become, cwd=cwd, stdin=pipe, stdout=out, stderr=out, start_new_session=True
         )
-        one = of(pid)
-        if one:
+    process.returncode = 0  # not to be warned of a process that outlives this one
+    assert process.stdin is not None
+    with process.stdin:
+        if one := of(process.pid):
             record.write_text(f"{one.pid} {one.birth}")
-            os.write(starter, b"go\n")
-    finally:
-        os.close(go)
-        os.close(starter)
+            process.stdin.write(b"go\n")
 
 
 def send(identity: Identity, number: signal.Signals) -> bool:
