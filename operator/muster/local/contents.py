@@ -60,8 +60,6 @@ async def asked(kubeconfig: Path, question: Callable[[Kube], Awaitable[T]]) -> T
         kube = await connect(str(kubeconfig), width=_AT_ONCE, attempts=1)
     except ConfigurationError as error:
         raise CredentialsError(str(error.__cause__)) from error
-    except (OSError, ValueError, TypeError) as error:
-        raise CredentialsError(str(error)) from error
     try:
         return await question(kube)
     except client.ApiError as error:
