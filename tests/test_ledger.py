@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3206,
     "cluster": 6568,
-    "commands": 5701,
+    "commands": 5706,
     "controller": 4619,
     "dashboard": 614,
     "frameworks": 3023,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69252,
+    "tests": 69266,
     "tools": 3530,
 }
 

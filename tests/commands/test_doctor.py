@@ -314,14 +314,28 @@ def test_who_calls_himself_an_operator_needs_its_rights(ask, forged, home):
     assert "oops" not in str(found)
 
 
-@pytest.mark.parametrize("given", [["--namespace", "team"], ["-namespace=other,team"]])
+TEAM = {"env": [{"name": "KUBEFLOW_NAMESPACE", "value": "team"}]}
+
+
+@pytest.mark.parametrize(
+    "given", [{"args": ["--namespace", "team"]}, {"args": ["-namespace=other,team"]}, TEAM]
+)
 def test_operator_of_namespaces_needs_its_rights_there(ask, given):
-    """The flag is written in every form that Go reads."""
+    """The flag is written in every form that Go reads, or is a variable."""
     rival = named("aaa", "x/training-operator:1")
-    rival["spec"]["template"]["spec"]["containers"][0]["args"] = given
+    rival["spec"]["template"]["spec"]["containers"][0] |= {"args": [], **given}
     there = {**installed(), f"{APPS}/deployments": [rival, deployment()]}
     server = Server(there, granted=lambda asked: asked.get("namespace") == "team")
     assert "aaa/" in str(ask(server)[1])
+
+
+def test_operator_reads_its_namespaces_from_its_environment(ask):
+    """Its roles are those of these namespaces."""
+    own = deployment("--admission-bind-address=:9443")
+    own["spec"]["template"]["spec"]["containers"][0] |= TEAM
+    server = Server({**installed(), f"{APPS}/deployments": [own]})
+    server.granted = lambda asked: asked["resource"] != "tfjobs" or "namespace" in asked
+    assert ask(server) == (0, [])
 
 
 def test_an_operator_without_its_roles_is_there(ask):

@@ -85,6 +85,7 @@ class Deployment:
     replicas: int
     ready: int
     account: str = "default"
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def programs(self) -> frozenset[str]:

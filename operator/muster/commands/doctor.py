@@ -128,10 +128,11 @@ class _Reader:
     async def _idle(self, each: Deployment) -> bool:
         """Say whether a program may neither write a job's status nor bind a pod."""
         words = re.findall(r"(?m)^--?namespace[=\n](.*)$", "\n".join(each.arguments))
+        words = words or [each.environ.get("KUBEFLOW_NAMESPACE", "")]
         named = [space for word in words for space in word.split(",")]
         jobs = (f"{row.plural}.{names.GROUP}/status" for row in self._settings.frameworks)
         acts = [*itertools.product(jobs, ("patch", "update")), ("pods/binding", "create")]
-        asked = [Access(what, space, verb) for space in named or ("",) for what, verb in acts]
+        asked = [Access(what, space, verb) for space in named for what, verb in acts]
         return len(await self._denied(asked, Account(each.namespace, each.account))) == len(asked)
 
     def _order(self, each: Deployment) -> tuple[bool, bool, bool, str]:
@@ -141,7 +142,8 @@ class _Reader:
         command = operator.command
         flags = [word for place, word in enumerate(operator.arguments) if place or word != command]
         try:
-            read = self._read_flags(flags, {"POD_NAMESPACE": operator.namespace}, command)
+            environ = {**operator.environ, "POD_NAMESPACE": operator.namespace}
+            read = self._read_flags(flags, environ, command)
         except ValueError as error:
             self._refuses = str(error)
             read = replace(self._settings, lock_namespace="")
@@ -313,6 +315,7 @@ def _deployment(document: Json) -> Deployment:
     metadata, spec = document["metadata"], mapping(document.get("spec"))
     pod = mapping(mapping(spec.get("template")).get("spec"))
     containers = [mapping(each) for each in sequence(pod.get("containers"))]
+    variables = map(mapping, sequence(containers[0].get("env")) if containers else ())
     return Deployment(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -322,6 +325,7 @@ def _deployment(document: Json) -> Deployment:
         replicas=edge.within(spec.get("replicas", 1), 0, 2**31),
         ready=edge.within(mapping(document.get("status")).get("readyReplicas"), 0, 2**31),
         account=text(pod.get("serviceAccountName")) or "default",
+        environ={text(each.get("name")): text(each.get("value")) for each in variables},
     )
 
 
