@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6768,
     "api": 3206,
-    "cluster": 6568,
+    "cluster": 6571,
     "commands": 5706,
     "controller": 4619,
     "dashboard": 614,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69266,
+    "tests": 69269,
     "tools": 3530,
 }
 

@@ -376,8 +376,9 @@ def _taken_by_claim(resource: str, claim: Json) -> int:
 def _names(spec: Json, part: str, resource: str) -> bool:
     # A limit stands for the request that is left out.
     parts = (part, "limits") if part == "requests" else (part,)
-    # Resources of the whole pod stand for those of its containers.
-    holders = [spec] if (spec.get("resources") or {}).get(part) else spec.get("containers") or ()
+    # Any resources of the whole pod stand for all of its containers, as for the API server.
+    lists = () if spec.get("resources") else podtemplate.LISTS
+    holders = (holder for key in lists for holder in spec.get(key) or ())
     return all(
         any(resource in ((holder.get("resources") or {}).get(p) or {}) for p in parts)
         for holder in holders
@@ -385,7 +386,9 @@ def _names(spec: Json, part: str, resource: str) -> bool:
 
 
 def _best_effort(spec: Json) -> bool:
-    return not any(podtemplate.requests(s).get(r) for s in (spec, _limits(spec)) for r in _BASIC)
+    # A class of service is that of the containers, whatever is added for the runtime.
+    bare = {**spec, "overhead": None}
+    return not any(podtemplate.requests(s).get(r) for s in (bare, _limits(bare)) for r in _BASIC)
 
 
 _BASIC: Final = ("cpu", "memory")
