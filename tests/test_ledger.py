@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 5706,
     "controller": 4619,
     "dashboard": 614,
-    "frameworks": 3023,
+    "frameworks": 3016,
     "gang": 1578,
     "kube": 3640,
     "local": 3286,

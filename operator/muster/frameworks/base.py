@@ -525,6 +525,11 @@ def variable(name: str, value: object) -> Json:
     return {"name": name, "value": str(value)}
 
 
+def referred(name: str, config: str, key: str) -> Json:
+    """Return an environment entry whose value stands in a ConfigMap."""
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": config, "key": key}}}
+
+
 def framework_container(framework: Framework, template: Json) -> Json:
     """Return the container that the framework runs in: by name, else the first.
 

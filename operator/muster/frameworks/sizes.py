@@ -80,19 +80,9 @@ def _size(companion: Companion, job: Job, domain: str) -> int:
 
 
 def _running(job: Job, role: Replica, index: int) -> PodView:
-    return PodView(
-        job.namespace,
-        role.pod_name(job.name, index),
-        "",
-        job.as_owner,
-        role.role,
-        index,
-        "Running",
-        deleting=False,
-        node="",
-        created=0.0,
-        ready=True,
-    )
+    name, state = role.pod_name(job.name, index), "Running"
+    named = (job.namespace, name, "", job.as_owner, role.role, index, state)
+    return PodView(*named, deleting=False, node="", created=0.0, ready=True)
 
 
 def _bytes(content: Json) -> int:

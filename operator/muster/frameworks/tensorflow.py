@@ -75,8 +75,7 @@ def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
         # Most passes make no pod.
         cluster = cache(lambda: _cluster(job, domain))
         return _with_config(lambda index: _full(cluster(), replica.role, index))
-    source = {"configMapKeyRef": {"name": _config_name(job), "key": names.TF_CLUSTER_KEY}}
-    shared: Json = {"name": names.TF_CLUSTER_ENV, "valueFrom": source}
+    shared = base.referred(names.TF_CLUSTER_ENV, _config_name(job), names.TF_CLUSTER_KEY)
     # The kubelet expands it, so that the addresses of all pods stand once in a ConfigMap instead
     # of once in each pod.
     reference = f"$({names.TF_CLUSTER_ENV})"
@@ -85,7 +84,7 @@ def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
 
 def _with_config(value: Callable[[int], str], *before: Json) -> base.Environment:
     return base.Environment(
-        entries=lambda index: (*before, {"name": "TF_CONFIG", "value": value(index)}),
+        entries=lambda index: (*before, base.variable("TF_CONFIG", value(index))),
         container=TENSORFLOW.pods.container,
     )
 

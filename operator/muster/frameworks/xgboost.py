@@ -37,8 +37,7 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
 def _workers(job: Job) -> tuple[Json, ...]:
     if job.total <= 1:
         return ()
-    source = {"name": _config_name(job), "key": names.XGBOOST_WORKERS_KEY}
-    addresses: Json = {"name": _ADDRESSES, "valueFrom": {"configMapKeyRef": source}}
+    addresses = base.referred(_ADDRESSES, _config_name(job), names.XGBOOST_WORKERS_KEY)
     if not base.shares(job):
         addresses = base.variable(_ADDRESSES, _addresses(job))
     return base.variable("WORKER_PORT", master_worker.port_of(XGBOOST, job, WORKER)), addresses
