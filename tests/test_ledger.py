@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3016,
     "gang": 1578,
     "kube": 3640,
-    "local": 3286,
+    "local": 3289,
     "muster": 1141,
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69269,
+    "tests": 69279,
     "tools": 3530,
 }
 

@@ -20,6 +20,11 @@ ALL = handle.PROGRAMS
 ENVTEST = ("etcd", "kube-apiserver", "kubectl")
 
 
+def refuse_download(*_: object, **__: object) -> Path:
+    """Stand for a machine without a network."""
+    raise downloads.DownloadError("no network")
+
+
 @pytest.fixture
 def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     """Make folders of programs; nothing can be downloaded or built unless a test allows it."""
@@ -27,13 +32,10 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     monkeypatch.delenv(binaries.ASSETS, raising=False)
 
-    def no_download(*_: object, **__: object) -> Path:
-        raise downloads.DownloadError("no network")
-
     def no_build(_: str) -> Path:
         raise binaries.BuildError("Go is missing")
 
-    monkeypatch.setattr(downloads, "fetch", no_download)
+    monkeypatch.setattr(downloads, "fetch", refuse_download)
     monkeypatch.setattr(binaries, "build", no_build)
 
     def make(name: str, *programs: str, version: str = "1.37.1") -> Path:
@@ -263,6 +265,14 @@ def test_a_failed_build_leaves_nothing_and_says_why(
     assert "GOPROXY" in str(caught.value)
     assert words in str(caught.value)
     assert not binaries.build_folder().exists()
+
+
+def test_cache_without_its_programs_is_reported(go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of which a part was deleted, or on a file system without execution."""
+    (binaries.build() / "controlplane").unlink()
+    monkeypatch.setattr(downloads, "fetch", refuse_download)
+    with pytest.raises(binaries.BinariesError, match=r"etcd.* cannot be run .* XDG_CACHE_HOME"):
+        binaries.find()
 
 
 def test_without_go_it_is_said_which_to_install(

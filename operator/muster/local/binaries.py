@@ -98,6 +98,9 @@ def find(
     for more in (_cached, _obtained):
         if missing(found, programs):
             found = more(found, version, programs)
+    if lost := missing(found, programs):
+        text = f"{', '.join(lost)} cannot be run in {layout.cache_root()}: delete that folder"
+        raise BinariesError(f"{text}, or set XDG_CACHE_HOME if its file system runs no programs")
     return {name: [str(found[name])] for name in programs}
 
 
