@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3206,
     "cluster": 6571,
-    "commands": 5706,
+    "commands": 5684,
     "controller": 4619,
     "dashboard": 614,
     "frameworks": 3016,

@@ -10,7 +10,7 @@ import csv
 import io
 import time
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
@@ -49,8 +49,7 @@ async def report(
     """
     async with connected(settings) as kube:
         _, settings, unknown = await published.read(kube, settings)
-        counted = _counted(resource)
-        histories, unread = await _read(kube, jobs, settings.default_queue, counted)
+        histories, unread = await _read(kube, jobs, settings.default_queue, resource)
     now = time.time()
     every = (accounting.row(history, now - since, now) for history in histories)
     rows = [row for row in every if row.total]
@@ -70,16 +69,6 @@ async def report(
 NAMES: Final = ("kind", "namespace", "job", "queue")
 BY: Final = {"job": NAMES, "queue": ("queue",), "namespace": ("namespace",)}
 """What a row is of."""
-
-
-def _counted(resource: str) -> Callable[[Mapping[str, int]], float]:
-    """Return what says how much of the resource is in some amounts."""
-
-    def amount(amounts: Mapping[str, int]) -> float:
-        counted = (r for r in amounts if (r == resource if resource else r.endswith(GPU)))
-        return sum(quantity.number(r, amounts[r]) for r in counted)
-
-    return amount
 
 
 def _columns(rows: Sequence[Row]) -> list[Column[Row]]:
@@ -126,7 +115,7 @@ def _amounts(row: Row) -> Json:
 
 
 async def _read(
-    kube: Kube, jobs: Reference, queue: str, counted: Callable[[Mapping[str, int]], float]
+    kube: Kube, jobs: Reference, queue: str, resource: str
 ) -> tuple[list[History], list[str]]:
     """Return the jobs' histories, of one's own namespace if not of all, and what was not read.
 
@@ -138,11 +127,11 @@ async def _read(
     if namespace != jobs.namespace:
         unread.append(f"of namespace {namespace} alone: this account may not list others")
 
-    async def known(resource: Resource, **params: str) -> list[Json]:
+    async def known(kind: Resource, **params: str) -> list[Json]:
         try:
-            return await live.listed(kube, resource, namespace, **params)
+            return await live.listed(kube, kind, namespace, **params)
         except ApiError as error:
-            told = f"{resource.plural} were not read, so that more is unknown: {error.message}"
+            told = f"{kind.plural} were not read, so that more is unknown: {error.message}"
             if told not in unread:
                 unread.append(told)
             return []
@@ -153,7 +142,7 @@ async def _read(
         selector = f"involvedObject.kind=Pod,reason={reason}"
         events += await known(resources.EVENTS, fieldSelector=selector)
     remains = Remains(pods, events)
-    return [history(job, remains, queue, counted) for job, _ in found], unread
+    return [history(job, remains, queue, resource) for job, _ in found], unread
 
 
 class Remains:
@@ -212,25 +201,20 @@ def _until(one: Life, after: Life | None) -> Life:
     return replace(one, ended=after.created) if after and one.ended is None else one
 
 
-def history(
-    job: Job,
-    remains: Remains,
-    queue: str,
-    counted: Callable[[Mapping[str, int]], float],
-) -> History:
+def history(job: Job, remains: Remains, queue: str, resource: str) -> History:
     """Return what is known of a job. `queue`: that of jobs that name none."""
-    status = job.status
-    ran, held = (
-        status.condition(names.Condition.RUNNING),
-        status.condition(names.Condition.SUSPENDED),
-    )
+    status, condition = job.status, names.Condition
+    ran, held = status.condition(condition.RUNNING), status.condition(condition.SUSPENDED)
     suspended = held is not None and held.status == "True"
     queue = kueue.local_queue(job) or job.run_policy.scheduling.queue or queue
     container = frameworks.of(job).pods.container
+    # Other operators do not all write down when a job ended.
+    ends = filter(None, map(status.condition, (condition.SUCCEEDED, condition.FAILED)))
+    said = next((end.transitioned for end in ends if end.status == "True"), None)
     return History(
         names=dict(zip(NAMES, (job.kind, job.namespace, job.name, queue), strict=True)),
         created=job.created,
-        ended=_end(job) if status.finished else None,
+        ended=(status.completion_time or said) if status.finished else None,
         started=standing.run_time(status),
         ran=None if ran is None or suspended else ran.transitioned,
         restarted=any(replica.restarts for replica in status.replicas.values()),
@@ -239,26 +223,20 @@ def history(
         places=tuple(
             Place(amount, remains.of(job, replica.pod_name(job.name, index), container))
             for replica in job.replicas
-            if (amount := counted(_requests(replica.template)))
+            if (amount := _amount(replica.template, resource))
             for index in range(replica.replicas)
         ),
     )
 
 
-def _end(job: Job) -> float | None:
-    """Return when a job ended; other operators do not all write it down."""
-    ends = (
-        job.status.condition(end) for end in (names.Condition.SUCCEEDED, names.Condition.FAILED)
-    )
-    said = (end.transitioned for end in ends if end is not None and end.status == "True")
-    return job.status.completion_time or next(said, None)
-
-
-def _requests(template: Json) -> Mapping[str, int]:
+def _amount(template: Json, resource: str) -> float:
+    """Return how much of the resource a pod asks for; empty: of every kind of GPU."""
     try:
-        return podtemplate.requests(template.get("spec") or {})
+        asked = podtemplate.requests(template.get("spec") or {})
     except ValueError:
-        return {}  # no job of which a pod could be made
+        return 0.0  # no job of which a pod could be made
+    counted = (name for name in asked if (name == resource if resource else name.endswith(GPU)))
+    return sum(quantity.number(name, asked[name]) for name in counted)
 
 
 def life(pod: Json, container: str, *, evicted: bool) -> Life:
