@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6768,
     "api": 3206,
     "cluster": 6571,
-    "commands": 5684,
+    "commands": 5679,
     "controller": 4619,
     "dashboard": 614,
     "frameworks": 3016,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69279,
+    "tests": 69280,
     "tools": 3530,
 }
 

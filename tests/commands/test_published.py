@@ -89,6 +89,7 @@ def test_missing_or_forbidden_config_map_is_reported():
 def test_operator_is_down_after_three_lease_durations_without_a_renewal(served, words):
     """Without the right to read the Lease it is unknown whether the operator runs."""
     server = Served(failing={OBJECTS["Lease"]: served or {"spec": 1}})
-    told = asyncio.run(published.operator_problem(server, Settings(), NOW))
+    server.clock = lambda: asyncio.sleep(0, NOW)
+    told = asyncio.run(published.operator_problem(server, Settings()))
     assert told.startswith(words)
     assert bool(told) is bool(words)

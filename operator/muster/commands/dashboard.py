@@ -36,7 +36,7 @@ async def run(settings: Settings, cluster: str, port: int) -> None:
         await _serve(port, _of_file(cluster))
     async with connected(settings, client.ATTEMPTS) as kube:
         chosen, completed, unknown = await published.read(kube, settings)
-        problem = await published.operator_problem(kube, settings, await published.now(kube))
+        problem = await published.operator_problem(kube, settings)
         eye = _Eye(settings, kube, chosen, completed, unknown, problem)
         await eye.read()
         try:

@@ -107,8 +107,7 @@ async def explain(settings: Settings, what: Reference | None, asked: Asked) -> A
         space = (what.namespace if what else "") or asked.namespace or kube.namespace
         reader = _Reader(kube, "" if asked.everywhere and not named else space)
         await reader.read(what.selector if what else "")
-        at = await published.now(kube)
-        problem = await published.operator_problem(kube, settings, at)
+        problem = await published.operator_problem(kube, settings)
         if what is None or not named:
             answer = _listing(reader.standings(selected=what is not None), asked.output)
         else:
@@ -127,7 +126,7 @@ class _Reader:
         self.store = empty_store()
         self.unread: list[str] = []
         """What could not be read, in sentences."""
-        self._reported: dict[str, float] = {}
+        self._reported: dict[str, float | None] = {}
         """By key."""
 
     async def read(self, selector: str) -> None:
@@ -158,12 +157,8 @@ class _Reader:
 
     def _report(self, key: str, read: Json) -> None:
         entries = map(mapping, sequence(mapping(read.get("metadata")).get("managedFields")))
-        of_status = (
-            edge.parse_time(e.get("time")) for e in entries if e.get("subresource") == "status"
-        )
-        times = [at for at in of_status if at is not None]
-        if times:
-            self._reported[key] = max(times)
+        times = (e.get("time") for e in entries if e.get("subresource") == "status")
+        self._reported[key] = max(filter(None, map(edge.parse_time, times)), default=None)
 
     def standing(self, key: str) -> Standing:
         """Return how a job or gang stands."""

@@ -48,7 +48,7 @@ async def now(kube: Kube) -> float:
         return time.time()
 
 
-async def operator_problem(kube: Kube, settings: Settings, at: float) -> str:
+async def operator_problem(kube: Kube, settings: Settings) -> str:
     """Return that the operator does not run, or why that is unknown; empty if it runs.
 
     Raises connection errors.
@@ -58,7 +58,7 @@ async def operator_problem(kube: Kube, settings: Settings, at: float) -> str:
         lease = Lease.of(await kube.get(LEASES.path(namespace, name)))
     except ApiError as error:
         return f"it is unknown whether the operator runs: {error.message}"
-    if lease.fresh(at):
+    if lease.fresh(await now(kube)):
         return ""
     renewed = lease.written or lease.renewed
     return f"the operator does not run: the {lease} was last renewed {edge.format_time(renewed)}"
