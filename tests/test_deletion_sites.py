@@ -20,10 +20,9 @@ SITES = {
     # Values that stand for a deletion. What they carry was permitted in the same function, or is
     # the reason DEPENDENT, for objects without pods.
     ("Doomed()", "controller/pods.py", "doomed"),
-    ("Delete()", "controller/pods.py", "_delete"),
+    ("Delete()", "controller/pods.py", "pod_deletions"),
     ("Delete()", "controller/pods.py", "delete_job"),
-    ("Delete()", "controller/podgroup.py", "_delete"),
-    ("Delete()", "controller/dependents.py", "_removal"),
+    ("Delete()", "controller/dependents.py", "removals"),
     ("Evict()", "allocator/tracker.py", "_evict"),
     # Requests. They carry out what these values ask for.
     (".delete()", "runtime/reconciler.py", "_delete"),

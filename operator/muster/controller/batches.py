@@ -50,8 +50,9 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
     """Yield what lets those go that may have their pod now, as the template is by now."""
     ending = {pod.uid for pod in scope.roster.own if pod.deleting}
     for builder, batch in _existing(scope, builders):
-        held = batch.suspended and batch.uid not in ending
-        if not held or not pods.may_create_place(scope, builder, 0):
+        nodes = pods.creatable(scope, builder)
+        placed = nodes is None or builder.name(0) in nodes
+        if not (batch.suspended and batch.uid not in ending and placed):
             continue
         wanted = builder.batch_job()
         template = wanted["spec"]["template"]
@@ -72,11 +73,12 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
 
 def limit_changes(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:
     """Yield what gives the batch Jobs the limits that were changed after their creation."""
-    for builder, batch in _existing(scope, builders):
+    wanted = scope.framework.roles.batch_spec(scope.job)
+    for _, batch in _existing(scope, builders):
         changed = {
-            key: builder.batch.get(key)
+            key: wanted.get(key)
             for key, default in names.BATCH_LIMITS.items()
-            if builder.batch.get(key, default) != batch.limits.get(key, default)
+            if wanted.get(key, default) != batch.limits.get(key, default)
         }
         if changed:
             yield Patch.of(batch, {"spec": changed})

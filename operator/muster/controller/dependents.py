@@ -6,16 +6,16 @@ The HorizontalPodAutoscaler of a job that asks for one is among it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from muster.api import edge, names
-from muster.api.model import Json, ObjectView
+from muster.api.model import GroupView, Json, ObjectView
 from muster.api.reasons import DeletionReason
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
+from muster.controller.templates import document
 from muster.frameworks.base import Companion, labels
-from muster.gang.base import owner
 
 
 def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
@@ -28,8 +28,7 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
         content = _content(scope, part)
         view = there.get((part.kind, part.name(scope.job)))
         if content is None:
-            if view is not None and part.leaves:
-                yield from _removal(scope, view)
+            yield from removals(scope, [view] if view is not None and part.leaves else ())
         elif view is None:
             if scope.refusal is None and (part.lasting or not lasting):
                 yield Create.of(_document(scope, part, content))
@@ -51,17 +50,9 @@ def _content(scope: Scope, part: Companion) -> Json | None:
 
 def _document(scope: Scope, part: Companion, content: Json) -> Json:
     job = scope.job
-    return {
-        "apiVersion": part.api_version,
-        "kind": part.kind,
-        "metadata": {
-            "name": part.name(job),
-            "namespace": job.namespace,
-            "labels": {**labels(job, scope.framework), names.APP: names.flat(job.name)},
-            "ownerReferences": [owner(job)],
-        },
-        **edge.merged(content, part.fixed(job)),
-    }
+    marks = {**labels(job, scope.framework), names.APP: names.flat(job.name)}
+    body = edge.merged(content, part.fixed(job))
+    return document(job, (part.api_version, part.kind), part.name(job), marks, **body)
 
 
 def _change(part: Companion, content: Json, stored: Json) -> Json:
@@ -105,42 +96,30 @@ def autoscaler(scope: Scope) -> Json | None:
     if spec is None or job.is_multikueue_copy:
         return None
     target = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name}
-    return {
-        "apiVersion": names.AUTOSCALING_API,
-        "kind": names.AUTOSCALER,
-        "metadata": {
-            "name": names.flat(job.name),
-            "namespace": job.namespace,
-            "labels": labels(job, scope.framework),
-            "ownerReferences": [owner(job)],
-        },
-        "spec": {"scaleTargetRef": target, **spec},
-    }
+    marks, api = labels(job, scope.framework), (names.AUTOSCALING_API, names.AUTOSCALER)
+    spec = {"scaleTargetRef": target, **spec}
+    return document(job, api, names.flat(job.name), marks, spec=spec)
 
 
 def autoscaler_writes(scope: Scope) -> Iterator[Action]:
     """Yield what brings the autoscaler to what it should be."""
-    document = autoscaler(scope)
-    if document is None:
-        yield from autoscaler_removal(scope)
+    wanted = autoscaler(scope)
+    if wanted is None:
+        yield from removals(scope, scope.observed.autoscalers)
     elif not scope.observed.autoscalers:
         if scope.autoscaler_refusal is None:
-            yield Create.of(document)
+            yield Create.of(wanted)
     else:
-        spec = document["spec"]
+        spec = wanted["spec"]
         for view in scope.observed.autoscalers:
             ours = scope.owns(view) and not view.deleting
             if ours and not edge.covers(view.spec, spec):
                 yield Patch.of(view, {"spec": spec})
 
 
-def autoscaler_removal(scope: Scope) -> Iterator[Delete]:
-    """Yield the deletion of the job's autoscaler, if there is one."""
-    for view in scope.observed.autoscalers:
-        yield from _removal(scope, view)
-
-
-def _removal(scope: Scope, view: ObjectView) -> Iterator[Delete]:
-    if scope.owns(view) and not view.deleting:
-        why = DeletionReason.DEPENDENT
-        yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid, why)
+def removals(scope: Scope, views: Iterable[ObjectView | GroupView]) -> Iterator[Delete]:
+    """Yield the deletions of the job's objects without pods that are not being deleted yet."""
+    why = DeletionReason.DEPENDENT
+    for view in views:
+        if scope.owns(view) and not view.deleting:
+            yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid, why)

@@ -9,8 +9,8 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import GroupView, Json
-from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
+from muster.controller import dependents
 from muster.controller.events import is_alarming, normal, warning
 from muster.controller.jobpods import is_orphan
 from muster.controller.model import Action, Create, Delete, Emit, Patch
@@ -39,7 +39,7 @@ def writes(scope: Scope) -> Iterator[Action]:
     """Yield what brings the group object to what it should be."""
     group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.group_facts)
     if wanted is None:
-        yield from removal(scope)
+        yield from _removal(scope)
     elif scope.context.missing:
         return
     elif group is None:
@@ -70,7 +70,7 @@ def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action
     # Without pods nobody is bound to the group, so a field that cannot change is changed by making
     # it anew in the next pass.
     if fixed and (replaced or not scope.roster.own):
-        yield _delete(group)
+        yield from dependents.removals(scope, (group,))
         return
     if taken:
         if not is_lent(scope, group):
@@ -82,27 +82,21 @@ def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action
         yield normal(POD_GROUP_IMMUTABLE, text)
 
 
-def removal(scope: Scope) -> Iterator[Action]:
+def _removal(scope: Scope) -> Iterator[Delete]:
     """Yield the group's deletion, if there is one of ours."""
     group = scope.observed.group
-    if group and scope.owns(group) and not group.deleting:
-        yield _delete(group)
+    return dependents.removals(scope, () if group is None else (group,))
 
 
-def announced_removal(scope: Scope) -> Iterator[Emit]:
-    """Yield what is said when the group of a job goes, once."""
-    for action in removal(scope):
-        if isinstance(action, Delete):
-            text = f"Job has been terminated. Deleting {action.kind}"
-            yield normal(names.Event.JOB_TERMINATED, text)
-            budget = action.kind == "PodDisruptionBudget"
-            event = names.Event.SUCCESSFUL_DELETE_PDB if budget else _DELETED
-            yield normal(event, f"Deleted {action.kind}: {action.name}")
-
-
-def _delete(group: GroupView) -> Delete:
-    why = DeletionReason.DEPENDENT
-    return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid, why)
+def end(scope: Scope) -> Iterator[Action]:
+    """Yield the group's deletion with its job, and what is said of it, once."""
+    for action in _removal(scope):
+        yield action
+        text = f"Job has been terminated. Deleting {action.kind}"
+        yield normal(names.Event.JOB_TERMINATED, text)
+        budget = action.kind == "PodDisruptionBudget"
+        event = names.Event.SUCCESSFUL_DELETE_PDB if budget else _DELETED
+        yield normal(event, f"Deleted {action.kind}: {action.name}")
 
 
 def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit]:

@@ -67,14 +67,6 @@ def surplus(scope: Scope) -> Sequence[Doomed]:
     return doomed(scope, scope.roster.surplus, DeletionReason.DUPLICATE, DeletionReason.SURPLUS)
 
 
-def _delete(view: PodView | ObjectView, reason: DeletionReason) -> Delete:
-    # The node is out of service for good, so no kubelet will ever confirm the end of its pods.
-    pod = view if isinstance(view, PodView) else None
-    force, phase = pod is not None and pod.fenced, pod.phase if pod else ""
-    version, kind = view.api_version, view.kind
-    return Delete(version, kind, view.namespace, view.name, view.uid, reason, force, phase)
-
-
 def delete_job(scope: Scope) -> Iterator[Delete]:
     """Yield the deletion of the job, with which garbage collection deletes its pods."""
     job, reason = scope.job, DeletionReason.EXPIRED
@@ -84,12 +76,11 @@ def delete_job(scope: Scope) -> Iterator[Delete]:
 
 def pod_deletions(pods: Iterable[Doomed]) -> Iterator[Delete]:
     """Yield the deletions of those that are not being deleted yet, or would be for ever."""
-    return (_delete(pod, why) for pod, why in pods if pod.fenced or not pod.deleting)
-
-
-def deletions(views: Iterable[ObjectView]) -> Iterator[Delete]:
-    """Yield the deletions of objects without pods that are not being deleted yet."""
-    return (_delete(view, DeletionReason.DEPENDENT) for view in views if not view.deleting)
+    for pod, why in pods:
+        if pod.fenced or not pod.deleting:
+            # Its node is out of service for good: no kubelet will ever confirm the end.
+            object_ = pod.api_version, pod.kind, pod.namespace, pod.name, pod.uid
+            yield Delete(*object_, why, pod.fenced, pod.phase)
 
 
 def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
@@ -239,11 +230,9 @@ def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
     before = {_place(member): member.pod for member in scope.waiting}
     # Names and places: a pod of another operator may fill a place under a name of its own.
     taken = scope.roster.names - {pod.name for pod in before.values()}
-    places, late = scope.roster.places - before.keys(), _waiting(scope)
+    places = scope.roster.places - before.keys()
     for role, builder in sorted(builders.items(), key=lambda item: not item[1].replica.numbered):
-        nodes = _nodes(scope, builder)
-        if builder.replica.type in late:
-            continue
+        nodes = creatable(scope, builder)
         for index in range(builder.replica.replicas):
             name = builder.name(index)
             node = "" if nodes is None else nodes.get(name)
@@ -266,13 +255,6 @@ def _creation(
     return Create("Pod", builder.name(index), build, placed=bool(named))
 
 
-def may_create_place(scope: Scope, builder: PodBuilder, index: int) -> bool:
-    """Say whether the pod of that index may appear now, were it missing."""
-    nodes = _nodes(scope, builder)
-    placed = nodes is None or builder.name(index) in nodes
-    return placed and builder.replica.type not in _waiting(scope)
-
-
 def _waiting(scope: Scope) -> frozenset[str]:
     """Return the types whose pods must still wait for all others to be ready."""
     late = scope.framework.gang.later(scope.job)
@@ -283,11 +265,13 @@ def _waiting(scope: Scope) -> frozenset[str]:
     return late if ready < sum(role.replicas for role in first) else frozenset()
 
 
-def _nodes(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
+def creatable(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
     """Return the nodes of the pods that may be created; None: all may, without a node.
 
     Pods that name a scheduler which is not the allocator's are that scheduler's affair.
     """
+    if builder.replica.type in _waiting(scope):
+        return {}
     if not builder.allocated:
         return None
     placements = scope.observed.placements or {}
@@ -316,8 +300,8 @@ def service_writes(
             wanted.add(name)
             if name in pods and name not in taken and scope.refusal is None:
                 yield Create("Service", name, partial(builder.service, index))
-    unwanted = (v for v in own(scope, scope.observed.services) if v.name not in wanted)
-    yield from deletions(unwanted)
+    unwanted = (view for view in scope.observed.services if view.name not in wanted)
+    yield from dependents.removals(scope, unwanted)
 
 
 def teardown(
@@ -330,11 +314,12 @@ def teardown(
     going = {pod.name for pod, _ in pods}
     staying = {pod.name for pod in scope.roster.own} - going
     yield from pod_deletions(pods)
-    yield from deletions(
+    ending = (
         view
-        for view in own(scope, scope.observed.services)
+        for view in scope.observed.services
         if view.name in going or (lonely_services and view.name not in staying)
     )
+    yield from dependents.removals(scope, ending)
 
 
 def end_of_configs(scope: Scope) -> Iterator[Delete]:
@@ -342,7 +327,7 @@ def end_of_configs(scope: Scope) -> Iterator[Delete]:
     # A pod that starts once more at the last moment, or still pulls its image, would hang on a
     # ConfigMap that is gone.
     if not scope.roster.own:
-        yield from deletions(own(scope, scope.observed.configs))
+        yield from dependents.removals(scope, scope.observed.configs)
 
 
 def may_create(scope: Scope) -> bool:

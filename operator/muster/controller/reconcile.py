@@ -108,7 +108,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
     yield from deletes
     yield from batches.expiries(scope)
     yield from _end_of_group(scope, doomed)
-    yield from dependents.autoscaler_removal(scope)
+    yield from dependents.removals(scope, scope.observed.autoscalers)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
     yield from _status_writes(scope, after, ())
@@ -119,8 +119,7 @@ def _end_of_group(scope: Scope, doomed: Sequence[pods.Doomed]) -> Iterator[Actio
     """Yield the end of the group, after these pods where the backend wants that."""
     # The next pass, which the last pod's end triggers, finds none doomed and lets the group go.
     if not (doomed and scope.backend.pods_first_on_delete):
-        yield from podgroup.removal(scope)
-        yield from podgroup.announced_removal(scope)
+        yield from podgroup.end(scope)
 
 
 # 2. Invalid from the start: say so once, create nothing.
@@ -151,7 +150,7 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     yield from batches.suspensions(scope, found)
     yield from _kept(scope)
     yield from _end_of_group(scope, doomed)
-    yield from dependents.autoscaler_removal(scope)
+    yield from dependents.removals(scope, scope.observed.autoscalers)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
     yield from _earliest(scope.observed.loses_at)

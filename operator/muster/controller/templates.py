@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from muster.api import names
 from muster.api.model import Job, Json, Replica
 from muster.controller.model import Context
-from muster.frameworks.base import Framework, framework_container, labels, with_port
+from muster.frameworks.base import Environment, Framework, framework_container, labels, with_port
 from muster.gang import GangBackend, demand
 from muster.gang.base import owner
 
@@ -24,16 +24,22 @@ _POD_POLICY: Final = {names.RestartPolicy.EXIT_CODE: names.RestartPolicy.NEVER}
 """Replica restart policies that no pod knows, and what its pods get instead."""
 
 
+def document(
+    job: Job, api: tuple[str, str], name: str, labels: Mapping[str, str], **body: Any
+) -> Json:
+    """Return an object of the job's; `api`: its apiVersion and kind."""
+    metadata: Json = {"name": name, "namespace": job.namespace, "labels": labels}
+    metadata["ownerReferences"] = [owner(job)]
+    return {"apiVersion": api[0], "kind": api[1], "metadata": metadata, **body}
+
+
 @dataclass(frozen=True, slots=True)
 class PodBuilder:
     """All that the pods and services of one role have in common."""
 
     job: Job
+    framework: Framework
     replica: Replica
-    first: int
-    """The index label of its first pod."""
-    batch: Json
-    """Fields of the batch Job that makes the pod, where one does."""
     identity: Mapping[str, str]
     """The labels by which the role's objects are found, without the index."""
     metadata: Json
@@ -42,14 +48,9 @@ class PodBuilder:
     """Labels of its pods, without the index."""
     spec: Json
     containers: tuple[Json, ...]
-    entries: Callable[[int], Sequence[Json]]
-    """Index -> environment entries."""
-    targets: frozenset[int]
-    """Positions of the containers that get the environment."""
+    environment: Environment
     ports: tuple[Json, ...]
     """Ports of its services."""
-    masters: frozenset[int]
-    """Indices of the pods that carry the master label."""
     allocated: bool
     """Does the allocator inside place its pods? Otherwise another scheduler does."""
     on_node: bool
@@ -70,7 +71,7 @@ class PodBuilder:
             names.REPLICA_INDEX in labels or not numbered
         ):
             return {}
-        marks = self.marks((label or 0) - self.first if numbered else 0)
+        marks = self.marks((label or 0) - self.framework.roles.first(self.job) if numbered else 0)
         return {key: value for key, value in marks.items() if key not in labels}
 
     def pod(self, index: int, node: str = "", history: Mapping[str, str] | None = None) -> Json:
@@ -84,7 +85,7 @@ class PodBuilder:
         if self.job.service:
             spec["hostname"] = self.name(index)
         labels = {**self.labels, **self._index(index)}
-        if index in self.masters:
+        if self.framework.roles.is_master(self.job, self.replica, index):
             labels[names.JOB_ROLE] = names.JOB_ROLE_MASTER
         metadata = {**self.metadata, "name": self.name(index), "labels": labels}
         if history:
@@ -100,49 +101,33 @@ class PodBuilder:
         # Fields of its template that no batch Job can change.
         kept = {k: value for k, value in pod["spec"].items() if k not in COPIED_ON_RESUME}
         hashed = hashlib.sha256(json.dumps(kept, sort_keys=True).encode())
-        return {
-            "apiVersion": names.BATCH_API,
-            "kind": names.BATCH_JOB,
-            "metadata": {
-                "name": self.name(0),
-                "namespace": self.job.namespace,
-                "labels": {**self.identity, names.APP: names.flat(self.job.name)},
-                "annotations": {names.TEMPLATE_HASH: hashed.hexdigest()[:16]},
-                "ownerReferences": self.metadata["ownerReferences"],
-            },
-            "spec": {
-                **self.batch,
-                **({"suspend": True} if suspend else {}),
-                "template": template,
-            },
+        spec = {
+            **self.framework.roles.batch_spec(self.job),
+            **({"suspend": True} if suspend else {}),
+            "template": template,
         }
+        marks = {**self.identity, names.APP: names.flat(self.job.name)}
+        api = names.BATCH_API, names.BATCH_JOB
+        made = document(self.job, api, self.name(0), marks, spec=spec)
+        made["metadata"]["annotations"] = {names.TEMPLATE_HASH: hashed.hexdigest()[:16]}
+        return made
 
     def service(self, index: int) -> Json:
         """Return the headless service of the pod of that index."""
         selector = {**self.identity, names.REPLICA_INDEX: str(index)}
-        return {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "name": self.name(index),
-                "namespace": self.job.namespace,
-                "labels": selector,
-                "ownerReferences": self.metadata["ownerReferences"],
-            },
-            "spec": {"clusterIP": "None", "selector": selector, "ports": list(self.ports)},
-        }
+        spec = {"clusterIP": "None", "selector": selector, "ports": list(self.ports)}
+        return document(self.job, ("v1", "Service"), self.name(index), selector, spec=spec)
 
     def _index(self, index: int) -> dict[str, str]:
-        numbered = self.replica.numbered
-        return {names.REPLICA_INDEX: str(self.first + index)} if numbered else {}
+        first = self.framework.roles.first(self.job)
+        return {names.REPLICA_INDEX: str(first + index)} if self.replica.numbered else {}
 
     def _containers(self, index: int) -> list[Json]:
-        entries = self.entries(index)
-        if not entries:
-            return list(self.containers)
+        entries = self.environment.entries(index)
+        targets = self.environment.targets(self.containers) if entries else ()
         own = {entry["name"] for entry in entries}
         return [
-            _with_env(container, entries, own) if position in self.targets else container
+            _with_env(container, entries, own) if position in targets else container
             for position, container in enumerate(self.containers)
         ]
 
@@ -155,7 +140,6 @@ def pod_builder(
     meta, spec = template.get("metadata") or {}, template["spec"]
     link = backend.link(job, replica)
     named = demand.pod_class(job, replica, context.priorities) if backend.embedded else ""
-    environment = framework.pods.environment(job, replica, context.cluster_domain)
     more = framework.pods.init_containers(job, replica, context.waiting)
     listening = framework_container(framework, template)
     ported = with_port(framework, listening)
@@ -187,8 +171,7 @@ def pod_builder(
     return PodBuilder(
         job=job,
         replica=replica,
-        first=framework.roles.first(job),
-        batch=framework.roles.batch_spec(job) if replica.batch else {},
+        framework=framework,
         identity=identity,
         metadata={
             "namespace": job.namespace,
@@ -200,14 +183,8 @@ def pod_builder(
         labels={**(meta.get("labels") or {}), **link.labels, **identity},
         spec=whole,
         containers=containers,
-        entries=environment.entries,
-        targets=environment.targets(containers),
+        environment=framework.pods.environment(job, replica, context.cluster_domain),
         ports=tuple(_service_ports(framework, ported.get("ports") or ())),
-        masters=frozenset(
-            index
-            for index in range(replica.replicas)
-            if framework.roles.is_master(job, replica, index)
-        ),
         allocated=allocated,
         on_node=context.placement == "create"
         and not (spec.get("schedulingGates") or replica.batch),
@@ -224,17 +201,8 @@ def pod_builders(
 def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Json]:
     """Yield the ConfigMaps that the job's pods refer to."""
     for name, data in framework.pods.configs(job, context.cluster_domain).items():
-        yield {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": name,
-                "namespace": job.namespace,
-                "labels": labels(job, framework),
-                "ownerReferences": [owner(job)],
-            },
-            "data": dict(data),
-        }
+        marks = labels(job, framework)
+        yield document(job, ("v1", "ConfigMap"), name, marks, data=dict(data))
 
 
 COPIED_ON_RESUME: Final = ("nodeSelector", "tolerations", "schedulingGates")
