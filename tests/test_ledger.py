@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3206,
     "cluster": 6571,
     "commands": 5679,
-    "controller": 4546,
+    "controller": 4528,
     "dashboard": 614,
     "frameworks": 3016,
     "gang": 1578,

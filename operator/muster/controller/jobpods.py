@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final
 
 from muster.api import names
@@ -221,11 +222,13 @@ def _has_labels(job: Job, framework: Framework, view: PodView | ObjectView | Gro
 def _sort_others(
     observed: Observed, framework: Framework, others: Iterable[PodView]
 ) -> tuple[tuple[PodView, ...], tuple[PodView, ...], tuple[PodView, ...]]:
-    orphans, foreign, leftovers = [], [], []
+    orphans, foreign, leftovers, job = [], [], [], observed.job
     for pod in others:
+        # Whether it has the name of a place that the job wants filled by a pod.
+        places = wanted(job, framework, (pod.name,))
         if is_leftover(observed, framework, pod):
             leftovers.append(pod)
-        elif is_orphan(observed.job, framework, pod) and _is_wanted(observed.job, framework, pod):
+        elif is_orphan(job, framework, pod) and any(not role.batch for _, role, _ in places):
             orphans.append(pod)
         else:
             foreign.append(pod)
@@ -275,15 +278,6 @@ def _is_understood(framework: Framework, pod: PodView) -> bool:
     return _is_role(framework, pod.role) and (alone or pod.index is not None)
 
 
-def _is_wanted(job: Job, framework: Framework, pod: PodView) -> bool:
-    """Say whether a pod has the name of a place that the job wants filled by a pod."""
-    role, index = _by_name(job, framework, pod.name) or ("", None)
-    replica = next((r for r in job.replicas if r.role == role and not r.batch), None)
-    if replica is None or not replica.numbered:
-        return replica is not None
-    return index is not None and index - framework.roles.first(job) < replica.replicas
-
-
 def _one_per_place(
     job: Job, framework: Framework, own: Iterable[PodView]
 ) -> tuple[Mapping[tuple[str, int], PodView], frozenset[str]]:
@@ -293,20 +287,16 @@ def _one_per_place(
     """
     roles = {replica.role: replica for replica in job.replicas}
     first = framework.roles.first(job)
-    kept: dict[tuple[str, int], PodView] = {}
-    duplicates = set[str]()
+    places = defaultdict[tuple[str, int], list[PodView]](list)
     for pod in own:
         replica = roles.get(pod.role)
         index = _index(replica, pod, first) if replica else None
-        if replica is None or index is None or not 0 <= index < replica.replicas:
-            continue
-        rival = kept.get((pod.role, index))
-        name = replica.pod_name(job.name, index)
-        if rival is None or _rank(pod, name) < _rank(rival, name):
-            kept[pod.role, index] = pod
-        if rival is not None:
-            duplicates.add((pod if kept[pod.role, index] is rival else rival).uid)
-    return kept, frozenset(duplicates)
+        if replica is not None and index is not None and 0 <= index < replica.replicas:
+            places[pod.role, index].append(pod)
+    for (role, index), pods in places.items():
+        pods.sort(key=partial(_rank, roles[role].pod_name(job.name, index)))
+    duplicates = frozenset(pod.uid for pods in places.values() for pod in pods[1:])
+    return {place: pods[0] for place, pods in places.items()}, duplicates
 
 
 def _index(replica: Replica, pod: PodView, first: int) -> int | None:
@@ -315,7 +305,7 @@ def _index(replica: Replica, pod: PodView, first: int) -> int | None:
     return None if pod.index is None else pod.index - first
 
 
-def _rank(pod: PodView, wanted: str) -> tuple[bool, bool, bool, float, str]:
+def _rank(wanted: str, pod: PodView) -> tuple[bool, bool, bool, float, str]:
     # The pod with the lowest rank is kept. Terminating pods rank behind all others, before them
     # failed pods, pods with another name, and younger pods. So every reconcile keeps the same pod.
     return pod.deleting, pod.phase == "Failed", pod.name != wanted, pod.created, pod.name

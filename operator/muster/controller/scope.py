@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from muster.api.model import GroupView, Job, ObjectView
-from muster.controller.jobpods import JobPods, Member, PodFate, job_pods, unreplaced
+from muster.controller.jobpods import JobPods, Member, PodFate, job_pods
 from muster.controller.model import Context, Observed, Refusal
 from muster.controller.replacement import backs_off
 from muster.frameworks.base import Framework
@@ -114,7 +114,7 @@ class Scope:
     def before(self, types: Collection[str]) -> Scope:
         """Return this pass as it would be before there are pods of these types."""
         later = sum(role.replicas for role in self.job.replicas if role.type in types)
-        return replace(self, facts=_counting(self.facts, self.job, self.framework, later))
+        return replace(self, facts=replace(self.facts, later=later))
 
     @property
     def fresh(self) -> bool:
@@ -128,12 +128,9 @@ def scope_of(
     """Return the scope of one pass."""
     observed = _sorted(observed, framework)
     roster, job = job_pods(observed, framework), observed.job
-    failed = {
-        member.replica.pod_name(job.name, member.index): member.pod
-        for member in roster.members
-        if member.pod.phase == "Failed"
-    }
-    lost = unreplaced(job, framework, failed)
+    ended = roster.having(PodFate.STAYS, PodFate.PERMANENT)
+    # A failed batch Job is the end of the job.
+    failed = (m.replica for m in ended if m.pod.phase == "Failed" and not m.replica.batch)
     facts = GangFacts(
         operator_name=framework.operator.name,
         priorities=context.priorities,
@@ -142,16 +139,11 @@ def scope_of(
         max_schedule_timeout=context.max_schedule_timeout,
         queues=context.queues,
         api_version=context.group_api_version,
-        unreplaced={role: len(left) for role, left in lost.items()},
+        unreplaced=Counter(replica.role for replica in failed),
+        minimum=framework.gang.minimum(job),
+        later=_later(job, framework, roster),
     )
-    # Only now: how many come later depends on which pods are there.
-    facts = _counting(facts, job, framework, _later(job, framework, roster))
     return Scope(observed, framework, backend, context, roster, facts)
-
-
-def _counting(facts: GangFacts, job: Job, framework: Framework, late: int) -> GangFacts:
-    """Return the facts of a gang of which so many pods cannot exist yet."""
-    return replace(facts, minimum=framework.gang.minimum(job), later=late)
 
 
 def _sorted(observed: Observed, framework: Framework) -> Observed:
