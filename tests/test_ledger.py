@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3206,
     "cluster": 6571,
     "commands": 5679,
-    "controller": 4528,
+    "controller": 4526,
     "dashboard": 614,
     "frameworks": 3016,
     "gang": 1578,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2319,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69279,
+    "tests": 69287,
     "tools": 3530,
 }
 

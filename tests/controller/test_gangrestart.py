@@ -192,6 +192,14 @@ def test_gang_does_not_restart_while_the_server_refuses_its_pods(backend, failed
     assert world.creates() == []
 
 
+def test_gang_that_lost_members_waits_for_the_api_of_its_scheduler():
+    """The next reconcile is not due at a time that is over: a dry run precedes each restart."""
+    world = running(backend=gang.VOLCANO).lose(LOST).settle().wait(10)
+    world.context = replace(world.context, missing="the API is not served")
+    world.step()
+    assert (world.deletes(), world.requeue) == ([], None)
+
+
 @pytest.mark.parametrize("exits", [False, True])
 def test_admission_is_asked_about_each_role_before_peers_are_deleted(exits):
     """One role may have lost no member. A pod that has ended uses no quota."""

@@ -112,7 +112,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
     yield from _status_writes(scope, after, ())
-    yield from _earliest(expiry, scope.observed.loses_at)
+    yield from _earliest(scope, expiry)
 
 
 def _end_of_group(scope: Scope, doomed: Sequence[pods.Doomed]) -> Iterator[Action]:
@@ -153,7 +153,7 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     yield from dependents.removals(scope, scope.observed.autoscalers)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
-    yield from _earliest(scope.observed.loses_at)
+    yield from _earliest(scope)
 
 
 def _kept(scope: Scope) -> Iterator[Action]:
@@ -208,14 +208,14 @@ def _running(scope: Scope) -> Iterator[Action]:
         yield from _status_writes(scope, after, emits)
     yield from made if status_first else ()
     yield from _earliest(
+        scope,
         policies.deadline(scope.job, scope.framework, gangstatus.run_time(scope, after)),
         scope.retry,
-        _still_to_come(scope, policies.restart_due(scope.job)),
+        policies.restart_due(scope.job),
         _successor_due(scope),
         podproblems.next_change(scope),
-        _still_to_come(scope, failures.forgotten_at(scope)),
+        failures.forgotten_at(scope),
         gangstatus.look_again(scope),
-        scope.observed.loses_at,
         scope.now + first_verdict_within(scope.job, scope.now) if silent else None,
         None if problems else _after_others(scope, blocked=bool(obstacle)),
         scope.restart_at,
@@ -317,10 +317,6 @@ def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Ite
         yield from emits
 
 
-def _still_to_come(scope: Scope, at: float | None) -> float | None:
-    return at if at is not None and at > scope.now else None
-
-
 def _successor_due(scope: Scope) -> float | None:
     """Return when the next successor of a failed pod may be created, if that is still to come."""
     nodes = scope.observed.placements or {}
@@ -343,7 +339,9 @@ def _after_others(scope: Scope, *, blocked: bool) -> float | None:
     return scope.now + (BLOCKED_PAUSE if seldom else LEFTOVER_PAUSE)
 
 
-def _earliest(*times: float | None) -> Iterator[RequeueAfter]:
-    due = [at for at in times if at is not None]
+def _earliest(scope: Scope, *times: float | None) -> Iterator[RequeueAfter]:
+    """Yield the next of these times, or of the next pod's loss, that is still to come."""
+    times = (*times, scope.observed.loses_at)
+    due = [at for at in times if at is not None and at > scope.now]
     if due:
         yield RequeueAfter(min(due))
