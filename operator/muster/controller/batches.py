@@ -42,7 +42,7 @@ def held_back(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
     late = scope.framework.gang.later(scope.job)
     for builder in builders.values():
         wanted = builder.replica.batch and builder.replica.type not in late
-        if wanted and builder.name(0) not in scope.roster.names and scope.refusal is None:
+        if wanted and builder.name(0) not in scope.roster.names and scope.observed.refusal is None:
             yield Create.of(builder.batch_job(suspend=True))
 
 

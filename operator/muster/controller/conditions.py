@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Final
 
 from muster.api import names
@@ -14,10 +15,10 @@ from muster.api.backoff import QUOTA
 from muster.api.edge import format_time
 from muster.api.model import Job
 from muster.api.reasons import DeletionReason, GangPhase, Reason
-from muster.api.status import Condition, FirstFailure, JobStatus, ReplicaStatus, Verdict
+from muster.api.status import Condition, FirstFailure, JobStatus, ReplicaStatus
 from muster.controller import failures, gangstatus, podproblems, policies, replacement
 from muster.controller.events import restarting
-from muster.controller.jobpods import JobPods, Member, PodFate, is_old, stays_counted
+from muster.controller.jobpods import PodFate, is_old, stays_counted
 from muster.controller.model import Action, Create, Delete
 from muster.controller.scope import Scope
 from muster.frameworks.base import End, Framework, Outcome, Progress, labels
@@ -83,35 +84,35 @@ def with_condition(conditions: Conditions, new: Condition) -> Conditions:
     return (*kept, new)
 
 
-def with_conditions(conditions: Conditions, new: Iterable[Condition]) -> Conditions:
-    """Return the list with all these conditions set, in order."""
-    for one in new:
-        conditions = with_condition(conditions, one)
-    return conditions
+def _of(
+    scope: Scope, type_: names.Condition, message: str, status: str = "True", reason: str = ""
+) -> Condition:
+    """Return a condition of the job as of now; without a reason it has that of its type."""
+    reason = reason or names.reason(scope.job.kind, type_)
+    return condition(type_, reason, message, scope.now, status)
 
 
-def renewed(conditions: Conditions, type_: names.Condition, now: float) -> Conditions:
-    """Return the list with the condition, if it is there, dated anew."""
-    return tuple(replace(c, updated=_whole(now)) if c.type == type_ else c for c in conditions)
-
-
-def counts(
-    job: Job, framework: Framework, roster: JobPods, before: Mapping[str, ReplicaStatus]
-) -> Mapping[str, ReplicaStatus]:
+def counts(scope: Scope, before: Mapping[str, ReplicaStatus]) -> Mapping[str, ReplicaStatus]:
     """Count the pods of every role, and add the restarts that this pass finds to those before.
 
     A pod that is being deleted, was refused by its node or is being replaced while it runs
     counts nowhere; a failed pod counts as failed until it is gone. Within a run neither `restarts`
     nor `succeeded` of the wanted indexes decreases, also if the job is edited.
     """
-    fresh = to_restart(job, framework, roster)
+    job, framework, roster, fresh = scope.job, scope.framework, scope.roster, to_restart(scope)
+    failed = roster.having(PodFate.RESTARTS)
+    # A whole gang's restart is one.
+    begun = Counter(m.replica.type for m in (failed[:1] if job.restarts_whole else failed))
     # The list would grow with every restart of a long job if uids of removed pods stayed.
     present = {pod.uid for pod in roster.own if stays_counted(job, pod)}
     going = {uid for uids in fresh.values() for uid in uids}
     tally: Counter[tuple[str, str]] = Counter()
     done: defaultdict[str, set[int]] = defaultdict(set)
     for member in roster.members:
-        type_, phase = _column(member, going)
+        type_, phase = member.replica.type, member.pod.phase
+        replaced = member.fate is PodFate.COUNTED or member.pod.uid in going
+        if member.fate in _AWAY or (replaced and phase != "Failed"):
+            continue
         tally[type_, phase] += 1
         if phase == "Succeeded":
             done[type_].add(member.index)
@@ -125,7 +126,7 @@ def counts(
             active=tally[replica.type, "Running"],
             succeeded=sum(index < replica.replicas for index in completed),
             failed=tally[replica.type, "Failed"] if not replica.batch else failures[replica.type],
-            restarts=old.restarts + new_restarts(job, roster, replica.type),
+            restarts=old.restarts + begun[replica.type],
             selector=selector(job, framework, replica.role) if framework.life.selectors else "",
             restarted=(*known, *fresh.get(replica.type, ())),
             completed=completed,
@@ -138,19 +139,12 @@ def counts(
     return result
 
 
-def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
-    type_, phase = member.replica.type, member.pod.phase
-    replaced = member.fate is PodFate.COUNTED or member.pod.uid in going
-    if member.fate in _AWAY or (replaced and phase != "Failed"):
-        phase = ""
-    return type_, phase
-
-
-def to_restart(job: Job, framework: Framework, roster: JobPods) -> Mapping[str, tuple[str, ...]]:
+def to_restart(scope: Scope) -> Mapping[str, tuple[str, ...]]:
     """Return by type the uids of the pods whose replacement starts in this pass."""
-    failed = roster.having(PodFate.RESTARTS)
-    leaving, collective = failed, framework.life.collective(job)
-    if failed and job.restarts_whole:
+    roster = scope.roster
+    failed = leaving = roster.having(PodFate.RESTARTS)
+    if failed and scope.job.restarts_whole:
+        collective = scope.framework.life.collective(scope.job)
         # With all that still run: an all-reduce does not survive one of its ranks, so all begin
         # anew.
         leaving = tuple(
@@ -166,18 +160,14 @@ def to_restart(job: Job, framework: Framework, roster: JobPods) -> Mapping[str, 
     return {type_: tuple(uids) for type_, uids in by_type.items()}
 
 
-def new_restarts(job: Job, roster: JobPods, type_: str) -> int:
-    """Return how many restarts this pass adds to a role; a whole gang's restart is one."""
-    failed = roster.having(PodFate.RESTARTS)
-    if failed and job.restarts_whole:
-        return int(failed[0].replica.type == type_)
-    return sum(member.replica.type == type_ for member in failed)
-
-
 def selector(job: Job, framework: Framework, role: str) -> str:
     """Return the label selector of a role's pods, keys sorted, as text."""
     found = {**labels(job, framework), names.REPLICA_TYPE: role}
     return ",".join(f"{key}={value}" for key, value in sorted(found.items()))
+
+
+def _with_state(status: JobStatus) -> JobStatus:
+    return replace(status, state=state(status))
 
 
 def state(status: JobStatus) -> names.JobState:
@@ -216,43 +206,46 @@ def ended(status: JobStatus, now: float) -> JobStatus:
 
 def running(scope: Scope) -> JobStatus:
     """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
-    before, job = _resumed(scope), scope.job
-    counted = counts(job, scope.framework, scope.roster, before.replicas)
+    before, restarts_whole = _resumed(scope), scope.job.restarts_whole
+    counted = counts(scope, before.replicas)
     gang, steps = gangstatus.verdict(scope, counted), _steps(scope, counted)
     succeeds = any(step.end is End.SUCCEEDED for step in steps)
-    if not succeeds and (scope.run_ended or _run_ends(scope, gang)):
-        # The next run creates the indexes again that succeeded.
+    failed = scope.roster.having(PodFate.RESTARTS)
+    restarts = gangstatus.is_released(gang) or bool(restarts_whole and failed)
+    restarts = restarts and scope.framework.life.collective(scope.job)
+    if not succeeds and (scope.run_ended or restarts):
+        # All members of a collective start again, also at the indexes that succeeded.
         counted = {
             type_: replace(replica, succeeded=0, completed=frozenset())
             for type_, replica in counted.items()
         }
     if before.start_time is None:
         before = replace(before, start_time=_whole(scope.now))
-    before, restarts_whole = replace(before, replicas=counted), job.restarts_whole
+    before = replace(before, replicas=counted)
     first = failures.first_failure(scope, before)
     # A gang that is evicted while it runs did not fail: it restarts without a back-off.
     evicted = gangstatus.is_released(gang) and before.is_true(names.Condition.RUNNING)
     backs_off = restarts_whole and not evicted
-    fresh = sum(new_restarts(job, scope.roster, role.type) for role in job.replicas)
+    in_a_row = policies.in_a_row(before, scope.now, fresh=bool(failed)) if backs_off else 0
     before = replace(
         before,
-        restarts_in_a_row=policies.in_a_row(before, fresh, scope.now) if backs_off else 0,
+        restarts_in_a_row=in_a_row,
         first_failure=first,
         gang=gang,
         restarts=sum(replica.restarts for replica in counted.values())
         + sum(member.pod.restarts for member in scope.roster.members),
         reason=_awaited(scope) or podproblems.found(scope) or _failed(scope, first),
-        observed_generation=job.generation,
+        observed_generation=scope.job.generation,
     )
-    conditions = with_conditions(before.conditions, _changes(scope, before, steps))
-    if scope.roster.having(PodFate.RESTARTS) and restarts_whole:
+    conditions = reduce(with_condition, _changes(scope, before, steps), before.conditions)
+    if failed and restarts_whole:
         # The pause before the gang is made anew counts from its last failure.
-        conditions = renewed(conditions, names.Condition.RESTARTING, scope.now)
+        again, at = names.Condition.RESTARTING, _whole(scope.now)
+        conditions = tuple(replace(c, updated=at) if c.type == again else c for c in conditions)
     after = replace(before, conditions=conditions)
     if after.finished:
-        after = replace(ended(after, _end(scope, steps)), gang=None)
-        return replace(after, state=state(after))
-    return _of_refusal(scope, replace(after, state=state(after)))
+        return _with_state(replace(ended(after, _end(scope, steps)), gang=None))
+    return _of_refusal(scope, _with_state(after))
 
 
 def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
@@ -260,20 +253,12 @@ def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
 
     It blocks a job that has not started. It changes no state of a job that runs.
     """
-    refusal = scope.refusal
+    refusal = scope.observed.refusal
     if refusal is None or (refusal.kind == "Pod" and QUOTA in refusal.message):
         return after
     starts = not (gangstatus.exists(scope) or standing.has_run(scope.job))
     blocked = names.JobState.BLOCKED if starts and scope.hindrance else after.state
     return replace(after, state=blocked, reason=refusal.message)
-
-
-def _run_ends(scope: Scope, gang: Verdict | None) -> bool:
-    """Return whether all members of a collective start again, those that succeeded as well."""
-    if not scope.framework.life.collective(scope.job):
-        return False
-    restarts = scope.job.restarts_whole and scope.roster.having(PodFate.RESTARTS)
-    return bool(restarts) or gangstatus.is_released(gang)
 
 
 def has_succeeded(scope: Scope) -> bool:
@@ -331,17 +316,6 @@ def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
     return replace(status, gang=gang)
 
 
-def invalid(scope: Scope, reason: str) -> JobStatus:
-    """Return the status of a job that never began and cannot be read: it has no gang."""
-    return replace(
-        scope.job.status,
-        state=names.JobState.INVALID,
-        reason=reason,
-        gang=None,
-        observed_generation=scope.job.generation,
-    )
-
-
 def finished(scope: Scope) -> JobStatus:
     """Return the status of a finished job, with what the operator that ended it left out."""
     before = scope.job.status
@@ -351,29 +325,28 @@ def finished(scope: Scope) -> JobStatus:
     after = before if known else replace(before, completion_time=time or _whole(scope.now))
     if before.inherited:
         after = replace(after, taken_over_time=_whole(scope.now))
-    return replace(after, state=state(after))
+    return _with_state(after)
 
 
 def suspended(scope: Scope) -> JobStatus:
     """Return the status of a suspended job; it holds its pods until the last is gone."""
-    job, before = scope.job, scope.job.status
+    before, new = scope.job.status, (_created(scope), *_suspension(scope))
     after = replace(
         before,
-        conditions=with_conditions(before.conditions, (_created(scope), *_suspension(scope))),
+        conditions=reduce(with_condition, new, before.conditions),
         replicas=_held(scope),
         gang=None,
         reason="",
-        observed_generation=job.generation,
+        observed_generation=scope.job.generation,
     )
-    return replace(after, state=state(after))
+    return _with_state(after)
 
 
 def _suspension(scope: Scope) -> tuple[Condition, ...]:
     job, wording = scope.job, scope.framework.life.wording
-    reason = names.reason(job.kind, names.Condition.SUSPENDED)
-    said, stopped = wording.of(wording.suspended, job), wording.of(wording.stopped, job)
-    held = condition(names.Condition.SUSPENDED, reason, said, scope.now)
-    stop = condition(names.Condition.RUNNING, reason, stopped, scope.now, "False")
+    held = _of(scope, names.Condition.SUSPENDED, wording.of(wording.suspended, job))
+    stopped = wording.of(wording.stopped, job)
+    stop = _of(scope, names.Condition.RUNNING, stopped, "False", held.reason)
     if wording.suspended_first:
         return held, stop
     was_active = names.Condition.RUNNING, names.Condition.RESTARTING
@@ -401,9 +374,8 @@ def _whole(seconds: float) -> float:
 
 
 def _created(scope: Scope) -> Condition:
-    job = scope.job
-    wording, reason = scope.framework.life.wording, names.reason(job.kind, names.Condition.CREATED)
-    return condition(names.Condition.CREATED, reason, wording.of(wording.created, job), scope.now)
+    wording = scope.framework.life.wording
+    return _of(scope, names.Condition.CREATED, wording.of(wording.created, scope.job))
 
 
 def _resumed(scope: Scope) -> JobStatus:
@@ -412,13 +384,13 @@ def _resumed(scope: Scope) -> JobStatus:
     A resumed job starts with a clean sheet: its restarts count from 0 again. Only jobs that are no
     collective keep their completed indexes.
     """
-    job, before = scope.job, scope.job.status
+    job, before, wording = scope.job, scope.job.status, scope.framework.life.wording
     conditions = with_condition(before.conditions, _created(scope))
     if job.run_policy.suspend or not before.is_true(names.Condition.SUSPENDED):
         return replace(before, conditions=conditions)
     reason = names.reason(job.kind, names.Suffix.RESUMED)
-    message = scope.framework.life.wording.of(scope.framework.life.wording.resumed, job)
-    resumed = condition(names.Condition.SUSPENDED, reason, message, scope.now, "False")
+    message = wording.of(wording.resumed, job)
+    resumed = _of(scope, names.Condition.SUSPENDED, message, "False", reason)
     done = {t: counted.completed for t, counted in before.replicas.items() if counted.completed}
     return replace(
         before,
@@ -453,18 +425,19 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     # it.
     elif restarted := [type_ for type_, replica in counted.items() if replica.restarted]:
         failed = [member.replica.type for member in scope.roster.having(PodFate.RESTARTS)]
-        yield _restarting(scope, restarting(scope.job.name, (*failed, *restarted)[0]))
+        text = restarting(scope.job.name, (*failed, *restarted)[0])
+        yield _of(scope, names.Condition.RESTARTING, text)
     elif gangstatus.is_evicted(before.gang):
         if before.is_true(names.Condition.RUNNING) and before.gang is not None:
             text = f"job {scope.job.name} is restarting: {before.gang.message}"
-            yield condition(names.Condition.RESTARTING, Reason.PREEMPTED, text, scope.now)
+            yield _of(scope, names.Condition.RESTARTING, text, reason=Reason.PREEMPTED)
     elif (
         before.is_true(names.Condition.RUNNING)
         and not any(replica.active for replica in counted.values())
         and waits(before)
     ):
         text = f"job {scope.job.name} is restarting because its gang was released."
-        yield _restarting(scope, text)
+        yield _of(scope, names.Condition.RESTARTING, text)
     elif runs and _shows_running(scope, counted):
         yield from (_set(scope, step) for step in runs)
 
@@ -491,9 +464,8 @@ def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome,
 def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Iterator[Outcome]:
     """Yield the failure of the job, if there is one: by policy, else by its pods."""
     job = scope.job
-    framework = scope.framework
-    deadline = policies.deadline(job, framework, gangstatus.run_time(scope, before))
-    if policies.backoff_reached(job, framework, before.replicas, scope.roster.members):
+    deadline = policies.deadline(job, scope.framework, gangstatus.run_time(scope, before))
+    if failures.backoff_reached(scope, before.replicas):
         text = f"Job {job.name} has failed because it has reached the specified backoff limit"
         yield Outcome(End.FAILED, text)
     elif deadline is not None and scope.now >= deadline:
@@ -527,11 +499,6 @@ def _gone_unseen(scope: Scope) -> str:
     return next((type_ for type_ in ran if type_ in made), "")
 
 
-def _restarting(scope: Scope, message: str) -> Condition:
-    reason = names.reason(scope.job.kind, names.Condition.RESTARTING)
-    return condition(names.Condition.RESTARTING, reason, message, scope.now)
-
-
 def _shows_running(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
     """Say whether Running may be set; Kueue takes it for all pods being ready."""
     if names.KUEUE_QUEUE not in scope.job.labels:
@@ -544,6 +511,4 @@ def _shows_running(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
 
 
 def _set(scope: Scope, step: Outcome) -> Condition:
-    type_ = names.Condition(step.end)
-    reason = step.reason or names.reason(scope.job.kind, type_)
-    return condition(type_, reason, step.message, scope.now)
+    return _of(scope, names.Condition(step.end), step.message, reason=step.reason)

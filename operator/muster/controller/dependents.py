@@ -23,15 +23,18 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
 
     `lasting`: the job is suspended, and only those are made that it keeps.
     """
+    job = scope.job
     there = {(view.kind, view.name): view for view in scope.observed.companions}
+    marks = {**labels(job, scope.framework), names.APP: names.flat(job.name)}
     for part in scope.framework.companions:
         content = _content(scope, part)
-        view = there.get((part.kind, part.name(scope.job)))
+        view = there.get((part.kind, part.name(job)))
         if content is None:
             yield from removals(scope, [view] if view is not None and part.leaves else ())
         elif view is None:
-            if scope.refusal is None and (part.lasting or not lasting):
-                yield Create.of(_document(scope, part, content))
+            if scope.observed.refusal is None and (part.lasting or not lasting):
+                body, api = edge.merged(content, part.fixed(job)), (part.api_version, part.kind)
+                yield Create.of(document(job, api, part.name(job), marks, **body))
         elif scope.owns(view) and not view.deleting:
             change = _change(part, content, view.content)
             if change:
@@ -46,13 +49,6 @@ def _content(scope: Scope, part: Companion) -> Json | None:
         return {"data": dict(secrets)}
     pods = tuple(member.pod for member in scope.roster.members)
     return part.content(job, scope.context.cluster_domain, pods)
-
-
-def _document(scope: Scope, part: Companion, content: Json) -> Json:
-    job = scope.job
-    marks = {**labels(job, scope.framework), names.APP: names.flat(job.name)}
-    body = edge.merged(content, part.fixed(job))
-    return document(job, (part.api_version, part.kind), part.name(job), marks, **body)
 
 
 def _change(part: Companion, content: Json, stored: Json) -> Json:
@@ -107,7 +103,7 @@ def autoscaler_writes(scope: Scope) -> Iterator[Action]:
     if wanted is None:
         yield from removals(scope, scope.observed.autoscalers)
     elif not scope.observed.autoscalers:
-        if scope.autoscaler_refusal is None:
+        if scope.observed.autoscaler_refusal is None:
             yield Create.of(wanted)
     else:
         spec = wanted["spec"]

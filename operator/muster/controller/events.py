@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, product
 from typing import Final
 
 from muster.api import names
@@ -41,17 +41,19 @@ def normal(reason: str, message: str, *, once: bool = False, transition: str = "
 
 def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
     """Yield the events of the pods and services that a pass creates and deletes."""
-    made: defaultdict[str, list[str]] = defaultdict(list)
-    gone: defaultdict[str, list[str]] = defaultdict(list)
+    named: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for action in actions:
-        if isinstance(action, Create):
-            made[action.kind].append(action.name)
-        elif isinstance(action, Delete):
-            gone[action.kind].append(action.name)
-    for verb, named in (("Create", made), ("Delete", gone)):
-        for kind in ("Pod", "Service"):
-            for text in _together(f"{verb}d {{}}{kind.lower()}{{}}: {{}}", named[kind]):
-                yield normal(f"Successful{verb}{kind}", text)
+        if isinstance(action, Create | Delete):
+            named[type(action).__name__, action.kind].append(action.name)
+    for verb, kind in product(("Create", "Delete"), ("Pod", "Service")):
+        for text in _together(f"{verb}d {{}}{kind.lower()}{{}}: {{}}", named[verb, kind]):
+            yield normal(f"Successful{verb}{kind}", text)
+
+
+def with_writes(writes: Iterable[Action]) -> Iterator[Action]:
+    """Yield these writes, then their events."""
+    made = tuple(writes)
+    yield from (*made, *of_writes(made))
 
 
 def _together(form: str, listed: Sequence[str]) -> Iterator[str]:
@@ -186,17 +188,16 @@ def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
         yield warning(names.Event.PERMISSION_MISSING, after.reason)
     # A refused object that blocks the job is reported by `of_refusal`.
     elif after.state == names.JobState.BLOCKED and (
-        scope.refusal is None or scope.refusal.message != after.reason
+        scope.observed.refusal is None or scope.observed.refusal.message != after.reason
     ):
         yield warning(names.Event.ERR_RESOURCE_EXISTS, after.reason)
 
 
 def of_refusal(scope: Scope) -> Iterator[Emit]:
     """Yield why the server did not take an object."""
-    for refusal in (scope.refusal, scope.autoscaler_refusal):
-        if refusal is not None:
-            reason, text = f"FailedCreate{refusal.kind}", f"Error creating: {refusal.message}"
-            yield warning(reason, text, once=True)
+    for refusal in scope.refusals:
+        reason, text = f"FailedCreate{refusal.kind}", f"Error creating: {refusal.message}"
+        yield warning(reason, text, once=True)
 
 
 def of_failed_deletion(action: Delete, error: str) -> Emit:
@@ -265,7 +266,8 @@ def _of_abnormal(scope: Scope, pod: PodView, *, told: bool) -> Iterator[Emit]:
             message = f"{text} message: {end.message}"
             yield warning(end.reason or "Error", message, once=True, about=about)
     reason, message = pod.doubt
-    ours = scope.backend.embedded and pod.scheduler_name in scope.schedulers
+    schedulers = (scope.backend.scheduler_name, *scope.context.scheduler_names)
+    ours = scope.backend.embedded and pod.scheduler_name in schedulers
     if message and not ours and not (told and not pod.node):
         text = f"Error pod {pod.name} condition message: {message}"
         yield warning(reason or names.Event.UNSCHEDULABLE, text, once=True, about=pod.uid)

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from muster.api import names
 from muster.api.model import ContainerEnd, PodView
-from muster.api.status import FirstFailure, JobStatus
+from muster.api.status import FirstFailure, JobStatus, ReplicaStatus
 from muster.controller.jobpods import Member, PodFate
-from muster.controller.policies import LONG_RUN, backoff_reached
+from muster.controller.policies import LONG_RUN
 from muster.controller.scope import Scope
 from muster.gang import standing
 
@@ -28,8 +28,7 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     counts.
     """
     down, known = list(_failures(scope, past=False)), before.first_failure
-    members = scope.roster.members
-    if not down and backoff_reached(scope.job, scope.framework, before.replicas, members):
+    if not down and backoff_reached(scope, before.replicas):
         down = sorted(_failures(scope, past=True), key=lambda each: each.failure_time)[-1:]
     # No member is down now. The failure before is reported until all members run again.
     if not down:
@@ -45,6 +44,20 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
         return each.failure_time, gone, 0 if gone else types.index(each.replica_type), each.index
 
     return min(found, key=order)
+
+
+def backoff_reached(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
+    """Say whether the job was restarted too often.
+
+    The total is the restarts that the status counts, and those that the kubelet made inside
+    pods that still live; pods that are never restarted do not count.
+    """
+    limit, never = scope.job.run_policy.backoff_limit, names.RestartPolicy.NEVER
+    if limit is None or scope.framework.life.limits_itself:
+        return False
+    living = (it for it in scope.roster.members if not it.pod.terminal)
+    inside = sum(it.pod.restarts for it in living if it.replica.restart_policy != never)
+    return sum(replica.restarts for replica in counted.values()) + inside >= max(limit, 1)
 
 
 def _whole_since(scope: Scope) -> float:
@@ -75,7 +88,7 @@ def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
         # Most pods have no failure to report.
         if (quiet and shown.kind != names.BATCH_JOB) or member.fate not in _OWN_ENDS:
             continue
-        for pod, end in _told(_tries(scope, member), past=past):
+        for pod, end in _told(scope, member, past=past):
             said = end.message or (pod.message if pod.terminal else "")
             yield FirstFailure(
                 pod=pod.name,
@@ -90,15 +103,12 @@ def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
             )
 
 
-def _tries(scope: Scope, member: Member) -> list[PodView]:
-    """Return the member's pod, or those that its batch Job has made, the newest last."""
-    if member.pod.kind != names.BATCH_JOB:
-        return [member.pod]
-    made = (p for p in scope.observed.pods if p.owner and p.owner.uid == member.pod.uid)
-    return sorted(made, key=lambda pod: pod.created)
-
-
-def _told(tries: list[PodView], *, past: bool) -> Iterator[tuple[PodView, ContainerEnd]]:
+def _told(scope: Scope, member: Member, *, past: bool) -> Iterator[tuple[PodView, ContainerEnd]]:
+    """Yield the ends of the member's pod, or of those that its batch Job has made."""
+    tries = [member.pod]
+    if member.pod.kind == names.BATCH_JOB:
+        made = (p for p in scope.observed.pods if p.owner and p.owner.uid == member.pod.uid)
+        tries = sorted(made, key=lambda pod: pod.created)
     yield from ((pod, end) for pod in (tries[:-1] if past else tries[-1:]) for end in _ends(pod))
     if past:
         yield from ((pod, end) for pod in tries for end in pod.past_failures)

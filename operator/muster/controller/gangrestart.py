@@ -37,14 +37,12 @@ def with_replaced_members(scope: Scope) -> Scope:
     has pods of another scheduler. With other schedulers they have it some seconds after a loss.
     None has it while the server refuses pods of the job.
     """
+    lost = scope.job.restarts_whole and _lost_members(scope)
     if scope.framework.life.collective(scope.job):
-        released = gangstatus.is_released(scope.job.status.gang)
-        ended = released or (scope.job.restarts_whole and _lost_members(scope))
         # Members that succeeded have to run again.
-        scope = replace(scope, run_ended=ended)
+        scope = replace(scope, run_ended=lost or gangstatus.is_released(scope.job.status.gang))
     peers = [m for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running"]
-    restarts = peers and scope.job.restarts_whole and scope.hindrance is None
-    if not (restarts and _lost_members_fit(scope)):
+    if not (lost and peers and scope.hindrance is None and _lost_members_fit(scope)):
         return scope
     if scope.observed.placements is None:
         at = scope.observed.losses.restart_at
@@ -70,9 +68,7 @@ def _lost_members(scope: Scope) -> bool:
 
 
 def _lost_members_fit(scope: Scope) -> bool:
-    """Return whether the gang lost members that it needs, and all of these can be created now."""
-    if not _lost_members(scope):
-        return False
+    """Return whether all members that the gang lost and needs can be created now."""
     roster, placements = scope.roster, scope.observed.placements
     # Those that succeeded need nodes as well, and have none before they are removed.
     if scope.rerun:

@@ -155,10 +155,10 @@ def blocked(scope: Scope, found: Verdict | None, why: str) -> Verdict | None:
 
     The allocator gives away the room of what is missing: only pods that are there are placed.
     """
-    least, placed = standing.needed(scope.minimum), _placed(scope)
-    if found is None or not scope.backend.embedded or found.state == GangPhase.RELEASED:
+    placed = _placed(scope)
+    if found is None or not scope.backend.embedded or is_released(found):
         return found
-    if placed >= least or standing.has_run(scope.job):
+    if placed >= standing.needed(scope.minimum) or standing.has_run(scope.job):
         return found
     begun = placed and standing.was_admitted(scope.job)
     state = GangPhase.PLACED if begun else GangPhase.WAITING
@@ -197,7 +197,9 @@ def _at_first(scope: Scope) -> Scope:
     if not late or standing.has_run(scope.job):
         return scope
     up = (m.replica.type for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running")
-    return scope.before(late.difference(up))
+    types = late.difference(up)
+    later = sum(role.replicas for role in scope.job.replicas if role.type in types)
+    return replace(scope, facts=replace(scope.facts, later=later))
 
 
 def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
@@ -220,17 +222,10 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     ready, total = _ready(counted), scope.job.total
     # A gang that restarts waits for its own pods, and keeps the claim to its nodes.
     keeps = reason == Reason.NAMES_IN_USE and standing.was_admitted(scope.job)
-    return Verdict(
-        scheduler=_scheduler(scope),
-        state=_phase(scope, ready) or (GangPhase.PLACED if keeps else GangPhase.WAITING),
-        pod_group=names.flat(scope.job.name),
-        min_member=kept(scope),
-        placed=ready,
-        ready=ready,
-        reason=reason,
-        message=message,
-        summary=f"{ready}/{total} placed: {message}"[:SUMMARY],
-    )
+    state = _phase(scope, ready) or (GangPhase.PLACED if keeps else GangPhase.WAITING)
+    first = replace(_first(scope), min_member=kept(scope), ready=ready)
+    found = _calm(first, state, ready, f"{ready}/{total} placed: {message}"[:SUMMARY])
+    return replace(found, reason=reason, message=message)
 
 
 def _in_use(pods: Sequence[PodView]) -> str:
@@ -272,8 +267,10 @@ def _last_verdict(scope: Scope) -> Verdict | None:
     return replace(last, reason=Reason.NONE, message="", summary="")
 
 
-def _scheduler(scope: Scope) -> str:
-    return scope.backend.scheduler_name or scope.backend.name
+def _first(scope: Scope) -> Verdict:
+    """Return the verdict on a gang of which only its scheduler and its name are known."""
+    scheduler = scope.backend.scheduler_name or scope.backend.name
+    return Verdict(scheduler, GangPhase.PLACED, names.flat(scope.job.name))
 
 
 def _foreign(scope: Scope) -> Verdict | None:
@@ -283,7 +280,7 @@ def _foreign(scope: Scope) -> Verdict | None:
     )
     last = _last_verdict(scope)
     # An operator with another backend wrote it, about a queue and nodes that do not matter now.
-    if last and last.scheduler not in (scope.backend.name, _scheduler(scope)):
+    if last and last.scheduler not in (scope.backend.name, _first(scope).scheduler):
         last = last if standing.was_admitted(scope.job) else None
     return found or last or _first_placed(scope)
 
@@ -293,14 +290,9 @@ def _first_placed(scope: Scope) -> Verdict | None:
     if standing.has_run(scope.job) or not is_admitted(scope):
         return None
     least, placed = standing.needed(scope.minimum), _placed(scope)
-    return Verdict(
-        scheduler=_scheduler(scope),
-        state=GangPhase.PLACED if placed >= least else GangPhase.QUEUED,
-        pod_group=names.flat(scope.job.name),
-        min_member=least,
-        placed=placed,
-        summary=f"{placed}/{scope.job.total} placed",
-    )
+    state = GangPhase.PLACED if placed >= least else GangPhase.QUEUED
+    first = replace(_first(scope), min_member=least)
+    return _calm(first, state, placed, f"{placed}/{scope.job.total} placed")
 
 
 def _members(scope: Scope) -> tuple[PodView, ...]:
@@ -315,10 +307,9 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     needed, failed = standing.needed(scope.minimum), sum(scope.facts.unreplaced.values())
     total = scope.job.total - failed
     ready, placed = _ready(counted), _placed(scope)
-    if last is None:
-        if not placed:
-            return None
-        last = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
+    if last is None and not placed:
+        return None
+    last = last or _first(scope)
     last = replace(last, min_member=kept(scope), ready=ready)
     # Its pods may run on for as long as they get to end: that is not the gang's standing.
     if is_evicted(scope.observed.verdict):
@@ -403,15 +394,9 @@ def is_awaited(found: Verdict | None, written: Verdict | None) -> bool:
 
 
 def _calm(last: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
-    return Verdict(
-        scheduler=last.scheduler,
-        state=state,
-        pod_group=last.pod_group,
-        min_member=last.min_member,
-        placed=placed,
-        ready=last.ready,
-        summary=summary,
-    )
+    """Return the verdict with that state alone, and nothing that holds the gang up."""
+    kept = Verdict(last.scheduler, state, last.pod_group, last.min_member, placed, last.ready)
+    return replace(kept, summary=summary)
 
 
 def _degraded(scope: Scope, last: Verdict, needed: int, total: int) -> Verdict:

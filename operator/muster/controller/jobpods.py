@@ -290,19 +290,13 @@ def _one_per_place(
     places = defaultdict[tuple[str, int], list[PodView]](list)
     for pod in own:
         replica = roles.get(pod.role)
-        index = _index(replica, pod, first) if replica else None
-        if replica is not None and index is not None and 0 <= index < replica.replicas:
-            places[pod.role, index].append(pod)
+        index = first if replica is not None and not replica.numbered else pod.index
+        if replica is not None and index is not None and 0 <= index - first < replica.replicas:
+            places[pod.role, index - first].append(pod)
     for (role, index), pods in places.items():
         pods.sort(key=partial(_rank, roles[role].pod_name(job.name, index)))
     duplicates = frozenset(pod.uid for pods in places.values() for pod in pods[1:])
     return {place: pods[0] for place, pods in places.items()}, duplicates
-
-
-def _index(replica: Replica, pod: PodView, first: int) -> int | None:
-    if not replica.numbered:
-        return 0
-    return None if pod.index is None else pod.index - first
 
 
 def _rank(wanted: str, pod: PodView) -> tuple[bool, bool, bool, float, str]:
@@ -322,7 +316,7 @@ def _members(
     for replica in observed.job.replicas:
         before = observed.job.status.replicas.get(replica.type, ReplicaStatus())
         counted = frozenset(before.restarted)
-        for index in sorted({*indices[replica.role], *_completed_of(observed.job, replica)}):
+        for index in sorted({*indices[replica.role], *completed_of(observed.job, replica)}):
             pod = kept.get((replica.role, index))
             if index in before.completed:
                 done = _completed(observed.job, framework, replica, index, pod)
@@ -336,14 +330,14 @@ def _members(
 def _removed(job: Job, kept: Mapping[tuple[str, int], PodView]) -> Mapping[str, int]:
     found = {}
     for replica in job.replicas:
-        pods = (kept.get((replica.role, index)) for index in _completed_of(job, replica))
+        pods = (kept.get((replica.role, index)) for index in completed_of(job, replica))
         count = sum(pod is None or pod.phase != "Succeeded" for pod in pods)
         if count:
             found[replica.role] = count
     return found
 
 
-def _completed_of(job: Job, replica: Replica) -> Iterator[int]:
+def completed_of(job: Job, replica: Replica) -> Iterator[int]:
     """Yield the indexes of a role that have succeeded in this run and are wanted."""
     before = job.status.replicas.get(replica.type)
     return (i for i in (before.completed if before else ()) if i < replica.replicas)
@@ -356,7 +350,7 @@ def with_completed(
     done = {
         name: _completed(job, framework, replica, index, pods.get(name))
         for replica in job.replicas
-        for index in _completed_of(job, replica)
+        for index in completed_of(job, replica)
         for name in (replica.pod_name(job.name, index),)
     }
     return {**pods, **done} if done else pods
@@ -411,14 +405,8 @@ def _fate(
     # A batch Job has its own backoffLimit: when it has failed that is the end.
     if pod.phase != "Failed" or replica.batch:
         return PodFate.STAYS
-    if rejected(pod):
-        return PodFate.LOST
-    return _fate_of_failure(job, framework, replica, pod)
-
-
-def _fate_of_failure(job: Job, framework: Framework, replica: Replica, pod: PodView) -> PodFate:
     if is_replaced(job, framework, replica, pod):
-        return PodFate.LOST if disrupted(pod) else PodFate.RESTARTS
+        return PodFate.LOST if disrupted(pod) or rejected(pod) else PodFate.RESTARTS
     return PodFate.PERMANENT if _is_permanent(framework, replica, pod) else PodFate.STAYS
 
 

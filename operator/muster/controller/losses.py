@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -45,10 +45,8 @@ class _Members:
     """uids of pods that may run on unreachable nodes."""
     failed: dict[str, tuple[Replica, PodView]] = field(default_factory=dict)
     """uid -> those that failed by themselves."""
-    lost: list[float] = field(default_factory=list)
-    """Since when each of the lost ones is."""
-    gone: set[str] = field(default_factory=set)
-    """Their uids."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """uid -> since when each of the lost ones is."""
     there: Counter[str] = field(default_factory=Counter)
     """Role -> members that are not lost, failed ones included."""
     running: int = 0
@@ -107,10 +105,10 @@ def observe(
     if not (released or (has_run and left < needed)):
         return after, {}
     run = stands if at is None else last.run
-    peers, gone = last.peers, last.stands - (present - found.gone)
+    peers, gone = last.peers, last.stands - (present - found.lost.keys())
     if at is None or gone:
         at = now + LOSSES_SECONDS if at is None or at < now else at
-        since = _since(found.lost, there - needed)
+        since = _since(found.lost.values(), there - needed)
         late = (u for u, it in found.failed.items() if _may_follow(before, job, *it, since))
         peers = peers.union(found.stands, found.away, late)
     marked = {
@@ -130,13 +128,8 @@ def _members(
     unwanted: AbstractSet[str],
 ) -> _Members:
     found = _Members(unwanted={*unwanted, *(pod.uid for pod in pods.values())})
-    completed: Mapping[str, set[int]] = {
-        role.type: {i for i in job.status.replicas[role.type].completed if i < role.replicas}
-        for role in job.replicas
-        if role.type in job.status.replicas
-    }
-    for role in job.replicas:
-        found.there[role.role] = len(completed.get(role.type, ()))
+    completed = {role.role: set(jobpods.completed_of(job, role)) for role in job.replicas}
+    found.there.update({role: len(indices) for role, indices in completed.items()})
     found.running = found.there.total()
     counted = {uid for role in job.status.replicas.values() for uid in role.restarted}
     for name, replica, index in jobpods.wanted(job, framework, pods):
@@ -146,7 +139,7 @@ def _members(
         found.unwanted.discard(pod.uid)
         # A pod without a node is shown to autoscalers, or waits for its scheduler.
         waits = not (pod.node or pod.terminal)
-        if not waits and pod.uid not in counted and index not in completed.get(replica.type, ()):
+        if not (waits or pod.uid in counted or index in completed[replica.role]):
             _sort(found, job, framework, replica, pod, away)
     return found
 
@@ -156,8 +149,7 @@ def _sort(
 ) -> None:
     since = _lost_since(job, framework, replica, pod, away)
     if since is not None:
-        found.lost.append(since)
-        found.gone.add(pod.uid)
+        found.lost[pod.uid] = since
         if not (pod.terminal or pod.deleting):
             found.away.add(pod.uid)
         return
@@ -184,7 +176,7 @@ def _lost_since(
     return away(pod.node)
 
 
-def _since(lost: list[float], spare: int) -> float:
+def _since(lost: Collection[float], spare: int) -> float:
     """Return since when the gang lacks members that it needs, `-inf` if that is not known.
 
     `spare`: how many are there beyond its minimum, below 0 if it lacks some.

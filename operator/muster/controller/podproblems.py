@@ -42,10 +42,9 @@ def found(scope: Scope) -> str:
     return " ".join(islice(messages, MAX_PROBLEMS))
 
 
-def next_change(scope: Scope) -> float | None:
-    """Return when time alone begins or ends a problem, None if it does not."""
-    times = (at for member in scope.roster.members for at in _times(member))
-    return min((at for at in times if at > scope.now), default=None)
+def changes(scope: Scope) -> Iterator[float]:
+    """Yield when time alone begins or ends a problem."""
+    return (at for member in scope.roster.members for at in _times(member))
 
 
 def _of(scope: Scope, member: Member) -> Iterator[str]:

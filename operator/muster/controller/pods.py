@@ -83,11 +83,6 @@ def pod_deletions(pods: Iterable[Doomed]) -> Iterator[Delete]:
             yield Delete(*object_, why, pod.fenced, pod.phase)
 
 
-def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
-    """Return the children of a kind that the job controls."""
-    return tuple(view for view in views if scope.owns(view))
-
-
 def conflict(scope: Scope) -> str:
     """Return why an object of somebody else stands in the way, in a sentence, or nothing."""
     blocking = [("Pod", pod.name) for pod in scope.roster.foreign]
@@ -156,7 +151,8 @@ def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Pat
             bare.add(pod.name)
             yield _labelled(pod, lacking, {})
     # Of services that have our labels nothing else is kept.
-    turned = {view.name: view for view in own(scope, scope.observed.services) if view.content}
+    services = filter(scope.owns, scope.observed.services)
+    turned = {view.name: view for view in services if view.content}
     for builder in builders.values() if turned else ():
         for index in range(builder.replica.replicas):
             view = turned.get(builder.name(index))
@@ -172,15 +168,13 @@ def _labelled(view: PodView | ObjectView, labels: Mapping[str, str], more: Json)
 
 def config_writes(scope: Scope) -> Iterator[Action]:
     """Yield what creates the config maps that the pods refer to, and keeps them true."""
-    there = {view.name: view for view in own(scope, scope.observed.configs)}
-    taken = {view.name for view in scope.observed.configs}
+    there = {view.name: view for view in scope.observed.configs}
     for document in templates.config_maps(scope.job, scope.framework, scope.context):
         name, data = document["metadata"]["name"], document["data"]
         view = there.get(name)
         if view is None:
-            if name not in taken:
-                yield Create.of(document)
-        elif view.data != data and not view.deleting:
+            yield Create.of(document)
+        elif scope.owns(view) and view.data != data and not view.deleting:
             # In a merge patch null takes a key away; what is left out stays.
             gone = dict.fromkeys(key for key in view.data if key not in data)
             yield Patch.of(view, {"data": {**gone, **data}})
@@ -298,7 +292,7 @@ def service_writes(
         for index in range(builder.replica.replicas):
             name = builder.name(index)
             wanted.add(name)
-            if name in pods and name not in taken and scope.refusal is None:
+            if name in pods and name not in taken and scope.observed.refusal is None:
                 yield Create("Service", name, partial(builder.service, index))
     unwanted = (view for view in scope.observed.services if view.name not in wanted)
     yield from dependents.removals(scope, unwanted)

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from muster.api import names
 from muster.api.backoff import Backoff
 from muster.api.model import Job
-from muster.api.status import JobStatus, ReplicaStatus
-from muster.controller.jobpods import Member
+from muster.api.status import JobStatus
 from muster.frameworks.base import Framework
 
 RESTARTS: Final = Backoff(10.0, 300.0)
@@ -29,38 +27,16 @@ def is_ours(job: Job, framework: Framework) -> bool:
     return not job.deleting and manages(job, framework)
 
 
-def backoff_reached(
-    job: Job,
-    framework: Framework,
-    counted: Mapping[str, ReplicaStatus],
-    members: tuple[Member, ...],
-) -> bool:
-    """Say whether the job was restarted too often.
-
-    The total is the restarts that the status counts, and those that the kubelet made inside
-    pods that still live; pods that are never restarted do not count.
-    """
-    limit = job.run_policy.backoff_limit
-    if limit is None or framework.life.limits_itself:
-        return False
-    total = sum(replica.restarts for replica in counted.values()) + sum(
-        member.pod.restarts
-        for member in members
-        if not member.pod.terminal and member.replica.restart_policy != names.RestartPolicy.NEVER
-    )
-    return total >= max(limit, 1)
-
-
-def in_a_row(before: JobStatus, fresh: int, now: float) -> int:
+def in_a_row(before: JobStatus, now: float, *, fresh: bool) -> int:
     """Return how often the whole gang was restarted since it last ran for long.
 
-    `fresh`: restarts that are not in the status before.
+    `fresh`: another restart begins, which is not in the status before.
     """
     if not fresh:
         return before.restarts_in_a_row
     ran = before.condition(names.Condition.RUNNING)
     well = ran is not None and ran.status == "True" and now - ran.transitioned >= LONG_RUN
-    return fresh + (0 if well else before.restarts_in_a_row)
+    return 1 + (0 if well else before.restarts_in_a_row)
 
 
 def restart_due(job: Job) -> float | None:

@@ -9,7 +9,7 @@ then the status if it differs, then what is said about it, then the time of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from muster.api import names, status
@@ -99,35 +99,42 @@ def _finished(scope: Scope) -> Iterator[Action]:
         yield events.normal(names.Event.SUCCESSFUL_DELETE_JOB, f"Deleted job: {job.name}")
         return
     reasons = (DeletionReason.FINISHED, DeletionReason.DUPLICATE, DeletionReason.SURPLUS)
-    ended = pods.doomed(scope, scope.roster.own, *reasons)
-    # A batch Job stays with the logs of its pods that have ended, as with mpi-operator.
-    doomed = [it for it in ended if it.pod.kind != names.BATCH_JOB]
-    yield from batches.suspensions(scope, ended)
     lonely = job.run_policy.clean_pod_policy != names.CleanPodPolicy.NONE
-    deletes = list(pods.teardown(scope, doomed, lonely_services=lonely))
-    yield from deletes
-    yield from batches.expiries(scope)
-    yield from _end_of_group(scope, doomed)
-    yield from dependents.removals(scope, scope.observed.autoscalers)
-    yield from pods.end_of_configs(scope)
-    yield from events.of_writes(deletes)
+    yield from _taken_down(scope, reasons, batches.expiries(scope), lonely_services=lonely)
     yield from _status_writes(scope, after, ())
     yield from _earliest(scope, expiry)
 
 
-def _end_of_group(scope: Scope, doomed: Sequence[pods.Doomed]) -> Iterator[Action]:
-    """Yield the end of the group, after these pods where the backend wants that."""
-    # The next pass, which the last pod's end triggers, finds none doomed and lets the group go.
+def _taken_down(
+    scope: Scope,
+    reasons: Iterable[DeletionReason],
+    besides: Iterable[Action],
+    *,
+    lonely_services: bool = True,
+) -> Iterator[Action]:
+    """Yield the deletion of the pods for these reasons, and the end of what goes with them."""
+    found = pods.doomed(scope, scope.roster.own, *reasons)
+    # A batch Job is suspended instead: it keeps its history and the logs of its pods that have
+    # ended, as mpi-operator's launcher.
+    doomed = [it for it in found if it.pod.kind != names.BATCH_JOB]
+    deletes = list(pods.teardown(scope, doomed, lonely_services=lonely_services))
+    yield from (*deletes, *batches.suspensions(scope, found), *besides)
+    # Where the backend wants the pods to end first, the next pass, which the last pod's end
+    # triggers, finds none doomed and lets the group go.
     if not (doomed and scope.backend.pods_first_on_delete):
         yield from podgroup.end(scope)
+    yield from dependents.removals(scope, scope.observed.autoscalers)
+    yield from pods.end_of_configs(scope)
+    yield from events.of_writes(deletes)
 
 
 # 2. Invalid from the start: say so once, create nothing.
 
 
 def _invalid(scope: Scope) -> Iterator[Action]:
-    after = conditions.invalid(scope, _problems(scope))
-    after = _latched(scope, after)
+    # It never began and has no gang.
+    read = replace(scope.job.status, gang=None, observed_generation=scope.job.generation)
+    after = _latched(scope, _told(read, names.JobState.INVALID, _problems(scope)))
     if after != scope.job.status:
         yield SetStatus(status.write(after))
         yield events.of_validation(scope, after.reason)
@@ -137,22 +144,11 @@ def _invalid(scope: Scope) -> Iterator[Action]:
 
 
 def _suspended(scope: Scope) -> Iterator[Action]:
-    # A batch Job can be suspended itself, and is: it keeps its history, as mpi-operator's
-    # launcher.
-    found = pods.doomed(scope, scope.roster.own, DeletionReason.SUSPENDED)
-    doomed = [it for it in found if it.pod.kind != names.BATCH_JOB]
-    deletes = list(pods.teardown(scope, doomed))
     # Before its pods are deleted: a job that is resumed at once starts without what the status
     # of its last run says.
     after = _told(conditions.suspended(scope), names.JobState.INVALID, _problems(scope))
     yield from _status_writes(scope, after, events.of_state(scope, after))
-    yield from deletes
-    yield from batches.suspensions(scope, found)
-    yield from _kept(scope)
-    yield from _end_of_group(scope, doomed)
-    yield from dependents.removals(scope, scope.observed.autoscalers)
-    yield from pods.end_of_configs(scope)
-    yield from events.of_writes(deletes)
+    yield from _taken_down(scope, (DeletionReason.SUSPENDED,), _kept(scope))
     yield from _earliest(scope)
 
 
@@ -182,7 +178,8 @@ def _running(scope: Scope) -> Iterator[Action]:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
         after = replace(after, gang=gangstatus.blocked(scope, after.gang, obstacle))
         after = _told(after, state, obstacle)
-        made = () if problems else tuple(_surplus(scope))
+        deletes = pods.teardown(scope, pods.surplus(scope), lonely_services=False)
+        made = () if problems else tuple(events.with_writes(deletes))
     else:
         # Made before they are handed on, as `begun` looks at them: the status then says at once
         # what they start.
@@ -210,10 +207,10 @@ def _running(scope: Scope) -> Iterator[Action]:
     yield from _earliest(
         scope,
         policies.deadline(scope.job, scope.framework, gangstatus.run_time(scope, after)),
-        scope.retry,
+        *(refusal.until for refusal in scope.refusals),
         policies.restart_due(scope.job),
-        _successor_due(scope),
-        podproblems.next_change(scope),
+        *_successors_due(scope),
+        *podproblems.changes(scope),
         failures.forgotten_at(scope),
         gangstatus.look_again(scope),
         scope.now + first_verdict_within(scope.job, scope.now) if silent else None,
@@ -264,13 +261,7 @@ def _children(scope: Scope) -> Iterator[Action]:
     )
     # Last: whoever refuses a label keeps nothing else from being done.
     last = (*pods.labellings(scope, builders), *gangrestart.marks(scope))
-    yield from (*writes, *events.of_writes(writes), *last)
-
-
-def _surplus(scope: Scope) -> Iterator[Action]:
-    deletes = list(pods.teardown(scope, pods.surplus(scope), lonely_services=False))
-    yield from deletes
-    yield from events.of_writes(deletes)
+    yield from (*events.with_writes(writes), *last)
 
 
 def _undo(scope: Scope) -> Iterator[Action]:
@@ -282,9 +273,7 @@ def _undo(scope: Scope) -> Iterator[Action]:
     staying = {member.pod.uid for member in ended if member.pod.terminal}
     going = (pod for pod in scope.roster.own if pod.uid not in staying)
     doomed = pods.doomed(scope, going, DeletionReason.UNDONE)
-    deletes = list(pods.teardown(scope, doomed))
-    yield from deletes
-    yield from events.of_writes(deletes)
+    yield from events.with_writes(pods.teardown(scope, doomed))
 
 
 def first_verdict_within(job: Job, now: float) -> float:
@@ -317,14 +306,12 @@ def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Ite
         yield from emits
 
 
-def _successor_due(scope: Scope) -> float | None:
-    """Return when the next successor of a failed pod may be created, if that is still to come."""
+def _successors_due(scope: Scope) -> Iterator[float]:
+    """Yield when the successors of failed pods may be created."""
     nodes = scope.observed.placements or {}
-    due = (
-        replacement.due_on(m.pod, nodes.get(scope.job.place(m.replica.role, m.index), ""))
-        for m in scope.waiting
-    )
-    return min((at for at in due if at > scope.now), default=None)
+    for member in scope.waiting:
+        name = scope.job.place(member.replica.role, member.index)
+        yield replacement.due_on(member.pod, nodes.get(name, ""))
 
 
 def _latched(scope: Scope, after: JobStatus) -> JobStatus:

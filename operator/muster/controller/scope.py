@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from muster.api.model import GroupView, Job, ObjectView
@@ -75,22 +74,10 @@ class Scope:
         return self.facts if self.backend.embedded else replace(self.facts, unreplaced=gone)
 
     @property
-    def schedulers(self) -> tuple[str, ...]:
-        """Names of schedulers that mean the one of the backend, or the allocator."""
-        return (self.backend.scheduler_name, *self.context.scheduler_names)
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """The server's refusal, as long as it holds."""
-        return self._in_force(self.observed.refusal)
-
-    @property
-    def autoscaler_refusal(self) -> Refusal | None:
-        """The server's refusal of the HorizontalPodAutoscaler, as long as it holds."""
-        return self._in_force(self.observed.autoscaler_refusal)
-
-    def _in_force(self, refusal: Refusal | None) -> Refusal | None:
-        return refusal if refusal is not None and self.now < refusal.until else None
+    def refusals(self) -> tuple[Refusal, ...]:
+        """The server's refusals that are in force."""
+        found = (self.observed.refusal, self.observed.autoscaler_refusal)
+        return tuple(refusal for refusal in found if refusal is not None)
 
     @property
     def lacking(self) -> str:
@@ -98,23 +85,12 @@ class Scope:
         return self.context.lacking.get(self.framework.operator.name, "")
 
     @property
-    def retry(self) -> float | None:
-        """When what was refused may be tried again."""
-        refusals = (self.refusal, self.autoscaler_refusal)
-        return min((each.until for each in refusals if each is not None), default=None)
-
-    @property
     def hindrance(self) -> Refusal | None:
         """The refusal, if it keeps pods from being created."""
-        refusal = self.refusal
+        refusal = self.observed.refusal
         started = bool(self.roster.own) or standing.was_admitted(self.job)
         blocks = refusal is not None and refusal.blocks_pods(started=started)
         return refusal if blocks else None
-
-    def before(self, types: Collection[str]) -> Scope:
-        """Return this pass as it would be before there are pods of these types."""
-        later = sum(role.replicas for role in self.job.replicas if role.type in types)
-        return replace(self, facts=replace(self.facts, later=later))
 
     @property
     def fresh(self) -> bool:

@@ -42,8 +42,8 @@ class PodBuilder:
     replica: Replica
     identity: Mapping[str, str]
     """The labels by which the role's objects are found, without the index."""
-    metadata: Json
-    """Metadata of its pods, without name and labels."""
+    annotations: Mapping[str, str]
+    """Annotations of its pods."""
     labels: Mapping[str, str]
     """Labels of its pods, without the index."""
     spec: Json
@@ -87,10 +87,10 @@ class PodBuilder:
         labels = {**self.labels, **self._index(index)}
         if self.framework.roles.is_master(self.job, self.replica, index):
             labels[names.JOB_ROLE] = names.JOB_ROLE_MASTER
-        metadata = {**self.metadata, "name": self.name(index), "labels": labels}
-        if history:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), **history}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        made = document(self.job, ("v1", "Pod"), self.name(index), labels, spec=spec)
+        if annotations := {**self.annotations, **(history or {})}:
+            made["metadata"]["annotations"] = annotations
+        return made
 
     def batch_job(self, *, suspend: bool = False) -> Json:
         """Return the batch Job that makes the role's pod."""
@@ -173,11 +173,7 @@ def pod_builder(
         replica=replica,
         framework=framework,
         identity=identity,
-        metadata={
-            "namespace": job.namespace,
-            "ownerReferences": [owner(job)],
-            **({"annotations": annotations} if annotations else {}),
-        },
+        annotations=annotations,
         # Last come the labels by which the pod is found again: no template may make it somebody
         # else's.
         labels={**(meta.get("labels") or {}), **link.labels, **identity},

@@ -307,19 +307,16 @@ class Reconciler:
             elif waits:
                 continue
             elif sort is Emit:
-                self._announce(turn, batch)
+                # Each later pass would announce a refused status once more.
+                if turn.unwritten is None:
+                    self._record(turn.job, batch)
+                    # All that was made before it is told by now, and not once more.
+                    turn.done.clear()
             else:
                 if not await self._written(turn, batch):
                     return self._soon(job.key)
                 waits = bool(turn.refused)
         return self._end(turn, max(0.0, again))
-
-    def _announce(self, turn: _Turn, batch: Sequence[Action]) -> None:
-        # Each later pass would announce a refused status once more.
-        if turn.unwritten is None:
-            self._record(turn.job, batch)
-            # All that was made before it is told by now, and not once more.
-            turn.done.clear()
 
     def _end(self, turn: _Turn, again: float) -> float | None:
         """Return the seconds until the next pass. Raises ApiError, if the status was refused."""
@@ -330,7 +327,10 @@ class Reconciler:
             raise turn.unwritten
         self._cut_short.pop(job.key, None)
         if turn.refused:
-            return min(again, self._told(turn))
+            self._record(job, turn.refused)
+            pause = AFTER_REFUSAL.pause(self._count(job.key, CHANGES))
+            log.warning("%s: %s; again in %.0f s", job.key, turn.refused[0].message, pause)
+            return min(again, pause)
         if self._retries.get((job.key, False), _NEVER)[0] == CHANGES:
             del self._retries[job.key, False]
         return None if again == math.inf else again
@@ -351,13 +351,6 @@ class Reconciler:
             if not well:
                 # The event that would tell of all of them does not come to its turn.
                 self._record(turn.job, list(events.of_writes(turn.done)))
-
-    def _told(self, turn: _Turn) -> float:
-        key = turn.job.key
-        self._record(turn.job, turn.refused)
-        pause = AFTER_REFUSAL.pause(self._count(key, CHANGES))
-        log.warning("%s: %s; again in %.0f s", key, turn.refused[0].message, pause)
-        return pause
 
     async def _write(self, turn: _Turn, batch: Sequence[Action]) -> bool:
         """Write all at once; say whether the server has let everything be created.

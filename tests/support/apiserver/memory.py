@@ -6,6 +6,7 @@ Documents go in and out; what the cores see is made by the views that the operat
 
 import copy
 import itertools
+import math
 
 from muster import gang
 from muster.api import edge, names
@@ -76,6 +77,7 @@ class World:
         own = {name: pod for name, pod in pods.items() if pod.owner == job.as_owner}
         known = self.losses, job, of(job), own, self.silent.get, self.now
         self.losses, marked = losses.observe(*known, deletes=True)
+        over = {k for k, v in self.extra.items() if getattr(v, "until", math.inf) <= self.now}
         return Observed(
             job=job,
             now=self.now,
@@ -88,7 +90,7 @@ class World:
             autoscalers=tuple(parse.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
             losses=self.losses or Losses(),
-            **self.extra,
+            **{k: v for k, v in self.extra.items() if k not in over},
         )
 
     def _companions(self, job):
