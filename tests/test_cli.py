@@ -11,6 +11,7 @@ import pytest
 
 from muster import cli
 from muster.commands import questions
+from muster.frameworks import FRAMEWORKS
 
 OPERATOR = Path(cli.__file__).parents[1]
 
@@ -96,6 +97,21 @@ def test_crds_are_written_and_checked(tmp_path, capsys):
     assert cli.main(["crds", "--check", *folder]) == 1
     assert capsys.readouterr().out == f"{stale}: is not fresh; run muster crds\n"
     assert stale.read_text() == "old"
+
+
+@pytest.mark.parametrize("command", cli.REMOVED)
+def test_removed_command_prints_its_replacement(command, capsys):
+    """A removed command ends with code 2 and names the command to use instead."""
+    assert cli.main([command, "mnist", "-A"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"muster {command} was removed: use kubectl ")
+
+
+def test_replacement_of_list_names_all_kinds():
+    """The replacement of `muster list` covers the jobs of every kind."""
+    kinds = cli.REMOVED["list"].split()[2].split(",")
+    assert set(kinds) == {row.plural for row in FRAMEWORKS.values()}
 
 
 def test_commands_are_these(capsys):

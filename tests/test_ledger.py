@@ -26,11 +26,11 @@ LEDGER = {
     "gang": 1578,
     "kube": 3640,
     "local": 3289,
-    "muster": 1141,
+    "muster": 1152,
     "runtime": 2312,
     "scheduler": 11040,
     "store": 3304,
-    "tests": 69289,
+    "tests": 69305,
     "tools": 3530,
 }
 

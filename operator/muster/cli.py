@@ -31,6 +31,14 @@ ANCESTORS = {
 }
 """Programs that the image answers to -> the command that `muster` is, called by such a name."""
 
+_PATCH = """kubectl patch KIND/NAME --type=merge -p '{"spec":{"runPolicy":{"suspend":%s}}}'"""
+REMOVED = {
+    "list": "kubectl get tfjobs,pytorchjobs,mpijobs,xgboostjobs,paddlejobs,jaxjobs -A "
+    "(gangs: kubectl get podgroups; queues: kubectl get queues; nodes: muster top --once)",
+    "suspend": _PATCH % "true",
+    "resume": _PATCH % "false",
+}
+"""A removed command -> what to use instead."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
 PIPE_CLOSED = 141
@@ -48,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == [COMPLETE]:
         print(arguments.completions(_parser(), words[1:]), end="")
         return 0
+    if words and words[0] in REMOVED:
+        print(f"muster {words[0]} was removed: use {REMOVED[words[0]]}", file=sys.stderr)
+        return 2
     try:
         args = arguments.parse(_parser(), words, flags.width)
     except SystemExit as ended:
