@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2312,
-    "scheduler": 11040,
+    "scheduler": 11047,
     "store": 3304,
     "tests": 69305,
     "tools": 3530,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -426,25 +427,37 @@ class Session:
         return until is not None and tasks.ends > until and not ask.unreserved
 
     def welcome(
-        self, tasks: PodSetState, homes: Sequence[int], *, future: bool = False
+        self,
+        tasks: PodSetState,
+        homes: Sequence[int],
+        room: IntArray | None = None,
+        wanted: float = math.inf,
+        *,
+        future: bool = False,
     ) -> list[int]:
-        """Return the homes, -1 for those where pods near or far forbid it, now or in the end."""
+        """Return the homes, -1 for those where a task cannot go, now or in the end.
+
+        Pods near or far forbid it, the node has no `room` for another, or all that are `wanted`
+        have one.
+        """
         affinity, shape, one = self.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
-        left = list(homes)
-        taken: list[int] = []
-        for i, node in enumerate(homes if tasks.shape.tied else ()):
-            if node < 0:
-                continue
-            allowed = affinity.open(shape, future=future)
-            if allowed is None or allowed[node]:
-                # Each is counted while the next is looked at, as two of them might not be welcome
-                # together; in the end all are taken back.
-                taken.append(node)
-                affinity.add(shape, np.array([node]), one)
-            else:
-                left[i] = -1
-        for node in taken:
-            affinity.add(shape, np.array([node]), -one)
+        left: list[int] = []
+        taken = Counter[int]()
+        for node in homes:
+            goes = node >= 0 and taken.total() < wanted
+            goes = goes and (room is None or taken[node] < room[node])
+            if goes and tasks.shape.tied:
+                allowed = affinity.open(shape, future=future)
+                goes = allowed is None or bool(allowed[node])
+                if goes:
+                    # Each is counted while the next is looked at, as two of them might not be
+                    # welcome together; in the end all are taken back.
+                    affinity.add(shape, np.array([node]), one)
+            if goes:
+                taken[node] += 1
+            left.append(node if goes else -1)
+        for node, count in taken.items() if tasks.shape.tied else ():
+            affinity.add(shape, np.array([node]), -count * one)
         return left
 
     def shares(self, tasks: PodSetState) -> list[float]:

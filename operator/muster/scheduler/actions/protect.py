@@ -15,7 +15,7 @@ from muster.scheduler.actions.allocate import attempt, start_now
 from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand
-from muster.scheduler.model import BoolArray, IntArray
+from muster.scheduler.model import BoolArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -82,9 +82,10 @@ def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
     """
     for tasks in gang.tasks:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
-        homes = session.welcome(tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
+        homes = [-1 if at >= 0 and faulty[at] else at for at in had]
         capacity = session.fit(Ask(gang), tasks).capacity
-        order, picks = sort_out(homes, capacity, gang.wanted(tasks, promised=True))
+        wanted = gang.wanted(tasks, promised=True)
+        order, picks = sort_out(session.welcome(tasks, homes, capacity, wanted))
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(gang, tasks, picks)
@@ -102,7 +103,8 @@ def _keep_home(
     """Keep the room of these members on the node they had, whether it is free or not."""
     homes = positions(session, tasks.pod_set.previous, indices)
     suits = session.barred(tasks.pod_set.shape)[0] == 0
-    _, picks = sort_out(homes, suits * len(homes), gang.wanted(tasks, promised=True))
+    sound = [at for at in homes if at >= 0 and suits[at]]
+    _, picks = sort_out(sound[: max(0, gang.wanted(tasks, promised=True))])
     if picks.order:
         session.promise(gang, tasks, picks)
 
@@ -201,19 +203,10 @@ def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]
     return [index.get(nodes.get(i, ""), -1) for i in indices]
 
 
-def sort_out(
-    homes: Sequence[int], capacity: IntArray | BoolArray, wanted: int
-) -> tuple[list[int], Picks]:
+def sort_out(homes: Sequence[int]) -> tuple[list[int], Picks]:
     """Return the tasks with those first that can go home, and the nodes of these."""
-    room = {node: int(capacity[node]) for node in homes if node >= 0}
-    first: list[int] = []
-    rest: list[int] = []
-    for i, node in enumerate(homes):
-        if node >= 0 and room[node] > 0 and len(first) < wanted:
-            room[node] -= 1
-            first.append(i)
-        else:
-            rest.append(i)
+    first = [i for i, node in enumerate(homes) if node >= 0]
+    rest = [i for i, node in enumerate(homes) if node < 0]
     order = [homes[i] for i in first]
     nodes, counts = np.unique(np.array(order, np.int64), return_counts=True)
     return first + rest, Picks(order, nodes, counts.astype(np.int64))
@@ -319,8 +312,10 @@ def _fill_up(session: Session, gang: GangState) -> None:
 
 
 def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
-    nodes = session.welcome(tasks, positions(session, tasks.pod_set.nominated, tasks.waiting))
-    order, picks = sort_out(nodes, session.fit(Ask(gang), tasks).capacity, len(nodes))
+    homes = positions(session, tasks.pod_set.nominated, tasks.waiting)
+    # Only those that go there now may let others do so: who is promised may come later.
+    capacity = session.fit(Ask(gang), tasks).capacity
+    order, picks = sort_out(session.welcome(tasks, homes, capacity))
     if picks.order:
         tasks.waiting = [tasks.waiting[i] for i in order]
         session.place(gang, tasks, picks)
@@ -329,8 +324,7 @@ def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
 def _reserve(session: Session, gang: GangState, tasks: PodSetState) -> None:
     coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
     homes = positions(session, tasks.pod_set.nominated, coming)
-    nodes = session.welcome(tasks, homes, future=True)
     capacity = session.fit(Ask(gang), tasks, future=True).capacity
-    _, picks = sort_out(nodes, capacity, len(nodes))
+    _, picks = sort_out(session.welcome(tasks, homes, capacity, future=True))
     if picks.order:
         session.promise(gang, tasks, picks)
