@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11047,
     "store": 3304,
-    "tests": 69305,
+    "tests": 69311,
     "tools": 3530,
 }
 

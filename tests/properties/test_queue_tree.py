@@ -118,14 +118,20 @@ def lent(snapshot, cpu):
     return tree.occupied(held)[tops, cpu].sum() <= tree.total[cpu] + EXACT
 
 
+def guaranteed(queue):
+    """Return (R,) what a queue never falls below."""
+    return queue.allocated * 0 if queue.spec.stake is None else queue.spec.stake.guarantee
+
+
 @ALL
 @given(worlds())
 def test_what_is_due_can_be_had_back(parts):
     """On a full cluster, guarantees among it: a gang within the due of all above it evicts.
 
-    If anybody holds a whole CPU more than his due: no queue is left with less than that. Nor
-    where others hold what a queue does not lend, as they may have before it said so: whole tasks
-    do not come down to a part of one.
+    If anybody holds a whole CPU more than his due and his guarantee: no queue is left with less
+    than that, also where the guarantees together exceed the cluster. Nor where others hold what a
+    queue does not lend, as they may have before it said so: whole tasks do not come down to a part
+    of one.
     """
     running = [gang for gang in parts["gangs"] if not gang.roles[0].waiting]
     for gang in parts["gangs"]:
@@ -140,7 +146,7 @@ def test_what_is_due_can_be_had_back(parts):
         above = {q: q.allocated[cpu] - standing.due(q)[cpu] for q in lineage}
         spare = any(
             all(
-                q.allocated[cpu] - standing.due(q)[cpu] >= 1000
+                q.allocated[cpu] - max(standing.due(q)[cpu], guaranteed(q)[cpu]) >= 1000
                 for q in other.lineage
                 if q not in above
             )
