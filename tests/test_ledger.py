@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 5679,
     "controller": 4388,
     "dashboard": 614,
-    "frameworks": 3016,
+    "frameworks": 3000,
     "gang": 1578,
     "kube": 3640,
     "local": 3289,

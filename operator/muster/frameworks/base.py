@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
-from muster.api import manifest, names
+from muster.api import manifest, names, schema
 from muster.api.edge import mapping
 from muster.api.jobs import Kind, Rule
 from muster.api.manifest import ManifestError
@@ -476,8 +476,7 @@ def beyond(job: Job, domain: str) -> str:
 
 def unsupported(path: str, value: object, supported: Iterable[str]) -> Problem:
     """Return the problem of a value outside its set."""
-    listed = ", ".join(f'"{one}"' for one in supported)
-    return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
+    return Problem(path, schema.unsupported(value, supported))
 
 
 def negative(path: str, value: int | None) -> Iterator[Problem]:

@@ -433,6 +433,8 @@ def _value_problems(framework: Framework, job: Job) -> Iterator[Problem]:
     for replica in job.replicas:
         path = f"spec.{framework.spec_field}[{replica.type}]"
         yield from negative(f"{path}.replicas", replica.replicas)
+        if replica.type in framework.api.single and replica.replicas != 1:
+            yield Problem(f"{path}.replicas", "Forbidden: must be 1")
         if replica.restart_policy not in (known := framework.roles.policies):
             yield unsupported(f"{path}.restartPolicy", replica.restart_policy, known)
     yield from _annotations(framework, job)
@@ -502,8 +504,7 @@ def _least_problems(job: Job) -> Iterator[str]:
     there = {replica.role: replica for replica in job.replicas}
     for role, least in asked.items():
         if role not in there:
-            listed = ", ".join(f'"{one.type}"' for one in job.replicas)
-            yield f'Unsupported value: "{role}": supported values: {listed}'
+            yield schema.unsupported(role, (one.type for one in job.replicas))
         elif least > there[role].replicas:
             yield (
                 f"Invalid value: {least}: must be less than or equal to the "

@@ -100,14 +100,6 @@ def succeeded(job: Job, *, alone: bool) -> Outcome:
     return Outcome(End.SUCCEEDED, f"{job.kind} {shown} successfully completed.")
 
 
-def one_master(framework: Framework, job: Job) -> Iterator[Problem]:
-    """Yield the breach of there being one master pod at most."""
-    master = job.replica(MASTER)
-    if master is not None and master.replicas != 1:
-        path = f"spec.{framework.spec_field}[{MASTER}].replicas"
-        yield Problem(path, "Forbidden: must be 1")
-
-
 # The elastic policy: PyTorchJob and PaddleJob spell its common fields alike.
 
 

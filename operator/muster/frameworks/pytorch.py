@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from muster.api import jobs, names
+from muster.api import jobs, names, schema
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.jobs import Kind, Rule
 from muster.api.model import Job, Json, Notice, Problem, Replica
@@ -140,7 +139,6 @@ def _fewest_nodes(replica: Replica) -> int | None:
 
 
 def _validate(job: Job, _domain: str) -> Iterator[Problem]:
-    yield from master_worker.one_master(PYTORCH, job)
     path, workers = f"spec.{PYTORCH.spec_field}[{WORKER}]", job.replica(WORKER)
     if workers is not None and workers.replicas < 1:
         yield Problem(f"{path}.replicas", "Forbidden: must be at least 1")
@@ -163,10 +161,8 @@ def _one_number_of_processes(job: Job) -> Iterator[Problem]:
     number = text(written)
     # WORLD_SIZE is the product with the number of pods.
     if not (number in _PER_KIND or re.fullmatch("[0-9]{1,9}", number)):
-        listed = ", ".join(f'"{kind}"' for kind in _PER_KIND)
-        shown = json.dumps(written)
-        detail = f"Unsupported value: {shown}: supported values: {listed}, a number in quotes"
-        yield Problem("spec.nprocPerNode", detail)
+        detail = schema.unsupported(written, _PER_KIND)
+        yield Problem("spec.nprocPerNode", f"{detail}, a number in quotes")
 
 
 def _notices(job: Job) -> Iterator[Notice]:

@@ -155,9 +155,6 @@ def _validate(job: Job, domain: str) -> Iterator[Problem]:
     masters = [replica for replica in job.replicas if replica.type in _MASTERS]
     if len(masters) > 1:
         yield Problem(path, "Forbidden: must not have more than 1 Chief or Master role")
-    for replica in masters:
-        if replica.replicas != 1:
-            yield Problem(f"{path}[{replica.type}].replicas", "Forbidden: must be 1")
     workers = (role for role in _deciding(job) if role.type == "Worker")
     yield from base.has_pods(TENSORFLOW, next(workers, None))
     policy = job.options["successPolicy"]

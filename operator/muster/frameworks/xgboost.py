@@ -72,7 +72,6 @@ def _validate(job: Job, _domain: str) -> Iterator[Problem]:
     if job.replica(MASTER) is None:
         path = f"spec.{XGBOOST.spec_field}[{MASTER}]"
         yield Problem(path, "Required value: must be present")
-    yield from master_worker.one_master(XGBOOST, job)
     if job.total > SHARED_ABOVE:
         size = len(f"{_ADDRESSES}={_addresses(job)}") + 1
         yield from base.too_long(XGBOOST, job, _ADDRESSES, size)
