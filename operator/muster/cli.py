@@ -152,9 +152,13 @@ def _answer(args: argparse.Namespace) -> int:
         answer = args.row.ask(importlib.import_module(f"muster.{args.row.module}"), args)
         if asyncio.iscoroutine(answer):
             answer = loops.run(answer)
+    except (FlagError, ArgumentError, TemplateError) as error:
+        output.complain(str(error))
+        return 2
     except BrokenPipeError:
         raise
-    except _failures() as error:
+    # Only where something fails is it imported what can fail.
+    except importlib.import_module("muster.commands.questions").FAILURES as error:
         live = importlib.import_module("muster.commands.live")
         output.complain(live.explained(error))
         return 2
@@ -164,12 +168,6 @@ def _answer(args: argparse.Namespace) -> int:
     if answer.complaint:
         output.complain(answer.complaint)
     return answer.code
-
-
-def _failures() -> tuple[type[BaseException], ...]:
-    """Return what is told in a sentence; its modules are imported where there is any."""
-    failures = importlib.import_module("muster.commands.questions").FAILURES
-    return (FlagError, ArgumentError, TemplateError, *failures)
 
 
 def _printed(args: argparse.Namespace, command: Callable[[Any, str], Any]) -> Any:

@@ -19,6 +19,7 @@ from muster.api import crds, edge, manifest, names, schema
 from muster.api.edge import mapping, text
 from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.commands import output
+from muster.commands.arguments import ArgumentError
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
@@ -41,7 +42,7 @@ _META = {"properties": dict.fromkeys(_TEXTS, _OF_TEXTS)}
 _STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 
 
-class UnreadableError(Exception):
+class UnreadableError(ArgumentError):
     """The file is no YAML, or there is none."""
 
 
