@@ -23,12 +23,6 @@ def own(scope: Scope) -> tuple[BatchView, ...]:
     )
 
 
-def have_ended(scope: Scope) -> bool:
-    """Say whether one of the job's batch Jobs has come to its end, and the job with it."""
-    made = (member.pod for member in scope.roster.members if member.replica.batch)
-    return any(pod.terminal for pod in made)
-
-
 def suspensions(scope: Scope, doomed: Iterable[pods.Doomed]) -> Iterator[Patch]:
     """Yield what suspends those that may be deleted: their controller deletes their pods."""
     uids = {pod.uid for pod, _ in doomed}

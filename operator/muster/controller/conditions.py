@@ -261,8 +261,13 @@ def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
     return replace(after, state=blocked, reason=refusal.message)
 
 
-def has_succeeded(scope: Scope) -> bool:
-    """Say whether the pods that decide have ended well, though the status need not say so yet."""
+def has_ended(scope: Scope) -> bool:
+    """Say whether a batch Job of the job has ended, or the pods that decide have ended well.
+
+    The status need not say so yet.
+    """
+    if any(m.pod.terminal for m in scope.roster.members if m.replica.batch):
+        return True
     there = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.removed)
     well = any(pod.phase == "Succeeded" for pod in there)
     return well and running(scope).is_true(names.Condition.SUCCEEDED)

@@ -32,8 +32,8 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
         down = sorted(_failures(scope, past=True), key=lambda each: each.failure_time)[-1:]
     # No member is down now. The failure before is reported until all members run again.
     if not down:
-        well = is_whole(scope) and scope.now >= _whole_since(scope) + LONG_RUN
-        return None if well else known
+        at = forgotten_at(scope)
+        return known if at is None or scope.now < at else None
     since = min(each.failure_time for each in down) - LONG_RUN
     found = [known, *down] if known else down
     found += (each for each in _failures(scope, past=True) if each.failure_time >= since)
@@ -60,15 +60,13 @@ def backoff_reached(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
     return sum(replica.restarts for replica in counted.values()) + inside >= max(limit, 1)
 
 
-def _whole_since(scope: Scope) -> float:
-    pods = [member.pod for member in scope.roster.having(PodFate.STAYS)]
-    return max((at for pod in pods for at in (pod.started, pod.containers_started)), default=0.0)
-
-
 def forgotten_at(scope: Scope) -> float | None:
     """Return when the first failure of a job that runs as a whole is removed from its status."""
-    known = scope.job.status.first_failure is not None and is_whole(scope)
-    return _whole_since(scope) + LONG_RUN if known else None
+    if scope.job.status.first_failure is None or not is_whole(scope):
+        return None
+    pods = [member.pod for member in scope.roster.having(PodFate.STAYS)]
+    since = (at for pod in pods for at in (pod.started, pod.containers_started))
+    return max(since, default=0.0) + LONG_RUN
 
 
 def is_whole(scope: Scope) -> bool:

@@ -14,15 +14,13 @@ from muster.api import names
 from muster.api.edge import cut
 from muster.api.model import (
     BatchView,
-    GroupView,
     Job,
-    ObjectView,
     PodView,
     Replica,
 )
 from muster.api.owner import Owner
 from muster.api.status import ReplicaStatus
-from muster.controller.model import Observed
+from muster.controller.model import Observed, View
 from muster.frameworks.base import Framework, container_name, labels
 
 FIRST_RETRYABLE: Final = 128
@@ -131,8 +129,7 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
         orphans=orphans,
         foreign=foreign,
         leftovers=leftovers,
-        names=frozenset(pod.name for pod in observed.pods)
-        | frozenset(batch.name for batch in observed.batches),
+        names=frozenset(p.name for p in observed.pods).union(b.name for b in observed.batches),
         places=frozenset((member.replica.role, member.index) for member in members),
         removed=_removed(job, kept),
     )
@@ -192,14 +189,12 @@ def _why(batch: BatchView, failed: Sequence[PodView]) -> tuple[str, str]:
     return reason, cut(message, LONGEST)
 
 
-def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:
+def is_orphan(job: Job, framework: Framework, view: View) -> bool:
     """Say whether an object without owner carries the job's labels, so that it may be adopted."""
     return view.owner is None and _has_labels(job, framework, view)
 
 
-def is_leftover(
-    observed: Observed, framework: Framework, view: PodView | ObjectView | GroupView
-) -> bool:
+def is_leftover(observed: Observed, framework: Framework, view: View) -> bool:
     """Say whether an object will soon be gone, as it belonged to a job of this name before."""
     if view.deleting:
         return True
@@ -215,7 +210,7 @@ def is_old(observed: Observed) -> bool:
     return observed.now >= observed.job.created + LEFTOVER_GRACE
 
 
-def _has_labels(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:
+def _has_labels(job: Job, framework: Framework, view: View) -> bool:
     return all(view.labels.get(k) == value for k, value in labels(job, framework).items())
 
 

@@ -139,26 +139,21 @@ def _members(
         found.unwanted.discard(pod.uid)
         # A pod without a node is shown to autoscalers, or waits for its scheduler.
         waits = not (pod.node or pod.terminal)
-        if not (waits or pod.uid in counted or index in completed[replica.role]):
-            _sort(found, job, framework, replica, pod, away)
+        if waits or pod.uid in counted or index in completed[replica.role]:
+            continue
+        since = _lost_since(job, framework, replica, pod, away)
+        if since is not None:
+            found.lost[pod.uid] = since
+            if not (pod.terminal or pod.deleting):
+                found.away.add(pod.uid)
+            continue
+        found.there[replica.role] += 1
+        found.running += pod.phase in ("Running", "Succeeded")
+        if not pod.terminal:
+            found.stands.add(pod.uid)
+        elif pod.phase == "Failed" and not jobpods.refused(pod):
+            found.failed[pod.uid] = replica, pod
     return found
-
-
-def _sort(
-    found: _Members, job: Job, framework: Framework, replica: Replica, pod: PodView, away: Away
-) -> None:
-    since = _lost_since(job, framework, replica, pod, away)
-    if since is not None:
-        found.lost[pod.uid] = since
-        if not (pod.terminal or pod.deleting):
-            found.away.add(pod.uid)
-        return
-    found.there[replica.role] += 1
-    found.running += pod.phase in ("Running", "Succeeded")
-    if not pod.terminal:
-        found.stands.add(pod.uid)
-    elif pod.phase == "Failed" and not jobpods.refused(pod):
-        found.failed[pod.uid] = replica, pod
 
 
 def _lost_since(

@@ -17,12 +17,12 @@ from muster.controller import (
     podgroup,
     policies,
     replacement,
-    templates,
 )
 from muster.controller.jobpods import Member, PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
-from muster.controller.templates import PodBuilder
+from muster.controller.templates import PodBuilder, document
+from muster.frameworks.base import labels
 from muster.gang import Update, standing
 from muster.gang.base import owner
 
@@ -88,7 +88,7 @@ def conflict(scope: Scope) -> str:
     blocking = [("Pod", pod.name) for pod in scope.roster.foreign]
     blocking += [
         (view.kind, view.name)
-        for view in _others(scope)
+        for view in others(scope)
         if not (is_leftover(scope.observed, scope.framework, view) or _adoptable(scope, view))
     ]
     if not blocking:
@@ -109,7 +109,8 @@ def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
     return is_orphan(scope.job, scope.framework, view)
 
 
-def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
+def others(scope: Scope) -> Iterator[ObjectView | GroupView]:
+    """Yield the objects that have names of the job's children and are not the job's."""
     seen = scope.observed
     views = (*seen.configs, *seen.services, *seen.companions, *seen.batches)
     if dependents.autoscaler(scope) is not None:
@@ -120,11 +121,6 @@ def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
         yield group
 
 
-def awaits_others(scope: Scope) -> bool:
-    """Say whether something of a deleted job is still in the way."""
-    return bool(scope.roster.leftovers) or any(True for _ in _others(scope))
-
-
 _NEVER_ADOPTED: Final = frozenset({"Secret", "RoleBinding"})
 """Somebody else may have the keys that are in the one, and cannot change for whom the other is."""
 
@@ -132,8 +128,8 @@ _NEVER_ADOPTED: Final = frozenset({"Secret", "RoleBinding"})
 def adoptions(scope: Scope) -> Iterator[Patch]:
     """Yield what makes the job the owner of matching objects that have none."""
     body = {"metadata": {"ownerReferences": [owner(scope.job)]}}
-    others = (v for v in _others(scope) if _adoptable(scope, v) and not v.deleting)
-    for view in (*scope.roster.orphans, *others):
+    found = (v for v in others(scope) if _adoptable(scope, v) and not v.deleting)
+    for view in (*scope.roster.orphans, *found):
         yield Patch.of(view, body, adopts=True)
 
 
@@ -162,18 +158,19 @@ def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Pat
                 yield _labelled(view, marks, {"spec": {"selector": selector}})
 
 
-def _labelled(view: PodView | ObjectView, labels: Mapping[str, str], more: Json) -> Patch:
-    return Patch.of(view, {"metadata": {"labels": dict(labels)}, **more})
+def _labelled(view: PodView | ObjectView, marks: Mapping[str, str], more: Json) -> Patch:
+    return Patch.of(view, {"metadata": {"labels": dict(marks)}, **more})
 
 
 def config_writes(scope: Scope) -> Iterator[Action]:
     """Yield what creates the config maps that the pods refer to, and keeps them true."""
     there = {view.name: view for view in scope.observed.configs}
-    for document in templates.config_maps(scope.job, scope.framework, scope.context):
-        name, data = document["metadata"]["name"], document["data"]
+    api, marks = ("v1", "ConfigMap"), labels(scope.job, scope.framework)
+    wanted = scope.framework.pods.configs(scope.job, scope.context.cluster_domain)
+    for name, data in wanted.items():
         view = there.get(name)
         if view is None:
-            yield Create.of(document)
+            yield Create.of(document(scope.job, api, name, marks, data=dict(data)))
         elif scope.owns(view) and view.data != data and not view.deleting:
             # In a merge patch null takes a key away; what is left out stays.
             gone = dict.fromkeys(key for key in view.data if key not in data)

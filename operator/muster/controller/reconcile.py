@@ -81,9 +81,7 @@ def reconcile(
         return list(_invalid(scope))
     # Behind the end: what has finished stays so, whatever suspend says, and need not be resumed to
     # be told.
-    if job.run_policy.suspend and not (
-        batches.have_ended(scope) or conditions.has_succeeded(scope)
-    ):
+    if job.run_policy.suspend and not conditions.has_ended(scope):
         return list(_suspended(scope))
     return list(_running(scope))
 
@@ -320,7 +318,7 @@ def _latched(scope: Scope, after: JobStatus) -> JobStatus:
 
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:
-    if not (blocked or pods.awaits_others(scope)):
+    if not (blocked or scope.roster.leftovers or any(True for _ in pods.others(scope))):
         return None
     seldom = blocked or is_old(scope.observed)
     return scope.now + (BLOCKED_PAUSE if seldom else LEFTOVER_PAUSE)

@@ -105,6 +105,9 @@ def scope_of(
     observed = _sorted(observed, framework)
     roster, job = job_pods(observed, framework), observed.job
     ended = roster.having(PodFate.STAYS, PodFate.PERMANENT)
+    late = framework.gang.later(job)
+    # Of the wanted pods that come after the others, the rest cannot exist yet.
+    there = sum(m.replica.type in late and not m.pod.suspended for m in roster.members)
     # A failed batch Job is the end of the job.
     failed = (m.replica for m in ended if m.pod.phase == "Failed" and not m.replica.batch)
     facts = GangFacts(
@@ -117,7 +120,7 @@ def scope_of(
         api_version=context.group_api_version,
         unreplaced=Counter(replica.role for replica in failed),
         minimum=framework.gang.minimum(job),
-        later=_later(job, framework, roster),
+        later=sum(role.replicas for role in job.replicas if role.type in late) - there,
     )
     return Scope(observed, framework, backend, context, roster, facts)
 
@@ -141,10 +144,3 @@ def _sorted(observed: Observed, framework: Framework) -> Observed:
         if wanted.get((view.kind, view.name), True) or view.owner == job.as_owner
     )
     return replace(observed, services=services, configs=configs, companions=companions)
-
-
-def _later(job: Job, framework: Framework, roster: JobPods) -> int:
-    """Return how many wanted pods cannot exist yet, as they come after the others."""
-    late = framework.gang.later(job)
-    there = sum(m.replica.type in late and not m.pod.suspended for m in roster.members)
-    return sum(role.replicas for role in job.replicas if role.type in late) - there

@@ -194,13 +194,6 @@ def pod_builders(
     return {r.role: pod_builder(job, framework, r, backend, context) for r in job.replicas}
 
 
-def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Json]:
-    """Yield the ConfigMaps that the job's pods refer to."""
-    for name, data in framework.pods.configs(job, context.cluster_domain).items():
-        marks = labels(job, framework)
-        yield document(job, ("v1", "ConfigMap"), name, marks, data=dict(data))
-
-
 COPIED_ON_RESUME: Final = ("nodeSelector", "tolerations", "schedulingGates")
 """Of a suspended batch Job's pod spec only these may change."""
 
