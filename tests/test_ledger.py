@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3206,
     "cluster": 6571,
     "commands": 5680,
-    "controller": 4359,
+    "controller": 4354,
     "dashboard": 614,
     "frameworks": 3000,
     "gang": 1578,

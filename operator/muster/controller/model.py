@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
-from muster.api.reasons import DeletionReason, Reason
+from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
 from muster.frameworks.base import Waiting
 
@@ -24,11 +24,6 @@ class Refusal:
     message: str
     until: float
     """When it may be tried again."""
-
-    @property
-    def invalid(self) -> bool:
-        """Whether it was said of the object, and not of who asked or when."""
-        return self.reason == Reason.INVALID
 
     def blocks_pods(self, *, started: bool) -> bool:
         """Return whether the refusal keeps pods of the job from being created.
