@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6768,
+    "allocator": 6770,
     "api": 3206,
     "cluster": 6571,
     "commands": 5680,
@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 614,
     "frameworks": 3000,
     "gang": 1578,
-    "kube": 3640,
+    "kube": 3641,
     "local": 3289,
     "muster": 1150,
     "runtime": 2312,
     "scheduler": 11047,
-    "store": 3304,
-    "tests": 69311,
+    "store": 3314,
+    "tests": 69313,
     "tools": 3530,
 }
 

@@ -9,6 +9,7 @@ import pytest
 from muster import gang
 from muster.allocator.members import PodGroupMembers
 from muster.allocator.status import GroupStatus
+from muster.kube.client import Exactly
 from muster.kube.resources import QUEUES
 from muster.store.store import Store
 from support.builders.scheduler import make_node, make_pod
@@ -49,8 +50,9 @@ class Story(Shown):
         following.look()
         return following
 
-    async def patch(self, path, _exactly, patch, _urgency):
-        """Record what is written."""
+    async def patch(self, path, exactly, patch, _urgency):
+        """Record what is written. The API server ignores the uid in a patch of a status."""
+        assert exactly == Exactly("uid-g", self.groups.version("team", "g", "uid-g"))
         self.patches.append((path, patch["status"]))
 
     def written(self, memory=None, key=VOLCANO):

@@ -152,7 +152,7 @@ async def test_no_group_waits_for_the_write_of_another(monkeypatch):
     running.cancel()
 
 
-@pytest.mark.parametrize(("code", "seconds"), [(500, 2.0), (403, 60.0)])
+@pytest.mark.parametrize(("code", "seconds"), [(500, 2.0), (409, 2.0), (403, 60.0)])
 def test_refused_status_is_written_again_later(code, seconds):
     """Thousands of groups whose status no role lets the operator write cost few requests."""
     assert status.pause_after(ApiError(code, "", "no", None)) == seconds

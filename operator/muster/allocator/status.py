@@ -120,7 +120,7 @@ class QueueStatus:
 
 def pause_after(error: Exception) -> float:
     """Return the seconds until the next attempt; a role or a policy seldom changes."""
-    refused = isinstance(error, ApiError) and not error.passing("PATCH")
+    refused = isinstance(error, ApiError) and not (error.passing("PATCH") or error.code == 409)
     return AFTER_REFUSAL.last if refused else RETRY
 
 
@@ -189,7 +189,9 @@ class GroupStatus:
             return
         api_group, _, version = group.api_version.partition("/")
         path = Resource(api_group, version, "podgroups").path(group.namespace, group.name)
-        stored = await self._kube.patch(path, Exactly(group.uid), patch, PriorityLevel.STATUS)
+        # The status of a previous group of the name would count as pods that this one had.
+        exactly = Exactly(group.uid, self._store.podgroups.version(group))
+        stored = await self._kube.patch(path, exactly, patch, PriorityLevel.STATUS)
         if stored is None:
             return
         if group.api_version == names.SCHEDULING_API:

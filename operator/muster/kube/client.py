@@ -322,6 +322,7 @@ class Kube:
     ) -> Json | None:
         """Patch exactly that object and return it as stored; None if it is gone.
 
+        The status of a custom resource needs a version: the API server ignores the uid there.
         Raises ApiError, of code 409 if it has another version by now, and FencedError.
         """
         metadata = {**body.get("metadata", {}), **exactly.metadata}

@@ -233,6 +233,16 @@ class PodGroups:
         owner = members[0][0].owner if members and dialect != podgroups.LIGHTWEIGHT else None
         return self._budgets.get(owner) if owner else None
 
+    def version(self, group: GroupView) -> str:
+        """Return the resourceVersion in which a group is known; empty if it is not."""
+        places = (
+            kept
+            for groups in (self._own, *self.others.values())
+            for _, kept in groups.collections()
+        )
+        found = (it.version(group.namespace, group.name, group.uid) for it in places)
+        return next(filter(None, found), "")
+
     def of_volcano(self) -> Iterator[str]:
         """Yield the keys of Volcano's groups."""
         for _, groups in self.others[OF_VOLCANO].collections():
