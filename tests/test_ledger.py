@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6770,
     "api": 3206,
-    "cluster": 6571,
+    "cluster": 6580,
     "commands": 5680,
     "controller": 4354,
     "dashboard": 614,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2312,
     "scheduler": 11047,
-    "store": 3314,
-    "tests": 69313,
+    "store": 3332,
+    "tests": 69328,
     "tools": 3530,
 }
 

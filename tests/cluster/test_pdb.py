@@ -81,6 +81,16 @@ def test_too_many_kinds_and_budgets_count_as_the_worst():
     assert not budgets.forbid("team", pods[: count // 4])
 
 
+def test_kinds_and_large_selectors_count_as_the_worst():
+    """One user could else stop the scheduler with a few budgets of 1,000 requirements each."""
+    asked = [{"key": f"k{i}", "operator": "DoesNotExist"} for i in range(1000)]
+    budgets = Budgets()
+    budgets.changed(None, budget({"matchExpressions": asked, "matchLabels": {}}, allowed=999))
+    pods = [dataclasses.replace(PODS[0], labels={f"k{i}": "x"}) for i in range(100)]
+    assert budgets.forbid("team", pods)
+    assert calls(lambda: budgets.forbid("team", pods)) < 1000
+
+
 def test_versions_never_come_back():
     """What was found by one is good for as long as it is that one."""
     budgets, seen = Budgets(), [0]

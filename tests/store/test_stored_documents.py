@@ -339,9 +339,10 @@ def test_a_runtime_class_that_cannot_be_read(story):
     assert "RuntimeClass" not in story.cycle()[ODD].verdict.message
 
 
-def test_a_budget_that_cannot_be_read_forbids_everything(story):
+@pytest.mark.parametrize(("count", "key"), [(1, {}), (2000, {"key": "none-has-it"})])
+def test_a_budget_that_cannot_be_read_forbids_everything(story, count, key):
     """In its namespace."""
-    selector = {"matchExpressions": [{"operator": "Exists"}]}
+    selector = {"matchExpressions": [{"operator": "Exists", **key}] * count}
     story.put(unreadable("PodDisruptionBudget", "odd", spec={"selector": selector}))
     story.put(odd_pod(cpu="1"))
     pod = story.store.children.pod("odd", "odd")
@@ -354,6 +355,10 @@ def test_a_budget_that_cannot_be_read_forbids_everything(story):
     [
         ({"minMember": 1, "minResources": {"cpu": "-1"}}, 'minResources: "-1" is negative'),
         ({"minMember": 1, "minResources": {"cpu": NONE}}, 'minResources: "not a quantity"'),
+        (
+            {"minResources": {f"x.io/{n}": "1" for n in range(5000)}},
+            "its maps and lists have more",
+        ),
         ([1], "spec is no object"),
     ],
 )

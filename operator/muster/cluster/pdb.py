@@ -12,9 +12,11 @@ from muster.api.model import Json, PodView
 from muster.cluster import selectors
 from muster.cluster.selectors import Selector
 
-LOOKS: Final = 20_000
-"""How often the budgets of a namespace are held against kinds of pods. Where there are more of
-both, all of these pods count as guarded."""
+LOOKS: Final = 60_000
+"""How often requirements of the budgets of a namespace are held against kinds of pods. Where there
+are more of both, all of these pods count as guarded."""
+MAX_SELECTOR: Final = 1024
+"""Maximum requirements of a budget, with their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,18 @@ class Budget:
 
 
 def parse(document: Json) -> Budget:
-    """Return what matters of a PodDisruptionBudget; one that nobody looks after allows none."""
+    """Return what matters of a PodDisruptionBudget; one that nobody looks after allows none.
+
+    ValueError for a selector that is too large.
+    """
     metadata, status = document["metadata"], document.get("status") or {}
+    selector = selectors.selector((document.get("spec") or {}).get("selector"))
+    if (found := selectors.size(selector or ())) > MAX_SELECTOR:
+        raise ValueError(f"spec.selector: Too many: {found}: must have at most {MAX_SELECTOR}")
     return Budget(
         namespace=metadata["namespace"],
         name=metadata["name"],
-        selector=selectors.selector((document.get("spec") or {}).get("selector")),
+        selector=selector,
         # As the disruption controller has written it, which is what the eviction API goes by.
         allowed=int(status.get("disruptionsAllowed") or 0),
     )
@@ -91,7 +99,8 @@ class Budgets:
             # Pods that are going are not disrupted once more.
             if pod.node and not (pod.terminal or pod.deleting)
         )
-        if len(kinds) * len(space.budgets) > LOOKS:
+        asked = sum(1 + len(budget.selector or ()) for budget in space.budgets.values())
+        if len(kinds) * asked > LOOKS:
             return True
         found = [(dict(kind), count) for kind, count in kinds.items()]
         return any(

@@ -48,6 +48,8 @@ MAX_LABELS = 1024
 """Labels that are kept of an object: 40,000 fit in one, and take seven times their bytes here."""
 _PLACE_LABELS = (names.OPERATOR_NAME, names.JOB_NAME, names.REPLICA_TYPE, names.REPLICA_INDEX)
 """Labels by which a pod has its place in its job."""
+MAX_ENTRIES = 4096
+"""Maximum entries of the maps and lists of a group, each of which takes up to 500 bytes."""
 SHARED_KEY_CHARS = 64
 """Length from which the JSON parser no longer shares equal strings of many documents."""
 
@@ -247,11 +249,15 @@ def batch(document: Json) -> BatchView:
 
 
 def group(api_version: str, kind: str, document: Json) -> GroupView:
-    """Return the view of a PodGroup or PodDisruptionBudget. ValueError for a bad quantity."""
+    """Return the view of a PodGroup or PodDisruptionBudget.
+
+    ValueError for a bad quantity, or too many entries.
+    """
     # Of an API whose schema is somebody else's, or says nothing at all.
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = edge.mapping(document.get("status"))
     podgroups.check(spec)
+    _check_entries(spec, status.get("conditions"), metadata.get("annotations"))
     return GroupView(
         api_version=api_version,
         kind=kind,
@@ -263,6 +269,18 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
         created=epoch(metadata.get("creationTimestamp") or ""),
         counts={k: status[k] for k in COUNTS if edge.integer(status.get(k))},
     )
+
+
+def _check_entries(*values: object) -> None:
+    """Raise ValueError if the maps and lists in there have too many entries together."""
+    count, left = 0, list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, dict | list):
+            count += len(value)
+            left += value.values() if isinstance(value, dict) else value
+        if count > MAX_ENTRIES:
+            raise ValueError(f"its maps and lists have more than {MAX_ENTRIES} entries")
 
 
 def _is_true(conditions: Iterable[Json], kind: str) -> bool:
