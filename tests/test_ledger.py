@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6770,
     "api": 3206,
-    "cluster": 6580,
+    "cluster": 6585,
     "commands": 5680,
     "controller": 4354,
     "dashboard": 614,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11047,
     "store": 3332,
-    "tests": 69328,
+    "tests": 69336,
     "tools": 3530,
 }
 

@@ -260,12 +260,20 @@ VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
 BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
 
 
-@pytest.mark.parametrize("which", ["claim", "volume", "class"])
+@pytest.mark.parametrize("which", ["claim", "selector", "volume", "class"])
 def test_storage_that_cannot_be_read_is_waited_for(story, which):
     """By those that use it, with its name."""
     if which == "claim":
         story.put(claim(NONE))
         sentence = 'claim "c" cannot be read: "not a quantity"'
+    elif which == "selector":
+        made = claim("1Gi")
+        asked = [{"key": f"k{number}", "operator": "Exists"} for number in range(2000)]
+        made["spec"]["selector"] = {"matchExpressions": asked}
+        story.put(made)
+        sentence = (
+            'claim "c" cannot be read: spec.selector: Too many: 2000: must have at most 1024'
+        )
     elif which == "volume":
         made = claim("1Gi")
         made["metadata"] |= BOUND

@@ -15,8 +15,6 @@ from muster.cluster.selectors import Selector
 LOOKS: Final = 60_000
 """How often requirements of the budgets of a namespace are held against kinds of pods. Where there
 are more of both, all of these pods count as guarded."""
-MAX_SELECTOR: Final = 1024
-"""Maximum requirements of a budget, with their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +33,10 @@ def parse(document: Json) -> Budget:
     ValueError for a selector that is too large.
     """
     metadata, status = document["metadata"], document.get("status") or {}
-    selector = selectors.selector((document.get("spec") or {}).get("selector"))
-    if (found := selectors.size(selector or ())) > MAX_SELECTOR:
-        raise ValueError(f"spec.selector: Too many: {found}: must have at most {MAX_SELECTOR}")
     return Budget(
         namespace=metadata["namespace"],
         name=metadata["name"],
-        selector=selector,
+        selector=selectors.bounded((document.get("spec") or {}).get("selector")),
         # As the disruption controller has written it, which is what the eviction API goes by.
         allowed=int(status.get("disruptionsAllowed") or 0),
     )

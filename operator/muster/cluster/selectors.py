@@ -39,6 +39,8 @@ class Expression:
 
 Selector = tuple[Expression, ...] | None
 """Requirements that must all hold; none at all: everything; None: nothing."""
+MAX_SELECTOR: Final = 1024
+"""Maximum requirements, with their values, in the selector of a budget or a claim."""
 IDLE_VALUES: Final = 100
 """Values for which an object in a cache, such as the shape of a deleted job, counts once more."""
 
@@ -205,6 +207,14 @@ def selector(doc: Json | None) -> Selector:
         *(_equal(key, value) for key, value in plain),
         *map(expression, doc.get("matchExpressions") or ()),
     )
+
+
+def bounded(doc: Json | None) -> Selector:
+    """Return the label selector of an object. ValueError if it is too large."""
+    found = selector(doc)
+    if (count := size(found or ())) > MAX_SELECTOR:
+        raise ValueError(f"spec.selector: Too many: {count}: must have at most {MAX_SELECTOR}")
+    return found
 
 
 @lru_cache(maxsize=4096)

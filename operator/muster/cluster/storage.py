@@ -13,7 +13,7 @@ from muster.api import quantity
 from muster.api.model import Json
 from muster.cluster.nodes import NodeView, holds
 from muster.cluster.pods import Term, term
-from muster.cluster.selectors import Expression, Labels, Selector, chosen, selector
+from muster.cluster.selectors import Expression, Labels, Selector, bounded, chosen, selector
 from muster.scheduler.model import BoolArray, IntArray
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -192,7 +192,7 @@ def parse_claim(doc: Json) -> ClaimView:
         modes=frozenset(spec.get("accessModes") or ()),
         block=spec.get("volumeMode") == "Block",
         attributes=spec.get("volumeAttributesClassName") or "",
-        selector=() if spec.get("selector") is None else selector(spec["selector"]),
+        selector=() if spec.get("selector") is None else bounded(spec["selector"]),
         owner=next((o["uid"] for o in owners if o.get("controller") and o["kind"] == "Pod"), ""),
     )
 
