@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3206,
     "cluster": 6585,
     "commands": 5680,
-    "controller": 4354,
+    "controller": 4355,
     "dashboard": 614,
     "frameworks": 3000,
     "gang": 1578,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11047,
     "store": 3332,
-    "tests": 69336,
+    "tests": 69345,
     "tools": 3530,
 }
 

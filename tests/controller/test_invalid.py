@@ -283,3 +283,12 @@ class TestBlocked:
         assert suspended.settle().names() == []
         world.end("mnist-worker-0").end("mnist-worker-1")
         assert world.settle().status["state"] == "Succeeded"
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+def test_gang_without_replicas_and_pods_has_one_status(minimum):
+    """Its minimum is not alternately 0 and what the spec sets: each write is a reconcile."""
+    policy = {"schedulingPolicy": {"minAvailable": minimum}}
+    world = World(tfjob(Worker=1, policy=policy), backend=gang.EMBEDDED)
+    world.give(placements={"mnist-worker-0": "n1"}).run().scale(0).lose("mnist-worker-0").settle()
+    assert (world.status["state"], world.status["gang"]["minMember"]) == ("Invalid", 1)

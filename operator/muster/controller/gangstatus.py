@@ -86,7 +86,8 @@ def existing(scope: Scope) -> int:
 def kept(scope: Scope) -> int:
     """Return how many must stay together: what is wanted since the gang was whole is no part."""
     known, most = had(scope), scope.observed.losses.kept
-    still = sum(most.values()) if most else scope.job.total
+    # Of an invalid job no pod may be left. A 0 here would be read back as not known.
+    still = standing.needed(sum(most.values()) if most else scope.job.total)
     return scope.minimum if known is None else min(scope.minimum, known, still)
 
 
