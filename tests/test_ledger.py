@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6770,
     "api": 3206,
-    "cluster": 6585,
+    "cluster": 6610,
     "commands": 5680,
     "controller": 4355,
     "dashboard": 614,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3289,
     "muster": 1150,
     "runtime": 2312,
-    "scheduler": 11047,
+    "scheduler": 11048,
     "store": 3332,
-    "tests": 69345,
+    "tests": 69367,
     "tools": 3530,
 }
 

@@ -2,6 +2,7 @@
 """What pods take of quotas, and what limit ranges make of them, as the API server has it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from muster.cluster import gangs
 from muster.cluster.quota import Admission, QuotaBook, parse_limits, parse_quota, views_of
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Quota
+from muster.scheduler.plugins import quota as quotas
 from support.apiserver.memory import of_kind
 
 
@@ -244,6 +246,14 @@ def test_the_book():
     book.limits_changed(view, None)
     book.quota_changed(quota(hard={"cpu": "1"}), None)
     assert (book.ranges("team"), book.quotas("team")) == ([], [])
+
+
+def test_storage_of_a_class_is_told_in_bytes():
+    """As that of a namespace is, whatever the class is called."""
+    few = Quota("team/few", "fast.storageclass.storage.k8s.io/requests.storage", 2**40, 0)
+    gang = SimpleNamespace(spec=SimpleNamespace(pod_sets=()))
+    said = quotas._refusal(gang, "team/few/x", few, 2**41, 2**40).sentence
+    assert said.startswith("the gang takes 2Ti fast.storageclass.storage.k8s.io/requests.storage")
 
 
 def test_quotas_come_back_from_their_dimensions():

@@ -38,6 +38,18 @@ def test_successor_of_a_failed_pod_is_placed_by_the_template(later):
     assert coming == {"q": 0}
 
 
+def test_successor_is_not_charged_for_what_a_quota_still_counts_of_the_failed_pod():
+    """The failed pod and its claims count until the successor, whose turn is then, has a node."""
+    charge = {f"team/q/{each}": 1 for each in ("pods", "count/pods", "requests.storage")}
+    places, names = {0: PLACE, 1: "new", 2: "ours"}, {PLACE: "n1"}
+    worker = TaskSet("worker", PodShape((("cpu", 1000),)), 0, places, charge=charge)
+    pods = {PLACE: make_pod(name=PLACE, phase="Failed", node="n1"), "ours": make_pod(name="ours")}
+    roles, _ = tasks.roles([worker], pods, Plan(replaced={PLACE}, previous=names))
+    assert [(role.waiting, role.absent) for role in roles] == [((1, 2), {1}), ((0,), {0})]
+    assert [role.charge for role in roles] == [charge, {"team/q/pods": 1}]
+    assert roles[1].previous == {0: "n1"}
+
+
 def test_pods_with_other_requests_than_their_template_are_a_role_apart():
     """A template that is edited does not change the pods that were created from it."""
     worker = TaskSet("worker", PodShape((("cpu", 8000),)), 0, {i: f"w-{i}" for i in range(5)})

@@ -373,6 +373,11 @@ def _taken_by_claim(resource: str, claim: Json) -> int:
     return quantity.units(resource, size) if kind == "requests.storage" else 0
 
 
+def counts_failed(dimension: str) -> bool:
+    """Return whether a quota counts a failed pod, or its claims, until the pod is deleted."""
+    return dimension.endswith(("/count/pods", "/persistentvolumeclaims", "requests.storage"))
+
+
 def _names(spec: Json, part: str, resource: str) -> bool:
     # A limit stands for the request that is left out.
     parts = (part, "limits") if part == "requests" else (part,)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.api.model import Json, PodView
 from muster.cluster.pods import PodShape, Requests
+from muster.cluster.quota import counts_failed
 from muster.scheduler.model import BasePodSet, Topology
 
 Pods = Mapping[str, PodView]
@@ -97,10 +98,10 @@ def roles(
         role = _role(tasks, pods, plan)
         if tasks.topology is not None:
             role = lying(role, tasks.topology)
-        if tasks.charge:
-            role = _charged(tasks, pods, plan, role, coming)
-        for part in _apart(tasks, pods, role):
-            found += _by_requests(tasks, pods, plan, part)
+        charged = _charged(tasks, pods, plan, role, coming) if tasks.charge else (role,)
+        for part in charged:
+            for each in _apart(tasks, pods, part):
+                found += _by_requests(tasks, pods, plan, each)
     return tuple(found), coming
 
 
@@ -169,7 +170,7 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
 
 def _charged(
     tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput, coming: Counter[str]
-) -> RoleInput:
+) -> Iterator[RoleInput]:
     # Pods that are there are in the quota's `used` already; to charge them again would keep the
     # gang out by its own pods.
     missing = {i for i in role.waiting if tasks.places[i] not in pods}
@@ -177,7 +178,26 @@ def _charged(
     absent = frozenset(i for i in missing if tasks.places[i] not in plan.unbound)
     for dimension, each in tasks.charge.items():
         coming[dimension] += each * (assumed + len(missing) - len(absent))
-    return replace(role, charge=tasks.charge, absent=absent)
+    # A failed pod is deleted only when its successor has a node: what it still takes of a quota
+    # is not to keep the successor waiting.
+    failed = tuple(i for i in role.waiting if i in absent and tasks.places[i] in plan.replaced)
+    less = {key: each for key, each in tasks.charge.items() if not counts_failed(key)}
+    if not failed or len(less) == len(tasks.charge):
+        yield replace(role, charge=tasks.charge, absent=absent)
+        return
+    rest = tuple(i for i in role.waiting if i not in failed)
+    yield replace(role, waiting=rest, charge=tasks.charge, absent=absent.difference(failed))
+    yield RoleInput(
+        role.role,
+        role.priority,
+        shape=role.shape,
+        waiting=failed,
+        previous={i: role.previous[i] for i in failed if i in role.previous},
+        nominated={i: role.nominated[i] for i in failed if i in role.nominated},
+        charge=less,
+        absent=frozenset(failed),
+        topology=role.topology,
+    )
 
 
 def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:

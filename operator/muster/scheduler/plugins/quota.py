@@ -50,6 +50,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
 
 def _refusal(gang: GangState, key: str, quota: Quota, amount: int, left: int) -> Refusal:
     unit = quota.resource.removeprefix("requests.").removeprefix("limits.")
+    unit = "storage" if unit.endswith("/requests.storage") else unit
     asks, has, whole = (diagnosis.amount(unit, n) for n in (amount, left, quota.hard))
     by = (f"resourcequota/{quota.name}",)
     name = quota.name.rpartition("/")[2]
