@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6770,
-    "api": 3206,
-    "cluster": 6610,
+    "api": 3207,
+    "cluster": 6647,
     "commands": 5680,
     "controller": 4355,
     "dashboard": 614,
     "frameworks": 3000,
-    "gang": 1578,
-    "kube": 3641,
+    "gang": 1585,
+    "kube": 3642,
     "local": 3289,
     "muster": 1150,
     "runtime": 2312,
     "scheduler": 11048,
-    "store": 3332,
-    "tests": 69367,
+    "store": 3333,
+    "tests": 69374,
     "tools": 3530,
 }
 

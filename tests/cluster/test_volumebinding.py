@@ -454,21 +454,27 @@ def test_node_fits_a_volume_of_its_own_that_can_be_made_there(volumes, stored, f
 
 @pytest.mark.parametrize("ephemeral", [False, True])
 def test_volumes_are_made_where_storage_is_left(ephemeral):
-    """Nodes whose capacity of the class is too small get no pod; without any capacity all do."""
+    """Nodes whose capacity of the class is too small get no pod, if the driver opted in."""
     asked = {"resources": {"requests": {"storage": "5Gi"}}}
     fields = scratch(**asked) if ephemeral else mount("data")
     role = make_role(replicas=1, template=make_template(cpu=1, **fields))
     small, large = (capacity(zone, size) for zone, size in (("a", "4Gi"), ("b", "9Gi")))
     wants = wanting(storageClassName="later")
-    columns = make_columns(nodes=NODES, stored=[wants, storage_class(), small, large])
+    stored = [wants, storage_class(), driver(tracks=True), small, large]
+    columns = make_columns(nodes=NODES, stored=stored)
     assert nodes_of(place(columns, role)) == {"worker-0": "n1"}
     assert [columns.fits(name, role.shape) for name in ("n0", "n1")] == [False, True]
     columns.volumes.changed(large, capacity("b", "4Gi"))
     assert not place(columns, role).placements
     assert columns.volumes.capacities == (small, capacity("b", "4Gi"))
-    for zone in "ab":
-        columns.volumes.changed(capacity(zone, "4Gi"), None)
+    columns.volumes.changed(driver(tracks=True), driver(tracks=False))
     assert nodes_of(place(columns, role)) == {"worker-0": "n0"}
+
+
+def driver(*, tracks):
+    """Return the driver of the class."""
+    spec = {"storageCapacity": tracks}
+    return storage.parse_driver({"metadata": {"name": "example.com/disk"}, "spec": spec})
 
 
 def capacity(zone, size):

@@ -316,9 +316,7 @@ def volumes(draw, asked):
         ]
 
     asked["capacities"] = [_capacity(draw, i) for i in range(draw.choice((0, 0, 3)))]
-    tracked = {
-        "storageCapacity": any(c["storageClassName"] == "later" for c in asked["capacities"])
-    }
+    tracked = {"storageCapacity": bool(asked["capacities"]) and draw.random() < 0.8}
     asked["drivers"] = [{"metadata": {"name": "later.example.com"}, "spec": tracked}]
 
 

@@ -46,6 +46,7 @@ BUILT_IN = {
     "ServiceAccount": ("v1", "V1ServiceAccount"),
     "StorageClass": ("storage.k8s.io/v1", "V1StorageClass"),
     "CSINode": ("storage.k8s.io/v1", "V1CSINode"),
+    "CSIDriver": ("storage.k8s.io/v1", "V1CSIDriver"),
     "CSIStorageCapacity": ("storage.k8s.io/v1", "V1CSIStorageCapacity"),
     "PriorityClass": ("scheduling.k8s.io/v1", "V1PriorityClass"),
     "RuntimeClass": ("node.k8s.io/v1", "V1RuntimeClass"),
@@ -60,7 +61,7 @@ KINDS = (*BUILT_IN, *JOBS, *GROUPS, "Queue")
 CLUSTER_WIDE = frozenset(
     {
         *("Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode"),
-        *("PriorityClass", "RuntimeClass", "Queue"),
+        *("CSIDriver", "PriorityClass", "RuntimeClass", "Queue"),
     }
 )
 NODES = ("node-0", "node-1", "node-2")
@@ -381,6 +382,7 @@ _USUAL = {
     "PriorityClass": {"value": 1},
     "RuntimeClass": {"handler": "runc"},
     "CSINode": {"spec": {"drivers": []}},
+    "CSIDriver": {"spec": {"storageCapacity": True}},
     "CSIStorageCapacity": {"storageClassName": "fast", "nodeTopology": {}},
     "ResourceQuota": {"spec": {"hard": {"count/pods": "1000"}}},
     "LimitRange": {"spec": {"limits": []}},

@@ -28,6 +28,7 @@ BATCH_JOB: Final = "Job"
 BATCH_LIMITS: Final[Mapping[str, int | None]] = {"activeDeadlineSeconds": None, "backoffLimit": 6}
 """Limits of a run that a batch Job keeps to itself -> the API server's defaults."""
 CSI_NODE: Final = "CSINode"
+CSI_DRIVER: Final = "CSIDriver"
 STORAGE_CAPACITY: Final = "CSIStorageCapacity"
 RUNTIME_CLASS: Final = "RuntimeClass"
 SERVICE_ACCOUNT: Final = "ServiceAccount"

@@ -14,7 +14,14 @@ from muster.cluster.pods import PodUse, departure
 from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
-from muster.cluster.storage import AttachView, CapacityView, ClaimView, ClassView, VolumeView
+from muster.cluster.storage import (
+    AttachView,
+    CapacityView,
+    ClaimView,
+    ClassView,
+    DriverView,
+    VolumeView,
+)
 
 
 def node(document: Json, _why: Unreadable) -> NodeView:
@@ -87,6 +94,11 @@ def storage_class(document: Json, why: Unreadable) -> ClassView:
 def attach(document: Json, _why: Unreadable) -> AttachView:
     """Return the limits of a node that takes no further volume."""
     return AttachView(document["metadata"]["name"], (), unreadable=True)
+
+
+def driver(document: Json, _why: Unreadable) -> DriverView:
+    """Return a driver that makes volumes only where it reports storage."""
+    return DriverView(document["metadata"]["name"], tracks=True)
 
 
 def capacity(document: Json, _why: Unreadable) -> CapacityView:

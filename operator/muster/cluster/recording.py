@@ -31,6 +31,7 @@ from muster.cluster.storage import (
     CapacityView,
     ClaimView,
     ClassView,
+    DriverView,
     Stored,
     VolumeView,
 )
@@ -67,6 +68,7 @@ class Recording:
     classes: tuple[ClassView, ...] = ()
     limits: tuple[AttachView, ...] = ()
     """Of the volumes that can be attached to nodes."""
+    drivers: tuple[DriverView, ...] = ()
     capacities: tuple[CapacityView, ...] = ()
     served: tuple[tuple[str, str, str], ...] = ()
     """(namespace, claim, volume) of claims of which a pod has come to its node; an empty name:
@@ -102,7 +104,7 @@ class Recording:
         for name, labels in self.spaces.items():
             columns.space_changed(name, labels)
         stored: tuple[Stored, ...] = (*self.claims, *self.volumes, *self.classes)
-        for view in (*stored, *self.limits, *self.capacities):
+        for view in (*stored, *self.limits, *self.drivers, *self.capacities):
             columns.volumes.changed(None, view)
         for node in self.nodes:
             columns.node_changed(None, node)
@@ -154,6 +156,7 @@ def take(
         volumes=tuple(volumes.volumes.values()),
         classes=tuple(volumes.classes.values()),
         limits=tuple(volumes.limits.views.values()),
+        drivers=tuple(volumes.drivers.values()),
         capacities=volumes.capacities,
         served=tuple((*key, volume) for key, volume in volumes.chosen.items()),
         unserved=volumes.unserved,
@@ -184,6 +187,7 @@ def _in_order(recording: Recording) -> Recording:
         volumes=_by(recording.volumes, "name"),
         classes=_by(recording.classes, "name"),
         limits=_by(recording.limits, "node"),
+        drivers=_by(recording.drivers, "name"),
         capacities=_by(recording.capacities, "key"),
         served=tuple(sorted(recording.served)),
         runtimes=recording.runtimes and _by(recording.runtimes, "name"),

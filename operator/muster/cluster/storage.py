@@ -152,6 +152,15 @@ class AttachView:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverView:
+    """A CSIDriver."""
+
+    name: str
+    tracks: bool
+    """Its volumes are made only where it reports that storage is left for them."""
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityView:
     """A CSIStorageCapacity: how large a volume of a class can be made on some nodes."""
 
@@ -269,6 +278,12 @@ def parse_attach(doc: Json) -> AttachView:
     return AttachView(doc["metadata"]["name"], most, topology)
 
 
+def parse_driver(doc: Json) -> DriverView:
+    """Return what is needed of a CSIDriver."""
+    tracks = (doc.get("spec") or {}).get("storageCapacity") is True
+    return DriverView(doc["metadata"]["name"], tracks)
+
+
 def parse_capacity(doc: Json) -> CapacityView:
     """Return what is needed of a CSIStorageCapacity."""
     metadata, topology = doc["metadata"], doc.get("nodeTopology")
@@ -281,7 +296,7 @@ def parse_capacity(doc: Json) -> CapacityView:
     )
 
 
-Stored = ClaimView | VolumeView | ClassView | AttachView | CapacityView
+Stored = ClaimView | VolumeView | ClassView | AttachView | DriverView | CapacityView
 
 
 @dataclass(frozen=True, slots=True)

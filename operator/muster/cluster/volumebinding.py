@@ -22,6 +22,7 @@ from muster.cluster.storage import (
     ClaimView,
     ClassView,
     Consumer,
+    DriverView,
     Reach,
     Stored,
     VolumeView,
@@ -196,6 +197,7 @@ class Volumes:
     _claimants: dict[Key, list[int]] = field(default_factory=dict)
     """Claim -> the shapes that were surveyed and mount it."""
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
+    drivers: dict[str, DriverView] = field(default_factory=dict)
     _capacities: dict[str, dict[tuple[str, str] | None, dict[Key, CapacityView]]] = field(
         default_factory=dict
     )
@@ -232,6 +234,8 @@ class Volumes:
                 )
             elif isinstance(view, AttachView):
                 self.limits.put(view, there=there)
+            elif isinstance(view, DriverView):
+                _put(self.drivers, view.name, view, there=there)
             elif isinstance(view, CapacityView):
                 self._put_capacity(view, there=there)
 
@@ -424,8 +428,10 @@ class Volumes:
 
     def _spacious(self, of: str, size: int, reach: Reach) -> BoolArray:
         """Return (N,) where storage is left for a volume of the class, as far as anybody says."""
-        by_label = self._capacities.get(of)
-        if by_label is None or not size:
+        by_label, known = self._capacities.get(of), self.classes.get(of)
+        driver = None if known is None else self.drivers.get(known.driver)
+        # Of a driver that does not opt in the amounts are no bound, as for kube-scheduler.
+        if by_label is None or not size or driver is None or not driver.tracks:
             return reach.of(None)
 
         def left(node: NodeView) -> int:

@@ -57,6 +57,13 @@ EMBEDDED = base.GangBackend(
             everywhere=True,
             purpose="how many volumes each node takes",
         ),
+        names.CSI_DRIVER: Permission(
+            "storage.k8s.io",
+            "csidrivers",
+            READ,
+            everywhere=True,
+            purpose="which drivers of volumes are asked where storage is left",
+        ),
         names.STORAGE_CAPACITY: Permission(
             "storage.k8s.io",
             "csistoragecapacities",

@@ -48,6 +48,7 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", names.CSI_NODE, namespaced=False)
+CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", names.CSI_DRIVER, namespaced=False)
 CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", names.STORAGE_CAPACITY)
 RUNTIME_CLASSES = Resource(
     "node.k8s.io", "v1", "runtimeclasses", names.RUNTIME_CLASS, namespaced=False
@@ -70,7 +71,7 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 OF_KIND = {each.kind: each for each in (
     PODS, SERVICES, CONFIG_MAPS, NODES, NAMESPACES, CLAIMS, VOLUMES, CLASSES, CSI_NODES,
-    CAPACITIES, RUNTIME_CLASSES, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES, SERVICE_ACCOUNTS,
-    QUEUES, BUDGETS, AUTOSCALERS, BATCH_JOBS, SECRETS, ROLES, ROLE_BINDINGS,
+    CSI_DRIVERS, CAPACITIES, RUNTIME_CLASSES, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES,
+    SERVICE_ACCOUNTS, QUEUES, BUDGETS, AUTOSCALERS, BATCH_JOBS, SECRETS, ROLES, ROLE_BINDINGS,
 )}  # fmt: skip
 """Kinds of objects that are watched or written, without jobs and PodGroups."""

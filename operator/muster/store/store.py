@@ -263,6 +263,7 @@ class Store:
             "PersistentVolume": (storage.parse_volume, cautious.volume, stored),
             "StorageClass": (storage.parse_class, cautious.storage_class, stored),
             names.CSI_NODE: (storage.parse_attach, cautious.attach, stored),
+            names.CSI_DRIVER: (storage.parse_driver, cautious.driver, stored),
             names.STORAGE_CAPACITY: (storage.parse_capacity, cautious.capacity, stored),
             "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
             "ResourceQuota": (

@@ -26,6 +26,7 @@ STORED = {
     "volumes": storage.parse_volume,
     "classes": storage.parse_class,
     "limits": storage.parse_attach,
+    "drivers": storage.parse_driver,
     "capacities": storage.parse_capacity,
 }
 
