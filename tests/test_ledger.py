@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1150,
     "runtime": 2312,
-    "scheduler": 11048,
+    "scheduler": 11049,
     "store": 3333,
     "tests": 69374,
     "tools": 3530,

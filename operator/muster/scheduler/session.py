@@ -444,7 +444,7 @@ class Session:
         left: list[int] = []
         taken = Counter[int]()
         for node in homes:
-            goes = node >= 0 and taken.total() < wanted
+            goes = node >= 0 and wanted > 0
             goes = goes and (room is None or taken[node] < room[node])
             if goes and tasks.shape.tied:
                 allowed = affinity.open(shape, future=future)
@@ -455,6 +455,7 @@ class Session:
                     affinity.add(shape, np.array([node]), one)
             if goes:
                 taken[node] += 1
+                wanted -= 1
             left.append(node if goes else -1)
         for node, count in taken.items() if tasks.shape.tied else ():
             affinity.add(shape, np.array([node]), -count * one)
