@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6770,
+    "allocator": 6745,
     "api": 3207,
     "cluster": 6647,
     "commands": 5680,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3333,
-    "tests": 69374,
+    "tests": 69351,
     "tools": 3530,
 }
 

@@ -31,14 +31,12 @@ from muster.store.store import Store
 from support.apiserver.memory import START, tfjob
 from support.builders.objects import reference
 from support.builders.scheduler import make_node
-from support.rehearsal.gang_tracking import Recorded, Shown, evaluated, whoever_has_come
+from support.rehearsal.gang_tracking import Recorded, Shown, evaluated
 
 KEY, HOLD, WAITS = "TFJob/team/mnist", 12.0, 15
 SIZE = 4
 PLACES = tuple(f"mnist-worker-{index}" for index in range(SIZE + 1))
 NODES = ("n1", "n2", "n3")
-BEHIND = 1.0
-"""Seconds for which a gang may be known without pods of it that have come."""
 CAUSE = Cause(DeletionReason.PREEMPT, "TFJob/team/large")
 
 WHAT = (
@@ -152,7 +150,7 @@ class Story(Shown):
 
         `come`: so many of them have come to the nodes that they were given; -1: none was given.
         """
-        self.now, self.made, self.apart = START + 1000.0, itertools.count(1), None
+        self.now, self.made = START + 1000.0, itertools.count(1)
         self.product, self.oracle = Process(GangTracker, self), Process(Anew, self)
         self.both = self.product, self.oracle
         self.store = self
@@ -469,8 +467,7 @@ class Story(Shown):
     def op_decide(self, _place, _pod, variant):
         """Decide as the scheduler would: at least the minimum, or what an admitted one lacks."""
         decisions = [self.decision(it.input, variant) for it in self.both]
-        if self.apart is None:
-            assert decisions[0] == decisions[1]
+        assert decisions[0] == decisions[1]
         decision = decisions[0]
         if decision is None or KEY in self.product.members.untried:
             return
@@ -571,15 +568,8 @@ class Story(Shown):
             assert oracle.input == product.input
             return
         assert product.due <= memory.due
-        apart = memory.facts != other.facts
-        if not apart:
-            self.apart = None
-            assert product.input == oracle.input
-        else:
-            self.apart = self.now if self.apart is None else self.apart
-            assert self.now < self.apart + BEHIND
-            assert memory.due <= self.apart + BEHIND
-            assert whoever_has_come(product.input) == whoever_has_come(oracle.input)
+        assert memory.facts == other.facts
+        assert product.input == oracle.input
         assert self.now < memory.due <= other.due
 
     def check_effects(self, effects):

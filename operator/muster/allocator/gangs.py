@@ -38,8 +38,6 @@ class _Seen(NamedTuple):
 
     stamp: LookStamp | None
     memory: GangMemory
-    behind: bool = False
-    """Some of the pods that the gang was given nodes for have come since, and no more."""
 
 
 class GangTracker:
@@ -94,8 +92,6 @@ class GangTracker:
 
         Nearly all are so in nearly every cycle.
         """
-        # Also one that is behind: to the scheduler a pod that has come is as one that is to come,
-        # and while others are on their way each look would find no more than that.
         if (seen := self._still(key, kind, now)) is not None:
             same = seen.memory
             if same.due < math.inf:
@@ -158,7 +154,7 @@ class GangTracker:
         if kind is None:
             return None
         seen = self._still(key, kind, now)
-        if seen is not None and not seen.behind:
+        if seen is not None:
             return seen.memory.facts
         return kind.members.facts(key, {} if memory is None else memory.assumed, now)
 
@@ -242,18 +238,8 @@ class GangTracker:
                 # The look replaces the facts, by which a cycle under way is deciding.
                 self._then.setdefault(key, memory.facts)
             self._look_anew(key, now)
-        elif len(after.assumed) < len(memory.assumed):
-            self._has_come(key, memory, after, now)
         # The hold ends with it; that, too, is found by a cycle.
         return after.lifecycle.missing_since is not None and not after.assumed
-
-    def _has_come(self, key: str, before: GangMemory, after: GangMemory, now: float) -> None:
-        """Take in that one of several pods has come that a gang was given nodes for."""
-        stamp, seen = self._stamp(key, self._kind_of[key], now), self._seen.pop(key, None)
-        if stamp is None or seen is None or seen.stamp is None or seen.memory is not before:
-            return
-        if stamp.is_next(seen.stamp):
-            self._seen[key] = _Seen(stamp, after, behind=True)
 
     def send(self, key: str, place: str, node: str, pod: str) -> Flight | None:
         """Keep the room of a pod that is sent to its node, whatever becomes of its gang.

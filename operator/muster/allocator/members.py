@@ -55,19 +55,8 @@ class GangSettings:
     """Gangs are not told the names of other namespaces' gangs."""
 
 
-class LookStamp(NamedTuple):
-    """Equal where nothing has changed by which the facts of a gang are gathered."""
-
-    pods: int
-    """Changes of its pods."""
-    guarded: bool
-    """Some are counted by a disruption budget, which may forbid to evict the gang."""
-    others: tuple[object, ...]
-
-    def is_next(self, before: LookStamp) -> bool:
-        """Say whether one change of its pods, which nobody counts, is all that there was since."""
-        alike = (self.guarded, self.others) == (False, before.others)
-        return alike and self.pods == before.pods + 1
+LookStamp = tuple[object, ...]
+"""Equal where nothing has changed by which the facts of a gang are gathered."""
 
 
 class _Latest(Generic[_T]):
@@ -330,7 +319,8 @@ class JobMembers(_Kind):
         `promised`: it has nodes for pods that have not come.
         """
         store, space = self._store, namespace_of(key)
-        others = (
+        return (
+            store.jobs.revision(key),
             store.jobs.news(key),
             # To a gang that has all its pods, or is to have none, it makes no difference.
             promised and (store.jobs.is_creating(key), store.columns.alterations),
@@ -339,7 +329,6 @@ class JobMembers(_Kind):
             store.suspects.nodes(space, now),
             store.away.outages.last_ended,
         )
-        return LookStamp(store.jobs.revision(key), store.budgets.version(space) > 0, others)
 
     def lasts(self, key: str, now: float) -> bool:
         """Say whether there is nothing of which time alone brings the end, unknown to a step."""
