@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 5680,
     "controller": 4355,
     "dashboard": 614,
-    "frameworks": 3000,
+    "frameworks": 3002,
     "gang": 1585,
     "kube": 3642,
     "local": 3289,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3333,
-    "tests": 69351,
+    "tests": 69352,
     "tools": 3530,
 }
 

@@ -52,13 +52,14 @@ def test_a_name_that_is_long_for_v1(length):
     assert "must be no more than 63" in said(made)[0]
 
 
-def test_a_name_that_is_too_long_for_a_worker():
+@pytest.mark.parametrize(("workers", "name"), [(11, "m" * 54), (10, "m" * 55)])
+def test_a_name_that_is_too_long_for_a_worker(workers, name):
     """The name of the last worker must be one that DNS knows."""
-    made = mpijob("v2beta1", workers=11)
-    made["metadata"]["name"] = "m" * 54
+    made = mpijob("v2beta1", workers=workers)
+    made["metadata"]["name"] = name
     (text,) = said(made)
     assert text.startswith("metadata.name: Invalid value")
-    assert f'invalid DNS label "{"m" * 54}-worker-10": must be no more than 63' in text
+    assert f'invalid DNS label "{name}-worker-{workers - 1}": must be no more than 63' in text
 
 
 @pytest.mark.parametrize(

@@ -339,7 +339,9 @@ def _name_problems(framework: Framework, job: Job) -> Iterator[Problem]:
         return
     if not (framework.pods.services or framework.pods.one_service):
         return
-    children = [r.pod_name(job.name, max(r.replicas - 1, 0)) for r in job.replicas]
+    # As upstream, which names the last worker of an MPIJob, not its launcher.
+    roles = sorted(job.replicas, key=lambda role: not role.numbered)
+    children = [role.pod_name(job.name, max(role.replicas - 1, 0)) for role in roles]
     longest = max(children, key=len, default=job.name)
     if reasons := names.dns1035(longest):
         said = "will not able to create pod and service with invalid DNS label"
