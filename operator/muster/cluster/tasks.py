@@ -180,22 +180,22 @@ def _charged(
         coming[dimension] += each * (assumed + len(missing) - len(absent))
     # A failed pod is deleted only when its successor has a node: what it still takes of a quota
     # is not to keep the successor waiting.
-    failed = tuple(i for i in role.waiting if i in absent and tasks.places[i] in plan.replaced)
+    failed = frozenset(i for i in absent if tasks.places[i] in plan.replaced)
     less = {key: each for key, each in tasks.charge.items() if not counts_failed(key)}
     if not failed or len(less) == len(tasks.charge):
         yield replace(role, charge=tasks.charge, absent=absent)
         return
     rest = tuple(i for i in role.waiting if i not in failed)
-    yield replace(role, waiting=rest, charge=tasks.charge, absent=absent.difference(failed))
+    yield replace(role, waiting=rest, charge=tasks.charge, absent=absent - failed)
     yield RoleInput(
         role.role,
         role.priority,
         shape=role.shape,
-        waiting=failed,
-        previous={i: role.previous[i] for i in failed if i in role.previous},
-        nominated={i: role.nominated[i] for i in failed if i in role.nominated},
+        waiting=tuple(i for i in role.waiting if i in failed),
+        previous={i: node for i, node in role.previous.items() if i in failed},
+        nominated={i: node for i, node in role.nominated.items() if i in failed},
         charge=less,
-        absent=frozenset(failed),
+        absent=failed,
         topology=role.topology,
     )
 
