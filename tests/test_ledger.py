@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3333,
-    "tests": 69352,
+    "tests": 69354,
     "tools": 3530,
 }
 

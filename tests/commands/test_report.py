@@ -211,12 +211,14 @@ def test_for_a_spreadsheet(ask):
 
 def test_for_people(ask):
     """A table with its sum, and a header that says of what."""
-    answer = ask({TFJOBS: [job(workers=1, queue="gold")]}, style="text")
+    there = {TFJOBS: [job(workers=1, queue="gold")]}
+    answer = ask(there, style="text")
     head, names, line, total = answer.text.splitlines()
     assert head == "GPU-seconds of the last 24 h"
     assert names.split() == ["kind", "namespace", "job", "queue", *report.State, "total"]
     assert line.split()[:5] == ["TFJob", "team", "mnist", "gold", "28800"]
     assert (total.split()[0], total.split()[-1]) == ("all", "28800")
+    assert ask(there, by="queue", style="text").text.splitlines()[-1].startswith("all ")
     assert ask({}, style="text").text.splitlines()[1:] == ["no job asked for GPU"]
 
 

@@ -59,7 +59,7 @@ async def report(
     elif style == "csv":
         told = _csv(one_each)
     else:
-        total = (replace(row, names={NAMES[0]: "all"}) for row in accounting.summed(rows, ()))
+        total = (replace(row, names={BY[by][0]: "all"}) for row in accounting.summed(rows, ()))
         none = "" if rows else f"no job asked for {what}\n"
         table = output.table(_columns(one_each), [*one_each, *total])
         told = f"{what}-seconds of the last {since / 3600:g} h\n{none or table}"
