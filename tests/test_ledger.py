@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6745,
     "api": 3207,
-    "cluster": 6647,
+    "cluster": 6652,
     "commands": 5680,
     "controller": 4355,
     "dashboard": 614,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3333,
-    "tests": 69354,
+    "tests": 69367,
     "tools": 3530,
 }
 

@@ -471,16 +471,29 @@ def test_volumes_are_made_where_storage_is_left(ephemeral):
     assert nodes_of(place(columns, role)) == {"worker-0": "n0"}
 
 
+def test_storage_and_volumes_of_one_zone_are_compared_with_their_nodes_only():
+    """Drivers name the zone and the host: each of n nodes is in the zone of all n."""
+    labels = [{"a": "zone", "host": f"n{i}"} for i in range(200)]
+    nodes_ = [make_node(name=each["host"], labels=each) for each in labels]
+    reach, made = storage.Reach([*map(nodes.parse_node, nodes_)]), volumebinding.Volumes()
+    left = [capacity(each["host"], "5Gi", each) for each in labels]
+    for stored in (storage_class(), driver(tracks=True), *left):
+        made.changed(None, stored)
+    terms = [made.capacities[i].nodes for i in range(200)]
+    assert call_count.calls(lambda: made._spacious("later", 1, reach)) < 200 * 100
+    assert call_count.calls(lambda: [*map(reach.of, terms)]) < 200 * 100
+
+
 def driver(*, tracks):
     """Return the driver of the class."""
     spec = {"storageCapacity": tracks}
     return storage.parse_driver({"metadata": {"name": "example.com/disk"}, "spec": spec})
 
 
-def capacity(zone, size):
-    """Return how much storage is left in a zone."""
+def capacity(zone, size, labels=None):
+    """Return how much storage is left in a zone, or on nodes with these labels."""
     document = {"metadata": {"name": zone, "namespace": "storage"}, "storageClassName": "later"}
-    on = {"matchLabels": {"zone": zone}}
+    on = {"matchLabels": labels or {"zone": zone}}
     return storage.parse_capacity({**document, "capacity": size, "nodeTopology": on})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -172,11 +173,11 @@ class CapacityView:
     """In bytes."""
 
     @property
-    def label(self) -> tuple[str, str] | None:
-        """A label that each of the nodes has; None: not known."""
+    def labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Keys and values of the labels that each of the nodes is known to have."""
         required = (e for term in self.nodes or () for e in term.labels if e.operator == "In")
-        named = next((e for e in required if len(e.values) == 1), None)
-        return None if named is None else (named.key, next(iter(named.values)))
+        named = sorted((e.key, *e.values) for e in required if len(e.values) == 1)
+        return tuple(key for key, _ in named), tuple(value for _, value in named)
 
 
 def parse_claim(doc: Json) -> ClaimView:
@@ -368,14 +369,15 @@ class Reach:
 
     def _candidates(self, term: Term) -> Sequence[int]:
         """Return where the term may hold: of local volumes there are as many as nodes, or more."""
-        plain = next((e for e in term.labels if e.operator == "In"), None)
-        if plain is None:
-            return range(len(self._nodes))
-        if plain.key not in self._places:
-            places = self._places[plain.key] = {}
+        # Of a zone and a host the host: all nodes may be in one zone.
+        found = [self._having(e) for e in term.labels if e.operator == "In"]
+        few = min(found, key=lambda lists: sum(map(len, lists)), default=[range(len(self._nodes))])
+        return list(chain.from_iterable(few))
+
+    def _having(self, label: Expression) -> list[Sequence[int]]:
+        if label.key not in self._places:
+            places = self._places[label.key] = {}
             for i, node in enumerate(self._nodes):
-                if plain.key in node.labels:
-                    places.setdefault(node.labels[plain.key], []).append(i)
-        return [
-            i for value in sorted(plain.values) for i in self._places[plain.key].get(value, ())
-        ]
+                if label.key in node.labels:
+                    places.setdefault(node.labels[label.key], []).append(i)
+        return [self._places[label.key].get(value, ()) for value in sorted(label.values)]

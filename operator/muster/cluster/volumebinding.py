@@ -156,6 +156,7 @@ Key = tuple[str, str]
 """(namespace, name) of a claim."""
 Options = tuple[tuple[str, BoolArray], ...]
 """(volume, (N,) where it can be had)"""
+Capacities = dict[Key, CapacityView]
 MAX_WAITING: Final = 16
 """Maximum number of a pod's claims that wait for their first consumer. The volumes that each of
 them may get are compared with all nodes."""
@@ -198,10 +199,10 @@ class Volumes:
     """Claim -> the shapes that were surveyed and mount it."""
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
     drivers: dict[str, DriverView] = field(default_factory=dict)
-    _capacities: dict[str, dict[tuple[str, str] | None, dict[Key, CapacityView]]] = field(
-        default_factory=dict
+    _capacities: dict[tuple[str, tuple[str, ...]], dict[tuple[str | None, ...], Capacities]] = (
+        field(default_factory=dict)
     )
-    """Class -> label that the nodes must have, if one is known -> what is left on them."""
+    """Class and keys of labels -> their values on the nodes -> what is left on these."""
     _measured: int = 0
     """Grows with every change of a capacity."""
 
@@ -241,13 +242,14 @@ class Volumes:
 
     def _put_capacity(self, view: CapacityView, *, there: bool) -> None:
         self._measured += 1
-        by_label = self._capacities.setdefault(view.storage_class, {})
-        capacities = by_label.setdefault(view.label, {})
+        (keys, values), of = view.labels, view.storage_class
+        by_values = self._capacities.setdefault((of, keys), {})
+        capacities = by_values.setdefault(values, {})
         _put(capacities, view.key, view, there=there)
         if not capacities:
-            del by_label[view.label]
-        if not by_label:
-            del self._capacities[view.storage_class]
+            del by_values[values]
+        if not by_values:
+            del self._capacities[of, keys]
 
     @property
     def capacities(self) -> tuple[CapacityView, ...]:
@@ -428,15 +430,16 @@ class Volumes:
 
     def _spacious(self, of: str, size: int, reach: Reach) -> BoolArray:
         """Return (N,) where storage is left for a volume of the class, as far as anybody says."""
-        by_label, known = self._capacities.get(of), self.classes.get(of)
+        known = self.classes.get(of)
+        tables = [(keys, it) for (name, keys), it in self._capacities.items() if name == of]
         driver = None if known is None else self.drivers.get(known.driver)
         # Of a driver that does not opt in the amounts are no bound, as for kube-scheduler.
-        if by_label is None or not size or driver is None or not driver.tracks:
+        if not (tables and size) or driver is None or not driver.tracks:
             return reach.of(None)
 
         def left(node: NodeView) -> int:
-            tables = (by_label.get(label, {}) for label in (None, *node.labels.items()))
-            found = (view for table in tables for view in table.values())
+            there = (it.get(tuple(map(node.labels.get, keys)), {}) for keys, it in tables)
+            found = (view for table in there for view in table.values())
             return max((view.most for view in found if _suits(view.nodes, node)), default=0)
 
         return reach.measured(of, self._measured, left) >= size
