@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1150,
     "runtime": 2312,
     "scheduler": 11049,
-    "store": 3333,
+    "store": 3348,
     "tests": 69367,
     "tools": 3530,
 }

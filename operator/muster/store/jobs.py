@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic_core import from_json, to_json
 
@@ -215,6 +215,18 @@ them came first counts as so much of a second."""
 
 _Age = tuple[str, int, str]
 """When a job was created, the number of its arrival, and its key: the youngest is the largest."""
+_Item = TypeVar("_Item", _Age, int)
+
+
+def _put(table: dict[str, list[_Item]], namespace: str, item: _Item, sign: int) -> None:
+    """Add an item to those of a namespace, which are in order, or remove it."""
+    items = table.setdefault(namespace, [])
+    if sign > 0:
+        insort(items, item)
+    else:
+        del items[bisect_left(items, item)]
+    if not items:
+        del table[namespace]
 
 
 class Jobs:
@@ -248,8 +260,10 @@ class Jobs:
         """Namespace -> bytes of the documents that are kept in full; the empty name: of all."""
         self._waiting: dict[str, list[_Age]] = {}
         """Namespace -> those of these jobs that can wait for free memory, the oldest first."""
-        self._too_large: dict[str, tuple[_Age, int, str]] = {}
-        """Keys of jobs without a document -> their age, bytes and namespace."""
+        self._too_large: dict[str, list[_Age]] = {}
+        """Namespace -> the jobs without a document, the oldest first."""
+        self._too_large_sizes: dict[str, list[int]] = {}
+        """Namespace -> the bytes of these, the smallest first."""
         self._has_pods = has_pods
         self._site = site
         self.forgotten: Callable[[Owner], None] = lambda _job: None
@@ -300,36 +314,37 @@ class Jobs:
                 self._count_entry(entry, sign)
                 freed -= sign * entry.size
             elif entry is not None:
-                self._too_large.pop(entry.key, None)
+                self._count_too_large(entry, sign)
         if after is not None:
             self._leave_out(after.owner.namespace)
         # Each job that is read again is followed by the next one that fits.
         read = after is not None and before is not None and before.too_large > after.too_large
         if freed > 0 or read:
-            fitting = [
-                age
-                for age, size, space in self._too_large.values()
-                if self._sizes[""] + size <= self._limits.in_all
-                and self._sizes[space] + size <= self._limits.per_namespace
-            ]
-            if fitting:
-                self._enqueue(min(fitting)[-1])
+            fitting = min(self._fitting(), default=None)
+            if fitting is not None:
+                self._enqueue(fitting[-1])
+
+    def _fitting(self) -> Iterator[_Age]:
+        """Yield of each namespace the oldest job without a document that would fit now."""
+        for space, ages in self._too_large.items():
+            left = min(most - self._sizes[of] for of, most, _ in self._limits.of(space))
+            # Not one by one: there may be 100,000 of which none fits.
+            if self._too_large_sizes[space][0] <= left:
+                yield next(age for age in ages if self._jobs[age[-1]].size <= left)
 
     def _count_entry(self, entry: _JobEntry, sign: int) -> None:
         """Add an entry that is kept in full, or remove it."""
         namespace = entry.owner.namespace
         if entry.waits:
-            waiting, age = self._waiting.setdefault(namespace, []), self._age(entry)
-            if sign > 0:
-                insort(waiting, age)
-            else:
-                del waiting[bisect_left(waiting, age)]
-            if not waiting:
-                del self._waiting[namespace]
+            _put(self._waiting, namespace, self._age(entry), sign)
         for space in (namespace, ""):
             self._sizes[space] += sign * entry.size
             if not self._sizes[space]:
                 del self._sizes[space]
+
+    def _count_too_large(self, entry: _JobEntry, sign: int) -> None:
+        _put(self._too_large, entry.owner.namespace, self._age(entry), sign)
+        _put(self._too_large_sizes, entry.owner.namespace, entry.size, sign)
 
     def _leave_out(self, namespace: str) -> None:
         for space, most, _ in self._limits.of(namespace):
@@ -348,7 +363,7 @@ class Jobs:
                 self._count_entry(entry, -1)
                 entry.content = _identity(entry.framework, entry.document)
                 entry.job, entry.too_large = None, True
-                self._too_large[key] = age, entry.size, entry.owner.namespace
+                self._count_too_large(entry, 1)
                 self._note(key)
                 self._enqueue(key)
                 return True
