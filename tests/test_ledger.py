@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3348,
-    "tests": 69367,
+    "tests": 69376,
     "tools": 3530,
 }
 
