@@ -79,7 +79,11 @@ def test_everybody_who_can_starts(cluster):
 @settings(max_examples=settings().max_examples // 4)
 @given(cluster=clusters(particular=False))
 def test_what_is_foretold_comes_true(cluster):
-    """Once the last job is there, and all end when they said: each starts when it was told."""
+    """Once the last job is there, and all end when they said: none starts later than it was told.
+
+    A gang starts on the best nodes and not always on those that were reserved for it: others may
+    then find room sooner.
+    """
     cluster.works = [replace(work, estimate=work.seconds) for work in cluster.works]
     last, names = max(work.arrives for work in cluster.works), []
     told = None
@@ -87,4 +91,6 @@ def test_what_is_foretold_comes_true(cluster):
         if now >= last and told is None:
             names = [decision.gang for decision in decisions]
             told = cycle.forecast(cluster.seen, policy.DEFAULT, names)
-    assert told == {name: cluster.starts[name] for name in names if name in cluster.starts}
+    started = {name for name in names if name in cluster.starts}
+    assert told.keys() == started
+    assert all(cluster.starts[name] <= told[name] for name in started)
