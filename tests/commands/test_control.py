@@ -81,22 +81,28 @@ def test_a_job_is_restarted():
     with_operator(story)
 
 
-@pytest.mark.parametrize("deleted", [False, True])
-def test_restart_that_does_not_end_leaves_no_job_suspended(deleted):
-    """An interrupted restart resumes the job; the deletion of the job ends the restart."""
+@pytest.mark.parametrize("end", ["deleted", "canceled", "unread"])
+def test_restart_that_does_not_end_leaves_no_job_suspended(end):
+    """An interrupted restart resumes the job, and one whose output nobody reads.
+
+    The deletion of the job ends the restart.
+    """
 
     async def story(server):
         await runs(server)
-        restart = asyncio.create_task(collect(control.restart(client(server), "team", MNIST)))
+        told = control.restart(client(server), "team", MNIST)
+        if end == "unread":
+            await anext(told)
+        restart = asyncio.create_task(told.aclose() if end == "unread" else collect(told))
         await until(lambda: is_suspended(server))
-        if deleted:
+        if end == "deleted":
             server.lose("tfjobs", "team", "mnist")
-        else:
+        elif end == "canceled":
             restart.cancel()
-        ends = "tfjob/mnist has been deleted" if deleted else "interrupted: tfjob/mnist is resumed"
+        ends = "has been deleted" if end == "deleted" else "interrupted: tfjob/mnist is resumed"
         with pytest.raises(RefusedError, match=ends):
             await restart
-        if not deleted:
+        if end != "deleted":
             assert not is_suspended(server)
             await runs(server)
 
