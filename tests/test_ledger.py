@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3348,
-    "tests": 69388,
+    "tests": 69392,
     "tools": 3530,
 }
 

@@ -96,6 +96,10 @@ def test_helm_installs_upgrades_and_leaves_the_jobs(empty: cluster.Cluster) -> N
     words = ("muster", "charts/muster", "--namespace=muster-helm")
     words += ("--set=image.repository=registry.example/muster,defaultQueue.create=true",)
     helm(empty, "install", *words, "--create-namespace")
+    # Not by `condition=`: kubectl fails where the status has none yet.
+    accepted = "--for=jsonpath={.status.acceptedNames.kind}=TFJob"
+    kubectl(empty, "wait", accepted, "crd/tfjobs.kubeflow.org")
+    kubectl(empty, "wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
     kubectl(empty, "apply", "-f", "examples/tfjob-simple.yaml")
     served = (
         "get",
