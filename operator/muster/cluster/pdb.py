@@ -28,7 +28,7 @@ class Budget:
 
 
 def parse(document: Json) -> Budget:
-    """Return what matters of a PodDisruptionBudget; one that nobody looks after allows none.
+    """Return what matters of a PodDisruptionBudget; without a status it allows none.
 
     ValueError for a selector that is too large.
     """

@@ -391,7 +391,7 @@ def _names(spec: Json, part: str, resource: str) -> bool:
 
 
 def _best_effort(spec: Json) -> bool:
-    # A class of service is that of the containers, whatever is added for the runtime.
+    # The class of service depends on the containers alone, not on the overhead of the runtime.
     bare = {**spec, "overhead": None}
     return not any(podtemplate.requests(s).get(r) for s in (bare, _limits(bare)) for r in _BASIC)
 

@@ -78,7 +78,7 @@ class History:
     """One job."""
 
     names: Mapping[str, str]
-    """What it is called in rows: its kind, namespace, job and queue."""
+    """Its kind, namespace, job and queue, as rows show them."""
     created: float
     ended: float | None = None
     started: float | None = None
@@ -171,7 +171,7 @@ class Row:
     """Amounts of the resource times seconds, by state: of a job, or of several."""
 
     names: Mapping[str, str]
-    """What all of them have in common."""
+    """The fields that all of them share."""
     seconds: Mapping[State, float]
     total: float
     """What was asked for, times the time from creation to end."""

@@ -183,7 +183,7 @@ def _next(
 def _choices(action: argparse.Action) -> Iterator[tuple[str, str]]:
     if isinstance(action, Subparsers):
         texts = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
-        # What has no text is not for people.
+        # Commands without a help text are not shown.
         yield from ((word, texts[word]) for word in action.choices if texts.get(word))
     else:
         yield from ((str(choice), "") for choice in action.choices or ())

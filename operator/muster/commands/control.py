@@ -93,7 +93,7 @@ async def _write(kube: Kube, job: Job, *, suspend: bool) -> None:
 def _progress(job: Job) -> str:
     """Return what the restart waits for; empty: for nothing.
 
-    It is no matter where somebody else has resumed the job, or it is over.
+    Nothing is to be done if another client has resumed the job, or if it has ended.
     """
     if job.status.finished or not job.run_policy.suspend:
         return ""

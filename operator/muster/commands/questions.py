@@ -48,7 +48,7 @@ FAILURES: Final = (
     OSError,
     *BROKEN,
 )
-"""What is told in a sentence, with the code 2."""
+"""Errors that are printed as a sentence; the exit code is 2."""
 FROM_OUTSIDE: Final = (
     "as an allocator that begins now would see it: what a running one has promised to pods that "
     "are not there yet, it alone knows (--from=URL asks it)"
@@ -60,7 +60,7 @@ OTHERS: Final = "pods of others"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of what a question is, and how it is to be answered."""
+    """The subject of a question, and the form of its answer."""
 
     cluster: str = LIVE
     """Or a file."""

@@ -113,7 +113,7 @@ def with_offers(
                 whole = store.quotas.admission(space).admitted(stored)
                 pods[f"{space}/{stored['metadata']['name']}"] = stored, whole
             store.put(whole)
-    # Held for 0 s: what was never there has lost no member whose room could be kept.
+    # Held for 0 s: a gang that never ran has lost no member.
     there = inputs(store, recording.rules, 0.0, recording.now)
     found = [_charged(gang, store, pods) for gang in there]
     keys = [gang.key for gang in found]

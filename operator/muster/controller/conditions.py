@@ -87,7 +87,7 @@ def with_condition(conditions: Conditions, new: Condition) -> Conditions:
 def _of(
     scope: Scope, type_: names.Condition, message: str, status: str = "True", reason: str = ""
 ) -> Condition:
-    """Return a condition of the job as of now; without a reason it has that of its type."""
+    """Return a condition of the job as of now. The default reason is that of its type."""
     reason = reason or names.reason(scope.job.kind, type_)
     return condition(type_, reason, message, scope.now, status)
 

@@ -110,7 +110,7 @@ def _taken_down(
     *,
     lonely_services: bool = True,
 ) -> Iterator[Action]:
-    """Yield the deletion of the pods for these reasons, and the end of what goes with them."""
+    """Yield the deletion of the pods for these reasons, and of the objects that end with them."""
     found = pods.doomed(scope, scope.roster.own, *reasons)
     # A batch Job is suspended instead: it keeps its history and the logs of its pods that have
     # ended, as mpi-operator's launcher.

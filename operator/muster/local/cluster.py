@@ -227,7 +227,7 @@ def _start_api(made: Cluster) -> Cluster:
     users = ((tokens[name], *user) for name, user in known.items())
     rows = (f'{token},{user},{user},"{",".join(groups)}"' for token, user, *groups in users)
     kubeconfig.write(files.tokens, "\n".join(rows))
-    # That which it makes itself is of RSA: to sign with it takes far longer, at each connection.
+    # Its own default is an RSA key, which takes far longer to sign each connection.
     service = ipaddress.ip_network(handle.SERVICES)[1]
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
     hosts = (made.extra.address, str(service), "localhost", *names, f"{names[-1]}.{DOMAIN}")

@@ -162,7 +162,7 @@ def pod_sight(at: float, document: Json) -> PodSight:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is seen of jobs and pods as it comes."""
+    """The jobs and pods that the watches have shown so far."""
 
     sights: asyncio.Queue[Sight]
     informers: Sequence[Informer]

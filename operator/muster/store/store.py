@@ -202,7 +202,7 @@ class Store:
     # What was just written, or read outside of the watches.
 
     def put(self, document: Json, *, watched: bool = True) -> None:
-        """Store an object as the server returned it from a write, or one that no watch shows."""
+        """Store an object that the server returned from a write, or that no watch shows."""
         for collection in self._kept(document.get("kind", "")):
             (collection.apply if watched else collection.take)(document)
 

@@ -313,7 +313,7 @@ def _fill_up(session: Session, gang: GangState) -> None:
 
 def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
     homes = positions(session, tasks.pod_set.nominated, tasks.waiting)
-    # Only those that go there now may let others do so: who is promised may come later.
+    # Members count for each other only if they are placed now: a promised one comes later.
     capacity = session.fit(Ask(gang), tasks).capacity
     order, picks = sort_out(session.welcome(tasks, homes, capacity))
     if picks.order:
