@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3207,
     "cluster": 6652,
     "commands": 5680,
-    "controller": 4355,
+    "controller": 4360,
     "dashboard": 614,
     "frameworks": 3002,
     "gang": 1585,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3348,
-    "tests": 69392,
+    "tests": 69398,
     "tools": 3530,
 }
 

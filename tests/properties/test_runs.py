@@ -456,6 +456,7 @@ class Cluster(World):
 GANG = job_of("PyTorchJob", (True,), 3, "OnFailure", {}, WHOLE)
 LED = led("v1", ("Never", "Never"), 2, {"cleanPodPolicy": "None"}, whole=True)
 ONE = job_of("JAXJob", (False,), 1, "Never", {}, WHOLE)
+TWO_LOST = (("start",), ("silence", {0, 2}), ("expire",))
 
 
 def is_running(pod):
@@ -477,6 +478,11 @@ def is_running(pod):
 @example(GANG, gang.NONE, [("start",), ("lose_node", 0), ("crash", 1), ("crash", 1), ("reap",)])
 @example(GANG, gang.VOLCANO, [("start",), ("fence", 1), ("crash", 2), ("return",), ("start",)])
 @example(LED, gang.NONE, [("start",), ("succeed", 1), ("fence", 1)])
+@example(
+    job_of("JAXJob", (False,), 3, "Never", {}, WHOLE),
+    gang.NONE,
+    [*TWO_LOST, ("succeed", 0), ("succeed", 0), ("reap",), ("double", 0), ("tick", 400)],
+)
 def test_job_in_any_history_keeps_its_running_pods_and_counts(document, backend, history):
     """No running pod is deleted without a reason or is left over, and no count decreases."""
     cluster = Cluster(document, backend)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from muster.api import names
@@ -60,7 +61,11 @@ def _lost_members(scope: Scope) -> bool:
     # A terminating member belongs to the gang until it is removed. Failed members restart the
     # gang in their own way.
     waits = bool(scope.roster.having(*away)) or not standing.has_run(scope.job)
-    waits = waits or any(standing.may_run(member.pod) for member in scope.roster.members)
+    roster = scope.roster
+    # Also a pod on a place that has another one by now.
+    others = (pod for pod in roster.surplus if pod.uid in roster.duplicates)
+    members = (member.pod for member in roster.members)
+    waits = waits or any(map(standing.may_run, chain(members, others)))
     # A rejected pod never ran: its successor joins peers that lost nothing.
     rejected = sum(refused(member.pod) for member in scope.roster.having(PodFate.LOST))
     there = gangstatus.existing(scope) + rejected
