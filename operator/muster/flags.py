@@ -72,7 +72,8 @@ def parse_flags(
     for name, value in _pairs(arguments, known, tuple(prefixes)):
         flag = known.get(name) or Flag(name)
         if not flag.target:
-            given.ignored += [f"--{name}"] * (f"--{name}" not in given.ignored)
+            if f"--{name}" not in given.ignored:
+                given.ignored.append(f"--{name}")
             continue
         try:
             converted = flag.convert(value)
@@ -88,6 +89,10 @@ def parse_flags(
 def _pairs(
     arguments: Sequence[str], known: Mapping[str, Flag], prefixes: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
+    def is_flag(word: str) -> bool:
+        name, _, _ = _split(word)
+        return word.startswith("-") and (name in known or name.startswith(prefixes))
+
     left, switched = list(arguments), ""
     while left:
         token = left.pop(0)
@@ -97,8 +102,7 @@ def _pairs(
         name, assigned, value = _split(token)
         if name not in known and not name.startswith(prefixes):
             raise FlagError(_unknown(name, known))
-        after, switched = _split(left[0])[0] if left and left[0].startswith("-") else "", ""
-        follows = bool(left) and not (after and (after in known or after.startswith(prefixes)))
+        switched, follows = "", bool(left) and not is_flag(left[0])
         if not assigned and (known[name].switch if name in known else not follows):
             value, switched = "true", f"--{name}"
         elif not assigned:
